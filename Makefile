@@ -1,0 +1,69 @@
+# make demo    set up, read the handbook into a library, ask it three questions
+# make test    set up, run the tests
+# make check   ruff, ruff format, mypy
+# make clean   remove what the above made (asks nothing; your own libraries elsewhere stay)
+#
+# PYTHON=python3.12   another interpreter (3.10 to 3.13)
+# TORCH=cpu           a PyTorch build other than the default one for your system: cpu, cu126, cu128, rocm6.4 ...
+# ARGS="-k htp"       arguments for pytest
+PYTHON ?= python3
+VENV   ?= .venv
+TORCH  ?=
+ARGS   ?=
+JOBS   ?= 2
+
+BIN     := $(VENV)/bin
+PIP     := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+SETUP   := pyproject.toml constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow check format clean
+
+help:
+	@sed -n '/^[^#]/q; s/^# \{0,1\}//p' Makefile
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || { \
+	  echo "Eddy needs Python 3.10 to 3.13, and \`$(PYTHON)\` is not one: try PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
+	  echo "\`$(PYTHON)\` cannot make virtual environments: install its venv package (Debian: python3-venv)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.torch: $(SETUP) | $(BIN)/python
+ifneq ($(TORCH),)
+	$(PIP) --index-url https://download.pytorch.org/whl/$(TORCH) torch
+endif
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.torch
+	@echo "Installing (once; PyTorch is the large part) ..." >&2
+	$(PIP) -e ".[demo]"
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.torch
+	@echo "Installing everything for the tests (once; PyTorch is the large part) ..." >&2
+	$(PIP) -e ".[all,dev]"
+	@touch $@ $(VENV)/.demo
+
+demo: $(VENV)/.demo
+	@$(BIN)/eddy-demo demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+# Needs EDDY_EVAL_DATA for the tests on real data; they are skipped without it.
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) library dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find plugin adapters demos tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,313 @@
+"""The repository itself: who imports whom, how light the import is, what the wheel holds, what the documents claim."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PLUGIN = ROOT / "plugin" / "eddy_embed"
+EXECUTABLES = Path(sys.executable).parent
+
+# --- Who imports whom -------------------------------------------------------------------------------------------------
+# Lower floors first: a module imports from the floors below it. Parts of a method never import each other, so that each
+# can be read alone; the last floors may look sideways.
+FLOORS: tuple[frozenset[str], ...] = (
+    frozenset({"errors"}),
+    frozenset({"segment", "sequence", "tokens", "backbone"}),
+    frozenset({"layout", "rewire", "attention", "readout", "windows", "postprocess"}),
+    frozenset({"method"}),
+    frozenset({"methods"}),
+    frozenset({"host", "batching"}),
+    frozenset({"embedder"}),
+    frozenset({"layers", "diagnose", "cli"}),
+)
+PARTS = FLOORS[2]
+SIDEWAYS = FLOORS[1] | FLOORS[4] | FLOORS[5] | FLOORS[6] | FLOORS[7]
+HELPERS_OF = {
+    "span": "embedder",
+    "spans": "embedder",
+    "long": "embedder",
+    "explain": "embedder",
+    "explanation": "embedder",
+}
+
+
+def imported(path: Path) -> list[tuple[str, int]]:
+    """Dotted names that a file imports, with their lines; `from a import b` gives `a.b`."""
+    found: list[tuple[str, int]] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, node.lineno) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import; write the full name"
+            found += [(f"{node.module}.{alias.name}", node.lineno) for alias in node.names]
+    return found
+
+
+def module_of(path: Path) -> str:
+    """First component below eddy_embed: `methods/htp.py` belongs to `methods`."""
+    return path.relative_to(PLUGIN).parts[0].removesuffix(".py")
+
+
+def floor(module: str) -> int:
+    for number, modules in enumerate(FLOORS):
+        if module in modules:
+            return number
+    raise AssertionError(f"eddy_embed.{module} has no place among the floors of tests/test_repo.py: give it one")
+
+
+PLUGIN_FILES = sorted(p for p in PLUGIN.rglob("*.py") if p.name != "__init__.py" or p.parent != PLUGIN)
+ADAPTER_FILES = sorted((ROOT / "adapters").rglob("*.py"))
+DEMO_FILES = sorted((ROOT / "demos").rglob("*.py"))
+ADAPTERS = ("llama_index.embeddings.eddy", "llama_index.node_parser.eddy", "langchain_eddy", "chroma_eddy")
+FRAMEWORKS = ("llama_index", "langchain", "langchain_core", "langchain_chroma", "chromadb")
+
+
+def starts_with(name: str, *prefixes: str) -> bool:
+    return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
+
+
+@pytest.mark.parametrize("path", PLUGIN_FILES, ids=lambda p: str(p.relative_to(PLUGIN)))
+def test_plugin_imports_downwards(path: Path) -> None:
+    own = module_of(path)
+    for name, line in imported(path):
+        where = f"{path.relative_to(ROOT)}:{line} imports {name}"
+        assert not starts_with(name, *FRAMEWORKS, *ADAPTERS, "eddy_demo", "tiny_lm"), f"{where}: the plugin knows none"
+        if not starts_with(name, "eddy_embed") or (other := name.split(".")[1]) == own:
+            continue
+        if other in ("__version__", "__init__"):
+            continue
+        assert not {own, other} <= PARTS, f"{where}: parts never import each other"
+        assert floor(other) < floor(own) or (floor(other) == floor(own) and own in SIDEWAYS), f"{where}: upwards"
+
+
+@pytest.mark.parametrize("path", PLUGIN_FILES, ids=lambda p: str(p.relative_to(PLUGIN)))
+def test_only_the_host_names_transformers(path: Path) -> None:
+    if module_of(path) == "host":
+        return
+    for name, line in imported(path):
+        assert not starts_with(name, "transformers"), f"{path.relative_to(ROOT)}:{line} imports {name}: host's business"
+
+
+@pytest.mark.parametrize("path", ADAPTER_FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_adapters_know_no_demo_and_no_other_framework(path: Path) -> None:
+    own = path.relative_to(ROOT / "adapters").parts[0]
+    others = {"llama_index": ("langchain", "langchain_core"), "langchain_eddy": ("llama_index",)}.get(own, ())
+    for name, line in imported(path):
+        where = f"{path.relative_to(ROOT)}:{line} imports {name}"
+        assert not starts_with(name, "eddy_demo", "tiny_lm", *others), where
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests" / "reference").rglob("*.py")), ids=lambda p: p.name)
+def test_references_are_independent(path: Path) -> None:
+    for name, line in imported(path):
+        if starts_with(name, "eddy_embed"):
+            assert starts_with(name, "eddy_embed.sequence"), f"{path.name}:{line} imports {name}: only Sequence may be"
+
+
+def test_namespaces_shared_with_others_have_no_init() -> None:
+    shared = [ROOT / "adapters" / "llama_index", *(ROOT / "adapters" / "llama_index").glob("*/")]
+    assert not [str(folder) for folder in shared if (folder / "__init__.py").exists()]
+
+
+def test_no_file_is_longer_than_a_reader_holds() -> None:
+    lengths = {p: len(p.read_text(encoding="utf-8").splitlines()) for p in (*PLUGIN_FILES, *ADAPTER_FILES, *DEMO_FILES)}
+    assert {str(p.relative_to(ROOT)): n for p, n in lengths.items() if n > 330} == {}
+
+
+# --- The network is blocked -------------------------------------------------------------------------------------------
+ELSEWHERE = "192.0.2.1"  # TEST-NET-1 of RFC 5737, assigned to nobody
+
+
+@pytest.mark.parametrize(
+    "reach",
+    [
+        lambda: socket.create_connection((ELSEWHERE, 80), timeout=1),
+        lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", (ELSEWHERE, 53)),
+        lambda: socket.getaddrinfo("example.org", 443),
+        lambda: socket.gethostbyname("example.org"),
+        lambda: asyncio.run(asyncio.open_connection(ELSEWHERE, 80)),
+    ],
+    ids=["connect", "sendto", "getaddrinfo", "gethostbyname", "asyncio"],
+)
+def test_other_machines_are_out_of_reach(reach) -> None:
+    with pytest.raises(OSError, match="is blocked: tests run without a network"):
+        reach()
+
+
+def test_child_processes_are_guarded_too() -> None:
+    code = f"import socket; socket.create_connection(({ELSEWHERE!r}, 80), timeout=1)"
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert child.returncode != 0
+    assert "is blocked" in child.stderr
+
+
+def test_this_machine_is_within_reach(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        accept = threading.Thread(target=server.accept)
+        accept.start()
+        socket.create_connection(server.getsockname(), timeout=5).close()
+        accept.join(5)
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
+        server.bind(str(tmp_path / "s"))
+        server.listen()
+        client.connect(str(tmp_path / "s"))
+
+
+# --- What an import costs ---------------------------------------------------------------------------------------------
+HEAVY = ("torch", "transformers", "spacy", "chromadb", "llama_index", "langchain_core", "typer", "pydantic")
+
+
+def modules_after(code: str, *flags: str) -> set[str]:
+    script = f"{code}\nimport sys\nprint(*sorted(sys.modules), sep='\\n')"
+    child = subprocess.run([sys.executable, *flags, "-c", script], capture_output=True, text=True, check=True)
+    return set(child.stdout.split())
+
+
+@pytest.mark.parametrize("module", ["eddy_embed", "eddy_embed.errors"])
+def test_import_is_light(module: str) -> None:
+    loaded = modules_after(f"import {module}")
+    assert module in loaded
+    assert not loaded & set(HEAVY)
+
+
+def test_naming_the_embedder_loads_no_model_library() -> None:
+    loaded = modules_after("from eddy_embed import Embedder")
+    assert not loaded & {"transformers", "spacy", "chromadb"}
+
+
+# --- The wheel --------------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from a copy of the files that belong to the repository, so that build leftovers stay out of it."""
+    source = tmp_path_factory.mktemp("source") / "eddy"
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "library", "runs", "dist", "build", "tests", "benchmarks")
+    shutil.copytree(ROOT, source, ignore=ignored)
+    out = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(source)]
+    child = subprocess.run(build, capture_output=True, text=True)
+    assert child.returncode == 0, child.stdout + child.stderr
+    return next(out.glob("eddy_embed-*.whl"))
+
+
+def test_wheel_holds_what_a_user_needs(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    tiny = "eddy_embed/models/tiny"
+    wanted = {
+        "eddy_embed/__init__.py",
+        "eddy_embed/py.typed",
+        *(f"{tiny}/{name}" for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")),
+        "llama_index/embeddings/eddy/__init__.py",
+        "llama_index/node_parser/eddy/__init__.py",
+        "langchain_eddy/__init__.py",
+        "eddy_demo/cli.py",
+        *(f"eddy_demo/handbook/{page.name}" for page in (ROOT / "docs").glob("*.md")),
+    }
+    assert wanted - names == set()
+    assert len([n for n in names if n.startswith("eddy_demo/handbook/")]) >= 5
+
+
+def test_wheel_holds_nothing_else(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    top = {name.split("/")[0] for name in names if ".dist-info/" not in name}
+    assert top == {"eddy_embed", "eddy_demo", "langchain_eddy", "llama_index"}
+    shared = ("llama_index/__init__.py", *(f"llama_index/{n}/__init__.py" for n in ("embeddings", "node_parser")))
+    assert not set(shared) & set(names)
+    assert not [n for n in names if n.endswith((".pyc", ".pt", ".npz")) or "__pycache__" in n]
+
+
+def test_wheel_imports_from_where_it_is_installed(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import eddy_embed; print(eddy_embed.__file__)"
+    child = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert Path(child.stdout.strip()).is_relative_to(tmp_path)
+
+
+def test_one_version_everywhere(wheel: Path) -> None:
+    import eddy_embed
+
+    assert wheel.name.startswith(f"eddy_embed-{eddy_embed.__version__}-")
+    assert re.search(rf"^## \[({re.escape(eddy_embed.__version__)}|Unreleased)\]", read("CHANGELOG.md"), re.MULTILINE)
+
+
+# --- The documents ----------------------------------------------------------------------------------------------------
+DOCUMENTS = ["README.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def read(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def blocks(path: str, language: str) -> list[str]:
+    """Fenced blocks of a language, in order; ```` ```python skip ```` needs a model or a server and is not run."""
+    return [m["body"] for m in FENCE.finditer(read(path)) if m["info"].split() == [language]]
+
+
+@pytest.mark.parametrize("document", [d for d in DOCUMENTS if blocks(d, "python")])
+def test_python_blocks_run(document: str, tmp_path: Path) -> None:
+    """The blocks of one document run in order, in one namespace and a folder of their own, as a reader would type them."""
+    script = "\n\n".join(blocks(document, "python"))
+    child = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path)
+    assert child.returncode == 0, f"{script}\n---\n{child.stderr}"
+
+
+def shell_lines(document: str) -> list[str]:
+    """Commands of the ```bash and ```console blocks, prompts and continuation lines resolved."""
+    lines: list[str] = []
+    for language in ("bash", "console", "sh"):
+        for body in blocks(document, language):
+            joined = body.replace("\\\n", " ")
+            lines += [line.removeprefix("$ ").strip() for line in joined.splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_documented_commands_exist(document: str) -> None:
+    """Every `eddy` and `eddy-demo` line names an existing command and existing options, every `make` line a target."""
+    targets = set(re.findall(r"^([\w-]+):", read("Makefile"), re.MULTILINE))
+    for line in shell_lines(document):
+        words = line.split()
+        program = Path(words[0]).name
+        if program == "make":
+            assert {w for w in words[1:] if "=" not in w} <= targets, f"{document}: {line}"
+        elif program in ("eddy", "eddy-demo") and len(words) > 1 and not words[1].startswith("-"):
+            text = help_of(program, words[1])
+            for option in re.findall(r"(?<!\S)--[a-z-]+", line):
+                assert option in text, f"{document}: {line}: {program} {words[1]} has no {option}"
+
+
+_helps: dict[tuple[str, str], str] = {}
+
+
+def help_of(program: str, command: str) -> str:
+    if (program, command) not in _helps:
+        env = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+        run = [str(EXECUTABLES / program), command, "--help"]
+        child = subprocess.run(run, capture_output=True, text=True, env=env)
+        assert child.returncode == 0, f"`{program} {command}` does not exist: {child.stderr}"
+        _helps[program, command] = child.stdout
+    return _helps[program, command]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_between_documents_lead_somewhere(document: str) -> None:
+    for target in re.findall(r"\]\((?!https?://|#)([^)#\s]+)", read(document)):
+        assert ((ROOT / document).parent / target).exists(), f"{document} links to {target}"
+
+
+def test_handbook_is_worth_reading() -> None:
+    assert sum(len(read(d).split()) for d in DOCUMENTS if d.startswith("docs/")) >= 3000
