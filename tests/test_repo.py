@@ -191,7 +191,7 @@ def test_naming_the_embedder_loads_no_model_library() -> None:
 # --- The wheel --------------------------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy of the files that belong to the repository, so that build leftovers stay out of it."""
+    """The wheel, built from a copy without leftovers of other builds."""
     source = tmp_path_factory.mktemp("source") / "eddy"
     ignored = shutil.ignore_patterns(".*", "__pycache__", "library", "runs", "dist", "build", "tests", "benchmarks")
     shutil.copytree(ROOT, source, ignore=ignored)
@@ -259,7 +259,7 @@ def blocks(path: str, language: str) -> list[str]:
 
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if blocks(d, "python")])
 def test_python_blocks_run(document: str, tmp_path: Path) -> None:
-    """The blocks of one document run in order, in one namespace and a folder of their own, as a reader would type them."""
+    """The blocks of one document run in order and in one namespace, as a reader would type them."""
     script = "\n\n".join(blocks(document, "python"))
     child = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path)
     assert child.returncode == 0, f"{script}\n---\n{child.stderr}"

@@ -1,0 +1,293 @@
+"""`eddy-demo`: documents to a library, questions to passages."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+
+from eddy_demo import handbook, show
+from eddy_demo.errors import DemoError, NoLibrary
+from eddy_demo.ingest import METHOD, MODEL
+from eddy_embed.errors import EddyError
+
+if TYPE_CHECKING:
+    from eddy_demo.ask import Answer
+    from eddy_demo.ingest import Recipe
+    from eddy_demo.reading import Reading
+    from eddy_embed import Embedder
+
+app = typer.Typer(
+    help="Documents to a library, questions to passages: exact, cited, offline.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+out = Console(highlight=False, soft_wrap=False)
+err = Console(stderr=True, highlight=False)
+
+LibraryOption = Annotated[
+    Path, typer.Option("--library", "-l", envvar="EDDY_LIBRARY", help="Folder of the library.", show_default="library")
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(help=f"Bundled name, folder, or Hugging Face id. New libraries: {MODEL}.", show_default=False),
+]
+MethodOption = Annotated[
+    str | None,
+    typer.Option(help=f"As in plain, tp or htp:range=1-7,exit=-2. New libraries: {METHOD}.", show_default=False),
+]
+DeviceOption = Annotated[
+    str | None, typer.Option(help="cpu, cuda, mps; chosen by itself if left out.", show_default=False)
+]
+CountOption = Annotated[int, typer.Option("-k", min=1, max=100, help="How many passages to show.")]
+RebuildOption = Annotated[bool, typer.Option("--rebuild", help="Delete the library in the folder first.")]
+DEFAULT_LIBRARY = Path("library")
+
+
+@app.command()
+def ingest(
+    paths: Annotated[
+        list[Path], typer.Argument(help="Files or folders: .txt .md .html, and .jsonl with a row a document.")
+    ],
+    library: LibraryOption = DEFAULT_LIBRARY,
+    model: ModelOption = None,
+    method: MethodOption = None,
+    passage_size: Annotated[
+        int | None, typer.Option(min=8, help="Most tokens in a passage. New libraries: 256.", show_default=False)
+    ] = None,
+    late: Annotated[
+        bool | None,
+        typer.Option(
+            "--late/--separate",
+            help="Read passages out of the pass over their document, or embed each by itself. New libraries: late.",
+            show_default=False,
+        ),
+    ] = None,
+    device: DeviceOption = None,
+    rebuild: RebuildOption = False,
+) -> None:
+    """Embed documents and store them; again: only what is new or has changed."""
+    from eddy_demo.ingest import choose_recipe
+    from eddy_demo.library import delete
+    from eddy_demo.reading import read
+
+    reading = read(paths)
+    if rebuild:
+        delete(library)
+    recipe = choose_recipe(library, model, method, passage_size, late)
+    _ingest(library, recipe, reading, device)
+    if reading.skipped:
+        raise typer.Exit(1)
+
+
+@app.command()
+def ask(
+    question: Annotated[str, typer.Argument(help="In quotes.")],
+    library: LibraryOption = DEFAULT_LIBRARY,
+    k: CountOption = 3,
+    model: ModelOption = None,
+    method: MethodOption = None,
+    device: DeviceOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
+) -> None:
+    """Show the passages nearest to a question, each with its best sentence."""
+    from eddy_demo.ask import check_question
+    from eddy_demo.library import holds_library, read_recipe
+
+    check_question(question)
+    if not holds_library(library):
+        read_recipe(library)  # says what to do
+    recipe = _choose(library, model, method)
+    embedder = _load(recipe, device)
+    found = _ask(library, embedder, [question], k)[0]
+    if as_json:
+        typer.echo(json.dumps([asdict(answer) for answer in found], indent=2, ensure_ascii=False))
+    else:
+        show.answers(out, question, found)
+
+
+@app.command()
+def demo(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Documents; Eddy's own handbook if left out.", show_default=False)
+    ] = None,
+    question: Annotated[
+        list[str] | None,
+        typer.Option("--question", "-q", help="Instead of the three on the handbook.", show_default=False),
+    ] = None,
+    library: LibraryOption = DEFAULT_LIBRARY,
+    k: CountOption = 2,
+    model: ModelOption = None,
+    method: MethodOption = None,
+    device: DeviceOption = None,
+    rebuild: RebuildOption = False,
+) -> None:
+    """Ingest documents and ask questions, in one go."""
+    from eddy_demo.library import delete
+    from eddy_demo.reading import read
+
+    started = time.monotonic()
+    reading = read(paths or [handbook.folder()])
+    if rebuild:
+        delete(library)
+    recipe = _choose(library, model, method)
+    embedder = _ingest(library, recipe, reading, device) or _load(recipe, device)
+    questions = question or list(handbook.QUESTIONS)
+    for asked, found in zip(questions, _ask(library, embedder, questions, k), strict=True):
+        show.answers(out, asked, found)
+    out.print(f"\n{show.count(len(questions), 'question')} in {time.monotonic() - started:.0f} seconds.", style="dim")
+    example = "How do I use my own model?" if not paths else "..."
+    out.print("\nAsk the same library a question of your own:", style="bold")
+    out.print(Text(f"  {_command()} ask {shlex.quote(example)}{_library_option(library)}"), soft_wrap=True)
+    out.print("Read documents of your own:", style="bold")
+    out.print(Text(f"  {_command()} ingest PATH --library my-library"), soft_wrap=True)
+
+
+@app.command()
+def hits(
+    queries: Annotated[Path, typer.Option(help='Rows {"id", "text"} (.jsonl).')],
+    qrels: Annotated[Path, typer.Option(help="Table: query-id, doc-id, score, separated by tabs.")],
+    library: Annotated[
+        list[Path] | None, typer.Option("--library", "-l", help="Folder of a library; may be repeated.")
+    ] = None,
+    device: DeviceOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
+) -> None:
+    """Measure how often the relevant document is found, beside BM25 over the same passages."""
+    from eddy_demo.evaluate import read_questions, score_bm25, score_library
+    from eddy_demo.library import Library, read_recipe
+
+    questions = read_questions(queries, qrels)
+    scores = []
+    folders = library or [DEFAULT_LIBRARY]
+    for folder in folders:
+        embedder = _load(read_recipe(folder), device)
+        with Library(folder) as opened:
+            scores.append(score_library(opened, embedder, questions))
+            if folder is folders[-1]:
+                scores.append(score_bm25(opened, questions))
+    if as_json:
+        typer.echo(json.dumps([asdict(score) for score in scores], indent=2))
+    else:
+        show.scores(out, scores, len(questions))
+
+
+def main() -> None:
+    """Run the command line; what a user can put right ends in one message, not in a traceback."""
+    from chromadb.errors import ChromaError
+
+    try:
+        app()
+    except (DemoError, EddyError) as error:
+        _fail(str(error))
+    except ChromaError as error:
+        _fail(f"the library's database reports: {error}; if it is damaged, make it anew with --rebuild")
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
+    except KeyboardInterrupt:
+        err.print("Interrupted. Run the same command again to go on where it stopped.")
+        sys.exit(130)
+
+
+def _fail(message: str) -> None:
+    err.print(Text.assemble(("Error: ", "bold red"), show.printable(message)), soft_wrap=True)
+    sys.exit(1)
+
+
+def _choose(library: Path, model: str | None, method: str | None) -> Recipe:
+    from eddy_demo.ingest import choose_recipe
+
+    return choose_recipe(library, model, method)
+
+
+def _load(recipe: Recipe, device: str | None) -> Embedder:
+    with err.status(f"Loading {recipe.model} with {recipe.method} …"):
+        from eddy_demo.ingest import load_embedder
+
+        return load_embedder(recipe, device)
+
+
+def _ask(library: Path, embedder: Embedder, questions: list[str], k: int) -> list[list[Answer]]:
+    from eddy_demo.ask import ask as ask_library
+    from eddy_demo.library import Library
+
+    with Library(library) as opened:
+        if broken := opened.incomplete():
+            names = ", ".join(entry.name for entry in broken.values())
+            err.print(f"Left out, because writing it was interrupted: {names}. Ingest it again.", style="yellow")
+        if not opened.entries():
+            raise NoLibrary(f"the library in {library} has no document; add some with: eddy-demo ingest PATH")
+        return [ask_library(opened, embedder, question, k) for question in questions]
+
+
+def _ingest(library: Path, recipe: Recipe, reading: Reading, device: str | None) -> Embedder | None:
+    """Write what is new or has changed, and say so; the embedder if one was needed."""
+    from eddy_demo.ingest import changed_documents, ingest
+
+    show.skipped(err, reading.skipped)
+    changed = changed_documents(library, reading.documents)
+    unchanged = len(reading.documents) - len(changed)
+    same = f"{show.count(unchanged, 'document')} unchanged" if unchanged else ""
+    if not changed:
+        err.print(f"{library}: nothing to do, {same}.")
+        return None
+    embedder = _load(recipe, device)
+    started = time.monotonic()
+    with _bar(sum(len(document.text) for document in changed), len(changed)) as progress:
+        report = ingest(library, recipe, embedder, changed, progress)
+    seconds = time.monotonic() - started
+    err.print(
+        f"{library}: {show.count(report.written, 'document')} written ({show.count(report.passages, 'passage')}, "
+        f"{show.count(report.tokens, 'token')}, {seconds:.1f} s){', ' if same else ''}{same}."
+    )
+    return embedder
+
+
+@contextmanager
+def _bar(characters: int, documents: int) -> Iterator[object]:
+    """A progress bar on standard error; yields the function to call with characters and documents done."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=40),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[written]}/{task.fields[documents]} documents"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err) as progress:
+        task = progress.add_task("Embedding", total=characters, written=0, documents=documents)
+        yield lambda done, written: progress.update(task, completed=done, written=written)
+
+
+def _library_option(library: Path) -> str:
+    return "" if library == DEFAULT_LIBRARY else f" --library {shlex.quote(str(library))}"
+
+
+def _command() -> str:
+    """How this program was called, so that the line printed can be copied."""
+    called = Path(sys.argv[0])
+    found = shutil.which("eddy-demo")
+    if called.name != "eddy-demo" or (found and Path(found).resolve() == called.resolve()):
+        return "eddy-demo"
+    try:
+        return shlex.quote(str(called.absolute().relative_to(Path.cwd())))
+    except ValueError:
+        return shlex.quote(str(called))

@@ -1,0 +1,27 @@
+"""What can go wrong here that is not the engine's: each message says what, the offending value, and what to do next."""
+
+from __future__ import annotations
+
+
+class DemoError(Exception):
+    """Base class: the command line prints the message and ends with a non-zero status."""
+
+
+class NothingToRead(DemoError):
+    """The paths given lead to no document."""
+
+
+class NoLibrary(DemoError):
+    """The folder holds no library, or one that cannot be read."""
+
+
+class LibraryMismatch(DemoError):
+    """The library was made with another model, method or setting than the one asked for."""
+
+
+class InvalidQuestion(DemoError):
+    """The question is empty or not valid Unicode."""
+
+
+class InvalidTable(DemoError):
+    """A file of queries or of relevant documents cannot be understood."""
