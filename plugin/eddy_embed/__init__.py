@@ -1,0 +1,49 @@
+"""Eddy turns a causal language model into an embedding model, without training it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eddy_embed.document import LongDocument, Passage, Span
+    from eddy_embed.embedder import Embedder
+    from eddy_embed.explanation import Explanation
+    from eddy_embed.method import Method
+    from eddy_embed.segment import Segmenter, Sentence
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Embedder": "embedder",
+    "Explanation": "explanation",
+    "LongDocument": "document",
+    "Method": "method",
+    "Passage": "document",
+    "Segmenter": "segment",
+    "Sentence": "segment",
+    "Span": "document",
+}
+
+__all__ = [
+    "Embedder",
+    "Explanation",
+    "LongDocument",
+    "Method",
+    "Passage",
+    "Segmenter",
+    "Sentence",
+    "Span",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Importing the package must not import torch: a command line that prints its help should not wait for it.
+    if name not in _HOMES:
+        raise AttributeError(f"module 'eddy_embed' has no attribute {name!r}")
+    return getattr(import_module(f"eddy_embed.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

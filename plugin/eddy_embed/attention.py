@@ -1,0 +1,156 @@
+"""Attention over packed sequences: two kernels, neither of which builds an n x n matrix.
+
+`fused` hands whole sequences to torch's fused causal attention. `blocked` walks over blocks of queries, for layers
+whose logits are capped, which no fused kernel does, or whose window hides distant keys; scores in float32 (float64 for
+float64 queries). The kernel of a layer is chosen when the model is loaded, and never changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eddy_embed.sequence import Ints
+
+Kernel = Literal["fused", "blocked"]
+
+SCORES = 2**24
+"""Scores that the blocked kernel holds at once."""
+GROUP_WASTE = 1.25
+"""Sequences share a fused call while the longest is at most this many times the shortest."""
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What a layer does inside its attention, as the layer itself declared it on a first pass.
+
+    Attributes:
+        scale: Factor on the logits.
+        cap: Soft cap c of c * tanh(logit / c), None for none.
+        window: Keys that a query sees, itself included, None for all.
+    """
+
+    scale: float
+    cap: float | None
+    window: int | None
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel that computes this layer exactly."""
+        return "fused" if self.cap is None and self.window is None else "blocked"
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Sequences of like length that share one call.
+
+    Attributes:
+        rows: Index of each sequence's tokens, its last token repeated up to the longest, shape (sequences, longest).
+        real: Index into the flattened rows of the tokens that are not repetitions, shape (tokens,).
+        tokens: Index of the same tokens among the packed ones, shape (tokens,).
+        run: First packed token and the one after the last, where the group is one sequence.
+    """
+
+    rows: torch.Tensor
+    real: torch.Tensor
+    tokens: torch.Tensor
+    run: tuple[int, int] | None
+
+    def to(self, device: torch.device) -> Group:
+        """The same group with its indices on a device."""
+        return Group(self.rows.to(device), self.real.to(device), self.tokens.to(device), self.run)
+
+
+def group(offsets: Ints) -> list[Group]:
+    """Groups of sequences whose lengths differ little.
+
+    Causality makes a mask needless: the repetitions stand behind every real token, and no real query sees them.
+
+    Args:
+        offsets: First token of every sequence and the total, shape (sequences + 1,).
+    """
+    lengths = np.diff(offsets)
+    order = np.argsort(lengths, kind="stable")
+    groups: list[Group] = []
+    start = 0
+    for at in range(1, len(order) + 1):
+        if at < len(order) and lengths[order[at]] <= GROUP_WASTE * lengths[order[start]]:
+            continue
+        members = order[start:at]
+        longest = int(lengths[members].max())
+        columns = np.arange(longest)
+        rows = offsets[members][:, None] + np.minimum(columns, lengths[members][:, None] - 1)
+        real = np.flatnonzero(columns < lengths[members][:, None])
+        run = (int(offsets[members[0]]), int(offsets[members[0] + 1])) if len(members) == 1 else None
+        groups.append(
+            Group(torch.from_numpy(rows), torch.from_numpy(real), torch.from_numpy(rows.reshape(-1)[real]), run)
+        )
+        start = at
+    return groups
+
+
+def attend(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, groups: Sequence[Group], traits: Traits
+) -> torch.Tensor:
+    """Causal attention within each of the packed sequences.
+
+    Args:
+        query: Shape (1, heads, tokens, head width).
+        key: Shape (1, key-value heads, tokens, head width); the heads divide evenly among them.
+        value: Shape (1, key-value heads, tokens, head width).
+        groups: The sequences.
+        traits: What the layer does to its logits.
+
+    Returns:
+        Shape (1, tokens, heads, head width), in the queries' dtype.
+    """
+    kernel = _fused if traits.kernel == "fused" else _blocked
+    out = query.new_empty(query.shape[2], query.shape[1], value.shape[3])
+    for members in groups:
+        if members.run is not None:
+            first, end = members.run
+            result = kernel(query[:, :, first:end], key[:, :, first:end], value[:, :, first:end], traits)
+            out[first:end] = result[0].transpose(0, 1)
+            continue
+        q, k, v = (states[0].index_select(1, members.rows.reshape(-1)) for states in (query, key, value))
+        shape = members.rows.shape
+        q, k, v = (states.view(states.shape[0], *shape, -1).transpose(0, 1) for states in (q, k, v))
+        result = kernel(q, k, v, traits).transpose(1, 2).flatten(0, 1)
+        out.index_copy_(0, members.tokens, result.index_select(0, members.real))
+    return out.unsqueeze(0)
+
+
+def _fused(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, traits: Traits) -> torch.Tensor:
+    grouped = key.shape[1] != query.shape[1]
+    return functional.scaled_dot_product_attention(
+        query, key, value, is_causal=True, scale=traits.scale, enable_gqa=grouped
+    )
+
+
+def _blocked(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, traits: Traits) -> torch.Tensor:
+    exact = torch.float64 if query.dtype == torch.float64 else torch.float32
+    batch, heads, length, width = query.shape
+    shared = key.shape[1]
+    q = query.reshape(batch, shared, heads // shared, length, width).to(exact) * traits.scale
+    k, v = (states.unsqueeze(2).to(exact) for states in (key, value))
+    out = query.new_empty(batch, heads, length, value.shape[3])
+    positions = torch.arange(length, device=query.device)
+    block = max(1, min(length, SCORES // (batch * heads * length)))
+    for first in range(0, length, block):
+        end = min(first + block, length)
+        seen = 0 if traits.window is None else max(0, first - traits.window + 1)
+        scores = q[..., first:end, :] @ k[..., seen:end, :].transpose(-1, -2)
+        if traits.cap is not None:
+            scores = torch.tanh(scores / traits.cap) * traits.cap
+        distance = positions[first:end, None] - positions[None, seen:end]
+        hidden = distance < 0 if traits.window is None else (distance < 0) | (distance >= traits.window)
+        weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
+        out[:, :, first:end] = (weights @ v[..., seen:end, :]).flatten(1, 2).to(query.dtype)
+    return out

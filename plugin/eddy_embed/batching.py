@@ -1,0 +1,61 @@
+"""Which sequences share a pass, and what happens when a pass does not fit in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+BATCH_TOKENS = 8192
+"""Most tokens in a pass, unless said otherwise."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def passes(lengths: Sequence[int], batch_tokens: int, batch_size: int | None) -> list[list[int]]:
+    """Indices of the sequences of each pass, longest first, so that memory is short at the start or not at all.
+
+    Sequences of like length come together, which is what attention wants; nothing is padded.
+
+    Args:
+        lengths: Tokens of each sequence.
+        batch_tokens: Most tokens in a pass; a longer sequence has a pass of its own.
+        batch_size: Most sequences in a pass, None for no limit.
+    """
+    found: list[list[int]] = []
+    total = 0
+    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        full = batch_size is not None and bool(found) and len(found[-1]) >= batch_size
+        if not found or full or total + lengths[index] > batch_tokens:
+            found.append([])
+            total = 0
+        found[-1].append(index)
+        total += lengths[index]
+    return found
+
+
+def run_halving(run: Callable[[list[Item]], list[Result]], items: list[Item]) -> list[Result]:
+    """Run items together, or in halves where memory does not suffice.
+
+    Raises:
+        MemoryError: One item alone does not fit.
+    """
+    try:
+        return run(items)
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        if len(items) == 1:
+            raise MemoryError(
+                f"one sequence alone does not fit in memory ({error}); choose a smaller max_length or dtype='bfloat16'"
+            ) from error
+    # Outside the handler: the exception holds the failed pass's tensors alive.
+    middle = len(items) // 2
+    return run_halving(run, items[:middle]) + run_halving(run, items[middle:])
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    name = type(error).__name__
+    return isinstance(error, MemoryError) or name == "OutOfMemoryError" or "can't allocate memory" in str(error)

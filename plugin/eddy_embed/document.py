@@ -1,0 +1,141 @@
+"""A long document's vectors: the whole, its passages, its sentences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eddy_embed.sequence import last_overlapping, owners
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence as Seq
+
+    from numpy.typing import NDArray
+
+    from eddy_embed.plan import Job, Planned
+    from eddy_embed.sequence import Ints
+
+    Vector = NDArray[np.float32]
+    Parts = tuple[tuple[Vector, Ints], tuple[Vector, Ints]]
+
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """A part of a document.
+
+    Attributes:
+        start: Its first character in the document's text.
+        end: The character after its last.
+        n_tokens: Tokens averaged in its vector; 0 where the tokenizer drops all of its characters, and the vector is
+            that of the passage or document around it.
+        vector: Shape (dimension,), float32, normalised where the embedder normalises.
+    """
+
+    start: int
+    end: int
+    n_tokens: int
+    vector: Vector
+
+
+@dataclass(frozen=True, eq=False)
+class Passage(Span):
+    """Consecutive sentences.
+
+    Attributes:
+        first_sentence: Index of its first sentence in the document's.
+        last_sentence: Index of its last sentence, included.
+    """
+
+    first_sentence: int
+    last_sentence: int
+
+
+@dataclass(frozen=True, eq=False)
+class LongDocument:
+    """A document with the vectors of its parts.
+
+    Attributes:
+        text: The document.
+        vector: Of the whole, the same as `encode_document` gives, shape (dimension,).
+        passages: In order; they cover every sentence.
+        sentences: In order; between two of them there is only white space.
+        n_tokens: Tokens of the text, without prompt and placeholders.
+        n_windows: Passes over the text; above 1, it exceeds the model's window.
+        n_truncated: Tokens at its end that were not read (only with overflow="truncate").
+    """
+
+    text: str
+    vector: Vector
+    passages: list[Passage]
+    sentences: list[Span]
+    n_tokens: int
+    n_windows: int
+    n_truncated: int
+
+
+def group_sentences(sizes: Seq[int], most: int) -> list[tuple[int, int]]:
+    """First and last sentence of each passage: as many whole sentences as fit, at least one.
+
+    Args:
+        sizes: Tokens of each sentence.
+        most: Most tokens in a passage.
+    """
+    groups: list[tuple[int, int]] = []
+    total = 0
+    for index, size in enumerate(sizes):
+        if groups and total + size <= most:
+            groups[-1] = (groups[-1][0], index)
+            total += size
+        else:
+            groups.append((index, index))
+            total = size
+    return groups
+
+
+def positions_by_span(job: Job, spans: Ints) -> tuple[Ints, list[Ints]]:
+    """The counted tokens of a job that belong to each span.
+
+    Args:
+        job: A sequence of the text that the spans divide.
+        spans: Rows (start, end), ordered and disjoint, shape (spans, 2).
+
+    Returns:
+        Indices of the spans that have tokens here, and the positions of each.
+    """
+    starts, ends = job.sequence.starts[job.counted], job.sequence.ends[job.counted]
+    owner = owners(starts, ends, spans)
+    inside = np.flatnonzero(owner >= 0)
+    runs = np.split(inside, np.flatnonzero(np.diff(owner[inside])) + 1) if len(inside) else []
+    found = {int(owner[run[0]]): job.counted[run] for run in runs}
+    # A span all of whose characters lie in a token of its left neighbour reads that token.
+    for span, last in enumerate(last_overlapping(starts, ends, spans).tolist()):
+        if last >= 0 and span not in found:
+            found[span] = job.counted[last : last + 1]
+    order = sorted(found)
+    return np.array(order, np.int64), [found[span] for span in order]
+
+
+def assemble(text: str, plan: Planned, passages: Seq[tuple[int, int]], parts: Parts, vector: Vector) -> LongDocument:
+    """A document out of the vectors of its parts.
+
+    Args:
+        text: The document.
+        plan: Its plan, with its sentences.
+        passages: First and last sentence of each passage.
+        parts: Vectors and token counts of the sentences, then of the passages.
+        vector: Of the whole.
+    """
+    spans = np.zeros((0, 2), np.int64) if plan.spans is None else plan.spans
+    (sentence_vectors, sentence_sizes), (passage_vectors, passage_sizes) = parts
+    sentences: list[Span] = []
+    found: list[Passage] = []
+    for at, (first, last) in enumerate(passages):
+        start, end, size = int(spans[first, 0]), int(spans[last, 1]), int(passage_sizes[at])
+        around = passage_vectors[at] if size else vector
+        found.append(Passage(start, end, size, around, first, last))
+        for index in range(first, last + 1):
+            own = sentence_vectors[index] if sentence_sizes[index] else around
+            sentences.append(Span(int(spans[index, 0]), int(spans[index, 1]), int(sentence_sizes[index]), own))
+    return LongDocument(text, vector, found, sentences, plan.tokens, len(plan.jobs), plan.truncated)

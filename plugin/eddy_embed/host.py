@@ -1,0 +1,211 @@
+"""The language model that does the work: shared or loaded up to the exit, run on packed sequences, left as is.
+
+With `view`, `moments` and `loading` the only file that names transformers' internals.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from eddy_embed.attention import Traits, group
+from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
+from eddy_embed.moments import ATTENTION, Pass, current, install, register
+from eddy_embed.sequence import Packed, Role, Sequence, pack
+from eddy_embed.view import find_layers, view_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+VALUES_SAMPLED = 4096
+"""Vocabulary rows from which the spread of the embeddings is measured."""
+
+
+class Host:
+    """A causal language model from its embeddings up to the exit layer."""
+
+    def __init__(self, model: nn.Module, *, exit_layer: int, layers: int) -> None:
+        """Make a view of a model and check on a tiny text that it computes what the model computes.
+
+        Args:
+            model: A transformers model, with or without its language-model head.
+            exit_layer: The layer M to read; the view ends there.
+            layers: Number L of layers of the full model.
+
+        Raises:
+            UnsupportedModel: The view would not give the model's own hidden states.
+        """
+        base = getattr(model, "base_model", model)
+        self.exit_layer = exit_layer
+        self.layers = layers
+        # h[0] is read on the way into the first layer, so one layer always stays.
+        self.kept = max(exit_layer, 1)
+        self.name = type(model).__name__
+        self._view = view_of(base)
+        stack = find_layers(self._view)
+        self._parent, name = next(
+            (parent, name)
+            for parent in self._view.modules()
+            for name, child in parent.named_children()
+            if child is stack
+        )
+        self._stack = nn.ModuleList(list(stack)[: self.kept])
+        setattr(self._parent, name, self._stack)
+        self._view.config.num_hidden_layers = self.kept
+        self._view.eval()
+        for parameter in self._view.parameters():
+            self.device, self.dtype = parameter.device, parameter.dtype
+            break
+        install(self._view.get_input_embeddings(), self._stack)
+        if exit_layer < layers:
+            self._drop_tail()
+        self.traits: tuple[Traits, ...] = ()
+        self._check()
+
+    @property
+    def width(self) -> int:
+        """Width of a hidden state."""
+        return int(self._view.config.hidden_size)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the tensors that the view reads: embeddings and kept layers."""
+        return sum(tensor.numel() * tensor.element_size() for _, tensor in self.tensors())
+
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Names and tensors of the view, each tensor once."""
+        seen: set[int] = set()
+        for name, tensor in [*self._view.named_parameters(), *self._view.named_buffers()]:
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                yield name, tensor
+
+    def placeholder_values(self, seed: int) -> torch.Tensor:
+        """Values of the two kinds of placeholder: Gaussian, as spread as the embedding module's output.
+
+        Made in numpy so that they are the same on every device.
+
+        Returns:
+            Shape (2, width): PST, B-PST.
+        """
+        embedding = self._view.get_input_embeddings()
+        rows = int(self._view.config.vocab_size)
+        ids = torch.from_numpy(np.linspace(0, rows - 1, min(rows, VALUES_SAMPLED)).astype(np.int64))
+        with torch.inference_mode():
+            spread = float(embedding(ids.to(self.device)).double().std(correction=0))
+        values = np.stack([np.random.default_rng([seed, kind]).standard_normal(self.width) * spread for kind in (0, 1)])
+        return torch.from_numpy(values).to(self.device, self.dtype)
+
+    def run(self, packed: Packed, rewired: range, values: torch.Tensor | None) -> torch.Tensor:
+        """Hidden states at the exit layer.
+
+        Args:
+            packed: The sequences.
+            rewired: Indices l whose state h[l] is copied along the edges on its way into layer l+1.
+            values: Values of the two kinds of placeholder, shape (2, width); needed where the sequences hold any.
+
+        Returns:
+            h[M], shape (tokens, width), in the model's dtype.
+
+        Raises:
+            InterventionDidNotRun: A copy, a placeholder or an attention layer did not run as often as it must.
+        """
+        call = Pass([g.to(self.device) for g in group(packed.offsets)], traits=self.traits, capture=self.exit_layer)
+        if len(packed.placeholders):
+            if values is None:
+                raise InterventionDidNotRun("the sequences hold placeholders, but no values were given for them")
+            placed = torch.from_numpy(packed.placeholders).to(self.device)
+            call.placeholders = (placed[:, 0], values[placed[:, 1]])
+        if len(packed.edges):
+            call.edges = torch.from_numpy(packed.edges).to(self.device)
+            call.rewired = rewired
+        self._forward(packed, call)
+        expected = {"embedding": 1, "attention": self.kept, "copy": len(call.rewired)}
+        ran = {"embedding": call.embedded, "attention": len(call.seen), "copy": call.copies}
+        if ran != expected or call.captured is None:
+            raise InterventionDidNotRun(f"{self.name}: expected {expected} runs, counted {ran}; no vector is returned")
+        return call.captured
+
+    def _forward(self, packed: Packed, call: Pass) -> torch.Tensor:
+        ids = torch.from_numpy(packed.ids).to(self.device).unsqueeze(0)
+        positions = torch.from_numpy(packed.positions).to(self.device).unsqueeze(0)
+        token = current.set(call)
+        try:
+            with torch.inference_mode():
+                out = self._view(input_ids=ids, position_ids=positions, use_cache=False)
+        finally:
+            current.reset(token)
+        states: torch.Tensor = out.last_hidden_state[0]
+        if self.exit_layer == self.layers:
+            call.captured = states
+        return states
+
+    def _drop_tail(self) -> None:
+        """Take out what runs after the last layer (the final norm): below the full depth nothing reads it."""
+        tail: set[str] = set()
+        left = False
+
+        def note(name: str) -> Any:
+            def hook(*_: Any) -> None:
+                nonlocal left
+                left = left or name == ""
+                if left and name:
+                    tail.add(name)
+
+            return hook
+
+        handles = [self._stack[-1].register_forward_hook(note(""))]
+        for name, child in self._parent.named_children():
+            if child is not self._stack:
+                handles.append(child.register_forward_pre_hook(note(name)))
+        packed = pack([_plain(np.zeros(2, np.int64))])
+        self._forward(packed, Pass(group(packed.offsets), capture=self.exit_layer))
+        for handle in handles:
+            handle.remove()
+        for name in tail:
+            setattr(self._parent, name, nn.Identity())
+
+    def _check(self) -> None:
+        """Compare the view with the model's own attention, and a packed sequence with the same one alone.
+
+        This finds out architectures that pass the attention registry by, mix neighbouring tokens in other ways, or
+        treat positions differently, whatever their class is called.
+        """
+        rows = int(self._view.config.vocab_size)
+        texts = [np.arange(length, dtype=np.int64) * 7919 % rows for length in (5, 12)]
+        alone = [pack([_plain(ids)]) for ids in texts]
+        self._view.set_attn_implementation("eager")
+        own = []
+        for packed in alone:
+            call = Pass(group(packed.offsets), capture=self.exit_layer)
+            self._forward(packed, call)
+            own.append(call.captured)
+        register()
+        self._view.set_attn_implementation(ATTENTION)
+        call = Pass([g.to(self.device) for g in group(alone[0].offsets)], capture=self.exit_layer)
+        self._forward(alone[0], call)
+        if len(call.seen) != self.kept:
+            raise UnsupportedModel(
+                f"{self.name}: {len(call.seen)} of {self.kept} layers run their attention through transformers' "
+                "registry, so it cannot be computed exactly here; use a model whose class supports attention_interface"
+            )
+        self.traits = tuple(call.seen)
+        together = self.run(pack([_plain(ids) for ids in texts]), range(0), None)
+        expected = torch.cat([states for states in own if states is not None])
+        if together.shape != expected.shape:
+            raise UnsupportedModel(f"{self.name}: hidden states have shape {tuple(together.shape)}")
+        difference = (together.double() - expected.double()).norm() / expected.double().norm()
+        allowed = 1e-4 if self.dtype in (torch.float32, torch.float64) else 5e-2
+        if not difference <= allowed:
+            raise UnsupportedModel(
+                f"{self.name}: hidden states of packed sequences differ from the model's own by "
+                f"{float(difference):.2g} (allowed {allowed:.0e}); its layers mix tokens in a way that is not supported"
+            )
+
+
+def _plain(ids: np.ndarray[Any, np.dtype[np.int64]]) -> Sequence:
+    none = np.full(len(ids), -1, np.int64)
+    return Sequence(ids, np.full(len(ids), int(Role.TEXT), np.int64), none, none, none, np.empty((0, 2), np.int64))

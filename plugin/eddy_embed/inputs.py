@@ -1,0 +1,57 @@
+"""What a caller hands over, checked before anything runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, get_args
+
+from eddy_embed.errors import InvalidParameter, InvalidText
+from eddy_embed.plan import Overflow
+from eddy_embed.tokens import raise_on_surrogates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+CHUNK_CHARACTERS = 4_000_000
+"""Characters of text planned at once: enough to sort by length, little enough to hold."""
+
+
+def check_options(overflow: str, batch_size: int | None, batch_tokens: int) -> None:
+    """Refuse options outside their range.
+
+    Raises:
+        InvalidParameter: With the option, its value and the choices.
+    """
+    if overflow not in get_args(Overflow):
+        raise InvalidParameter(f"overflow={overflow!r} is unknown; choose one of {', '.join(get_args(Overflow))}")
+    for name, value in (("batch_size", batch_size), ("batch_tokens", batch_tokens)):
+        if value is not None and value < 1:
+            raise InvalidParameter(f"{name}={value} must be at least 1")
+
+
+def checked_texts(texts: str | Iterable[str]) -> list[str]:
+    """The texts as a list.
+
+    Raises:
+        InvalidText: One of them is no string, blank, or not valid Unicode; the message gives its index.
+    """
+    given = [texts] if isinstance(texts, str) else list(texts)
+    for index, text in enumerate(given):
+        if not isinstance(text, str):
+            raise InvalidText(f"text {index} is a {type(text).__name__}, not a string: {text!r:.60}")
+        if not text.strip():
+            raise InvalidText(f"text {index} is {'blank' if text else 'empty'} ({text!r:.40}); drop it first")
+        if not text.isascii():
+            raise_on_surrogates(text, f"text {index}")
+    return given
+
+
+def chunks(texts: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """Runs of texts that are planned together, each with the index of its first."""
+    first, size = 0, 0
+    for at, text in enumerate(texts):
+        if at > first and size + len(text) > CHUNK_CHARACTERS:
+            yield first, texts[first:at]
+            first, size = at, 0
+        size += len(text)
+    if texts:
+        yield first, texts[first:]

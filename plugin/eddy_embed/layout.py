@@ -1,0 +1,245 @@
+"""Texts to Sequences: one template, its copies of the text, its placeholders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from string import Formatter
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.sequence import PLACEHOLDER_ID, Role, Sequence, last_overlapping, owners
+
+if TYPE_CHECKING:
+    from eddy_embed.sequence import Ints
+    from eddy_embed.tokens import Tokens
+
+TextRole = Literal["document", "query"]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Placeholders of Hierarchical Token Prepending: K consecutive sentences are a block.
+
+    Attributes:
+        sentences: K, the sentences of a block.
+        local: Whether a PST stands before every block.
+        summary: Whether the B-PSTs of all blocks stand ahead of the first.
+    """
+
+    sentences: int = 1
+    local: bool = True
+    summary: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse empty blocks.
+
+        Raises:
+            InvalidParameter: K is below 1, or neither kind of placeholder is wanted.
+        """
+        if self.sentences < 1:
+            raise InvalidParameter(f"k={self.sentences} must be at least 1")
+        if not (self.local or self.summary):
+            raise InvalidParameter("blocks need PST, B-PST or both; local_only and global_only exclude each other")
+
+    @property
+    def per_block(self) -> int:
+        """Placeholders that each block brings."""
+        return int(self.local) + int(self.summary)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a text is laid out as tokens.
+
+    Attributes:
+        template: Wording with one `{text}` or more.
+        query_template: Wording for queries, where it differs.
+        instructed: Wording around an instruction, with `{instruction}` and `{prompt}`.
+        placeholders: Number of PST placeholders ahead of the text (Token Prepending), all fed by the sequence's last
+            token. They stand after the colon that introduces the text, or right before the text without one.
+        blocks: Placeholders by blocks of sentences instead.
+    """
+
+    template: str = "{text}"
+    query_template: str | None = None
+    instructed: str = "{instruction} {prompt}"
+    placeholders: int = 0
+    blocks: Blocks | None = None
+
+    def __post_init__(self) -> None:
+        """Check the wordings.
+
+        Raises:
+            InvalidParameter: A template has no `{text}`, unknown fields, or unbalanced braces; or a negative number
+                of placeholders; or both kinds at once.
+        """
+        for template in (self.template, self.query_template or "{text}"):
+            if _fields(template).count("text") < 1 or set(_fields(template)) - {"text"}:
+                raise InvalidParameter(f"template {template!r} needs {{text}} and no other field")
+        if sorted(_fields(self.instructed)) != ["instruction", "prompt"]:
+            raise InvalidParameter(f"template {self.instructed!r} needs {{instruction}} and {{prompt}}, once each")
+        if self.placeholders < 0:
+            raise InvalidParameter(f"placeholders={self.placeholders} must not be negative")
+        if self.placeholders and self.blocks:
+            raise InvalidParameter("one kind of placeholder at a time: by text (tp) or by block (htp)")
+
+    @property
+    def needs_sentences(self) -> bool:
+        """Whether the text has to be segmented before it can be laid out."""
+        return self.blocks is not None
+
+    def fill(self, text: str, role: TextRole, instruction: str | None) -> Prompt:
+        """Write the text into the wording for its role."""
+        template = (self.query_template or self.template) if role == "query" else self.template
+        head, tail = _around_prompt(self.instructed, instruction) if instruction else ("", "")
+        string, introduced = head, None
+        slots: list[tuple[int, int]] = []
+        for literal, field in _literals(template):
+            colon = literal.rfind(":") if field and not slots else -1
+            if colon >= 0:
+                introduced = len(string) + colon + 1
+            string += literal
+            if field:
+                slots.append((len(string), len(string) + len(text)))
+                string += text
+        return Prompt(string + tail, np.array(slots, np.int64), introduced)
+
+    def arrange(self, prompt: Prompt, tokens: Tokens, prefix: Ints, sentences: Ints | None) -> Sequence:
+        """Place a filled prompt's tokens, the specials in front of them, and the placeholders among them.
+
+        Args:
+            prompt: The filled prompt.
+            tokens: Its tokens, offsets counted in the prompt.
+            prefix: Ids of the specials that the tokenizer puts in front.
+            sentences: Rows (start, end) of the text's sentences, counted in the text, shape (sentences, 2); needed
+                where the layout has blocks.
+
+        Returns:
+            A sequence whose offsets count characters of the text.
+        """
+        copies = owners(tokens.starts, tokens.ends, prompt.slots)
+        straddling = (copies >= 0) & (tokens.starts < prompt.slots[np.maximum(copies, 0), 0])
+        for at in np.flatnonzero(straddling).tolist():
+            if prompt.wording_first(int(tokens.starts[at]), int(tokens.ends[at]), int(copies[at])):
+                copies[at] = -1
+        is_text = copies >= 0
+        slot_starts = prompt.slots[np.maximum(copies, 0), 0]
+        slot_ends = prompt.slots[np.maximum(copies, 0), 1]
+        plain = Sequence(
+            ids=tokens.ids,
+            roles=np.where(is_text, int(Role.TEXT), int(Role.PROMPT)),
+            starts=np.where(is_text, np.maximum(tokens.starts, slot_starts) - slot_starts, -1),
+            ends=np.where(is_text, np.minimum(tokens.ends, slot_ends) - slot_starts, -1),
+            copies=copies,
+            edges=np.empty((0, 2), np.int64),
+        )
+        first_text = int(np.argmax(is_text)) if is_text.any() else len(tokens.ids)
+        if self.blocks is not None:
+            if sentences is None:
+                raise InvalidParameter("a layout with blocks needs the text's sentences")
+            inserts = _block_inserts(self.blocks, tokens, sentences + prompt.slots[0, 0], first_text)
+        elif self.placeholders:
+            at = first_text
+            if prompt.introduced is not None:
+                at = int(np.searchsorted(tokens.starts, prompt.introduced, side="left"))
+            inserts = _Inserts(
+                before=np.full(self.placeholders, at, np.int64),
+                roles=np.full(self.placeholders, int(Role.PST), np.int64),
+                sources=np.full(self.placeholders, len(tokens.ids) - 1, np.int64),
+            )
+        else:
+            inserts = _Inserts(*(np.empty(0, np.int64) for _ in range(3)))
+        return _insert(plain, inserts, prefix)
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """A filled template.
+
+    Attributes:
+        string: What is tokenized.
+        slots: Rows (start, end) of the copies of the text, in characters of `string`, shape (copies, 2).
+        introduced: Character after the colon that introduces the first copy, None without a colon.
+    """
+
+    string: str
+    slots: Ints
+    introduced: int | None
+
+    def wording_first(self, start: int, end: int, slot: int) -> bool:
+        """Whether a token that reaches into a slot begins with the wording's own characters, blanks aside."""
+        border = int(self.slots[slot, 0])
+        return not (self.string[start:border].isspace() and self.string[border:end].strip())
+
+
+@dataclass(frozen=True, eq=False)
+class _Inserts:
+    """Placeholders to insert: before which token, as what, and the token whose state they get; shape (inserts,)."""
+
+    before: Ints
+    roles: Ints
+    sources: Ints
+
+
+def _fields(template: str) -> list[str]:
+    return [field for _, field in _literals(template) if field]
+
+
+def _literals(template: str) -> list[tuple[str, str]]:
+    try:
+        parts = [(literal, field or "") for literal, field, _, _ in Formatter().parse(template)]
+    except ValueError as error:
+        raise InvalidParameter(f"template {template!r} is malformed: {error}; write a brace as {{{{ or }}}}") from None
+    return parts
+
+
+def _around_prompt(instructed: str, instruction: str) -> tuple[str, str]:
+    head, _, tail = instructed.partition("{prompt}")
+    return head.replace("{instruction}", instruction), tail.replace("{instruction}", instruction)
+
+
+def _block_inserts(blocks: Blocks, tokens: Tokens, sentences: Ints, first_text: int) -> _Inserts:
+    firsts = sentences[:: blocks.sentences, 0]
+    lasts = np.append(sentences[blocks.sentences - 1 :: blocks.sentences, 1], sentences[-1:, 1])[: len(firsts)]
+    spans = np.stack([firsts, lasts], axis=1)
+    sources = last_overlapping(tokens.starts, tokens.ends, spans)
+    owner = owners(tokens.starts, tokens.ends, spans)
+    owned, begins = np.unique(owner[owner >= 0], return_index=True)
+    before = sources.copy() + 1
+    before[owned] = np.flatnonzero(owner >= 0)[begins]
+    kept = sources >= 0
+    sources, before = sources[kept], before[kept]
+    count = len(sources)
+    parts = []
+    if blocks.summary:
+        parts.append((np.full(count, first_text, np.int64), np.full(count, int(Role.BPST), np.int64), sources))
+    if blocks.local:
+        parts.append((before, np.full(count, int(Role.PST), np.int64), sources))
+    return _Inserts(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+
+def _insert(plain: Sequence, inserts: _Inserts, prefix: Ints) -> Sequence:
+    specials = len(prefix)
+    order = np.argsort(inserts.before, kind="stable")
+    before, roles, sources = inserts.before[order], inserts.roles[order], inserts.sources[order]
+    moved = np.arange(len(plain)) + np.searchsorted(before, np.arange(len(plain)), side="right") + specials
+    placed = before + np.arange(len(before)) + specials
+
+    def spread(values: Ints, special: int, placeholder: Ints | int) -> Ints:
+        out = np.full(specials + len(plain) + len(before), special, np.int64)
+        out[moved] = values
+        out[placed] = placeholder
+        return out
+
+    ids = spread(plain.ids, 0, PLACEHOLDER_ID)
+    ids[:specials] = prefix
+    return Sequence(
+        ids=ids,
+        roles=spread(plain.roles, int(Role.SPECIAL), roles),
+        starts=spread(plain.starts, -1, -1),
+        ends=spread(plain.ends, -1, -1),
+        copies=spread(plain.copies, -1, -1),
+        edges=np.stack([placed, moved[sources] if len(sources) else placed], axis=1),
+    )

@@ -1,0 +1,132 @@
+"""Models by name: bundled, a local folder, or a Hugging Face id, read from disk only up to the exit layer."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers.utils import logging
+
+from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
+from eddy_embed.view import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eddy_embed.backbone import Backbone
+
+BUNDLED = {"eddy-tiny": Path(__file__).parent / "models" / "tiny"}
+"""Models that come with the package."""
+
+
+def locate(name: str | os.PathLike[str]) -> str:
+    """The folder of a bundled or local model, or the hub id as it is.
+
+    Raises:
+        ModelNotFound: The name looks like a path, and nothing is there.
+    """
+    text = os.fspath(name)
+    if text in BUNDLED:
+        return str(BUNDLED[text])
+    path = Path(text).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelNotFound(f"{text!r} holds no config.json; name the folder that save_pretrained wrote")
+        return str(path)
+    if path.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1 or path.exists():
+        raise ModelNotFound(f"no model folder at {text!r}; name a folder that save_pretrained wrote, or a hub id")
+    return text
+
+
+def load(
+    name: str | os.PathLike[str],
+    *,
+    exit_of: Callable[[Backbone], int],
+    device: str | None,
+    dtype: str,
+    options: dict[str, Any],
+    model_kwargs: dict[str, Any],
+    tokenizer: Any | None,
+) -> tuple[torch.nn.Module, Any, Backbone]:
+    """Load a model's base up to its exit layer, and its tokenizer.
+
+    Args:
+        name: Bundled name, folder or hub id.
+        exit_of: Gives the exit layer M for a backbone.
+        device: Where to put the weights; None: an accelerator if there is one, else the processor.
+        dtype: "auto", "float32", "bfloat16", "float16" or "float64". "auto" is float32 on a processor, the
+            checkpoint's own elsewhere.
+        options: Keyword arguments of every `from_pretrained` (revision, cache_dir, ..).
+        model_kwargs: Further keyword arguments of the model's `from_pretrained`.
+        tokenizer: A tokenizer to use instead of the model's own.
+
+    Returns:
+        The base model without head and upper layers, the tokenizer, and the shape of the full model.
+
+    Raises:
+        ModelNotFound: Nothing usable is there.
+        UnsupportedModel: It is no causal language model, or weights are missing.
+    """
+    where = locate(name)
+    device = device or _best_device()
+    kind = _dtype(dtype, device)
+    try:
+        config = AutoConfig.from_pretrained(where, **options)
+        tokenizer = tokenizer or AutoTokenizer.from_pretrained(where, **options)
+    except (OSError, ValueError) as error:
+        raise ModelNotFound(
+            f"model {os.fspath(name)!r} could not be opened: {_first_line(error)} Bundled models: "
+            f"{', '.join(BUNDLED)}; otherwise name a folder that save_pretrained wrote, or a hub id that "
+            "can be reached or is cached"
+        ) from error
+    backbone = describe(config)
+    kept = max(exit_of(backbone), 1)
+    for key, value in vars(config).items():
+        if isinstance(value, list) and len(value) == backbone.layers:
+            setattr(config, key, value[:kept])
+    config.num_hidden_layers = kept
+    # The report of unread tensors would list the layers above the exit, which are left out on purpose; missing ones
+    # are an error below.
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(40)
+    try:
+        model, info = AutoModel.from_pretrained(
+            where, config=config, dtype=kind, output_loading_info=True, **options, **model_kwargs
+        )
+    except (OSError, ValueError) as error:
+        raise ModelNotFound(f"weights of {os.fspath(name)!r} could not be read: {_first_line(error)}") from error
+    finally:
+        logging.set_verbosity(verbosity)
+    absent = sorted(info["missing_keys"]) + sorted(str(entry) for entry in info["mismatched_keys"])
+    if absent:
+        raise UnsupportedModel(
+            f"{os.fspath(name)!r}: {len(absent)} tensors are missing from the checkpoint or have another shape, "
+            f"such as {absent[0]}; embedding with random weights is refused"
+        )
+    if "device_map" not in model_kwargs:
+        model = model.to(device)
+    return model, tokenizer, backbone
+
+
+def _best_device() -> str:
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def _dtype(name: str, device: str) -> Any:
+    known = {"float32", "bfloat16", "float16", "float64"}
+    if name == "auto":
+        return torch.float32 if device == "cpu" else "auto"
+    if name not in known:
+        raise InvalidParameter(f"dtype={name!r} is unknown; choose auto, {', '.join(sorted(known))}")
+    if name == "float16" and device == "cpu":
+        raise InvalidParameter("dtype='float16' is unusably slow on a processor; choose 'bfloat16' or 'float32'")
+    return getattr(torch, name)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,54 @@
+"""Method: the parts of a training-free embedding method, and how two of them join."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from eddy_embed.errors import IncompatibleMethods
+from eddy_embed.layout import Layout
+from eddy_embed.readout import Readout
+from eddy_embed.rewire import CopyEdges
+from eddy_embed.text import Term, print_terms
+
+
+@dataclass(frozen=True)
+class Method:
+    """What one forward pass does at the moments that a method may touch. A part that is None is left as it is.
+
+    Attributes:
+        layout: The tokens laid out.
+        rewire: A layer's input.
+        readout: Hidden states to vectors.
+        terms: The registered names and parameters it was made from; empty for a method put together by hand.
+    """
+
+    layout: Layout | None = None
+    rewire: CopyEdges | None = None
+    readout: Readout | None = None
+    terms: tuple[Term, ...] = ()
+
+    def __or__(self, other: Method) -> Method:
+        """Join two methods that set different parts.
+
+        Raises:
+            IncompatibleMethods: Both set the same part.
+        """
+        parts = [field.name for field in fields(self) if field.name != "terms"]
+        twice = [part for part in parts if getattr(self, part) is not None and getattr(other, part) is not None]
+        if twice:
+            raise IncompatibleMethods(
+                f"{self} and {other} both set {', '.join(twice)}; a method has one layout, one rewiring, one readout"
+            )
+        chosen = {part: getattr(self, part) or getattr(other, part) for part in parts}
+        return Method(**chosen, terms=self.terms + other.terms if self.terms and other.terms else ())
+
+    def __str__(self) -> str:
+        """The text form, `name:key=value+name`, which `eddy_embed.methods.parse` reads back."""
+        return print_terms(self.terms) if self.terms else repr(self)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that decides a vector, as plain values; registered names do not."""
+        parts = {"layout": self.layout, "rewire": self.rewire, "readout": self.readout}
+        return {name: asdict(part) for name, part in parts.items() if part is not None}

@@ -1,0 +1,118 @@
+"""The registry: every method by its name, in Python and as text."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from eddy_embed.errors import InvalidParameter, UnknownMethod
+from eddy_embed.method import Method
+from eddy_embed.methods.htp import htp
+from eddy_embed.methods.plain import plain
+from eddy_embed.methods.presets import default_exit, default_range
+from eddy_embed.methods.prompteol import prompteol
+from eddy_embed.methods.tp import tp
+from eddy_embed.text import Term, parse_terms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eddy_embed.backbone import Backbone
+
+__all__ = ["describe", "htp", "names", "parse", "plain", "prompteol", "resolve", "tp"]
+
+_REGISTRY: dict[str, Callable[..., Method]] = {"plain": plain, "prompteol": prompteol, "tp": tp, "htp": htp}
+
+
+def names() -> list[str]:
+    """Names of the registered methods."""
+    return list(_REGISTRY)
+
+
+def describe(name: str) -> tuple[str, dict[str, Any]]:
+    """First line of a method's description, and its parameters with their defaults.
+
+    Raises:
+        UnknownMethod: No method has that name.
+    """
+    build = _lookup(name)
+    summary = (inspect.getdoc(build) or "").splitlines()[0]
+    return summary, {key: parameter.default for key, parameter in inspect.signature(build).parameters.items()}
+
+
+def parse(text: str) -> Method:
+    """A method from its text form, such as `htp:range=1-7,exit=-2`.
+
+    Raises:
+        UnknownMethod: No method has that name.
+        InvalidParameter: A parameter is unknown, or its value is wrong.
+        IncompatibleMethods: Two joined methods set the same part.
+    """
+    if not isinstance(text, str):
+        raise InvalidParameter(f"method must be a text such as 'htp' or a Method, not {text!r}")
+    method = Method()
+    for at, term in enumerate(parse_terms(text.strip())):
+        built = _build(term)
+        method = method | built if at else built
+    return method
+
+
+def resolve(method: Method, backbone: Backbone) -> Method:
+    """The same method with every default that depends on the backbone filled in.
+
+    Raises:
+        InvalidParameter: The method names layers that the backbone does not have, or has no effect on it.
+    """
+    rewire, readout = method.rewire, method.readout
+    if readout is None:
+        raise InvalidParameter(f"{method} has no readout; join it with a method that has one, such as plain")
+    used = [term.name for term in method.terms]
+    if readout.exit is None:
+        readout = replace(readout, exit=default_exit(used, backbone))
+    exit_layer = readout.layer(backbone.layers)
+    readout = replace(readout, exit=exit_layer)
+    if rewire is not None:
+        start, end = rewire.span or default_range(used, backbone)
+        if end > backbone.layers:
+            raise InvalidParameter(f"range={start}-{end} ends above the model's {backbone.layers} layers")
+        rewire = replace(rewire, span=(start, end))
+        pools_copies = readout.placeholders and exit_layer >= start
+        if start < end and not rewire.inputs(exit_layer) and not pools_copies:
+            raise InvalidParameter(
+                f"{method}: the pass ends at layer {exit_layer}, below layer {start + 1} where the copies begin, so "
+                "they would have no effect; choose a later exit or an earlier range"
+            )
+    return replace(method, layout=method.layout or plain().layout, rewire=rewire, readout=readout)
+
+
+def _lookup(name: str) -> Callable[..., Method]:
+    if name not in _REGISTRY:
+        raise UnknownMethod(f"unknown method {name!r}; choose one of {', '.join(_REGISTRY)}")
+    return _REGISTRY[name]
+
+
+def _build(term: Term) -> Method:
+    build = _lookup(term.name)
+    signature = inspect.signature(build).parameters
+    given = dict(term.parameters)
+    for key in given:
+        if key not in signature:
+            raise InvalidParameter(f"{term.name} has no parameter {key!r}; it takes {', '.join(signature)}")
+    _check_types(term, signature)
+    return build(**given)
+
+
+def _check_types(term: Term, signature: Any) -> None:
+    kinds: dict[str, tuple[type, str]] = {
+        "int": (int, "a whole number"),
+        "int | None": (int, "a whole number"),
+        "bool": (bool, "true or false"),
+        "str": (str, "a name"),
+        "Pool": (str, "a name"),
+        "tuple[int, int] | None": (tuple, "a range such as 1-7"),
+    }
+    for key, value in term.parameters:
+        kind, wanted = kinds[str(signature[key].annotation)]
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise InvalidParameter(f"{term.name}: {key}={value!r} must be {wanted}")

@@ -1,0 +1,57 @@
+"""Hierarchical Token Prepending (Ding et al. 2025): block summaries ahead of the blocks they sum up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.layout import Blocks, Layout
+from eddy_embed.methods.build import build
+from eddy_embed.readout import Readout
+from eddy_embed.rewire import CopyEdges
+
+if TYPE_CHECKING:
+    from eddy_embed.method import Method
+
+
+def htp(
+    k: int = 1,
+    range: tuple[int, int] | None = None,
+    exit: int | None = None,
+    pool: str = "mean",
+    local_only: bool = False,
+    global_only: bool = False,
+    seed: int = 0,
+) -> Method:
+    """Placeholders by blocks of sentences get the state of their block's last token; mean over the text.
+
+    Equation 3 (layout) and sections 4.2 to 4.4. Both placeholders of a block get the state of the last token that
+    overlaps its characters; the released code reads the token before the next placeholder instead.
+
+    Args:
+        k: Sentences of a block.
+        range: (s, e): copies on h[s] .. h[e-1]. None: table 9's for the backbone, else [1, min(7, max(2, L/4))].
+        exit: Layer read, counted over h[0] .. h[L]. None: the published one for the backbone, else -2.
+        pool: "mean": over the text's tokens (released). "all": over placeholders too (section 4.4 read
+            literally), after one more copy where the exit lies inside the range.
+        local_only: Only the placeholder before each block (table 4).
+        global_only: Only those ahead of all blocks (table 4).
+        seed: Seed of the placeholders' values.
+
+    Raises:
+        InvalidParameter: A value is outside its range.
+    """
+    if pool not in ("mean", "all"):
+        raise InvalidParameter(f"htp: pool={pool!r} is unknown; choose mean or all")
+    given = {
+        "k": k,
+        "range": range,
+        "exit": exit,
+        "pool": pool,
+        "local_only": local_only,
+        "global_only": global_only,
+        "seed": seed,
+    }
+    blocks = Blocks(k, local=not global_only, summary=not local_only)
+    readout = Readout(exit=exit, placeholders=pool == "all")
+    return build("htp", given, layout=Layout(blocks=blocks), rewire=CopyEdges(range, seed), readout=readout)

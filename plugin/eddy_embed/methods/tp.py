@@ -1,0 +1,53 @@
+"""Token Prepending (Fu et al. 2024): the sequence's last state stands ahead of the text in the next layer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.layout import Layout
+from eddy_embed.methods.build import build
+from eddy_embed.methods.plain import plain
+from eddy_embed.methods.prompteol import prompteol
+from eddy_embed.rewire import CopyEdges
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eddy_embed.method import Method
+
+PROMPTS: dict[str, Callable[..., Method]] = {"plain": plain, "prompteol": prompteol}
+
+
+def tp(
+    prompt: str = "plain",
+    range: tuple[int, int] | None = None,
+    exit: int | None = None,
+    placeholders: int = 1,
+    seed: int = 0,
+) -> Method:
+    """A placeholder ahead of the text gets the last token's state, layer after layer.
+
+    Section 3.2 and figure 2 of the paper; layers counted as its released code does. Over `plain`, with mean pooling,
+    it is the papers' "TP w. Mean".
+
+    Args:
+        prompt: The wording and readout it stands on: "plain" or "prompteol".
+        range: (s, e): copies on h[s] .. h[e-1]. None: the published one for the backbone, or
+            [1, min(7, max(2, L/4))].
+        exit: Layer read, counted over h[0] .. h[L]. None: the published one for the backbone, else -2.
+        placeholders: How many placeholders get the state.
+        seed: Seed of the placeholders' values.
+
+    Raises:
+        InvalidParameter: The prompt is unknown, or there is no placeholder.
+    """
+    if prompt not in PROMPTS:
+        raise InvalidParameter(f"tp: prompt={prompt!r} is unknown; choose one of {', '.join(PROMPTS)}")
+    if placeholders < 1:
+        raise InvalidParameter(f"tp: placeholders={placeholders} must be at least 1")
+    base = PROMPTS[prompt](exit=exit)
+    given = {"prompt": prompt, "range": range, "exit": exit, "placeholders": placeholders, "seed": seed}
+    layout = replace(base.layout or Layout(), placeholders=placeholders)
+    return build("tp", given, layout=layout, rewire=CopyEdges(range, seed), readout=base.readout)

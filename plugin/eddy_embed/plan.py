@@ -1,0 +1,246 @@
+"""Texts to jobs: which sequence answers for which characters of which text, and what did not fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from eddy_embed import windows
+from eddy_embed.errors import InvalidText, TextTooLong
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence as Seq
+
+    from eddy_embed.layout import Layout, TextRole
+    from eddy_embed.segment import Segmenter
+    from eddy_embed.sequence import Ints, Sequence
+    from eddy_embed.tokens import Tokenizer
+
+Overflow = Literal["window", "error", "truncate"]
+
+REPLANS = 20
+"""Attempts at windows that fit, each with a smaller budget: a slice may take more tokens than it did in the whole."""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A sequence to run.
+
+    Attributes:
+        sequence: Its tokens; offsets count characters of the text.
+        owner: Index of the text.
+        counted: Positions of the text tokens that it answers for, in order.
+    """
+
+    sequence: Sequence
+    owner: int
+    counted: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A text ready to run.
+
+    Attributes:
+        jobs: One for each window.
+        tokens: Number of the text's tokens.
+        truncated: Tokens at its end that no job reads.
+        spans: Rows (start, end) of its sentences, None where they were not needed, shape (sentences, 2).
+        sizes: Tokens of each sentence, shape (sentences,).
+    """
+
+    jobs: list[Job]
+    tokens: int
+    truncated: int
+    spans: Ints | None
+    sizes: Ints | None
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Lays texts out, and divides those that exceed the window.
+
+    Attributes:
+        layout: The method's layout.
+        tokenizer: The model's.
+        segmenter: Finds sentences, where blocks or windows need them.
+        max_length: Most tokens in a sequence.
+        overflow: What happens to longer texts.
+        instructions: Instruction for each role, None for none.
+    """
+
+    layout: Layout
+    tokenizer: Tokenizer
+    segmenter: Segmenter
+    max_length: int
+    overflow: Overflow
+    instructions: dict[TextRole, str | None]
+
+    def plan(self, texts: Seq[str], role: TextRole, *, first: int = 0, sentences: bool = False) -> list[Planned]:
+        """Plan texts.
+
+        Args:
+            texts: Not blank, valid Unicode.
+            role: Whether they are documents or queries.
+            first: Index of the first text, for owners and messages.
+            sentences: Whether sentences are wanted even where the layout does without.
+
+        Raises:
+            InvalidText: A text has no tokens.
+            TextTooLong: A text exceeds the window and `overflow` is "error", or the prompt alone exceeds it.
+        """
+        spans = [self._spans(text) if sentences or self.layout.needs_sentences else None for text in texts]
+        prompts = [self.layout.fill(text, role, self.instructions[role]) for text in texts]
+        planned = []
+        for at, tokens in enumerate(self.tokenizer([prompt.string for prompt in prompts])):
+            sequence = self.layout.arrange(prompts[at], tokens, self.tokenizer.prefix, spans[at])
+            planned.append(self._fit(texts[at], role, first + at, sequence, spans[at], sentences))
+        return planned
+
+    def _fit(
+        self, text: str, role: TextRole, owner: int, sequence: Sequence, spans: Ints | None, sentences: bool
+    ) -> Planned:
+        own = sequence.text
+        if len(own) == 0:
+            raise InvalidText(f"text {owner} ({text[:40]!r}) has no tokens in this model's vocabulary; drop it")
+        count = len(own)
+        whole = _Whole(sequence.starts[own], sequence.ends[own])
+        kept = text
+        if len(sequence) <= self.max_length:
+            jobs = [Job(sequence, owner, own)]
+        elif self.overflow == "error":
+            raise TextTooLong(
+                f"text {owner} ({text[:40]!r}) takes {len(sequence)} tokens, {len(sequence) - self.max_length} more "
+                f"than max_length={self.max_length}; use overflow='window' to read all of it, or split it"
+            )
+        elif self.overflow == "truncate":
+            sequence, kept = self._truncate(text, role, owner, whole)
+            jobs = [Job(sequence, owner, sequence.text)]
+        else:
+            spans = self._spans(text) if spans is None else spans
+            overhead = len(sequence) - len(own) * (int(sequence.copies.max()) + 1) - self._placeholders(len(spans))
+            jobs = self._windows(text, role, owner, whole, spans, overhead)
+        read = whole.count_before(len(kept))
+        wanted = spans if sentences else None
+        if wanted is not None:
+            wanted = np.minimum(wanted[wanted[:, 0] < len(kept)], len(kept))
+        return Planned(jobs, count, count - read, wanted, None if wanted is None else whole.sizes(wanted))
+
+    def _spans(self, text: str) -> Ints:
+        found = self.segmenter.sentences(text)
+        return np.array([(sentence.start, sentence.end) for sentence in found], np.int64).reshape(-1, 2)
+
+    def _placeholders(self, sentences: int) -> int:
+        blocks = self.layout.blocks
+        return -(-sentences // blocks.sentences) * blocks.per_block if blocks else 0
+
+    def _lay(self, text: str, role: TextRole, spans: Ints | None, begin: int = 0) -> Sequence:
+        prompt = self.layout.fill(text, role, self.instructions[role])
+        sequence = self.layout.arrange(prompt, self.tokenizer([prompt.string])[0], self.tokenizer.prefix, spans)
+        moved = sequence.starts >= 0
+        return replace(sequence, starts=sequence.starts + begin * moved, ends=sequence.ends + begin * moved)
+
+    def _truncate(self, text: str, role: TextRole, owner: int, whole: _Whole) -> tuple[Sequence, str]:
+        keep = min(len(whole.starts), self.max_length)
+        while keep >= 1:
+            kept = text[: int(whole.ends[keep - 1])]
+            sequence = self._lay(kept, role, self._spans(kept) if self.layout.needs_sentences else None)
+            excess = len(sequence) - self.max_length
+            if excess <= 0:
+                return sequence, kept
+            keep -= max(1, excess // (int(sequence.copies.max()) + 1))
+        raise self._no_room(owner)
+
+    def _windows(self, text: str, role: TextRole, owner: int, whole: _Whole, spans: Ints, overhead: int) -> list[Job]:
+        budget = self.max_length - overhead
+        for _ in range(REPLANS):
+            each = self._placeholders(1)
+            if budget <= each:
+                break
+            units = _split(spans, whole, text, budget - each)
+            begins = np.append(units[:, 0], len(text))
+            begins[0] = 0
+            costs = [whole.count(a, b) + each for a, b in pairwise(begins.tolist())]
+            if max(costs) > budget:
+                break
+            chosen = windows.plan(costs, budget)
+            sequences = [
+                self._lay(
+                    text[begins[w.first] : begins[w.last + 1]],
+                    role,
+                    units[w.first : w.last + 1] - begins[w.first],
+                    int(begins[w.first]),
+                )
+                for w in chosen
+            ]
+            excess = max(len(sequence) for sequence in sequences) - self.max_length
+            if excess <= 0:
+                return _count_once(sequences, owner, [(begins[w.first], begins[w.last + 1]) for w in chosen], whole)
+            budget -= excess
+        raise self._no_room(owner)
+
+    def _no_room(self, owner: int) -> TextTooLong:
+        return TextTooLong(
+            f"text {owner}: max_length={self.max_length} leaves no room for the text beside its prompt and "
+            "placeholders; raise max_length or shorten the instruction"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Whole:
+    """Offsets of the text's tokens as the whole text is tokenized, each of shape (tokens,)."""
+
+    starts: Ints
+    ends: Ints
+
+    def count_before(self, end: int) -> int:
+        return int(np.searchsorted(self.starts, end, side="left"))
+
+    def count(self, start: int, end: int) -> int:
+        return self.count_before(end) - self.count_before(start)
+
+    def sizes(self, spans: Ints) -> Ints:
+        before = np.searchsorted(self.starts, spans, side="left")
+        return np.asarray(before[:, 1] - before[:, 0], np.int64)
+
+
+def _split(spans: Ints, whole: _Whole, text: str, budget: int) -> Ints:
+    """Sentences, those of more tokens than the budget cut between tokens, after white space where there is any."""
+    units: list[tuple[int, int]] = []
+    nexts = np.append(spans[1:, 0], len(text))
+    for at, (start, end) in enumerate(spans.tolist()):
+        # The gap behind a sentence is read with it; the one before the first sentence too.
+        begin = 0 if at == 0 else start
+        first, last = whole.count_before(begin), whole.count_before(int(nexts[at]))
+        while last - first > budget:
+            cut = max(first + budget, int(np.searchsorted(whole.starts, start, side="right")))
+            spaced = (c for c in range(cut, cut - budget // 4, -1) if _after_space(text, int(whole.starts[c])))
+            cut = next(spaced, cut)
+            units.append((start, int(whole.starts[cut])))
+            start, first = int(whole.starts[cut]), cut
+        units.append((start, max(end, start + 1)))
+    return np.array(units, np.int64)
+
+
+def _after_space(text: str, at: int) -> bool:
+    return text[at].isspace() or text[at - 1].isspace()
+
+
+def _count_once(sequences: list[Sequence], owner: int, ranges: list[tuple[int, int]], whole: _Whole) -> list[Job]:
+    """Share the text among its windows: a token that stands in two counts where it is further from the border."""
+    borders = [0]
+    for (_, end), (begin, _) in pairwise(ranges):
+        first, last = whole.count_before(int(begin)), whole.count_before(int(end))
+        middle = (first + last + 1) // 2
+        borders.append(int(whole.starts[middle]) if middle < len(whole.starts) else int(end))
+    borders.append(2**62)
+    jobs = []
+    for sequence, low, high in zip(sequences, borders[:-1], borders[1:], strict=True):
+        own = sequence.text
+        inside = (sequence.starts[own] >= low) & (sequence.starts[own] < high)
+        if inside.any():
+            jobs.append(Job(sequence, owner, own[inside]))
+    return jobs

@@ -1,0 +1,63 @@
+"""Progress of long work: a bar on standard error, and a callback."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.progress import Progress as Bar
+
+
+class Progress:
+    """Counts sequences done of those known so far."""
+
+    def __init__(self, show: bool, callback: Callable[[int, int, str], None] | None = None) -> None:
+        """Prepare; the bar appears with the first sequence.
+
+        Args:
+            show: Whether to show a bar.
+            callback: Called with done, total and "embed" after every pass.
+        """
+        self._show = show
+        self._callback = callback
+        self._bar: Bar | None = None
+        self._done = 0
+        self._total = 0
+
+    def expect(self, sequences: int) -> None:
+        """More sequences will come."""
+        self._total += sequences
+        if self._show and self._bar is None:
+            from rich.console import Console
+            from rich.progress import MofNCompleteColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+
+            self._bar = Bar(
+                *Bar.get_default_columns()[:2],
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+            )
+            self._bar.add_task("Embedding")
+            self._bar.start()
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], total=self._total)
+
+    def advance(self, sequences: int) -> None:
+        """Sequences were run."""
+        self._done += sequences
+        if self._bar is not None:
+            self._bar.advance(self._bar.task_ids[0], sequences)
+        if self._callback is not None:
+            self._callback(self._done, self._total, "embed")
+
+    def __enter__(self) -> Progress:
+        """Start."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop, whatever happened."""
+        if self._bar is not None:
+            self._bar.stop()

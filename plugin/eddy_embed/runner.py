@@ -1,0 +1,154 @@
+"""Planned texts through the model: passes, readout, and the sums over the windows of each text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import torch
+
+from eddy_embed.batching import passes, run_halving
+from eddy_embed.document import positions_by_span
+from eddy_embed.readout import Readout, gather
+from eddy_embed.rewire import copy_states
+from eddy_embed.sequence import pack
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence as Seq
+
+    from numpy.typing import NDArray
+
+    from eddy_embed.host import Host
+    from eddy_embed.method import Method
+    from eddy_embed.plan import Job, Planned
+    from eddy_embed.progress import Progress
+    from eddy_embed.sequence import Ints
+
+    Raw = NDArray[np.float64]
+
+
+@dataclass(eq=False)
+class Sums:
+    """Sums of raw states of one text over its windows.
+
+    Attributes:
+        document: Sum of the windows' pooled states, each times the tokens it answers for, shape (width,).
+        tokens: Tokens that the windows answer for.
+        parts: For each division of the text, the sum of states of every span, shape (spans, width).
+        sizes: For each division of the text, the tokens in those sums, shape (spans,).
+    """
+
+    document: Raw
+    tokens: int
+    parts: list[Raw]
+    sizes: list[Ints]
+
+    @classmethod
+    def zero(cls, width: int, divisions: Seq[Ints]) -> Sums:
+        """Nothing summed yet, for divisions of shape (spans, 2)."""
+        return cls(
+            document=np.zeros(width),
+            tokens=0,
+            parts=[np.zeros((len(spans), width)) for spans in divisions],
+            sizes=[np.zeros(len(spans), np.int64) for spans in divisions],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Read:
+    """What one job reads: the document's positions and weights, then the positions of spans of each division."""
+
+    index: Ints
+    weight: Raw
+    lengths: Ints
+    spans: list[Ints]
+
+
+class Runner:
+    """Runs planned texts with one method on one host."""
+
+    def __init__(self, host: Host, method: Method, *, batch_tokens: int, batch_size: int | None) -> None:
+        """Prepare the placeholders' values.
+
+        Args:
+            host: The model.
+            method: A resolved method.
+            batch_tokens: Most tokens in a pass.
+            batch_size: Most sequences in a pass, None for no limit.
+        """
+        self.host = host
+        self._readout = cast("Readout", method.readout)
+        self._rewired = method.rewire.inputs(host.exit_layer) if method.rewire else range(0)
+        # HTP, section 4.4: placeholders that are pooled are copied once more, where the exit lies inside the range.
+        self._copy_at_exit = (
+            self._readout.placeholders
+            and method.rewire is not None
+            and host.exit_layer in method.rewire.inputs(host.layers)
+        )
+        self._values = host.placeholder_values(method.rewire.seed) if method.rewire else None
+        self._batch_tokens = batch_tokens
+        self._batch_size = batch_size
+
+    def run(self, planned: Seq[Planned], divisions: Seq[Seq[Ints]], bar: Progress) -> list[Sums]:
+        """Run texts.
+
+        Args:
+            planned: The texts.
+            divisions: For each text, the divisions whose spans are wanted, each of shape (spans, 2).
+            bar: Told of every window done.
+
+        Returns:
+            Sums for each text.
+        """
+        jobs = [(at, job) for at, plan in enumerate(planned) for job in plan.jobs]
+        bar.expect(len(jobs))
+        sums = [Sums.zero(self.host.width, spans) for spans in divisions]
+
+        def together(members: list[tuple[int, Job]]) -> list[tuple[_Read, Raw]]:
+            return self._pass([job for _, job in members], [divisions[at] for at, _ in members])
+
+        for batch in passes([len(job.sequence) for _, job in jobs], self._batch_tokens, self._batch_size):
+            members = [jobs[index] for index in batch]
+            for (at, job), (read, rows) in zip(members, run_halving(together, members), strict=True):
+                _add(sums[at], len(job.counted), read, rows)
+            bar.advance(len(batch))
+        return sums
+
+    def _pass(self, jobs: list[Job], divisions: list[Seq[Ints]]) -> list[tuple[_Read, Raw]]:
+        packed = pack([job.sequence for job in jobs])
+        hidden = self.host.run(packed, self._rewired, self._values)
+        if self._copy_at_exit and len(packed.edges):
+            hidden = copy_states(hidden, torch.from_numpy(packed.edges).to(hidden.device))
+        reads = [_read(self._readout, job, spans) for job, spans in zip(jobs, divisions, strict=True)]
+        index = np.concatenate([read.index + first for read, first in zip(reads, packed.offsets, strict=False)])
+        weight = np.concatenate([read.weight for read in reads])
+        lengths = np.concatenate([read.lengths for read in reads])
+        with torch.inference_mode():
+            rows = gather(hidden, *(torch.from_numpy(array).to(hidden.device) for array in (index, weight, lengths)))
+        split = np.cumsum([len(read.lengths) for read in reads])[:-1]
+        return list(zip(reads, np.split(rows.double().cpu().numpy(), split), strict=True))
+
+
+def _read(readout: Readout, job: Job, divisions: Seq[Ints]) -> _Read:
+    index, weight = readout.weights(job.sequence, job.counted)
+    indices, lengths, present = [index], [len(index)], []
+    for spans in divisions:
+        found, positions = positions_by_span(job, spans)
+        present.append(found)
+        indices += positions
+        lengths += [len(run) for run in positions]
+    flat = np.concatenate(indices)
+    weights = np.ones(len(flat))
+    weights[: len(weight)] = weight
+    return _Read(flat, weights, np.array(lengths, np.int64), present)
+
+
+def _add(sums: Sums, tokens: int, read: _Read, rows: Raw) -> None:
+    sums.document += tokens * rows[0]
+    sums.tokens += tokens
+    at = 1
+    for total, size, found in zip(sums.parts, sums.sizes, read.spans, strict=True):
+        total[found] += rows[at : at + len(found)]
+        size[found] += read.lengths[at : at + len(found)]
+        at += len(found)

@@ -1,0 +1,134 @@
+"""Token sequences as flat arrays: what the model reads, where each token comes from, and which states are copied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence as Seq
+
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+
+PLACEHOLDER_ID = -1
+"""Id of a position whose embedding is a placeholder's value and not a row of the vocabulary."""
+
+
+class Role(IntEnum):
+    """What a token is there for."""
+
+    SPECIAL = 0
+    """Put in front by the tokenizer (BOS); never pooled."""
+    PROMPT = 1
+    """Template wording or instruction."""
+    TEXT = 2
+    """The text to embed."""
+    PST = 3
+    """Placeholder that stands before the text or before its block."""
+    BPST = 4
+    """Block placeholder: the summaries of all blocks, ahead of the first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sequence:
+    """One sequence of n tokens.
+
+    Attributes:
+        ids: Vocabulary ids, shape (n,); `PLACEHOLDER_ID` at placeholders.
+        roles: `Role` of each token, shape (n,).
+        starts: Character where the token begins in the source text, shape (n,); -1 where the token is not text.
+        ends: Character after the token's last, shape (n,); -1 where the token is not text.
+        copies: Which copy of the text the token belongs to, shape (n,); -1 where the token is not text.
+        edges: Rows (destination, source) of states to copy between layers, shape (edges, 2).
+    """
+
+    ids: Ints
+    roles: Ints
+    starts: Ints
+    ends: Ints
+    copies: Ints
+    edges: Ints
+
+    def __len__(self) -> int:
+        """Number of tokens, placeholders and specials included."""
+        return len(self.ids)
+
+    @property
+    def text(self) -> Ints:
+        """Positions of the text's tokens, in the last copy where the text stands more than once."""
+        if self.copies.size == 0:
+            return np.empty(0, np.int64)
+        return np.flatnonzero((self.roles == Role.TEXT) & (self.copies == self.copies.max()))
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """Sequences one behind the other, without padding: token i of sequence b stands at `offsets[b] + i`.
+
+    Attributes:
+        ids: Vocabulary ids, shape (tokens,); 0 stands in at placeholders.
+        positions: Position of each token in its own sequence, shape (tokens,).
+        offsets: First token of every sequence and the total, shape (sequences + 1,).
+        edges: Rows (destination, source), indices into the packed tokens, shape (edges, 2).
+        placeholders: Rows (index, kind), kind 0 for PST and 1 for B-PST, shape (placeholders, 2).
+    """
+
+    ids: Ints
+    positions: Ints
+    offsets: Ints
+    edges: Ints
+    placeholders: Ints
+
+
+def pack(sequences: Seq[Sequence]) -> Packed:
+    """Lay sequences one behind the other."""
+    lengths = np.array([len(sequence) for sequence in sequences], np.int64)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    ids = np.concatenate([sequence.ids for sequence in sequences])
+    roles = np.concatenate([sequence.roles for sequence in sequences])
+    positions = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+    edges = np.concatenate([s.edges + first for s, first in zip(sequences, offsets[:-1], strict=True)])
+    at = np.flatnonzero(ids == PLACEHOLDER_ID)
+    kinds = (roles[at] == Role.BPST).astype(np.int64)
+    return Packed(np.where(ids == PLACEHOLDER_ID, 0, ids), positions, offsets, edges, np.stack([at, kinds], axis=1))
+
+
+def owners(starts: Ints, ends: Ints, spans: Ints) -> Ints:
+    """The span that each token belongs to: the first whose characters it overlaps.
+
+    A token that straddles a border thus belongs to the left span. A token of no width counts as the character it
+    stands at.
+
+    Args:
+        starts: First character of each token, shape (tokens,).
+        ends: Character after each token's last, shape (tokens,).
+        spans: Rows (start, end), ordered and disjoint, shape (spans, 2).
+
+    Returns:
+        Index of the owning span, -1 for none, shape (tokens,).
+    """
+    if len(spans) == 0:
+        return np.full(len(starts), -1, np.int64)
+    first = np.searchsorted(spans[:, 1], starts, side="right")
+    inside = np.minimum(first, len(spans) - 1)
+    overlaps = (first < len(spans)) & (spans[inside, 0] < np.maximum(ends, starts + 1))
+    return np.where(overlaps, inside, -1)
+
+
+def last_overlapping(starts: Ints, ends: Ints, spans: Ints) -> Ints:
+    """The last token that overlaps each span's characters, -1 where none does, shape (spans,).
+
+    Args:
+        starts: First character of each token, non-decreasing, shape (tokens,).
+        ends: Character after each token's last, shape (tokens,).
+        spans: Rows (start, end), shape (spans, 2).
+    """
+    last = np.searchsorted(starts, spans[:, 1], side="left") - 1
+    clipped = np.maximum(last, 0)
+    overlaps = (last >= 0) & (np.maximum(ends, starts + 1)[clipped] > spans[:, 0])
+    return np.where(overlaps, last, -1)

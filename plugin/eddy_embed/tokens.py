@@ -1,0 +1,97 @@
+"""A private, locked copy of a fast tokenizer: ids with exact character offsets, and the specials it puts in front."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from eddy_embed.errors import InvalidText, UnsupportedModel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence as Seq
+
+    from eddy_embed.sequence import Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """Tokens of a string, without specials: ids and character offsets, each of shape (tokens,)."""
+
+    ids: Ints
+    starts: Ints
+    ends: Ints
+
+
+class Tokenizer:
+    """Tokenizes as the model's own tokenizer does, from any thread.
+
+    A copy is taken because fast tokenizers may not be used from two threads at once and the original may be in use
+    elsewhere. Wording that looks like a special token ("</s>" in a text about tokenizers) is read as text.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        """Copy a tokenizer.
+
+        Args:
+            tokenizer: A fast transformers tokenizer.
+
+        Raises:
+            UnsupportedModel: It gives no character offsets.
+        """
+        if not getattr(tokenizer, "is_fast", False):
+            raise UnsupportedModel(
+                f"{type(tokenizer).__name__} gives no character offsets; pass tokenizer= a fast one "
+                "(AutoTokenizer.from_pretrained(..., use_fast=True))"
+            )
+        self._tokenizer = copy.deepcopy(tokenizer)
+        self._tokenizer.backend_tokenizer.encode_special_tokens = True
+        self._tokenizer.backend_tokenizer.no_truncation()
+        self._tokenizer.backend_tokenizer.no_padding()
+        self._lock = threading.Lock()
+        probe = self._tokenizer("a", return_special_tokens_mask=True)
+        body = probe["special_tokens_mask"].index(0) if 0 in probe["special_tokens_mask"] else 0
+        self.prefix: Ints = np.array(probe["input_ids"][:body], np.int64)
+        self.max_length = int(min(self._tokenizer.model_max_length, 2**31))
+
+    def __call__(self, texts: Seq[str]) -> list[Tokens]:
+        """Tokenize strings of valid Unicode, without adding specials."""
+        with self._lock:
+            encodings = self._tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [_tokens(encoding) for encoding in encodings]
+
+    def piece(self, token: int) -> str:
+        """The vocabulary's own spelling of a token."""
+        with self._lock:
+            return str(self._tokenizer.convert_ids_to_tokens(token))
+
+    @property
+    def digest(self) -> str:
+        """Hash of everything that decides which ids a text gets."""
+        with self._lock:
+            spec = self._tokenizer.backend_tokenizer.to_str()
+        return hashlib.sha256(f"{spec}|{self.prefix.tolist()}".encode()).hexdigest()
+
+
+def raise_on_surrogates(text: str, name: str) -> None:
+    """Refuse a string that holds half of a surrogate pair, which no encoding can carry.
+
+    Raises:
+        InvalidText: With the text's name, the character and its offset.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidText(
+            f"{name} holds the lone surrogate U+{ord(text[error.start]):04X} at character {error.start}, which is not "
+            "valid Unicode; decode its source with errors='replace', or drop the character"
+        ) from None
+
+
+def _tokens(encoding: Any) -> Tokens:
+    offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+    return Tokens(np.array(encoding.ids, np.int64), offsets[:, 0], offsets[:, 1])
