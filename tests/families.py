@@ -1,0 +1,218 @@
+"""Tiny models of every family, built from configs, and offline tokenizers of three kinds.
+
+Nothing is downloaded. Weights are random, seeded and large enough that every layer, bias, norm, soft cap and window
+shows in the result: with a library's usual 0.02 a missing soft cap or an edge off by one would drown in rounding.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma3TextConfig,
+    GPT2Config,
+    GPTNeoXConfig,
+    LlamaConfig,
+    MistralConfig,
+    Olmo2Config,
+    Phi3Config,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+LAYERS = 6
+HIDDEN = 64
+VOCABULARY = 640
+"""Rows of the embedding matrix: more than any of the tokenizers has entries, as in many published models."""
+WINDOW = 1024
+"""Longest sequence."""
+SLIDING = 12
+"""Sliding window in tokens, shorter than the texts of the tests."""
+
+PROSE = Path(__file__).parent / "fixtures" / "prose.txt"
+
+
+# --- tokenizers
+
+
+def _byte_level(size: int, special: list[str]) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train([str(PROSE)], trainer)
+    return tokenizer
+
+
+@cache
+def byte_level_tokenizer() -> PreTrainedTokenizerFast:
+    """Byte-level BPE without a token in front, as GPT-2's."""
+    return PreTrainedTokenizerFast(
+        tokenizer_object=_byte_level(512, ["<|endoftext|>"]),
+        bos_token="<|endoftext|>",
+        eos_token="<|endoftext|>",
+        unk_token="<|endoftext|>",
+    )
+
+
+@cache
+def metaspace_tokenizer() -> PreTrainedTokenizerFast:
+    """BPE over `▁` with byte fallback and `<s>` in front, as the tokenizers that come from SentencePiece."""
+    special = ["<unk>", "<s>", "</s>"]
+    learner = Tokenizer(models.BPE(unk_token="<unk>"))
+    learner.normalizer = normalizers.Replace(Regex("\n"), " ")
+    learner.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    trainer = trainers.BpeTrainer(vocab_size=320, special_tokens=special, show_progress=False)
+    learner.train([str(PROSE)], trainer)
+    learned = json.loads(learner.to_str())["model"]
+    pieces = [*special, *(f"<0x{byte:02X}>" for byte in range(256))]
+    pieces += [piece for piece in learned["vocab"] if piece not in special]
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
+    merges = [tuple(merge) for merge in learned["merges"]]
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+
+
+@cache
+def bracketing_tokenizer() -> PreTrainedTokenizerFast:
+    """Byte-level BPE whose template puts a token in front and an end token behind every text."""
+    tokenizer = _byte_level(560, ["<bos>", "<eos>", "<pad>"])
+    bracket = processors.TemplateProcessing(single="<bos> $A <eos>", special_tokens=[("<bos>", 0), ("<eos>", 1)])
+    tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), bracket])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<bos>", eos_token="<eos>", pad_token="<pad>", padding_side="right"
+    )
+
+
+TOKENIZERS: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
+    "byte-level": byte_level_tokenizer,
+    "metaspace": metaspace_tokenizer,
+    "bracketing": bracketing_tokenizer,
+}
+
+
+# --- models
+
+
+@dataclass(frozen=True)
+class Family:
+    """How to build one family.
+
+    Attributes:
+        config: Makes the configuration.
+        tokenizer: Key of `TOKENIZERS`.
+        query_gain: Factor on the query weights: soft caps only bite on large scores.
+    """
+
+    config: Callable[[], PreTrainedConfig]
+    tokenizer: str
+    query_gain: float = 1.0
+
+
+def _shape(kv_heads: int | None = 2, **more: object) -> dict[str, object]:
+    shape: dict[str, object] = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": HIDDEN,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 4,
+        "intermediate_size": 96,
+        "max_position_embeddings": WINDOW,
+        "initializer_range": 0.2,
+        "pad_token_id": None,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+    if kv_heads is not None:
+        shape["num_key_value_heads"] = kv_heads
+    return shape | more
+
+
+def _gpt2() -> GPT2Config:
+    return GPT2Config(
+        vocab_size=VOCABULARY,
+        n_embd=HIDDEN,
+        n_layer=LAYERS,
+        n_head=4,
+        n_inner=96,
+        n_positions=WINDOW,
+        initializer_range=0.2,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+
+
+_GEMMA2 = {"head_dim": 32, "sliding_window": SLIDING, "query_pre_attn_scalar": 24, "attn_logit_softcapping": 8.0}
+_GEMMA3 = {
+    "head_dim": 32,
+    "sliding_window": SLIDING,
+    "query_pre_attn_scalar": 24,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * (LAYERS // 3),
+}
+
+FAMILIES: dict[str, Family] = {
+    "llama": Family(lambda: LlamaConfig(**_shape()), "metaspace"),
+    "qwen3": Family(lambda: Qwen3Config(**_shape(1, head_dim=32)), "byte-level"),
+    "gpt2": Family(_gpt2, "byte-level"),
+    "gemma2": Family(lambda: Gemma2Config(**_shape(**_GEMMA2)), "bracketing", query_gain=4.0),
+}
+"""The families that every method is tested on."""
+
+MORE_FAMILIES: dict[str, Family] = {
+    "mistral": Family(lambda: MistralConfig(**_shape(sliding_window=SLIDING)), "metaspace"),
+    "qwen2": Family(lambda: Qwen2Config(**_shape()), "byte-level"),
+    "gemma3": Family(lambda: Gemma3TextConfig(**_shape(1, **_GEMMA3)), "bracketing"),
+    "phi3": Family(lambda: Phi3Config(**_shape()), "metaspace"),
+    "gpt_neox": Family(
+        lambda: GPTNeoXConfig(
+            **_shape(None, rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5})
+        ),
+        "byte-level",
+    ),
+    "olmo2": Family(lambda: Olmo2Config(**_shape(1)), "bracketing"),
+}
+"""Further families, for the tests that are cheap enough to run on all of them."""
+
+
+@torch.no_grad()
+def _enlarge(model: PreTrainedModel, family: Family) -> None:
+    for name, weight in model.named_parameters():
+        if weight.ndim == 1:
+            weight.add_(0.1 * torch.randn_like(weight))
+        elif "c_attn" in name:
+            weight[:, :HIDDEN] *= family.query_gain
+        elif "q_proj" in name:
+            weight *= family.query_gain
+
+
+@cache
+def build(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+    """The model of a family (float32, CPU, evaluation mode) and its tokenizer.
+
+    The same objects at every call: a test that changes a model copies it first.
+    """
+    family = (FAMILIES | MORE_FAMILIES)[name]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(20_000 + sum(map(ord, name)))
+        model = AutoModelForCausalLM.from_config(family.config(), dtype=torch.float32)
+        _enlarge(model, family)
+    return model.eval(), TOKENIZERS[family.tokenizer]()

@@ -1,0 +1,55 @@
+"""Attention with a loop over heads and query rows."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotary embedding of x (tokens, heads, size) by the angles (tokens, rotary size); the rest of x stays."""
+    size = cos.shape[-1]
+    half = size // 2
+    rotated = x.clone()
+    for j in range(half):
+        a, b = x[:, :, j], x[:, :, j + half]
+        rotated[:, :, j] = a * cos[:, None, j] - b * sin[:, None, j]
+        rotated[:, :, j + half] = b * cos[:, None, j + half] + a * sin[:, None, j + half]
+    return rotated
+
+
+def attend(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float, cap: float | None, window: int | None
+) -> torch.Tensor:
+    """Causal attention.
+
+    Args:
+        q: Queries, shape (tokens, heads, size).
+        k: Keys, shape (tokens, kv heads, size); a run of heads / kv heads neighbouring query heads share one.
+        v: Values, shape as k.
+        scale: Factor on the scores.
+        cap: Soft cap of the scaled scores, cap · tanh(score / cap).
+        window: Token i sees i - window + 1 .. i.
+
+    Returns:
+        Shape (tokens, heads, size).
+    """
+    tokens, heads, _ = q.shape
+    share = heads // k.shape[1]
+    out = torch.zeros_like(q)
+    for head in range(heads):
+        keys, values = k[:, head // share], v[:, head // share]
+        for i in range(tokens):
+            first = 0 if window is None else max(0, i - window + 1)
+            scores = keys[first : i + 1] @ q[i, head] * scale
+            if cap is not None:
+                scores = cap * torch.tanh(scores / cap)
+            weights = torch.exp(scores - scores.max())
+            out[i, head] = (weights / weights.sum()) @ values[first : i + 1]
+    return out
+
+
+def scale_of(config: object, size: int) -> float:
+    """Factor on the scores: 1/sqrt(head size), or what the configuration says in its place."""
+    return 1 / math.sqrt(getattr(config, "query_pre_attn_scalar", None) or size)

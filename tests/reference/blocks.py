@@ -1,0 +1,94 @@
+"""One decoder layer of each family: where queries, keys and values come from, and where the norms stand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .attention import attend, rotate, scale_of
+from .double import apply
+
+Angles = tuple[torch.Tensor, torch.Tensor]
+
+
+def layers_of(base: Any) -> Any:
+    return base.h if base.config.model_type == "gpt2" else base.layers
+
+
+def final_norm(base: Any) -> Any:
+    name = {"gpt2": "ln_f", "gpt_neox": "final_layer_norm"}.get(base.config.model_type, "norm")
+    return getattr(base, name)
+
+
+def window_of(config: Any, index: int) -> int | None:
+    """Sliding window of layer `index` (0-based) in tokens."""
+    kinds = getattr(config, "layer_types", None)
+    if kinds is not None and kinds[index] != "sliding_attention":
+        return None
+    return getattr(config, "sliding_window", None)
+
+
+def angles(base: Any, index: int, x: torch.Tensor) -> Angles | None:
+    """Rotary cosines and sines of a layer, each (tokens, rotary size); none where positions are embedded."""
+    if base.config.model_type == "gpt2":
+        return None
+    positions = torch.arange(x.shape[0])[None]
+    kind = [base.config.layer_types[index]] if base.config.model_type == "gemma3_text" else []
+    cos, sin = apply(base.rotary_emb, x[None], positions, *kind)
+    return cos[0], sin[0]
+
+
+def _project(config: Any, attention: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Queries, keys and values before the rotary embedding, each (tokens, heads or kv heads, size)."""
+    n, heads = x.shape[0], config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    kv = getattr(config, "num_key_value_heads", None) or heads
+    if config.model_type == "gpt2":
+        q, k, v = apply(attention.c_attn, x).split(config.hidden_size, dim=-1)
+    elif config.model_type == "gpt_neox":  # q, k and v of a head lie side by side
+        q, k, v = apply(attention.query_key_value, x).reshape(n, heads, 3, size).unbind(2)
+    elif config.model_type == "phi3":
+        q, k, v = apply(attention.qkv_proj, x).split([heads * size, kv * size, kv * size], dim=-1)
+    else:
+        q, k, v = (apply(m, x) for m in (attention.q_proj, attention.k_proj, attention.v_proj))
+    if config.model_type == "olmo2":  # normed over all heads at once
+        q, k = apply(attention.q_norm, q), apply(attention.k_norm, k)
+    q, k, v = q.reshape(n, heads, size), k.reshape(n, kv, size), v.reshape(n, kv, size)
+    if config.model_type in ("qwen3", "gemma3_text"):
+        q, k = apply(attention.q_norm, q), apply(attention.k_norm, k)
+    return q, k, v
+
+
+def _attention(config: Any, attention: Any, index: int, x: torch.Tensor, turn: Angles | None) -> torch.Tensor:
+    q, k, v = _project(config, attention, x)
+    if turn is not None:
+        q, k = rotate(q, *turn), rotate(k, *turn)
+    cap = getattr(config, "attn_logit_softcapping", None)
+    out = attend(q, k, v, scale=scale_of(config, q.shape[-1]), cap=cap, window=window_of(config, index))
+    output = {"gpt2": "c_proj", "gpt_neox": "dense"}.get(config.model_type, "o_proj")
+    return apply(getattr(attention, output), out.reshape(x.shape[0], -1))
+
+
+def block(config: Any, layer: Any, index: int, x: torch.Tensor, turn: Angles | None) -> torch.Tensor:
+    """Output of layer `index` (0-based) for its input x (tokens, hidden)."""
+    kind = config.model_type
+    if kind == "gpt2":
+        x = x + _attention(config, layer.attn, index, apply(layer.ln_1, x), turn)
+        return x + apply(layer.mlp, apply(layer.ln_2, x))
+    if kind == "gpt_neox":  # parallel residual
+        attended = _attention(config, layer.attention, index, apply(layer.input_layernorm, x), turn)
+        return x + attended + apply(layer.mlp, apply(layer.post_attention_layernorm, x))
+    if kind == "olmo2":  # norms behind, none in front
+        attended = _attention(config, layer.self_attn, index, x, turn)
+        x = x + apply(layer.post_attention_layernorm, attended)
+        return x + apply(layer.post_feedforward_layernorm, apply(layer.mlp, x))
+    attended = _attention(config, layer.self_attn, index, apply(layer.input_layernorm, x), turn)
+    if kind in ("gemma2", "gemma3_text"):  # norms in front and behind
+        x = x + apply(layer.post_attention_layernorm, attended)
+        inner = apply(layer.mlp, apply(layer.pre_feedforward_layernorm, x))
+        return x + apply(layer.post_feedforward_layernorm, inner)
+    if kind in ("llama", "mistral", "qwen2", "qwen3", "phi3"):
+        x = x + attended
+        return x + apply(layer.mlp, apply(layer.post_attention_layernorm, x))
+    raise NotImplementedError(f"no reference for {kind}")

@@ -1,0 +1,171 @@
+"""Which tokens the model sees, where placeholders stand, and from where their states are copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+PST, BPST = 0, 1
+PLAIN = "{text}"
+PROMPTEOL = 'This sentence : "{text}" means in one word:"'
+Span = tuple[int, int]
+
+
+@dataclass(eq=False)
+class Token:
+    """One position. `start` and `end` count characters of the filled prompt; placeholders have none."""
+
+    id: int
+    start: int = -1
+    end: int = -1
+    owner: str = ""  # "special", "prompt" or "text"; "" for placeholders
+    kind: int | None = None  # PST or BPST
+
+
+@dataclass
+class Layout:
+    """A sequence ready for `forward`.
+
+    Attributes:
+        ids: Token ids; 0 stands in at placeholders.
+        placeholders: Position -> PST or BPST.
+        edges: (destination, source) positions.
+        text: Positions of the tokens that belong to the text slot, in order.
+        spans: Characters of the source text that each of `text` covers, clipped to the text.
+    """
+
+    ids: list[int]
+    placeholders: dict[int, int] = field(default_factory=dict)
+    edges: list[tuple[int, int]] = field(default_factory=list)
+    text: list[int] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass
+class Filled:
+    """A filled prompt, tokenised once."""
+
+    string: str
+    literal: int  # first character of the template's own words before the text, behind an instruction
+    start: int  # first character of the text slot
+    end: int
+    tokens: list[Token]
+
+    def anchor(self, token: Token) -> int:
+        """The character that decides where a token belongs: its first that is not a blank, else its first.
+
+        The blank that a token brings along (" next") says nothing about where it belongs: blanks between two spans
+        are in neither.
+        """
+        for character in range(token.start, token.end):
+            if not self.string[character].isspace():
+                return character
+        return token.start
+
+
+def fill(tokenizer: Any, template: str, text: str, instruction: str | None = None) -> Filled:
+    """Puts text into template, an instruction and one blank in front, and tokenises the whole once."""
+    before, after = template.split("{text}")
+    lead = f"{instruction} " if instruction else ""
+    start = len(lead) + len(before)
+    filled = Filled(lead + before + text + after, len(lead), start, start + len(text), [])
+    encoded = tokenizer(filled.string, return_offsets_mapping=True, return_special_tokens_mask=True)
+    for i, special in zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True):
+        if not special:
+            break
+        filled.tokens.append(Token(i, owner="special"))
+    columns = (encoded["input_ids"], encoded["offset_mapping"], encoded["special_tokens_mask"])
+    for i, (first, stop), special in zip(*columns, strict=True):
+        if special:  # in front, already taken; or an end token, which is dropped
+            continue
+        token = Token(i, first, stop)
+        inside = filled.start <= filled.anchor(token) < filled.end
+        token.owner = "text" if inside else "prompt"
+        filled.tokens.append(token)
+    return filled
+
+
+def _insert_before(tokens: list[Token], where: Callable[[Token], bool], new: Iterable[Token]) -> None:
+    """Inserts before the first token for which `where` holds, or at the end."""
+    position = next((p for p, token in enumerate(tokens) if where(token)), len(tokens))
+    tokens[position:position] = list(new)
+
+
+def _finish(filled: Filled, edges: Iterable[tuple[Token, Token]] = ()) -> Layout:
+    layout = Layout(ids=[max(token.id, 0) for token in filled.tokens])
+    position = {id(token): p for p, token in enumerate(filled.tokens)}
+    for p, token in enumerate(filled.tokens):
+        if token.kind is not None:
+            layout.placeholders[p] = token.kind
+        if token.owner == "text":
+            layout.text.append(p)
+            first, stop = max(token.start, filled.start), min(token.end, filled.end)
+            layout.spans.append((first - filled.start, stop - filled.start))
+    layout.edges = [(position[id(dst)], position[id(src)]) for dst, src in edges]
+    return layout
+
+
+def plain(filled: Filled) -> Layout:
+    """The tokens of the prompt and nothing else."""
+    return _finish(filled)
+
+
+def token_prepending(filled: Filled, placeholders: int = 1) -> Layout:
+    """TP: placeholders after the colon that introduces the text, each fed from the last token of the sequence."""
+    new = [Token(-1, kind=PST) for _ in range(placeholders)]
+    last = filled.tokens[-1]
+    colon = filled.string.rfind(":", filled.literal, filled.start)
+    if colon >= 0:
+        _insert_before(filled.tokens, lambda token: token.start >= colon + 1, new)
+    else:
+        _insert_before(filled.tokens, lambda token: token.owner == "text", new)
+    return _finish(filled, [(token, last) for token in new])
+
+
+def blocks_of(sentences: Sequence[Span], k: int) -> list[Span]:
+    """Characters of each run of k sentences, from the first's start to the last's end."""
+    groups = [sentences[first : first + k] for first in range(0, len(sentences), k)]
+    return [(group[0][0], group[-1][1]) for group in groups]
+
+
+def hierarchical(filled: Filled, blocks: Sequence[Span], *, local: bool = True, whole: bool = True) -> Layout:
+    """HTP: one PST before each block (`local`), one B-PST for each block before the text (`whole`).
+
+    A block whose characters no token overlaps (the text was cut before it) has no placeholders.
+    """
+    edges, front = [], []
+    for start, end in blocks:
+        start, end = start + filled.start, end + filled.start
+        words = [t for t in filled.tokens if t.owner in ("prompt", "text")]
+        overlapping = [t for t in words if t.start < end and t.end > start]
+        if not overlapping:
+            continue
+        if whole:
+            front.append(Token(-1, kind=BPST))
+            edges.append((front[-1], overlapping[-1]))
+        if local:
+            summary = Token(-1, kind=PST)
+            edges.append((summary, overlapping[-1]))
+
+            def belongs(token: Token, start: int = start) -> bool:
+                return token.owner == "text" and filled.anchor(token) >= start
+
+            _insert_before(filled.tokens, belongs, [summary])
+    _insert_before(filled.tokens, lambda t: t.owner == "text" or t.kind == PST, front)
+    return _finish(filled, edges)
+
+
+def shortened(filled: Filled, keep: int) -> Filled:
+    """Only the first `keep` tokens of the text slot; every token of the prompt stays."""
+    tokens, left = [], keep
+    for token in filled.tokens:
+        if token.owner == "text":
+            left -= 1
+            if left < 0:
+                continue
+        tokens.append(token)
+    return Filled(filled.string, filled.literal, filled.start, filled.end, tokens)

@@ -1,0 +1,134 @@
+"""Each method from text to unit vector."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from . import layout as lay
+from .forward import copied, exit_layer, forward
+from .readout import POOLINGS, unit
+from .values import value
+
+Params = Mapping[str, Any]
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "plain": {"pool": "mean", "exit": -1},
+    "prompteol": {"exit": -1},
+    "tp": {"prompt": "plain", "range": None, "exit": -2, "placeholders": 1},
+    "htp": {"k": 1, "range": None, "exit": -2, "pool": "mean", "local_only": False, "global_only": False},
+}
+TEMPLATES = {"plain": lay.PLAIN, "prompteol": lay.PROMPTEOL}
+
+
+def default_range(layers: int) -> tuple[int, int]:
+    return 1, min(7, max(2, layers // 4))
+
+
+def settings(method: str, params: Params) -> dict[str, Any]:
+    unknown = set(params) - set(DEFAULTS[method])
+    if unknown:
+        raise ValueError(f"{method} has no {sorted(unknown)}")
+    return DEFAULTS[method] | dict(params)
+
+
+def _arranged(method: str, p: Params, filled: lay.Filled, sentences: Sequence[lay.Span] | None) -> lay.Layout:
+    if method == "tp":
+        return lay.token_prepending(filled, p["placeholders"])
+    if method == "htp":
+        if sentences is None:
+            raise ValueError("htp needs the character spans of the sentences")
+        blocks = lay.blocks_of(sentences, p["k"])
+        return lay.hierarchical(filled, blocks, local=not p["global_only"], whole=not p["local_only"])
+    return lay.plain(filled)
+
+
+def layout(
+    method: str,
+    params: Params,
+    tokenizer: Any,
+    text: str,
+    *,
+    instruction: str | None = None,
+    sentences: Sequence[lay.Span] | None = None,
+    max_length: int | None = None,
+) -> lay.Layout:
+    """The sequence of a text: with `max_length`, the one that keeps the most of the text's tokens."""
+    p = settings(method, params)
+    template = TEMPLATES[p["prompt"] if method == "tp" else "prompteol" if method == "prompteol" else "plain"]
+    whole = lay.fill(tokenizer, template, text, instruction)
+    for keep in range(sum(token.owner == "text" for token in whole.tokens), 0, -1):
+        arranged = _arranged(method, p, lay.shortened(whole, keep), sentences)
+        if max_length is None or len(arranged) <= max_length:
+            return arranged
+    raise ValueError(f"no token of the text fits into {max_length}")
+
+
+@dataclass
+class Run:
+    """What a forward pass leaves: the layout, the states at the exit and the span that is pooled."""
+
+    layout: lay.Layout
+    h: np.ndarray
+    pooled: list[int]
+    pool: str
+
+    def raw(self) -> np.ndarray:
+        return POOLINGS[self.pool](self.h, self.pooled)
+
+
+def run(
+    method: str,
+    params: Params,
+    model: Any,
+    tokenizer: Any,
+    text: str,
+    *,
+    role: str = "document",
+    instruction: str | None = None,
+    sentences: Sequence[lay.Span] | None = None,
+    max_length: int | None = None,
+    seed: int = 0,
+) -> Run:
+    """One forward pass. `role` decides nothing in these methods: an instruction is used wherever one is given."""
+    p = settings(method, params)
+    arranged = layout(
+        method, params, tokenizer, text, instruction=instruction, sentences=sentences, max_length=max_length
+    )
+    span = p.get("range") or default_range(model.config.num_hidden_layers)
+    top = exit_layer(model, p["exit"])
+    vectors = {position: torch.from_numpy(value(model, kind, seed)) for position, kind in arranged.placeholders.items()}
+    h = forward(model, arranged.ids, vectors, arranged.edges, span, top)[top]
+    pooled, pool = list(arranged.text), p.get("pool", "mean")
+    if method == "prompteol" or p.get("prompt") == "prompteol":
+        pool = "last"
+    if pool == "all":
+        pooled, pool = sorted([*arranged.text, *arranged.placeholders]), "mean"
+        if span[0] <= top <= span[1] - 1:
+            h = copied(h, arranged.edges)
+    return Run(arranged, h.numpy(), pooled, pool)
+
+
+def embed(method: str, params: Params, model: Any, tokenizer: Any, text: str, **options: Any) -> np.ndarray:
+    """Unit vector of a text, shape (hidden,), float64.
+
+    Args:
+        method: plain, prompteol, tp or htp.
+        params: Its parameters; missing ones as in `DEFAULTS`. `range` is a pair (s, e) or None for the default rule.
+        model: A causal language model of transformers.
+        tokenizer: Its fast tokenizer.
+        text: Anything that has a token.
+        **options: role, instruction, sentences [(start, end), ...], max_length, seed: see `run`.
+    """
+    return unit(run(method, params, model, tokenizer, text, **options).raw())
+
+
+def token_states(
+    method: str, params: Params, model: Any, tokenizer: Any, text: str, **options: Any
+) -> tuple[np.ndarray, list[lay.Span]]:
+    """States at the exit of the text's tokens, shape (tokens, hidden), and their characters in the text."""
+    done = run(method, params, model, tokenizer, text, **options)
+    return done.h[done.layout.text], done.layout.spans

@@ -1,0 +1,252 @@
+"""The references are checked here against transformers and by hand; the library is then checked against them."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from families import FAMILIES, HIDDEN, LAYERS, MORE_FAMILIES, SLIDING, TOKENIZERS, build
+from reference import layout as lay
+from reference import readout
+from reference.blocks import layers_of
+from reference.double import AllDouble, double
+from reference.forward import copied, exit_layer, forward
+from reference.methods import default_range, embed, layout, run, token_states
+from reference.values import deviation, value
+from reference.windows import document_vector, passes, span_vector
+from reference.words import words
+
+TEXT = '"Look," said Dr. Halvorsen: the café 🙂 stays.\n\n  Then 日本語。Nobody asked! Or did they, on the bridge?'
+SENTENCES = [(0, 45), (49, 58), (58, 71), (72, 99)]
+RANGE = (1, 5)
+
+
+def ids_of(tokenizer, text=TEXT):
+    return tokenizer(text)["input_ids"]
+
+
+def eager(model):
+    """A float64 copy with transformers' own plain attention."""
+    other = copy.deepcopy(double(model))
+    other.set_attn_implementation("eager")
+    return other
+
+
+# --- forward
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, *MORE_FAMILIES])
+def test_forward_is_that_of_transformers(name):
+    model, tokenizer = build(name)
+    ids = ids_of(tokenizer)
+    assert len(ids) > 4 * SLIDING
+    with torch.no_grad(), AllDouble():
+        theirs = eager(model)(torch.tensor([ids]), output_hidden_states=True, use_cache=False).hidden_states
+    ours = forward(model, ids)
+    assert len(ours) == len(theirs) == LAYERS + 1
+    for h, expected in zip(ours, theirs, strict=True):
+        assert h.dtype == expected.dtype == torch.float64
+        assert (h - expected[0]).abs().max() <= 1e-10
+
+
+SPANS = [(1, 5), (2, 3), (1, 6), (3, 3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "span"),
+    [*((name, span) for name in FAMILIES for span in SPANS), *((name, RANGE) for name in MORE_FAMILIES)],
+)
+def test_copies_between_layers_are_those_of_hooks(name, span):
+    model, tokenizer = build(name)
+    ids = ids_of(tokenizer)[:30]
+    vectors = {2: torch.linspace(-1, 1, HIDDEN, dtype=torch.float64), 5: torch.ones(HIDDEN, dtype=torch.float64)}
+    edges = [(2, 20), (5, 11), (11, 29)]  # 11 is read by one edge and written by another
+    other, entered = eager(model), []
+
+    def embedded(module, inputs, output):
+        output = output.clone()
+        for position, vector in vectors.items():
+            output[0, position] = vector
+        return output
+
+    def entering(index):
+        def hook(module, inputs):
+            h = inputs[0]
+            entered.append(h[0])
+            if index not in range(*span):
+                return None
+            changed = h.clone()
+            changed[0, [dst for dst, _ in edges]] = h[0, [src for _, src in edges]]
+            return (changed, *inputs[1:])
+
+        return hook
+
+    other.get_input_embeddings().register_forward_hook(embedded)
+    for index, layer in enumerate(layers_of(other.base_model)):
+        layer.register_forward_pre_hook(entering(index))
+    with torch.no_grad(), AllDouble():
+        final = other.base_model(torch.tensor([ids]), use_cache=False).last_hidden_state[0]
+
+    ours = forward(model, ids, vectors, edges, span)
+    for h, expected in zip(ours, [*entered, final], strict=True):
+        assert (h - expected).abs().max() <= 1e-10
+    for top in (0, 2):
+        shorter = forward(model, ids, vectors, edges, span, top)
+        assert len(shorter) == top + 1 and all(map(torch.equal, shorter, ours))
+
+
+def test_copies_are_simultaneous():
+    h = torch.arange(4.0)[:, None]
+    # 0 takes 1 as it was; 1 takes 3; the order of the edges is without effect
+    assert copied(h, [(0, 1), (1, 3)]).flatten().tolist() == [1, 3, 2, 3]
+    assert copied(h, [(1, 3), (0, 1)]).flatten().tolist() == [1, 3, 2, 3]
+
+
+@pytest.mark.parametrize("field", ["attn_logit_softcapping", "sliding_window"])
+def test_cap_and_window_of_gemma2_show(field):
+    model, tokenizer = build("gemma2")
+    ids = ids_of(tokenizer)
+    other = copy.deepcopy(model)
+    setattr(other.config, field, type(getattr(other.config, field))(1_000))
+    ours, without = (readout.unit(forward(m, ids)[-1].numpy().mean(0)) for m in (model, other))
+    assert np.abs(ours - without).max() > 0.01
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_edge_and_layer_of_a_family_shows(name):
+    model, tokenizer = build(name)
+    vectors = [
+        embed("htp", {"range": span, "exit": top}, model, tokenizer, TEXT, sentences=SENTENCES)
+        for span, top in [((1, 1), -2), ((1, 2), -2), ((1, 5), -2), ((2, 5), -2), ((1, 4), -2), ((1, 5), -1)]
+    ]
+    for i, vector in enumerate(vectors):
+        assert all(np.abs(vector - other).max() > 1e-3 for other in vectors[:i])
+
+
+# --- readouts, values and defaults by hand
+
+
+def test_readouts_by_hand():
+    h = np.arange(5.0)[:, None]
+    assert readout.mean(h, [1, 2, 3]) == 2  # (1 + 2 + 3) / 3
+    assert readout.last(h, [1, 2, 3]) == 4
+    assert readout.hybrid(h, [1, 2, 3]) == 3  # (2 + 4) / 2
+    assert readout.weighted(h, [1, 2, 4]) == 17 / 6  # (1·1 + 2·2 + 3·4) / (1 + 2 + 3)
+    assert readout.unit(np.array([3.0, 4.0])).tolist() == [0.6, 0.8]
+
+
+def test_default_range_and_exit():
+    ends = {2: 2, 6: 2, 12: 3, 16: 4, 24: 6, 28: 7, 32: 7}  # L // 4 between 2 and 7
+    assert {layers: default_range(layers) for layers in ends} == {layers: (1, end) for layers, end in ends.items()}
+    model, _ = build("llama")
+    assert [exit_layer(model, index) for index in (-1, -2, 0, 3, -7)] == [6, 5, 0, 3, 0]
+
+
+def test_placeholder_values():
+    model, _ = build("gemma2")
+    # Gemma scales the rows of the matrix by sqrt(hidden) = 8, and the deviation is that of the output
+    rows = model.get_input_embeddings().weight.detach().double().numpy()
+    assert deviation(model) == pytest.approx(8 * rows.std(), rel=1e-12)
+    assert value(model, 0).std() == pytest.approx(deviation(model), rel=0.3)
+    assert not np.allclose(value(model, 0), value(model, 1))
+    assert not np.allclose(value(model, 0), value(model, 0, seed=1))
+
+
+# --- what must hold
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("method", ["tp", "htp"])
+def test_empty_range_is_the_layout_unrewired(name, method):
+    model, tokenizer = build(name)
+    done = run(method, {"range": (3, 3)}, model, tokenizer, TEXT, sentences=SENTENCES)
+    vectors = {p: torch.from_numpy(value(model, kind)) for p, kind in done.layout.placeholders.items()}
+    h = forward(model, done.layout.ids, vectors)[-2].numpy()
+    assert np.array_equal(done.h, h)
+    assert np.array_equal(done.raw(), readout.mean(h, done.layout.text))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_htp_of_one_block_is_tp_from_the_text_end(name):
+    model, tokenizer = build(name)
+    one = {"k": len(SENTENCES), "local_only": True, "range": RANGE}
+    ours = embed("htp", one, model, tokenizer, TEXT, sentences=SENTENCES)
+    assert np.abs(ours - embed("tp", {"range": RANGE}, model, tokenizer, TEXT)).max() <= 1e-12
+    # a blank behind the text is the sequence's last token, but not the block's
+    done = run("htp", one, model, tokenizer, TEXT + "\n", sentences=SENTENCES)
+    tp = layout("tp", {}, tokenizer, TEXT + "\n")
+    assert tp.placeholders == done.layout.placeholders
+    assert [dst for dst, _ in tp.edges] == [dst for dst, _ in done.layout.edges]
+    assert tp.edges[0][1] == len(tp) - 1 and done.layout.edges[0][1] < len(tp) - 1
+
+
+def test_all_pools_placeholders_after_the_copy():
+    model, tokenizer = build("llama")
+    for top, inside in [(4, True), (5, False)]:  # the copy happens on h[1] .. h[4]
+        params = {"range": RANGE, "exit": top, "pool": "all"}
+        done = run("htp", params, model, tokenizer, TEXT, sentences=SENTENCES)
+        copies = [np.array_equal(done.h[dst], done.h[src]) for dst, src in done.layout.edges]
+        assert copies == [inside] * (2 * len(SENTENCES))
+        assert len(done.pooled) == len(done.layout.text) + 2 * len(SENTENCES)
+
+
+def test_poolings_read_what_they_name():
+    model, tokenizer = build("qwen3")
+    h = forward(model, ids_of(tokenizer))[-1].numpy()
+    states, spans = token_states("plain", {}, model, tokenizer, TEXT)
+    assert np.array_equal(states, h) and len(spans) == len(h)
+    for pool, function in readout.POOLINGS.items():
+        expected = readout.unit(function(h, range(len(h))))
+        assert np.array_equal(embed("plain", {"pool": pool}, model, tokenizer, TEXT), expected)
+    prompt = ids_of(tokenizer, lay.PROMPTEOL.replace("{text}", TEXT))
+    expected = readout.unit(forward(model, prompt, upto=4)[4][-1].numpy())
+    assert np.array_equal(embed("prompteol", {"exit": 4}, model, tokenizer, TEXT), expected)
+
+
+# --- windows
+
+
+def test_one_window_is_the_text():
+    model, tokenizer = build("llama")
+    for method, params in [("plain", {"pool": "hybrid"}), ("tp", {}), ("htp", {"range": RANGE})]:
+        whole = [(0, len(TEXT))]
+        windows = passes(method, params, model, tokenizer, TEXT, whole, sentences=SENTENCES)
+        expected = embed(method, params, model, tokenizer, TEXT, sentences=SENTENCES)
+        assert np.abs(document_vector(windows) - expected).max() <= 1e-12
+    states, spans = token_states("htp", {"range": RANGE}, model, tokenizer, TEXT, sentences=SENTENCES)
+    second = [state for state, (_, end) in zip(states, spans, strict=True) if 49 < end <= 58]
+    assert np.abs(span_vector(windows, SENTENCES[1]) - readout.unit(np.mean(second, axis=0))).max() <= 1e-12
+
+
+def test_windows_by_hand():
+    model, _ = build("gpt2")
+    # ten words of one token each, "a b c ... j", two to a sentence: [0,3) [4,7) [8,11) [12,15) [16,19)
+    text, sentences = "a b c d e f g h i j", [(n, n + 3) for n in range(0, 20, 4)]
+    # windows "a .. f" and "c .. j" overlap by c d e f. To its end have c 3, d 2, e 1, f 0 tokens in the first window;
+    # behind the start of the second stand c 0, d 1, e 2, f 3. So c d count in the first, e f in the second.
+    windows = passes("plain", {}, model, words, text, [(0, 11), (4, 19)], sentences=sentences)
+    letters = [[text[w.spans[i][0]] for i in w.counted] for w in windows]
+    assert letters == [list("abcd"), list("efghij")]
+    first, second = (w.done.h[1:] for w in windows)  # without the front token
+    total = (first[:4].sum(0) + second[2:].sum(0)) / 10  # 4 tokens of the one, 6 of the other
+    assert np.abs(document_vector(windows) - readout.unit(total)).max() <= 1e-12
+    assert np.abs(span_vector(windows, (4, 7)) - readout.unit(first[2:4].mean(0))).max() <= 1e-12
+    # "last": the windows' last states, 4 : 6
+    windows = passes("plain", {"pool": "last"}, model, words, text, [(0, 11), (4, 19)], sentences=sentences)
+    total = (4 * windows[0].done.h[-1] + 6 * windows[1].done.h[-1]) / 10
+    assert np.abs(document_vector(windows) - readout.unit(total)).max() <= 1e-12
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_every_token_counts_in_one_window(kind):
+    name = {"byte-level": "gpt2", "metaspace": "llama", "bracketing": "gemma2"}[kind]
+    model, tokenizer = build(name)
+    for windows in ([(0, 58), (49, 99)], [(0, 71), (49, 99)], [(0, 45), (49, 71), (72, 99)]):
+        done = passes("plain", {"exit": 1}, model, tokenizer, TEXT, windows, sentences=SENTENCES)
+        counted = [{w.spans[i] for i in w.counted} for w in done]
+        assert sum(map(len, counted)) == len(set().union(*counted))
+        covered = {c for span in set().union(*counted) for c in range(*span)}
+        assert covered >= {c for c in range(len(TEXT)) if not TEXT[c].isspace()}
