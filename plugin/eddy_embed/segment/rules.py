@@ -1,0 +1,226 @@
+"""Where a sentence ends: rules over a spaCy document, in characters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eddy_embed.segment import words
+from eddy_embed.segment.patterns import ALNUM, CJK_CHARACTER, NEXT, QUOTES_CLOSED, STRONG, WORD, candidates, wide_stops
+
+if TYPE_CHECKING:
+    from spacy.tokens import Doc
+
+_DOTTED = re.compile(r"(?<![^\W_])(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,2}$")
+_SPACED = re.compile(r"(?<![^\W_])(?:[^\W\d_]\.[ \xa0\u202f\u2009]?)+[^\W\d_]$")
+_ENUMERATOR = re.compile(r"[\s(\[>*_#\"'“–—•-]*(?:\d{1,3}|\d+(?:\.\d+)+|[^\W\d_]|[ivx]{1,5}|[IVXLC]{1,6})[)\]]?$")
+_AFTER_COLON = re.compile(r":\s+\(?\d{1,2}$")
+_SYMBOL_NUMBER = re.compile(r"(?:[IVXLC]+|[A-Z])\b")
+_ROMAN = re.compile(r"[IVXLCDM]{2,}$")
+_MIXED_CASE = re.compile(r"[^\W\d_]{1,3}[A-Z]")
+_ADVERB = re.compile(r"[A-Z]\w+ly,\s")
+_LAST_WORD = re.compile(r"([^\W_]+)[\W_]*$")
+_UNIT = re.compile(r"(?:\d\s?|°)[^\W\d_]$")
+_NOT_A_START = ",;:)]}»”%、，；：）」』"
+_JAPANESE_GOES_ON = re.compile(r"\s*(?:と|って|っ|な|の|を|は|が|も|に|で|、|，)")
+_CHINESE_SPEECH = re.compile(r"[^\s，。！？；：“”]{0,3}?[说說道问問喊答叫]")
+_ATTRIBUTION = re.compile(
+    rf"(?:I|(?!(?:He|She|They|We|It|You)\b)[A-Z][\w'’.-]*(?:\s+[A-Z][\w'’.-]*){{0,2}})\s+(?:{words.SPEECH})\b"
+)
+_LOOK_BACK = 48
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """A run of stops that might end a sentence, with what stands around it."""
+
+    text: str
+    since: int
+    """Where the sentence that it might end begins."""
+    start: int
+    run: str
+    end: int
+    """Behind the stops and all that closes with them."""
+    next: int
+    """Where the next word, number or symbol begins."""
+    next_word: str
+    fresh: bool
+    """Whether ``since`` is known to be the start of a sentence."""
+
+    @property
+    def before(self) -> str:
+        return self.text[max(self.since, self.start - _LOOK_BACK) : self.start]
+
+    @property
+    def follower(self) -> str:
+        return self.text[self.next]
+
+
+class Rules:
+    """The rules of a language.
+
+    Args:
+        language: spaCy's code of the language.
+        kept_whole: Words that spaCy's tokenizer keeps together with their stop, given without it.
+        stops: spaCy's inventory of stops of all scripts.
+    """
+
+    def __init__(self, language: str, kept_whole: Iterable[str], stops: Iterable[str]) -> None:
+        self.kept_whole = frozenset(word for word in kept_whole if len(word) > 1 and word[0].isalpha())
+        self.wide = frozenset(wide_stops(stops))
+        self.candidates = candidates("".join(sorted(self.wide)))
+        self.starters = words.STARTERS.get(language, frozenset())
+        self.titles = words.TITLES | words.TITLES_OF.get(language, frozenset())
+        self.has_ordinal_stop = language in words.ORDINAL_STOP
+
+    def has_candidate(self, text: str) -> bool:
+        """Whether anything but the end of the text might end a sentence; if not, no tokens are needed."""
+        return any(self._may_stop(text, match) for match in self.candidates.finditer(text))
+
+    def boundaries(self, doc: Doc, text: str, *, is_lower: bool, fresh: bool, whole: bool) -> list[int]:
+        """Find the ends of sentences inside a document.
+
+        Args:
+            doc: The tokens.
+            text: The text of the document.
+            is_lower: Whether its block has no capitals, so that small letters may begin sentences.
+            fresh: Whether the document begins with the beginning of a sentence.
+            whole: Whether the document ends with its block.
+
+        Returns:
+            Rising offsets behind the stop, its brackets and quotes.
+        """
+        found: list[int] = []
+        since = 0
+        for match in self.candidates.finditer(text):
+            if not self._may_stop(text, match):
+                continue
+            position = NEXT.match(text, match.end()).end()  # type: ignore[union-attr]  # it matches the empty string
+            if position >= len(text):
+                break
+            word = WORD.match(text, position)
+            stop = _Stop(
+                text,
+                since,
+                match.start(),
+                match["run"],
+                match.end(),
+                position,
+                word.group() if word else "",
+                fresh or bool(found),
+            )
+            if self._ends(stop, doc, is_lower):
+                since = match.end()
+                found.append(since)
+        if found and whole and not ALNUM.search(text, found[-1]):
+            found.pop()
+        return found
+
+    def _may_stop(self, text: str, match: re.Match[str]) -> bool:
+        end = match.end()
+        if end >= len(text) or text[end].isspace():
+            return end < len(text)
+        run = match["run"]
+        if run[-1] in self.wide:
+            # A full-width full stop is a decimal point too.
+            return not (text[end].isdigit() and text[match.start() - 1 : match.start()].isdigit())
+        before = CJK_CHARACTER.match(text, match.start() - 1) if match.start() else None
+        after = CJK_CHARACTER.match(text, end)
+        return bool(before and after) if run[-1] in ".…" else bool(before or after)
+
+    def _ends(self, stop: _Stop, doc: Doc, is_lower: bool) -> bool:
+        text = stop.text
+        if stop.follower in _NOT_A_START or (stop.fresh and not ALNUM.search(text, stop.since, stop.start)):
+            return False
+        inverted = any(mark in text[stop.end : stop.next] for mark in "¿¡")
+        small = stop.follower.islower() and not inverted and not _MIXED_CASE.match(text, stop.next)
+        if small and not is_lower:
+            return False
+        if any(mark in STRONG or mark in self.wide for mark in stop.run):
+            return self._ends_strongly(stop)
+        if len(stop.run) > 1 or stop.run == "…":
+            said = _LAST_WORD.search(stop.before)
+            repeats = said is not None and said[1].casefold() == stop.next_word.casefold()
+            return not repeats and not small and not stop.follower.isdigit()
+        return not self._is_abbreviation(stop, _word_before(stop, doc), is_lower)
+
+    def _ends_strongly(self, stop: _Stop) -> bool:
+        closing = stop.text[stop.start + len(stop.run) : stop.end]
+        if closing and closing[0] in ")]" and stop.text[stop.start - 1 : stop.start] in ("(", "["):
+            return False
+        if any(mark in QUOTES_CLOSED for mark in closing):
+            if _ATTRIBUTION.match(stop.text, stop.next) or _JAPANESE_GOES_ON.match(stop.text, stop.end):
+                return False
+            return not _CHINESE_SPEECH.match(stop.text, stop.end)
+        return True
+
+    def _is_abbreviation(self, stop: _Stop, word: str, is_lower: bool) -> bool:
+        """Whether a single stop belongs to the word or number before it and the sentence goes on."""
+        is_near = stop.fresh and stop.start - stop.since < _LOOK_BACK
+        if is_near and _ENUMERATOR.match(stop.text[stop.since : stop.start]):
+            return True
+        if not word:
+            return False
+        begins = (stop.next_word.capitalize() if is_lower else stop.next_word) in self.starters
+        begins = begins or bool(_ADVERB.match(stop.text, stop.next))
+        if word.isdecimal():
+            return self._is_ordinal(stop, word, begins)
+        low, capital = word.lower(), word[0].isupper() or is_lower
+        if low in words.NEVER_LAST:
+            return True
+        if low in self.titles and capital:
+            return low != "st" or not begins or not _follows_name(stop, word)
+        if low in words.NUMBERED and _is_number(stop, low):
+            return True
+        dotted = _DOTTED.search(stop.before) or _SPACED.search(stop.before)
+        if dotted or (len(word) == 1 and word.lower() != word.upper()):
+            return self._is_initial(stop, dotted.group() if dotted else word, begins)
+        if low in words.LISTING_LAST:
+            return stop.follower.isdigit() or stop.follower.islower()
+        if low in words.MAY_BE_LAST or word in self.kept_whole:
+            return not begins
+        return self.has_ordinal_stop and not begins and bool(_ROMAN.match(word)) and stop.follower.isalpha()
+
+    def _is_ordinal(self, stop: _Stop, word: str, begins: bool) -> bool:
+        if len(word) <= 2 and _AFTER_COLON.search(stop.before):
+            return True
+        return self.has_ordinal_stop and len(word) <= 2 and stop.follower.isalpha() and not begins
+
+    def _is_initial(self, stop: _Stop, letters: str, begins: bool) -> bool:
+        key = "".join(letters.split()).lower()
+        if key in words.NEVER_LAST:
+            return True
+        if key in words.CLOCK:
+            goes_on = stop.follower.isdigit() or stop.follower.islower()
+            return goes_on or stop.next_word in words.CLOCK_FOLLOWERS
+        if key in words.LISTING_LAST:
+            return stop.follower.islower()
+        if len(letters) == 1 and _UNIT.search(stop.before):
+            return False
+        if letters == "I":
+            said = _LAST_WORD.search(stop.before[:-1])
+            return not (said and said[1].islower()) and not begins
+        return not begins
+
+
+def _word_before(stop: _Stop, doc: Doc) -> str:
+    """Return the token that the stop stands in or behind, without the stop; nothing if whitespace is before it."""
+    if not stop.start or stop.text[stop.start - 1].isspace():
+        return ""
+    span = doc.char_span(stop.start - 1, stop.start, alignment_mode="expand")
+    word = stop.text[span.start_char : stop.start] if span is not None else ""
+    return word[max(word.rfind("/"), word.rfind("(")) + 1 :]
+
+
+def _follows_name(stop: _Stop, word: str) -> bool:
+    """Whether "St." stands behind a name, as in "Main St.", and is no saint."""
+    said = _LAST_WORD.search(stop.before[: -len(word)])
+    return said is not None and said[1][0].isupper()
+
+
+def _is_number(stop: _Stop, low: str) -> bool:
+    if stop.follower.isdigit():
+        return True
+    return low != "no" and bool(_SYMBOL_NUMBER.match(stop.text, stop.next))
