@@ -1,0 +1,1 @@
+"""How the bundled model ``eddy-tiny`` is made: prepare, train, evaluate, export."""

@@ -1,0 +1,196 @@
+"""The network as it is trained: Llama's computation with its parameter names, arranged for speed.
+
+The forward pass equals that of ``transformers.LlamaForCausalLM`` with the same configuration (a test compares them).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tiny_lm.data import IGNORED
+
+Weights = dict[str, Tensor]
+MATRICES = (
+    "self_attn.q_proj",
+    "self_attn.k_proj",
+    "self_attn.v_proj",
+    "self_attn.o_proj",
+    "mlp.gate_proj",
+    "mlp.up_proj",
+    "mlp.down_proj",
+)
+NORMS = ("input_layernorm", "post_attention_layernorm")
+EMBEDDING, FINAL_NORM = "model.embed_tokens.weight", "model.norm.weight"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of the network; 10.9 M parameters as given."""
+
+    vocab: int = 8192
+    hidden: int = 320
+    layers: int = 8
+    heads: int = 5
+    ffn: int = 640
+    window: int = 2048
+    theta: float = 10000.0
+    eps: float = 1e-5
+
+    @property
+    def head_dim(self) -> int:
+        """Channels of one attention head."""
+        return self.hidden // self.heads
+
+    def parameters(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every parameter, as transformers names them; output and input embeddings are tied."""
+        sizes: dict[str, tuple[int, ...]] = {EMBEDDING: (self.vocab, self.hidden)}
+        for layer in range(self.layers):
+            for name in MATRICES:
+                rows = self.ffn if name in ("mlp.gate_proj", "mlp.up_proj") else self.hidden
+                columns = self.ffn if name == "mlp.down_proj" else self.hidden
+                sizes[f"model.layers.{layer}.{name}.weight"] = (rows, columns)
+            for name in NORMS:
+                sizes[f"model.layers.{layer}.{name}.weight"] = (self.hidden,)
+        sizes[FINAL_NORM] = (self.hidden,)
+        return sizes
+
+
+def initial(shape: Shape, seed: int) -> Weights:
+    """Float32 starting weights.
+
+    Normal, of deviation 0.02 (embedding) or 1/sqrt(fan-in); what writes to the residual stream is smaller by sqrt(2 L)
+    (GPT-2); norms are one.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    weights: Weights = {}
+    for name, size in shape.parameters().items():
+        if len(size) == 1:
+            weights[name] = torch.ones(size)
+            continue
+        std = 0.02 if name == EMBEDDING else size[1] ** -0.5
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            std /= math.sqrt(2 * shape.layers)
+        weights[name] = torch.randn(size, generator=generator) * std
+    return weights
+
+
+def rotary(shape: Shape, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Cosines and signed sines (B, 1, n, head_dim) of rotary embeddings (Su et al. 2021, equation 34)."""
+    steps = torch.arange(0, shape.head_dim, 2, device=positions.device, dtype=torch.float32)
+    angles = positions[:, None, :, None].float() * shape.theta ** (-steps / shape.head_dim)
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat([cos, cos], -1).to(dtype), torch.cat([-sin, sin], -1).to(dtype)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Root-mean-square norm (Zhang and Sennrich 2019, equation 4), computed in float32."""
+    y = x.float()
+    return (y * torch.rsqrt(y.square().mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn pairs (i, i + d/2) of channels; the sign sits in the sine."""
+    return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
+
+
+def before_attention(
+    x: Tensor, norm: Tensor, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, heads: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values (B, H, n, d) of a residual stream (B, n, D)."""
+    y = rms_norm(x, norm, eps)
+    split = (*x.shape[:-1], heads, x.shape[-1] // heads)
+    queries, keys, values = (F.linear(y, w).view(split).transpose(1, 2) for w in (q, k, v))
+    return rotate(queries, cos, sin), rotate(keys, cos, sin), values
+
+
+def after_attention(
+    x: Tensor, mixed: Tensor, o: Tensor, norm: Tensor, gate: Tensor, up: Tensor, down: Tensor, eps: float
+) -> Tensor:
+    """Rest of a layer: output projection, SwiGLU (Shazeer 2020, equation 6), both added to the stream."""
+    x = x + F.linear(mixed.transpose(1, 2).flatten(2), o)
+    y = rms_norm(x, norm, eps)
+    return x + F.linear(F.silu(F.linear(y, gate)) * F.linear(y, up), down)
+
+
+class Network:
+    """The forward pass over given weights."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+
+    def hidden(self, weights: Weights, ids: Tensor, positions: Tensor, segments: Tensor | None) -> Tensor:
+        """Normed hidden states (B, n, D) of the last layer.
+
+        Args:
+            weights: parameters in the dtype of computation.
+            ids: (B, n) tokens.
+            positions: (B or 1, n).
+            segments: (B, n) numbers of segments that must not see one another, or None for one segment a row.
+        """
+        shape = self.shape
+        embedding = weights[EMBEDDING]
+        # In float32, since its gradient sums over every occurrence of a frequent token.
+        x = F.embedding(ids, embedding.float()).to(embedding.dtype)
+        cos, sin = rotary(shape, positions, x.dtype)
+        mask = None
+        if segments is not None:
+            causal = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool, device=ids.device).tril()
+            seen = (segments[:, None, :, None] == segments[:, None, None, :]) & causal
+            mask = torch.zeros(seen.shape, dtype=x.dtype, device=x.device).masked_fill_(~seen, float("-inf"))
+        for layer in range(shape.layers):
+            q, k, v, o, gate, up, down = (weights[f"model.layers.{layer}.{m}.weight"] for m in MATRICES)
+            norm1, norm2 = (weights[f"model.layers.{layer}.{m}.weight"] for m in NORMS)
+            queries, keys, values = before_attention(x, norm1, q, k, v, cos, sin, shape.heads, shape.eps)
+            mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, is_causal=mask is None)
+            x = after_attention(x, mixed, o, norm2, gate, up, down, shape.eps)
+        return rms_norm(x, weights[FINAL_NORM], shape.eps)
+
+
+def next_token_loss(hidden: Tensor, embedding: Tensor, targets: Tensor, scale: float, chunk: int) -> Tensor:
+    """Summed cross-entropy times ``scale``; see ``ChunkedCrossEntropy.forward`` for the arguments."""
+    apply: Callable[..., Tensor] = ChunkedCrossEntropy.apply
+    return apply(hidden, embedding, targets, scale, chunk)
+
+
+class ChunkedCrossEntropy(torch.autograd.Function):
+    """Summed next-token loss whose logits exist for one chunk at a time; gradients are made in the forward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, embedding: Tensor, targets: Tensor, scale: float, chunk: int) -> Tensor:
+        """Loss times ``scale``.
+
+        Args:
+            ctx: autograd's store.
+            hidden: (T, D).
+            embedding: (V, D), tied output weights.
+            targets: (T,), ``IGNORED`` where there is none.
+            scale: factor on the sum, usually one over the number of targets of the step.
+            chunk: positions whose logits are held at once.
+        """
+        d_hidden, d_embedding = torch.empty_like(hidden), torch.zeros_like(embedding, dtype=torch.float32)
+        total = torch.zeros((), dtype=torch.float32, device=hidden.device)
+        for h, t, d in zip(*(torch.split(x, chunk) for x in (hidden, targets, d_hidden)), strict=True):
+            chances = (h @ embedding.T).softmax(-1)
+            safe, counted = t.clamp(min=0)[:, None], t != IGNORED
+            right = chances.gather(1, safe)
+            total -= (right.float().clamp(min=1e-30).log()[:, 0] * counted).sum()
+            d_logits = chances.scatter_(1, safe, right - 1)  # softmax minus one-hot
+            if not bool(counted.all()):
+                d_logits.masked_fill_(~counted[:, None], 0)
+            torch.mm(d_logits, embedding, out=d)
+            d_embedding += d_logits.T @ h
+        ctx.save_for_backward(d_hidden.mul_(scale), d_embedding.mul_(scale).to(embedding.dtype))
+        return total * scale
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        """The stored gradients; the loss is the end of the graph, so its own gradient is one."""
+        d_hidden, d_embedding = ctx.saved_tensors
+        return d_hidden * grads[0], d_embedding * grads[0], None, None, None
