@@ -1,0 +1,170 @@
+"""Writing long documents into `langchain_chroma.Chroma` with the vectors that they have as a whole."""
+
+from __future__ import annotations
+
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from langchain_core.documents import Document
+
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter
+from langchain_eddy.embeddings import EddyEmbeddings
+from langchain_eddy.engines import in_worker
+from langchain_eddy.passages import DOCUMENT, FINGERPRINT, EmbeddedPassage, document_identity, embed_passages, name_of
+
+if TYPE_CHECKING:
+    from langchain_chroma import Chroma
+
+_COSINE = 'collection_configuration={"hnsw": {"space": "cosine"}}'
+
+
+@dataclass(frozen=True)
+class IngestReport:
+    """What `ingest_documents` did.
+
+    Attributes:
+        ids: Of the rows written, in the order of the passages.
+        n_documents: Documents read, those without text included.
+        n_deleted: Rows of earlier versions of these documents that were removed.
+    """
+
+    ids: list[str]
+    n_documents: int
+    n_deleted: int
+
+
+def ingest_documents(
+    vector_store: Chroma,
+    documents: Iterable[Document],
+    embeddings: EddyEmbeddings | None = None,
+    *,
+    passage_size: int = 256,
+    late: bool = True,
+    cleanup: Literal["id", "source"] | None = "id",
+) -> IngestReport:
+    """Cut documents into passages, embed each in the context of its whole document, and write them.
+
+    Rows are written as they are ready and replace rows of the same id, so a run that was stopped is simply started
+    again, and a second run over the same documents changes nothing.
+
+    Args:
+        vector_store: The collection to write into; it should be in cosine space.
+        documents: Whole documents, not pieces of them.
+        embeddings: The embedder; None: the vector store's own, which also embeds the queries.
+        passage_size: Most text tokens in a passage.
+        late: Read passages' vectors out of one pass over the document; False: embed each passage by itself.
+        cleanup: Remove rows that an earlier version of a document left: `"id"`, of documents that have an id;
+            `"source"`, also of those that are only known by the file or page they were read from, where all documents
+            of one source must come in the same call; None: never.
+
+    Raises:
+        InvalidParameter: No Eddy embeddings, or metadata that Chroma cannot store; raised before anything is written.
+        FingerprintMismatch: The collection holds vectors of another embedder, or its queries would be embedded by one.
+    """
+    documents = list(documents)
+    embedder = _embedder_of(vector_store, embeddings)
+    collection = vector_store._collection
+    _check_collection(collection, embedder)
+    _check_metadata(documents)
+    limit = vector_store._client.get_max_batch_size()
+    written: dict[str, list[str]] = defaultdict(list)
+    ids: list[str] = []
+    batch: list[EmbeddedPassage] = []
+    for passage in embed_passages(documents, embedder, passage_size=passage_size, late=late):
+        written[passage.document.metadata[DOCUMENT]].append(str(passage.document.id))
+        ids.append(str(passage.document.id))
+        batch.append(passage)
+        if len(batch) == limit:
+            _upsert(collection, batch)
+            batch = []
+    _upsert(collection, batch)
+    n_deleted = 0
+    if cleanup is not None:
+        known = {document_identity(d) for d in documents if d.id or cleanup == "source"} - {""}
+        n_deleted = sum(_delete_others(collection, name, written[name], limit) for name in sorted(known))
+    return IngestReport(ids=ids, n_documents=len(documents), n_deleted=n_deleted)
+
+
+async def aingest_documents(
+    vector_store: Chroma,
+    documents: Iterable[Document],
+    embeddings: EddyEmbeddings | None = None,
+    *,
+    passage_size: int = 256,
+    late: bool = True,
+    cleanup: Literal["id", "source"] | None = "id",
+) -> IngestReport:
+    """As `ingest_documents`, in a thread; the event loop goes on."""
+    call = partial(ingest_documents, passage_size=passage_size, late=late, cleanup=cleanup)
+    return await in_worker(call, vector_store, documents, embeddings)
+
+
+def _embedder_of(vector_store: Chroma, embeddings: EddyEmbeddings | None) -> EddyEmbeddings:
+    own = vector_store.embeddings
+    chosen = embeddings if embeddings is not None else own
+    if not isinstance(chosen, EddyEmbeddings):
+        raise InvalidParameter(
+            f"The vector store's embeddings are a {type(chosen).__name__}; give it "
+            "embedding_function=EddyEmbeddings(model_name=..., method=...), which then embeds the queries too."
+        )
+    if own is not None and (not isinstance(own, EddyEmbeddings) or own.fingerprint != chosen.fingerprint):
+        raise FingerprintMismatch(
+            f"Documents would be embedded by {chosen.model_name!r}, {chosen.method!r}, and queries by the vector "
+            f"store's own {type(own).__name__}, which gives other vectors; make the store with the same embeddings."
+        )
+    return chosen
+
+
+def _check_collection(collection: Any, embeddings: EddyEmbeddings) -> None:
+    configuration = collection.configuration
+    space = next((c["space"] for kind in ("hnsw", "spann") if (c := configuration.get(kind))), None)
+    if space != "cosine":
+        warnings.warn(
+            f"Collection {collection.name!r} is in {space!r} space: relevance scores will not be cosines. Make the "
+            f"vector store with {_COSINE}.",
+            stacklevel=3,
+        )
+    first = collection.get(limit=1, include=["metadatas"])["metadatas"]
+    stored = first[0].get(FINGERPRINT) if first and first[0] else None
+    if stored is not None and stored != embeddings.fingerprint:
+        raise FingerprintMismatch(
+            f"Collection {collection.name!r} holds vectors of fingerprint {stored}, and {embeddings.model_name!r}, "
+            f"{embeddings.method!r} makes {embeddings.fingerprint}: they cannot be compared. Use the embeddings it was "
+            "made with, or another collection."
+        )
+
+
+def _check_metadata(documents: Sequence[Document]) -> None:
+    from chromadb.api.types import validate_metadata
+
+    for index, document in enumerate(documents):
+        try:
+            if document.metadata:
+                validate_metadata(document.metadata)
+        except (ValueError, TypeError) as error:
+            raise InvalidParameter(
+                f"Document {name_of(document, index)} has metadata that Chroma cannot store: {error}. Flatten it, for "
+                "example with langchain_community.vectorstores.utils.filter_complex_metadata."
+            ) from error
+
+
+def _upsert(collection: Any, batch: Sequence[EmbeddedPassage]) -> None:
+    if batch:
+        collection.upsert(
+            ids=[passage.document.id for passage in batch],
+            embeddings=[passage.vector for passage in batch],
+            metadatas=[passage.document.metadata for passage in batch],
+            documents=[passage.document.page_content for passage in batch],
+        )
+
+
+def _delete_others(collection: Any, identity: str, keep: Sequence[str], limit: int) -> int:
+    present = collection.get(where={DOCUMENT: identity}, include=[])["ids"]
+    stale = sorted(set(present) - set(keep))
+    for start in range(0, len(stale), limit):
+        collection.delete(ids=stale[start : start + limit])
+    return len(stale)

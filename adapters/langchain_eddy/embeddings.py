@@ -1,0 +1,196 @@
+"""`EddyEmbeddings`: a causal language model as LangChain's embeddings, without training."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Literal
+
+from langchain_core.embeddings import Embeddings
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+
+from eddy_embed.errors import EddyError
+from langchain_eddy.engines import in_worker, settings_key, shared_embedder
+from langchain_eddy.parameters import checked
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from eddy_embed import Embedder
+
+_ENGINE_SETTINGS = (
+    *("method", "max_length", "overflow", "query_instruction", "text_instruction", "normalize", "batch_size"),
+    *("batch_tokens", "device", "dtype", "language", "revision", "cache_folder", "trust_remote_code"),
+    *("local_files_only", "model_kwargs"),
+)
+
+
+class EddyEmbeddings(BaseModel, Embeddings):
+    """Embeds queries and documents with a causal language model that was never trained to embed.
+
+    The model is loaded when the object is made, so that a wrong name or method fails there. Objects of equal
+    configuration share one loaded model within a process. A pickled copy carries the configuration only and loads
+    the model again on first use.
+
+    Texts are embedded as they are, line breaks included.
+
+    Attributes:
+        model_name: `"eddy-tiny"` (bundled), a Hugging Face id or a path. `model` is another name for it.
+        method: How a text becomes a vector, such as `"htp"`, `"plain:pool=mean"` or `"tp:prompt=prompteol"`.
+        max_length: Most tokens in one pass; None: the model's window.
+        overflow: What happens to a longer text: `"window"` reads all of it in overlapping windows, `"error"` refuses
+            it, `"truncate"` cuts and counts.
+        query_instruction: Stands before every query.
+        text_instruction: Stands before every document.
+        normalize: Whether vectors have length 1. Also as `encode_kwargs={"normalize_embeddings": ...}`.
+        batch_size: Most texts in one forward pass. Also as `encode_kwargs={"batch_size": ...}`.
+        batch_tokens: Most tokens in one forward pass; None: the engine's choice.
+        device: Such as `"cpu"` or `"cuda:1"`; None: the best one present. Also as an entry of `model_kwargs`, like
+            `dtype`, `revision`, `trust_remote_code` and `local_files_only`.
+        dtype: `"auto"`, `"float32"`, `"bfloat16"` or `"float16"`.
+        language: Language of the sentence rules.
+        revision: Revision of a model on the Hugging Face hub.
+        cache_folder: Where downloaded models are kept.
+        trust_remote_code: Whether code that comes with the model may run.
+        local_files_only: Never ask the hub.
+        model_kwargs: Further arguments of `from_pretrained`.
+        show_progress: A progress bar over documents; never over a query.
+    """
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+    model_name: str
+    method: str
+    max_length: int | None = Field(default=None, gt=0)
+    overflow: Literal["window", "error", "truncate"] = "window"
+    query_instruction: str | None = None
+    text_instruction: str | None = None
+    normalize: bool = True
+    batch_size: int | None = Field(default=None, gt=0)
+    batch_tokens: int | None = Field(default=None, gt=0)
+    device: str | None = None
+    dtype: str = "auto"
+    language: str = "en"
+    revision: str | None = None
+    cache_folder: str | None = None
+    trust_remote_code: bool = False
+    local_files_only: bool = False
+    model_kwargs: dict[str, Any] = Field(default_factory=dict)
+    show_progress: bool = False
+
+    _engine: Any = PrivateAttr(default=None)
+    _engine_key: str = PrivateAttr(default="")
+    _live: tuple[Any, Any] | None = PrivateAttr(default=None)
+
+    def __init__(self, **settings: Any) -> None:
+        """Load the model.
+
+        Args:
+            **settings: The attributes of the class, and the names that `HuggingFaceEmbeddings` has for them.
+
+        Raises:
+            InvalidParameter: An unknown parameter, or one outside its range.
+            ModelNotFound: No such model.
+            UnknownMethod: No such method.
+        """
+        self._configure(settings)
+        _ = self.embedder
+
+    def _configure(self, settings: dict[str, Any]) -> None:
+        """Set the fields, without loading anything."""
+        super().__init__(**checked(settings, tuple(type(self).model_fields)))
+
+    @classmethod
+    def from_model(cls, model: Any, tokenizer: Any, *, method: str, **settings: Any) -> Self:
+        """Embed with a model that is already loaded; its weights are shared, never copied or changed.
+
+        The object cannot be pickled: that raises an error that says so.
+
+        Args:
+            model: A transformers model; it may go on generating meanwhile.
+            tokenizer: Its tokenizer.
+            method: How a text becomes a vector.
+            **settings: The other parameters of the class; `model_name` defaults to the model's own.
+        """
+        self = cls.__new__(cls)
+        name = getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
+        self._configure({"model_name": name, **settings, "method": method})
+        self._live = (model, tokenizer)
+        _ = self.embedder
+        return self
+
+    @property
+    def embedder(self) -> Embedder:
+        """The engine of the present configuration; loaded again after a change of it."""
+        settings = {k: v for k in _ENGINE_SETTINGS if (v := getattr(self, k)) is not None}
+        key = settings_key(self.model_name, settings)
+        if self._engine is None or self._engine_key != key:
+            if self._live is None:
+                self._engine = shared_embedder(self.model_name, settings)
+            else:
+                from eddy_embed import Embedder
+
+                self._engine = Embedder(self._live[0], tokenizer=self._live[1], **settings)
+            self._engine_key = key
+        engine: Embedder = self._engine
+        return engine
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of everything that decides a vector: a namespace for `CacheBackedEmbeddings`, for example."""
+        fingerprint: str = self.embedder.fingerprint
+        return fingerprint
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """Embed documents.
+
+        Args:
+            texts: The documents; none may be blank.
+
+        Returns:
+            One vector for each, in their order.
+        """
+        vectors: list[list[float]] = self.embedder.encode_document(
+            list(texts), show_progress=self.show_progress
+        ).tolist()
+        return vectors
+
+    def embed_query(self, text: str) -> list[float]:
+        """Embed a query.
+
+        Args:
+            text: The query; not blank.
+        """
+        vector: list[float] = self.embedder.encode_query(text, show_progress=False).tolist()
+        return vector
+
+    async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
+        """Embed documents in a thread, one call after the other; the event loop goes on."""
+        return await in_worker(self.embed_documents, texts)
+
+    async def aembed_query(self, text: str) -> list[float]:
+        """Embed a query in a thread; the event loop goes on."""
+        return await asyncio.to_thread(self.embed_query, text)
+
+    def __getstate__(self) -> dict[Any, Any]:
+        if self._live is not None:
+            raise EddyError(
+                f"{self.model_name!r} is a live model: it cannot be copied to another process. Name the model instead, "
+                "EddyEmbeddings(model_name=..., method=...), or call EddyEmbeddings.from_model in the other process."
+            )
+        return self._state()
+
+    def _state(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in type(self).model_fields}
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        self._configure(dict(state))
+
+    def __copy__(self) -> Self:
+        twin = type(self).__new__(type(self))
+        twin._configure(self._state())
+        twin._live, twin._engine, twin._engine_key = self._live, self._engine, self._engine_key
+        return twin
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        # A deep copy of the weights is never what a copied chain wants.
+        return self.__copy__()

@@ -1,0 +1,117 @@
+"""Names of parameters: those that users of other embedding classes know, and what is meant by a wrong one."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from eddy_embed.errors import InvalidParameter
+
+# Parameters of HuggingFaceEmbeddings without a counterpart.
+_ELSEWHERE = {
+    "query_encode_kwargs": "use query_instruction= for what stands before a query",
+    "target_devices": "name one device=, and run one process for each device",
+    "tokenizer_kwargs": "the model's own tokenizer is used; EddyEmbeddings.from_model takes another",
+}
+# What encode_kwargs may hold, and the parameter it stands for.
+_ENCODE = {"batch_size": "batch_size", "normalize_embeddings": "normalize", "show_progress_bar": "show_progress"}
+_ENCODE_ELSEWHERE = {
+    "prompt": "use text_instruction= and query_instruction=",
+    "prompt_name": "use text_instruction= and query_instruction=",
+    "convert_to_numpy": "vectors are lists of floats, as LangChain asks",
+    "convert_to_tensor": "vectors are lists of floats, as LangChain asks",
+    "device": "use device=",
+}
+# What model_kwargs may hold that is a parameter of its own here; the rest goes to from_pretrained.
+_MODEL = {
+    "device": "device",
+    "trust_remote_code": "trust_remote_code",
+    "revision": "revision",
+    "local_files_only": "local_files_only",
+    "cache_folder": "cache_folder",
+    "dtype": "dtype",
+    "torch_dtype": "dtype",
+}
+
+
+def checked(given: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    """Constructor arguments with alternative names resolved and plain types in place of paths and torch objects.
+
+    Args:
+        given: Arguments by name.
+        fields: The names that exist.
+
+    Raises:
+        InvalidParameter: A name that does not exist, or a value missing or given twice.
+    """
+    values = dict(given)
+    if values.pop("multi_process", False):
+        raise InvalidParameter(
+            "multi_process=True is not offered: one model in each process. Run several processes over parts of the "
+            "documents, each with its own EddyEmbeddings; the vectors are the same."
+        )
+    if values.get("model") is not None:
+        _put(values, "model_name", values["model"], "model")
+    values.pop("model", None)
+    _unpack(values, "encode_kwargs", _ENCODE, _ENCODE_ELSEWHERE)
+    _unpack_model_kwargs(values)
+    for name in values:
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, n=1)
+            guess = f"did you mean {near[0]}=?" if near else f"known: {', '.join(sorted(fields))}"
+            hint = _ELSEWHERE.get(name) or guess
+            raise InvalidParameter(f"EddyEmbeddings has no parameter {name!r} (given: {values[name]!r}); {hint}")
+    return _plain(values)
+
+
+def _put(values: dict[str, Any], name: str, value: Any, origin: str) -> None:
+    if values.get(name) not in (None, value):
+        raise InvalidParameter(f"{origin}={value!r} and {name}={values[name]!r} differ; give one of them.")
+    values[name] = value
+
+
+def _unpack(values: dict[str, Any], outer: str, known: Mapping[str, str], elsewhere: Mapping[str, str]) -> None:
+    for name, value in (values.pop(outer, None) or {}).items():
+        if name not in known:
+            hint = elsewhere.get(name) or f"known: {', '.join(known)}"
+            raise InvalidParameter(f"{outer} has no entry {name!r} (given: {value!r}); {hint}")
+        _put(values, known[name], value, f"{outer}[{name!r}]")
+
+
+def _unpack_model_kwargs(values: dict[str, Any]) -> None:
+    rest = dict(values.pop("model_kwargs", None) or {})
+    # HuggingFaceEmbeddings nests what goes to from_pretrained once more.
+    rest.update(rest.pop("model_kwargs", None) or {})
+    if (backend := rest.pop("backend", "torch")) != "torch":
+        raise InvalidParameter(f"model_kwargs['backend']={backend!r} is not offered; models run on torch.")
+    for name in [name for name in rest if name in _MODEL]:
+        convert: Callable[[Any], Any] = _dtype if _MODEL[name] == "dtype" else lambda value: value
+        _put(values, _MODEL[name], convert(rest.pop(name)), f"model_kwargs[{name!r}]")
+    if rest:
+        values["model_kwargs"] = rest
+
+
+def _dtype(value: Any) -> str:
+    return str(value).removeprefix("torch.")
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    model_name = values.get("model_name")
+    if model_name is None:
+        raise InvalidParameter("model_name is missing; name a model, such as model_name='eddy-tiny'.")
+    if not isinstance(model_name, (str, os.PathLike)):
+        raise InvalidParameter(
+            f"model_name is a {type(model_name).__name__}, not a name or path; "
+            "for a loaded model use EddyEmbeddings.from_model(model, tokenizer, method=...)."
+        )
+    if values.get("method") is None:
+        raise InvalidParameter("method is missing; name one, such as method='htp' (`eddy methods` lists them).")
+    values["model_name"] = os.fspath(model_name)
+    values["method"] = str(values["method"])
+    values["dtype"] = _dtype(values.get("dtype") or "auto")
+    for name in ("device", "cache_folder"):
+        if values.get(name) is not None:
+            values[name] = str(values[name])
+    return values

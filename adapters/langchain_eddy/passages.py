@@ -1,0 +1,160 @@
+"""Long documents, embedded whole, as LangChain documents of one passage each with the passage's vector."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from langchain_core.documents import Document
+
+from eddy_embed.errors import InvalidText
+from langchain_eddy.embeddings import EddyEmbeddings
+
+FINGERPRINT = "eddy_fingerprint"
+DOCUMENT = "eddy_document"
+N_TOKENS = "eddy_n_tokens"
+N_WINDOWS = "eddy_n_windows"
+N_TRUNCATED = "eddy_n_truncated"
+START, END = "start_index", "end_index"
+
+# Fixed for good: a change would give every passage in every existing collection a new identifier. The LlamaIndex
+# adapter has the same, so that both give a passage the same identifier.
+_NAMESPACE = uuid.UUID("6fc9a4d2-7d5f-5a3e-9a0b-3f4f0c1d8e27")
+_SOURCE_KEYS = ("file_path", "source", "url")
+# One call of the engine takes this much: enough for full batches of short documents, and the sentence vectors that a
+# call returns stay within some tens of megabytes.
+_GROUP_DOCUMENTS = 64
+_GROUP_CHARACTERS = 400_000
+
+
+@dataclass(frozen=True)
+class EmbeddedPassage:
+    """A passage and its vector.
+
+    Attributes:
+        document: The passage's text, an id that is the same in every run, and the whole document's metadata together
+            with `start_index` and `end_index`, the passage's characters in it.
+        vector: The passage's vector, in the context of the whole document.
+    """
+
+    document: Document
+    vector: list[float]
+
+
+def document_identity(document: Document) -> str:
+    """What a document is called between runs: its id; else the place it was read from; else nothing."""
+    if document.id:
+        return document.id
+    return next((str(document.metadata[key]) for key in _SOURCE_KEYS if document.metadata.get(key)), "")
+
+
+def embed_passages(
+    documents: Iterable[Document],
+    embeddings: EddyEmbeddings,
+    *,
+    passage_size: int = 256,
+    late: bool = True,
+) -> Iterator[EmbeddedPassage]:
+    """Cut documents at sentence borders and embed each passage in the context of its whole document.
+
+    Documents without text give no passage and a warning that names them.
+
+    Args:
+        documents: Whole documents; read one group at a time.
+        embeddings: The embedder.
+        passage_size: Most text tokens in a passage. Passages are whole sentences; a longer sentence is one alone.
+        late: Read passages' vectors out of one pass over the document; False: embed each passage by itself, which
+            methods that read a last token need.
+
+    Yields:
+        The passages of each document in their order.
+
+    Raises:
+        InvalidText: A document's text is not valid Unicode; the message names the document.
+    """
+    engine, fingerprint = embeddings.embedder, embeddings.fingerprint
+    copies: Counter[tuple[str, str]] = Counter()
+    for group in _groups(_with_text(documents)):
+        texts = [document.page_content for document in group]
+        results = engine.encode_long(
+            texts, passage_size=passage_size, late=late, show_progress=embeddings.show_progress
+        )
+        for document, result in zip(group, results, strict=True):
+            identity, text = document_identity(document), result.text
+            for span in result.passages:
+                id_ = passage_id(identity, text, copies[identity, text], span.start, span.end, fingerprint, late)
+                metadata = {
+                    **document.metadata,
+                    START: span.start,
+                    END: span.end,
+                    FINGERPRINT: fingerprint,
+                    DOCUMENT: identity,
+                    N_TOKENS: span.n_tokens,
+                    N_WINDOWS: result.n_windows,
+                    N_TRUNCATED: result.n_truncated,
+                }
+                passage = Document(text[span.start : span.end], id=id_, metadata=metadata)
+                yield EmbeddedPassage(passage, span.vector.tolist())
+            copies[identity, text] += 1
+
+
+def passage_id(identity: str, text: str, copy: int, start: int, end: int, fingerprint: str, late: bool) -> str:
+    """Identifier of one passage, in UUID form, which every vector store takes.
+
+    All that decides the vector is in it, the whole document included, since a passage's vector depends on what stands
+    around it.
+
+    Args:
+        identity: From `document_identity`.
+        text: The whole document.
+        copy: How many equal documents of the same identity came before it in the same call.
+        start: First character of the passage.
+        end: One past its last character.
+        fingerprint: The embedder's.
+        late: Whether the vector was read out of a pass over the document, or of one over the passage alone.
+    """
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return str(uuid.uuid5(_NAMESPACE, json.dumps([identity, digest, copy, start, end, fingerprint, late])))
+
+
+def name_of(document: Document, index: int) -> str:
+    """How messages call a document: its identity, or its place in the input."""
+    return repr(document_identity(document)) if document_identity(document) else f"number {index}"
+
+
+def _with_text(documents: Iterable[Document]) -> Iterator[Document]:
+    blank: list[str] = []
+    for index, document in enumerate(documents):
+        text = document.page_content
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidText(
+                f"Document {name_of(document, index)}: character {error.start} is half of a surrogate pair, "
+                f"{text[error.start]!r}; read the file with its real encoding, or with errors='replace'."
+            ) from None
+        if text.strip():
+            yield document
+        else:
+            blank.append(name_of(document, index))
+    if blank:
+        names = ", ".join(blank[:10]) + (", ..." if len(blank) > 10 else "")
+        warnings.warn(f"{len(blank)} documents hold no text and give no passage: {names}", stacklevel=3)
+
+
+def _groups(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    group: list[Document] = []
+    characters = 0
+    for document in documents:
+        group.append(document)
+        characters += len(document.page_content)
+        if len(group) == _GROUP_DOCUMENTS or characters >= _GROUP_CHARACTERS:
+            yield group
+            group, characters = [], 0
+    if group:
+        yield group

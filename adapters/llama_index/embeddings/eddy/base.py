@@ -1,0 +1,334 @@
+"""`EddyEmbedding`: a causal language model as LlamaIndex's embedding model, without training."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from llama_index.core.base.embeddings.base import BaseEmbedding, Embedding
+from llama_index.core.bridge.pydantic import ConfigDict, Field, PrivateAttr, SerializationInfo, model_serializer
+from llama_index.core.bridge.pydantic import SerializerFunctionWrapHandler as Handler
+from llama_index.core.callbacks import CallbackManager
+from llama_index.core.schema import BaseNode, MetadataMode
+from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATTR
+
+from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
+from llama_index.embeddings.eddy import bookkeeping
+from llama_index.embeddings.eddy.cache import RoleKeyedCache, query_role
+from llama_index.embeddings.eddy.engines import in_worker, settings_key, shared_embedder
+from llama_index.embeddings.eddy.parameters import checked
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from eddy_embed import Embedder
+
+_ENGINE_SETTINGS = (
+    *("method", "max_length", "overflow", "query_instruction", "text_instruction", "normalize", "batch_tokens"),
+    *("device", "dtype", "language", "revision", "cache_folder", "trust_remote_code", "local_files_only"),
+    "model_kwargs",
+)
+_LIVE = (
+    "it cannot be copied to another process or rebuilt from a configuration. Name the model instead, "
+    "EddyEmbedding(model_name=..., method=...), or call EddyEmbedding.from_model in the other process."
+)
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def _spanned_by_base(method: _F) -> _F:
+    """Say that the base class's method, which this one calls, already opens the instrumentation span."""
+    setattr(method, DISPATCHER_SPAN_DECORATED_ATTR, True)
+    return method
+
+
+class EddyEmbedding(BaseEmbedding):
+    """Embeds queries, texts and nodes with a causal language model that was never trained to embed.
+
+    The model is loaded when the object is made, so that a wrong name or method fails there. Objects of equal
+    configuration share one loaded model within a process. A pickled copy carries the configuration only and loads
+    the model again on first use.
+
+    As a pipeline transformation it leaves the vectors of `LongDocumentNodeParser` alone, if this very embedder made
+    them, and embeds the other nodes.
+
+    Args:
+        model_name: `"eddy-tiny"` (bundled), a Hugging Face id or a path. `model` is another name for it.
+        method: How a text becomes a vector, such as `"htp"`, `"plain:pool=mean"` or `"tp:prompt=prompteol"`.
+        max_length: Most tokens in one pass; None: the model's window.
+        overflow: What happens to a longer text: `"window"` reads all of it in overlapping windows, `"error"` refuses
+            it, `"truncate"` cuts and counts.
+        query_instruction: Stands before every query.
+        text_instruction: Stands before every text.
+        normalize: Whether vectors have length 1.
+        embed_batch_size: Most texts handed to the engine at once, 1 to 2,048.
+        batch_tokens: Most tokens in one forward pass; None: the engine's choice.
+        device: Such as `"cpu"` or `"cuda:1"`; None: the best one present.
+        dtype: `"auto"`, `"float32"`, `"bfloat16"` or `"float16"`.
+        language: Language of the sentence rules.
+        revision: Revision of a model on the Hugging Face hub.
+        cache_folder: Where downloaded models are kept.
+        trust_remote_code: Whether code that comes with the model may run.
+        local_files_only: Never ask the hub.
+        model_kwargs: Further arguments of `from_pretrained`.
+        show_progress: A progress bar over a batch of texts, as if every call asked for one.
+        num_workers: Most batches at once in `aget_text_embedding_batch`.
+        embeddings_cache: A key-value store; queries and texts, and the vectors of different embedders, are kept apart.
+        callback_manager: LlamaIndex's callbacks.
+        rate_limiter: LlamaIndex's limiter; a local model seldom needs one.
+        **others: Refused, with the name that is meant.
+
+    Raises:
+        InvalidParameter: An unknown parameter, or one outside its range.
+        ModelNotFound: No such model.
+        UnknownMethod: No such method.
+    """
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=("pydantic_model_",), arbitrary_types_allowed=True)
+
+    method: str = Field(description="How a text becomes a vector.")
+    max_length: int | None = Field(default=None, gt=0)
+    overflow: Literal["window", "error", "truncate"] = "window"
+    query_instruction: str | None = None
+    text_instruction: str | None = None
+    normalize: bool = True
+    embed_batch_size: int = Field(default=64, gt=0, le=2048)
+    batch_tokens: int | None = Field(default=None, gt=0)
+    device: str | None = None
+    dtype: str = "auto"
+    language: str = "en"
+    revision: str | None = None
+    cache_folder: str | None = None
+    trust_remote_code: bool = False
+    local_files_only: bool = False
+    model_kwargs: dict[str, Any] = Field(default_factory=dict)
+    show_progress: bool = False
+    # Excluded, as callbacks are: it changes no vector, and a store cannot be written as JSON.
+    embeddings_cache: Any | None = Field(default=None, exclude=True)
+
+    _engine: Any = PrivateAttr(default=None)
+    _engine_key: str = PrivateAttr(default="")
+    _live: tuple[Any, Any] | None = PrivateAttr(default=None)
+
+    def __init__(
+        self,
+        model_name: str | os.PathLike[str] | None = None,
+        *,
+        method: str | None = None,
+        model: str | os.PathLike[str] | None = None,
+        max_length: int | None = None,
+        overflow: Literal["window", "error", "truncate"] = "window",
+        query_instruction: str | None = None,
+        text_instruction: str | None = None,
+        normalize: bool = True,
+        embed_batch_size: int = 64,
+        batch_tokens: int | None = None,
+        device: str | None = None,
+        dtype: str = "auto",
+        language: str = "en",
+        revision: str | None = None,
+        cache_folder: str | os.PathLike[str] | None = None,
+        trust_remote_code: bool = False,
+        local_files_only: bool = False,
+        model_kwargs: dict[str, Any] | None = None,
+        show_progress: bool = False,
+        num_workers: int | None = None,
+        embeddings_cache: Any | None = None,
+        callback_manager: CallbackManager | None = None,
+        rate_limiter: Any | None = None,
+        **others: Any,
+    ) -> None:
+        given = {k: v for k, v in locals().items() if k not in ("self", "others", "__class__")}
+        self._configure({**given, **others})
+        _ = self.embedder
+
+    def _configure(self, values: dict[str, Any]) -> None:
+        """Set the fields, without loading anything."""
+        store = values.pop("embeddings_cache", None)
+        super().__init__(**checked(values, tuple(type(self).model_fields)))
+        self.embeddings_cache = store
+
+    @classmethod
+    def from_model(cls, model: Any, tokenizer: Any, *, method: str, **settings: Any) -> Self:
+        """Embed with a model that is already loaded; its weights are shared, never copied or changed.
+
+        The object cannot be pickled or rebuilt from `to_dict()`: both raise an error that says so.
+
+        Args:
+            model: A transformers model; it may go on generating meanwhile.
+            tokenizer: Its tokenizer.
+            method: How a text becomes a vector.
+            **settings: The other parameters of the class; `model_name` defaults to the model's own.
+        """
+        self = cls.__new__(cls)
+        name = getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
+        self._configure({"model_name": name, **settings, "method": method})
+        self._live = (model, tokenizer)
+        _ = self.embedder
+        return self
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Name under which LlamaIndex serialises the class."""
+        return "EddyEmbedding"
+
+    @property
+    def embedder(self) -> Embedder:
+        """The engine of the present configuration; loaded again after a change of it."""
+        settings = {k: v for k in _ENGINE_SETTINGS if (v := getattr(self, k)) is not None}
+        key = settings_key(self.model_name, settings)
+        if self._engine is None or self._engine_key != key:
+            if self._live is None:
+                self._engine = shared_embedder(self.model_name, settings)
+            else:
+                from eddy_embed import Embedder
+
+                self._engine = Embedder(self._live[0], tokenizer=self._live[1], **settings)
+            self._engine_key = key
+        engine: Embedder = self._engine
+        return engine
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of everything that decides a vector."""
+        fingerprint: str = self.embedder.fingerprint
+        return fingerprint
+
+    # --- what LlamaIndex asks for ---
+
+    def _get_query_embedding(self, query: str) -> Embedding:
+        vector: Embedding = self.embedder.encode_query(query, show_progress=False).tolist()
+        return vector
+
+    async def _aget_query_embedding(self, query: str) -> Embedding:
+        return await asyncio.to_thread(self._get_query_embedding, query)
+
+    def _get_text_embedding(self, text: str) -> Embedding:
+        vector: Embedding = self.embedder.encode_document(text, show_progress=False).tolist()
+        return vector
+
+    async def _aget_text_embedding(self, text: str) -> Embedding:
+        return await asyncio.to_thread(self._get_text_embedding, text)
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[Embedding]:
+        vectors: list[Embedding] = self.embedder.encode_document(list(texts), show_progress=False).tolist()
+        return vectors
+
+    async def _aget_text_embeddings(self, texts: list[str]) -> list[Embedding]:
+        return await in_worker(self._get_text_embeddings, texts)
+
+    @_spanned_by_base
+    def get_query_embedding(self, query: str) -> Embedding:
+        """Embed a query; a cache is asked for queries only."""
+        with query_role():
+            return super().get_query_embedding(query)
+
+    @_spanned_by_base
+    async def aget_query_embedding(self, query: str) -> Embedding:
+        """Embed a query in a thread; a cache is asked for queries only."""
+        with query_role():
+            return await super().aget_query_embedding(query)
+
+    @_spanned_by_base
+    def get_text_embedding_batch(self, texts: list[str], show_progress: bool = False, **kwargs: Any) -> list[Embedding]:
+        """Embed texts in batches of `embed_batch_size`."""
+        return super().get_text_embedding_batch(texts, show_progress or self.show_progress, **kwargs)
+
+    @_spanned_by_base
+    async def aget_text_embedding_batch(
+        self, texts: list[str], show_progress: bool = False, **kwargs: Any
+    ) -> list[Embedding]:
+        """Embed texts in batches of `embed_batch_size`, in threads."""
+        return await super().aget_text_embedding_batch(texts, show_progress or self.show_progress, **kwargs)
+
+    def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
+        """Set the embedding of every node that does not carry this embedder's already."""
+        super().__call__(self._without_vector(nodes), **kwargs)
+        return nodes
+
+    async def acall(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
+        """Set the embedding of every node that does not carry this embedder's already, in threads."""
+        rest = await asyncio.to_thread(self._without_vector, nodes)
+        await super().acall(rest, **kwargs)
+        return nodes
+
+    def _without_vector(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
+        fingerprint = self.fingerprint
+        rest = [node for node in nodes if not bookkeeping.carries_vector(node, fingerprint)]
+        for node in rest:
+            bookkeeping.forget(node)
+            if not node.get_content(metadata_mode=MetadataMode.EMBED).strip():
+                raise InvalidText(f"Node {node.node_id!r} has no text to embed; remove it before embedding.")
+        return rest
+
+    # --- travelling: by configuration, never with the weights ---
+
+    def to_payload(self) -> dict[str, Any]:
+        """What instrumentation events say of this embedder."""
+        return {**super().to_payload(), "method": self.method}
+
+    @model_serializer(mode="wrap")
+    def custom_model_dump(self, handler: Handler, info: SerializationInfo) -> dict[str, Any]:
+        """The fields, and the fingerprint: the ingestion cache hashes this, and a model may change in its place."""
+        data: dict[str, Any] = handler(self)
+        data.update(class_name=self.class_name(), fingerprint=self.fingerprint)
+        if self._live is not None:
+            data["live_model"] = True
+        return data
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], **kwargs: Any) -> Self:
+        """Rebuild from `to_dict()`.
+
+        Args:
+            data: The dictionary; not changed.
+            **kwargs: Values that replace those of the dictionary.
+
+        Raises:
+            InvalidParameter: It was made from a live model.
+            FingerprintMismatch: The configuration is the same, but the model behind it gives other vectors now.
+        """
+        values = {k: v for k, v in {**data, **kwargs}.items() if k not in ("class_name", "fingerprint")}
+        if values.pop("live_model", False):
+            raise InvalidParameter(f"{data.get('model_name')!r} is a live model: {_LIVE}")
+        self = cls(**values)
+        before = data.get("fingerprint")
+        if before is not None and not kwargs and before != self.fingerprint:
+            raise FingerprintMismatch(
+                f"The configuration was saved with fingerprint {before} and gives {self.fingerprint} now: the model, "
+                "or the library, has changed since. Embed the texts again, or drop 'fingerprint' from the dictionary."
+            )
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._live is not None:
+            raise EddyError(f"{self.model_name!r} is a live model: {_LIVE}")
+        return self._state()
+
+    def _state(self) -> dict[str, Any]:
+        # Callbacks and limiters belong to this process.
+        names = set(type(self).model_fields) - {"callback_manager", "rate_limiter"}
+        cache = self.embeddings_cache
+        return {k: getattr(self, k) for k in names} | {"embeddings_cache": cache.store if cache else None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._configure(dict(state))
+
+    def __copy__(self) -> Self:
+        return self._twin(self._state())
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        # A deep copy of the weights is never what a copied index or pipeline wants.
+        return self._twin(self._state())
+
+    def _twin(self, state: dict[str, Any]) -> Self:
+        twin = type(self).__new__(type(self))
+        twin._configure({**state, "callback_manager": self.callback_manager, "rate_limiter": self.rate_limiter})
+        twin._live, twin._engine, twin._engine_key = self._live, self._engine, self._engine_key
+        return twin
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "embeddings_cache" and value is not None and not isinstance(value, RoleKeyedCache):
+            value = RoleKeyedCache(value, self)
+        super().__setattr__(name, value)

@@ -1,0 +1,38 @@
+"""The metadata by which a node says which embedder made its vector, and of which text."""
+
+from __future__ import annotations
+
+import hashlib
+
+from llama_index.core.schema import BaseNode, MetadataMode
+
+FINGERPRINT = "eddy_fingerprint"
+TEXT_DIGEST = "eddy_text_digest"
+N_TOKENS = "eddy_n_tokens"
+N_WINDOWS = "eddy_n_windows"
+N_TRUNCATED = "eddy_n_truncated"
+KEYS = (FINGERPRINT, TEXT_DIGEST, N_TOKENS, N_WINDOWS, N_TRUNCATED)
+
+
+def text_digest(text: str) -> str:
+    """Digest by which a vector's text is recognised: 16 hexadecimal digits."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def carries_vector(node: BaseNode, fingerprint: str) -> bool:
+    """Whether the node's embedding was made by this embedder and of the text that the node holds now.
+
+    A splitter that comes later copies its parent's embedding and metadata to the pieces, so a fingerprint alone proves
+    nothing: the text must be the one that was embedded.
+    """
+    return (
+        node.embedding is not None
+        and node.metadata.get(FINGERPRINT) == fingerprint
+        and node.metadata.get(TEXT_DIGEST) == text_digest(node.get_content(metadata_mode=MetadataMode.NONE))
+    )
+
+
+def forget(node: BaseNode) -> None:
+    """Remove what is said of a vector that the node no longer holds."""
+    for key in KEYS:
+        node.metadata.pop(key, None)

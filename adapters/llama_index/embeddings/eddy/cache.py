@@ -1,0 +1,80 @@
+"""A guard for LlamaIndex's `embeddings_cache`, which knows one key for a query and a text of the same wording."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from llama_index.core.storage.kvstore.types import DEFAULT_COLLECTION, BaseKVStore
+
+if TYPE_CHECKING:
+    from llama_index.embeddings.eddy.base import EddyEmbedding
+
+# The base class looks queries and texts up in the same words; which of the two it is embedding is told here.
+_role: ContextVar[str] = ContextVar("eddy_embedding_role", default="document")
+
+
+@contextlib.contextmanager
+def query_role() -> Iterator[None]:
+    """Let look-ups inside this block be those of queries."""
+    token = _role.set("query")
+    try:
+        yield
+    finally:
+        _role.reset(token)
+
+
+class RoleKeyedCache(BaseKVStore):
+    """The user's store, with queries and texts, and vectors of different embedders, in collections of their own.
+
+    Args:
+        store: The store that the user gave; everything is kept there.
+        owner: The embedding object, whose fingerprint is part of each collection's name: a stored vector is served
+            only to an embedder that would compute the same one.
+    """
+
+    def __init__(self, store: BaseKVStore, owner: EddyEmbedding) -> None:
+        self.store = store
+        # Weak: a cycle would keep the model's weights in memory until the next full garbage collection.
+        self._owner = weakref.ref(owner)
+
+    def _collection(self, collection: str) -> str:
+        owner = self._owner()
+        if owner is None:
+            raise ReferenceError("The embedding object of this cache is gone; use the store itself: cache.store")
+        return f"{collection}/{_role.get()}/{owner.fingerprint}"
+
+    def put(self, key: str, val: dict[str, Any], collection: str = DEFAULT_COLLECTION) -> None:
+        """Store a value."""
+        self.store.put(key, val, collection=self._collection(collection))
+
+    async def aput(self, key: str, val: dict[str, Any], collection: str = DEFAULT_COLLECTION) -> None:
+        """Store a value."""
+        await self.store.aput(key, val, collection=self._collection(collection))
+
+    def get(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
+        """The value of a key, or None."""
+        return self.store.get(key, collection=self._collection(collection))
+
+    async def aget(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
+        """The value of a key, or None."""
+        return await self.store.aget(key, collection=self._collection(collection))
+
+    def get_all(self, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
+        """Every value of a collection."""
+        return self.store.get_all(collection=self._collection(collection))
+
+    async def aget_all(self, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
+        """Every value of a collection."""
+        return await self.store.aget_all(collection=self._collection(collection))
+
+    def delete(self, key: str, collection: str = DEFAULT_COLLECTION) -> bool:
+        """Remove a key; whether it was there."""
+        return self.store.delete(key, collection=self._collection(collection))
+
+    async def adelete(self, key: str, collection: str = DEFAULT_COLLECTION) -> bool:
+        """Remove a key; whether it was there."""
+        return await self.store.adelete(key, collection=self._collection(collection))

@@ -1,0 +1,72 @@
+"""Names of parameters: those that users of other embedding classes know, and what is meant by a wrong one."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eddy_embed.errors import InvalidParameter
+
+# Parameters of HuggingFaceEmbedding that have no counterpart under another name.
+_ELSEWHERE = {
+    "pooling": "pooling is part of the method, such as method='plain:pool=last'",
+    "parallel_process": "use IngestionPipeline.run(num_workers=...), which loads the model once in each worker",
+    "target_devices": "name one device=, and run one worker for each device",
+    "backend": "models run on torch",
+    "prompts": "use query_instruction= and text_instruction=",
+    "token": "log in to the hub, or set HF_TOKEN",
+    "tokenizer_name": "the model's own tokenizer is used; EddyEmbedding.from_model takes another",
+}
+
+
+def checked(values: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    """Constructor arguments with alternative names resolved and plain types in place of paths and torch objects.
+
+    Args:
+        values: Arguments by name.
+        fields: The names that exist.
+
+    Raises:
+        InvalidParameter: A name that does not exist, or a value missing or given twice.
+    """
+    values = dict(values)
+    if values.pop("show_progress_bar", False):
+        values["show_progress"] = True
+    alias = values.pop("model", None)
+    if alias is not None:
+        if values.get("model_name") not in (None, alias):
+            raise InvalidParameter(f"model={alias!r} and model_name={values['model_name']!r} differ; give one of them.")
+        values["model_name"] = alias
+    _refuse_unknown(values, fields)
+    _refuse_missing(values)
+    values["model_name"] = os.fspath(values["model_name"])
+    values["method"] = str(values["method"])
+    values["dtype"] = str(values.get("dtype") or "auto").removeprefix("torch.")
+    for name in ("device", "cache_folder"):
+        if values.get(name) is not None:
+            values[name] = str(values[name])
+    return {k: v for k, v in values.items() if v is not None or k not in ("model_kwargs", "callback_manager")}
+
+
+def _refuse_unknown(values: Mapping[str, Any], fields: Sequence[str]) -> None:
+    for name in values:
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, n=1)
+            guess = f"did you mean {near[0]}=?" if near else f"known: {', '.join(sorted(fields))}"
+            hint = _ELSEWHERE.get(name) or guess
+            raise InvalidParameter(f"EddyEmbedding has no parameter {name!r} (given: {values[name]!r}); {hint}")
+
+
+def _refuse_missing(values: Mapping[str, Any]) -> None:
+    model_name = values.get("model_name")
+    if model_name is None:
+        raise InvalidParameter("model_name is missing; name a model, such as model_name='eddy-tiny'.")
+    if not isinstance(model_name, (str, os.PathLike)):
+        raise InvalidParameter(
+            f"model_name is a {type(model_name).__name__}, not a name or path; "
+            "for a loaded model use EddyEmbedding.from_model(model, tokenizer, method=...)."
+        )
+    if values.get("method") is None:
+        raise InvalidParameter("method is missing; name one, such as method='htp' (`eddy methods` lists them).")

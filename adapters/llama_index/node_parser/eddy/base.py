@@ -1,0 +1,218 @@
+"""`LongDocumentNodeParser`: documents to passage nodes whose vectors know the whole document."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from llama_index.core import Settings
+from llama_index.core.bridge.pydantic import ConfigDict, Field
+from llama_index.core.callbacks import CallbackManager
+from llama_index.core.node_parser import NodeParser
+from llama_index.core.node_parser.node_utils import IdFuncCallable, build_nodes_from_splits, default_id_func
+from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
+from llama_index.core.utils import get_tqdm_iterable
+
+from eddy_embed.errors import InvalidParameter, InvalidText
+from llama_index.embeddings.eddy import EddyEmbedding, bookkeeping
+from llama_index.embeddings.eddy.engines import in_worker
+from llama_index.node_parser.eddy.passages import document_identity, passage_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Self
+
+    from eddy_embed import LongDocument
+
+# One call of the engine takes this much: enough for full batches of short documents, and the sentence vectors that a
+# call returns stay within some tens of megabytes.
+_GROUP_DOCUMENTS = 64
+_GROUP_CHARACTERS = 400_000
+
+
+class LongDocumentNodeParser(NodeParser):
+    """Splits documents at sentence borders and embeds each passage in the context of its whole document.
+
+    The nodes come with `embedding` set, exact offsets (`document.text[node.start_char_idx:node.end_char_idx] ==
+    node.text`) and identifiers that are the same in every run. `EddyEmbedding`, as the next transformation of a
+    pipeline or as the index's embedding model, leaves their vectors as they are. The vectors are of the documents'
+    text; metadata is stored beside it, not embedded.
+
+    A document without text gives no node and one warning that names it.
+
+    Args:
+        embed_model: An `EddyEmbedding`, or its parameters as a dictionary; None: `Settings.embed_model`.
+        passage_size: Most text tokens in a passage. Passages are whole sentences; a longer sentence is one alone.
+        late: Read passages' vectors out of one pass over the document; False: embed each passage by itself, which
+            methods that read a last token need.
+        include_metadata: Whether nodes get the document's metadata.
+        include_prev_next_rel: Whether neighbouring nodes are linked.
+        callback_manager: LlamaIndex's callbacks.
+        id_func: Makes the id of node `i` of a document; None: ids that are the same in every run.
+
+    Raises:
+        InvalidParameter: No Eddy embedding model is given.
+    """
+
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+    embed_model: EddyEmbedding
+    passage_size: int = Field(default=256, gt=0)
+    late: bool = True
+
+    def __init__(
+        self,
+        *,
+        embed_model: EddyEmbedding | Mapping[str, Any] | None = None,
+        passage_size: int = 256,
+        late: bool = True,
+        include_metadata: bool = True,
+        include_prev_next_rel: bool = True,
+        callback_manager: CallbackManager | None = None,
+        id_func: Callable[[int, BaseNode], str] | Mapping[str, str] | None = None,
+        **others: Any,
+    ) -> None:
+        fields: dict[str, Any] = {
+            "embed_model": _embedding(embed_model),
+            "passage_size": passage_size,
+            "late": late,
+            "include_metadata": include_metadata,
+            "include_prev_next_rel": include_prev_next_rel,
+            "callback_manager": callback_manager or CallbackManager([]),
+            "id_func": _id_func(id_func),
+        }
+        super().__init__(**fields, **others)
+
+    @classmethod
+    def from_defaults(cls, embed_model: EddyEmbedding | Mapping[str, Any] | None = None, **settings: Any) -> Self:
+        """As the constructor; LlamaIndex's other parsers are made this way."""
+        return cls(embed_model=embed_model, **settings)
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Name under which LlamaIndex serialises the class."""
+        return "LongDocumentNodeParser"
+
+    def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any) -> list[BaseNode]:
+        engine = self.embed_model.embedder
+        documents = get_tqdm_iterable(_with_text(nodes), show_progress, "Embedding documents", total=len(nodes))
+        copies: Counter[tuple[str, str]] = Counter()
+        passages: list[BaseNode] = []
+        for group in _groups(documents):
+            texts = [document.get_content(metadata_mode=MetadataMode.NONE) for document in group]
+            results = engine.encode_long(texts, passage_size=self.passage_size, late=self.late, show_progress=False)
+            for document, result in zip(group, results, strict=True):
+                identity = document_identity(document.node_id, document.metadata)
+                passages.extend(self._nodes(document, result, identity, copies[identity, result.text]))
+                copies[identity, result.text] += 1
+        return passages
+
+    async def _aparse_nodes(
+        self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any
+    ) -> list[BaseNode]:
+        return await in_worker(partial(self._parse_nodes, nodes, show_progress=show_progress, **kwargs))
+
+    def _nodes(self, document: BaseNode, result: LongDocument, identity: str, copy: int) -> Iterator[TextNode]:
+        fingerprint = self.embed_model.fingerprint
+        texts = [result.text[passage.start : passage.end] for passage in result.passages]
+        # A node that is itself a piece of a document knows where it starts there.
+        offset = (getattr(document, "start_char_idx", None) or 0) if document.source_node else 0
+
+        def stable_id(i: int, doc: BaseNode) -> str:
+            span = result.passages[i]
+            return passage_id(identity, result.text, copy, span.start, span.end, fingerprint, self.late)
+
+        make_id: IdFuncCallable = stable_id if self.id_func is default_id_func else self.id_func
+        nodes = build_nodes_from_splits(texts, document, id_func=make_id)
+        for node, passage in zip(nodes, result.passages, strict=True):
+            node.embedding = passage.vector.tolist()
+            node.start_char_idx, node.end_char_idx = offset + passage.start, offset + passage.end
+            node.metadata = {
+                bookkeeping.FINGERPRINT: fingerprint,
+                bookkeeping.TEXT_DIGEST: bookkeeping.text_digest(node.text),
+                bookkeeping.N_TOKENS: passage.n_tokens,
+                bookkeeping.N_WINDOWS: result.n_windows,
+                bookkeeping.N_TRUNCATED: result.n_truncated,
+            }
+            node.excluded_embed_metadata_keys = [*document.excluded_embed_metadata_keys, *bookkeeping.KEYS]
+            node.excluded_llm_metadata_keys = [*document.excluded_llm_metadata_keys, *bookkeeping.KEYS]
+            yield node
+
+    def _postprocess_parsed_nodes(self, nodes: list[BaseNode], parent_doc_map: dict[str, Document]) -> list[BaseNode]:
+        # The base class looks each node's text up in the document and finds the first of several equal places.
+        spans = [(node.start_char_idx, node.end_char_idx) for node in nodes if isinstance(node, TextNode)]
+        nodes = super()._postprocess_parsed_nodes(nodes, parent_doc_map)
+        for node, (start, end) in zip((n for n in nodes if isinstance(n, TextNode)), spans, strict=True):
+            node.start_char_idx, node.end_char_idx = start, end
+        return nodes
+
+    # Without these, LlamaIndex would drop an embedding model that does not pickle, from the live object as well.
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in set(type(self).model_fields) - {"callback_manager"}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+
+def _embedding(given: EddyEmbedding | Mapping[str, Any] | None) -> EddyEmbedding:
+    if isinstance(given, Mapping):
+        return EddyEmbedding.from_dict(given)
+    model = given if given is not None else Settings.embed_model
+    if not isinstance(model, EddyEmbedding):
+        raise InvalidParameter(
+            f"embed_model is a {type(model).__name__}; passages' vectors out of a whole document need an "
+            "EddyEmbedding: give embed_model=EddyEmbedding(model_name=..., method=...)."
+        )
+    return model
+
+
+def _id_func(given: Callable[[int, BaseNode], str] | Mapping[str, str] | None) -> Callable[[int, BaseNode], str]:
+    if isinstance(given, Mapping):
+        # What to_dict() writes: a function's name only.
+        if given.get("id_func_name") != default_id_func.__name__:
+            raise InvalidParameter(f"id_func {given.get('id_func_name')!r} was saved by name; give the function again.")
+        return default_id_func
+    return given or default_id_func
+
+
+def _with_text(documents: Sequence[BaseNode]) -> Iterator[BaseNode]:
+    """The documents that hold text; the others are named in one warning.
+
+    Raises:
+        InvalidText: A document's text is not valid Unicode; raised before anything is embedded.
+    """
+    blank: list[BaseNode] = []
+    usable: list[BaseNode] = []
+    for document in documents:
+        text = document.get_content(metadata_mode=MetadataMode.NONE)
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidText(
+                f"Document {document.node_id!r}: character {error.start} is half of a surrogate pair, "
+                f"{text[error.start]!r}; read the file with its real encoding, or with errors='replace'."
+            ) from None
+        (usable if text.strip() else blank).append(document)
+    if blank:
+        names = ", ".join(repr(document.node_id) for document in blank[:10]) + (", ..." if len(blank) > 10 else "")
+        warnings.warn(
+            f"{len(blank)} of {len(documents)} documents hold no text and give no node: {names}", stacklevel=3
+        )
+    return iter(usable)
+
+
+def _groups(documents: Iterable[BaseNode]) -> Iterator[list[BaseNode]]:
+    group: list[BaseNode] = []
+    characters = 0
+    for document in documents:
+        group.append(document)
+        characters += len(document.get_content(metadata_mode=MetadataMode.NONE))
+        if len(group) == _GROUP_DOCUMENTS or characters >= _GROUP_CHARACTERS:
+            yield group
+            group, characters = [], 0
+    if group:
+        yield group

@@ -1,0 +1,54 @@
+"""Identifiers of passages: the same document, span and embedder give the same one in every process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+# Fixed for good: a change would give every passage in every existing collection a new identifier.
+_NAMESPACE = uuid.UUID("6fc9a4d2-7d5f-5a3e-9a0b-3f4f0c1d8e27")
+_SOURCE_KEYS = ("file_path", "source", "url")
+
+
+def document_identity(document_id: str | None, metadata: Mapping[str, Any]) -> str:
+    """What a document is called between runs.
+
+    Its own id; where that is missing or was drawn at random, as LlamaIndex does when none is given, the place it was
+    read from; where that is unknown too, nothing: then its text alone tells it from others.
+
+    Args:
+        document_id: The document's id.
+        metadata: Its metadata; `file_path`, `source` and `url` are looked at.
+    """
+    if document_id and not _is_random(document_id):
+        return document_id
+    return next((str(metadata[key]) for key in _SOURCE_KEYS if metadata.get(key)), "")
+
+
+def _is_random(document_id: str) -> bool:
+    try:
+        return uuid.UUID(document_id).version == 4
+    except ValueError:
+        return False
+
+
+def passage_id(identity: str, text: str, copy: int, start: int, end: int, fingerprint: str, late: bool) -> str:
+    """Identifier of one passage, in UUID form, which every vector store takes.
+
+    All that decides the vector is in it, the whole document included, since a passage's vector depends on what stands
+    around it: a store that keeps the old row of a known id keeps a right one.
+
+    Args:
+        identity: From `document_identity`.
+        text: The whole document.
+        copy: How many equal documents of the same identity came before it in the same call.
+        start: First character of the passage.
+        end: One past its last character.
+        fingerprint: The embedder's.
+        late: Whether the vector was read out of a pass over the document, or of one over the passage alone.
+    """
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return str(uuid.uuid5(_NAMESPACE, json.dumps([identity, digest, copy, start, end, fingerprint, late])))

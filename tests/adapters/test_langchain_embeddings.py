@@ -1,0 +1,209 @@
+"""EddyEmbeddings as LangChain uses it, and under LangChain's own suites."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import gc
+import pickle
+import time
+import weakref
+
+import numpy as np
+import pytest
+from langchain_core.embeddings import Embeddings
+from langchain_tests.integration_tests import EmbeddingsIntegrationTests
+from langchain_tests.unit_tests import EmbeddingsUnitTests
+
+from eddy_embed.errors import EddyError, InvalidParameter, InvalidText, ModelNotFound, UnknownMethod
+from langchain_eddy import EddyEmbeddings
+
+TEXTS = [
+    "The ferry to the island leaves at nine in the morning.",
+    "Bread rises because yeast turns sugar into gas.\nBakers wait for it.",
+    "Granite cools slowly, deep under the ground.",
+]
+
+
+class TestUnit(EmbeddingsUnitTests):
+    @property
+    def embeddings_class(self) -> type[Embeddings]:
+        return EddyEmbeddings
+
+    @property
+    def embedding_model_params(self) -> dict:
+        return {"model": "eddy-tiny", "method": "htp"}
+
+
+class TestIntegration(EmbeddingsIntegrationTests):
+    @property
+    def embeddings_class(self) -> type[Embeddings]:
+        return EddyEmbeddings
+
+    @property
+    def embedding_model_params(self) -> dict:
+        return {"model_name": "eddy-tiny", "method": "plain", "query_instruction": "Find the answer."}
+
+
+@pytest.fixture(scope="module")
+def embeddings() -> EddyEmbeddings:
+    return EddyEmbeddings(model_name="eddy-tiny", method="htp")
+
+
+def close(a, b) -> bool:
+    return bool(np.abs(np.asarray(a) - np.asarray(b)).max() <= 1e-5)
+
+
+def test_vectors_are_the_engine_s(embeddings):
+    vectors = embeddings.embed_documents(TEXTS)
+    assert type(vectors) is list and type(vectors[0]) is list and type(vectors[0][0]) is float
+    assert close(vectors, embeddings.embedder.encode_document(TEXTS))
+    assert close(asyncio.run(embeddings.aembed_documents(TEXTS)), vectors)
+    assert embeddings.embed_documents([]) == []
+    assert np.linalg.norm(vectors[0]) == pytest.approx(1, abs=1e-5)
+
+
+def test_line_breaks_are_text(embeddings):
+    assert not close(embeddings.embed_query("One.\n\nTwo."), embeddings.embed_query("One.  Two."))
+
+
+def test_instructions_reach_their_role_only(embeddings):
+    told = EddyEmbeddings(model_name="eddy-tiny", method="htp", query_instruction="Find the answer.")
+    assert close(told.embed_query(TEXTS[0]), told.embedder.encode_query(TEXTS[0]))
+    assert not close(told.embed_query(TEXTS[0]), embeddings.embed_query(TEXTS[0]))
+    assert close(told.embed_documents(TEXTS), embeddings.embed_documents(TEXTS))
+    text_told = EddyEmbeddings(model_name="eddy-tiny", method="htp", text_instruction="A passage.")
+    assert not close(text_told.embed_documents(TEXTS), embeddings.embed_documents(TEXTS))
+
+
+def test_names_that_users_of_other_embeddings_have():
+    import torch
+
+    same = EddyEmbeddings(
+        model="eddy-tiny",
+        method="htp",
+        model_kwargs={"device": "cpu", "trust_remote_code": False, "model_kwargs": {"torch_dtype": torch.float32}},
+        encode_kwargs={"batch_size": 2, "normalize_embeddings": False},
+        multi_process=False,
+    )
+    assert (same.device, same.dtype, same.batch_size, same.normalize) == ("cpu", "float32", 2, False)
+    assert same.model_kwargs == {}
+    direct = EddyEmbeddings(
+        model_name="eddy-tiny", method="htp", device="cpu", dtype="float32", batch_size=2, normalize=False
+    )
+    assert same.embedder is direct.embedder
+    assert np.linalg.norm(same.embed_query(TEXTS[0])) != pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"method": "htp", "encode_kwargs": {"prompt": "query: "}}, InvalidParameter, "query_instruction"),
+        ({"method": "htp", "encode_kwargs": {"batchsize": 3}}, InvalidParameter, "batch_size"),
+        ({"method": "htp", "query_encode_kwargs": {"prompt": "q"}}, InvalidParameter, "query_instruction"),
+        ({"method": "htp", "multi_process": True}, InvalidParameter, "processes"),
+        ({"method": "htp", "model_kwargs": {"backend": "onnx"}}, InvalidParameter, "onnx"),
+        ({"method": "htp", "device": "cpu", "model_kwargs": {"device": "cuda"}}, InvalidParameter, "differ"),
+        ({"method": "htp", "model": "other"}, InvalidParameter, "differ"),
+        ({"method": "htp", "text_instructions": "x"}, InvalidParameter, "did you mean text_instruction"),
+        ({"method": "htp", "batch_size": 0}, ValueError, "batch_size"),
+        ({"method": "htpp"}, UnknownMethod, "htp"),
+        ({}, InvalidParameter, "method="),
+    ],
+)
+def test_what_is_wrong_is_refused_at_construction(arguments, error, says):
+    with pytest.raises(error, match=says):
+        EddyEmbeddings(model_name="eddy-tiny", **arguments)
+
+
+def test_models_that_are_not_there(tmp_path):
+    with pytest.raises(ModelNotFound):
+        EddyEmbeddings(model_name=tmp_path, method="htp")
+    with pytest.raises(InvalidParameter, match="from_model"):
+        EddyEmbeddings(model_name=object(), method="htp")
+
+
+def test_bad_texts(embeddings):
+    for text in ("", " \n", "\ud800"):
+        with pytest.raises(InvalidText):
+            embeddings.embed_query(text)
+        with pytest.raises(InvalidText, match="1"):
+            embeddings.embed_documents(["fine", text])
+    assert len(embeddings.embed_query("a\x00b")) == embeddings.embedder.dimension
+
+
+def test_one_engine_for_each_configuration_and_it_goes_with_the_last():
+    first = EddyEmbeddings(model_name="eddy-tiny", method="plain", max_length=63)
+    second = EddyEmbeddings(model="eddy-tiny", method="plain", max_length=63)
+    assert first.embedder is second.embedder
+    changed = copy.copy(second)
+    changed.method = "htp"
+    assert changed.embedder is not second.embedder
+    engine = weakref.ref(first.embedder)
+    del first, second
+    gc.collect()
+    assert engine() is None
+
+
+def test_pickle_carries_the_configuration_only(embeddings):
+    before = embeddings.embed_query(TEXTS[0])
+    data = pickle.dumps(embeddings)
+    assert len(data) < 2_000 and embeddings._engine is not None
+    loaded = pickle.loads(data)
+    assert loaded._engine is None and loaded.model_dump() == embeddings.model_dump()
+    assert close(loaded.embed_query(TEXTS[0]), before)
+    assert copy.deepcopy(embeddings).embedder is embeddings.embedder
+    assert EddyEmbeddings(**embeddings.model_dump()).embedder is embeddings.embedder
+
+
+def test_a_live_model_is_shared_and_does_not_travel(embeddings):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    import eddy_embed
+
+    folder = f"{eddy_embed.__path__[0]}/models/tiny"
+    model, tokenizer = (
+        AutoModelForCausalLM.from_pretrained(folder, dtype="float32"),
+        AutoTokenizer.from_pretrained(folder),
+    )
+    live = EddyEmbeddings.from_model(model, tokenizer, method="htp")
+    assert close(live.embed_query(TEXTS[0]), embeddings.embed_query(TEXTS[0]))
+    with pytest.raises(EddyError, match="from_model"):
+        pickle.dumps(live)
+    assert copy.deepcopy(live).embedder is live.embedder
+
+
+async def test_the_event_loop_goes_on(embeddings):
+    """A heartbeat beside a long batch: it must not stop while the model runs."""
+    texts = [f"Sentence number {i} of a text that takes a while. " * 20 for i in range(12)]
+    gaps: list[float] = []
+    stop = asyncio.Event()
+
+    async def heartbeat() -> None:
+        last = time.perf_counter()
+        while not stop.is_set():
+            await asyncio.sleep(0.005)
+            now = time.perf_counter()
+            gaps.append(now - last)
+            last = now
+
+    beating = asyncio.create_task(heartbeat())
+    started = time.perf_counter()
+    await asyncio.gather(embeddings.aembed_documents(texts), embeddings.aembed_query(texts[0]))
+    took = time.perf_counter() - started
+    stop.set()
+    await beating
+    assert len(gaps) > 5
+    assert max(gaps) < max(0.15, took / 3), f"the loop stood still for {max(gaps):.2f} of {took:.2f} s"
+
+
+def test_progress_over_documents_only(capfd):
+    quiet = EddyEmbeddings(model_name="eddy-tiny", method="htp")
+    quiet.embed_documents(TEXTS)
+    told = EddyEmbeddings(model_name="eddy-tiny", method="htp", show_progress=True)
+    told.embed_query(TEXTS[0])
+    output = capfd.readouterr()
+    assert output.out == output.err == ""
+    told.embed_documents(TEXTS)
+    output = capfd.readouterr()
+    assert output.out + output.err != ""

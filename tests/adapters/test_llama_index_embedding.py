@@ -1,0 +1,357 @@
+"""EddyEmbedding as LlamaIndex uses it: an embedding model, a pipeline step, a thing that is copied and pickled."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import gc
+import pickle
+import time
+import weakref
+
+import chromadb
+import numpy as np
+import pytest
+from llama_index.core import Document, MockEmbedding, Settings, StorageContext, VectorStoreIndex
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload, LlamaDebugHandler
+from llama_index.core.ingestion.pipeline import get_transformation_hash
+from llama_index.core.instrumentation import get_dispatcher
+from llama_index.core.instrumentation.event_handlers import BaseEventHandler
+from llama_index.core.instrumentation.span_handlers import SimpleSpanHandler
+from llama_index.core.schema import TextNode
+from llama_index.core.storage.kvstore import SimpleKVStore
+from llama_index.vector_stores.chroma import ChromaVectorStore
+
+from eddy_embed.errors import (
+    EddyError,
+    FingerprintMismatch,
+    InvalidParameter,
+    InvalidText,
+    ModelNotFound,
+    UnknownMethod,
+)
+from llama_index.embeddings.eddy import EddyEmbedding
+
+TEXTS = [
+    "The ferry to the island leaves at nine in the morning.",
+    "Bread rises because yeast turns sugar into gas. Bakers wait for it.",
+    "Granite cools slowly, deep under the ground.",
+]
+
+
+@pytest.fixture(scope="module")
+def embedding() -> EddyEmbedding:
+    return EddyEmbedding(model_name="eddy-tiny", method="htp")
+
+
+def close(a, b) -> bool:
+    return bool(np.abs(np.asarray(a) - np.asarray(b)).max() <= 1e-5)
+
+
+def test_is_what_llama_index_asks_for(embedding):
+    assert isinstance(embedding, BaseEmbedding)
+    assert EddyEmbedding.class_name() == "EddyEmbedding"
+    vector = embedding.get_text_embedding(TEXTS[0])
+    assert type(vector) is list and type(vector[0]) is float
+    assert len(vector) == embedding.embedder.dimension
+    assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-5)
+
+
+def test_one_by_one_batched_and_async_give_the_same(embedding):
+    batch = embedding.get_text_embedding_batch(TEXTS)
+    assert close(batch, [embedding.get_text_embedding(text) for text in TEXTS])
+    assert close(batch, asyncio.run(embedding.aget_text_embedding_batch(TEXTS)))
+    assert close(batch, embedding.embedder.encode_document(TEXTS))
+    assert embedding.get_text_embedding_batch([]) == []
+
+
+def test_instructions_reach_their_role_only():
+    plain = EddyEmbedding(model_name="eddy-tiny", method="htp")
+    told = EddyEmbedding(model_name="eddy-tiny", method="htp", query_instruction="Find the answer.")
+    assert close(told.get_query_embedding(TEXTS[0]), told.embedder.encode_query(TEXTS[0]))
+    assert not close(told.get_query_embedding(TEXTS[0]), plain.get_query_embedding(TEXTS[0]))
+    assert close(told.get_text_embedding(TEXTS[0]), plain.get_text_embedding(TEXTS[0]))
+    text_told = EddyEmbedding(model_name="eddy-tiny", method="htp", text_instruction="A passage.")
+    assert not close(text_told.get_text_embedding(TEXTS[0]), plain.get_text_embedding(TEXTS[0]))
+    assert close(text_told.get_query_embedding(TEXTS[0]), plain.get_query_embedding(TEXTS[0]))
+
+
+def test_normalize_off():
+    raw = EddyEmbedding(model_name="eddy-tiny", method="htp", normalize=False).get_text_embedding(TEXTS[0])
+    assert np.linalg.norm(raw) != pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"method": "htp", "querry_instruction": "x"}, InvalidParameter, "query_instruction"),
+        ({"method": "htp", "pooling": "mean"}, InvalidParameter, "plain:pool="),
+        ({"method": "htp", "parallel_process": True}, InvalidParameter, "num_workers"),
+        ({"method": "htp", "model": "other"}, InvalidParameter, "differ"),
+        ({"method": "htp", "embed_batch_size": 4096}, ValueError, "2048"),
+        ({"method": "htp", "overflow": "cut"}, ValueError, "overflow"),
+        ({"method": "htpp"}, UnknownMethod, "htp"),
+        ({}, InvalidParameter, "method="),
+    ],
+)
+def test_what_is_wrong_is_refused_at_construction(arguments, error, says):
+    with pytest.raises(error, match=says):
+        EddyEmbedding(model_name="eddy-tiny", **arguments)
+
+
+def test_models_that_are_not_there_are_refused_at_construction(tmp_path):
+    with pytest.raises(ModelNotFound):
+        EddyEmbedding(model_name=str(tmp_path), method="htp")
+    with pytest.raises(InvalidParameter, match="model_name is missing"):
+        EddyEmbedding(method="htp")
+    with pytest.raises(InvalidParameter, match="from_model"):
+        EddyEmbedding(model_name=object(), method="htp")
+
+
+def test_other_names_of_parameters(embedding):
+    assert EddyEmbedding("eddy-tiny", method="htp").model_name == "eddy-tiny"
+    other = EddyEmbedding(model="eddy-tiny", method="htp", show_progress_bar=True)
+    assert (other.model_name, other.show_progress) == ("eddy-tiny", True)
+    assert other.embedder is embedding.embedder
+
+
+def test_bad_texts_are_named(embedding):
+    with pytest.raises(InvalidText, match="1"):
+        embedding.get_text_embedding_batch(["fine", " \n"])
+    with pytest.raises(InvalidText):
+        embedding.get_query_embedding("\ud800")
+    with pytest.raises(InvalidText, match="node-7"):
+        embedding([TextNode(id_="node-7", text="  ")])
+    assert len(embedding.get_text_embedding("a\x00b")) == embedding.embedder.dimension
+
+
+def test_equal_configurations_share_one_engine_and_it_goes_with_the_last():
+    settings = {"model_name": "eddy-tiny", "method": "plain", "max_length": 64}
+    first, second = EddyEmbedding(**settings), EddyEmbedding(**settings)
+    assert first.embedder is second.embedder
+    assert first.embedder is not EddyEmbedding(**{**settings, "max_length": 65}).embedder
+    engine = weakref.ref(first.embedder)
+    del first
+    gc.collect()
+    assert engine() is not None
+    del second
+    gc.collect()
+    assert engine() is None
+
+
+def test_a_changed_field_changes_the_engine(embedding):
+    changed = copy.copy(embedding)
+    changed.method = "plain"
+    assert changed.fingerprint == EddyEmbedding(model_name="eddy-tiny", method="plain").fingerprint
+    updated = embedding.model_copy(update={"method": "plain"})
+    assert updated.fingerprint == changed.fingerprint != embedding.fingerprint
+
+
+def test_copies_share_the_weights(embedding):
+    assert copy.deepcopy(embedding).embedder is embedding.embedder
+    assert copy.copy(embedding).embedder is embedding.embedder
+
+
+def test_dictionary_round_trip(embedding):
+    data = embedding.to_dict()
+    assert data["class_name"] == "EddyEmbedding" and data["fingerprint"] == embedding.fingerprint
+    assert EddyEmbedding.from_dict(data).to_dict() == data
+    assert EddyEmbedding.from_json(embedding.to_json()).to_dict() == data
+    assert EddyEmbedding.from_dict(data, method="plain").method == "plain"
+    with pytest.raises(FingerprintMismatch, match="drop 'fingerprint'"):
+        EddyEmbedding.from_dict({**data, "fingerprint": "0" * 8})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"method": "plain"},
+        {"max_length": 64},
+        {"overflow": "truncate"},
+        {"query_instruction": "q"},
+        {"text_instruction": "t"},
+        {"normalize": False},
+        {"language": "de"},
+    ],
+)
+def test_ingestion_cache_key_follows_every_setting(embedding, change):
+    nodes = [TextNode(text=TEXTS[0])]
+    other = EddyEmbedding(**{"model_name": "eddy-tiny", "method": "htp", **change})
+    assert get_transformation_hash(nodes, other) != get_transformation_hash(nodes, embedding)
+    twin = EddyEmbedding(model_name="eddy-tiny", method="htp", embeddings_cache=SimpleKVStore())
+    assert get_transformation_hash(nodes, twin) == get_transformation_hash(nodes, embedding)
+
+
+def test_pickle_carries_the_configuration_only(embedding):
+    before = embedding.get_text_embedding(TEXTS[0])
+    data = pickle.dumps(embedding)
+    assert len(data) < 2_000
+    assert embedding._engine is not None, "pickling must not change the object"
+    loaded = pickle.loads(data)
+    assert loaded._engine is None
+    assert close(loaded.get_text_embedding(TEXTS[0]), before)
+    assert loaded.embedder is embedding.embedder
+
+
+@pytest.fixture(scope="module")
+def live():
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    import eddy_embed
+
+    folder = f"{eddy_embed.__path__[0]}/models/tiny"
+    return AutoModelForCausalLM.from_pretrained(folder, dtype="float32"), AutoTokenizer.from_pretrained(folder)
+
+
+def test_a_live_model_is_shared_and_does_not_travel(live, embedding):
+    mine = EddyEmbedding.from_model(*live, method="htp", query_instruction="Find it.")
+    named = EddyEmbedding(model_name="eddy-tiny", method="htp")
+    assert close(mine.get_text_embedding(TEXTS[0]), named.get_text_embedding(TEXTS[0]))
+    assert copy.deepcopy(mine).embedder is mine.embedder
+    with pytest.raises(EddyError, match="from_model"):
+        pickle.dumps(mine)
+    # The ingestion cache hashes this, so it is there; what cannot be done is to build the object from it.
+    assert mine.to_dict()["fingerprint"] == mine.fingerprint
+    with pytest.raises(InvalidParameter, match="from_model"):
+        EddyEmbedding.from_dict(mine.to_dict())
+    with pytest.raises(InvalidParameter, match="did you mean"):
+        EddyEmbedding.from_model(*live, method="htp", normalise=True)
+
+
+async def test_the_event_loop_goes_on(embedding):
+    """A heartbeat beside a long batch: it must not stop while the model runs."""
+    texts = [f"Sentence number {i} of a text that takes a while. " * 20 for i in range(12)]
+    gaps: list[float] = []
+    stop = asyncio.Event()
+
+    async def heartbeat() -> None:
+        last = time.perf_counter()
+        while not stop.is_set():
+            await asyncio.sleep(0.005)
+            now = time.perf_counter()
+            gaps.append(now - last)
+            last = now
+
+    beating = asyncio.create_task(heartbeat())
+    started = time.perf_counter()
+    await embedding.aget_text_embedding_batch(texts)
+    await embedding.aget_query_embedding(texts[0])
+    await embedding.acall([TextNode(text=text) for text in texts[:4]])
+    took = time.perf_counter() - started
+    stop.set()
+    await beating
+    assert len(gaps) > 5
+    assert max(gaps) < max(0.15, took / 3), f"the loop stood still for {max(gaps):.2f} of {took:.2f} s"
+
+
+async def test_batches_run_one_at_a_time_and_queries_beside_them(monkeypatch):
+    small = EddyEmbedding(model_name="eddy-tiny", method="htp", embed_batch_size=1)
+    engine, running, most, order = small.embedder, 0, 0, []
+    encode = engine.encode_document
+
+    def counted(texts, **kwargs):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        time.sleep(0.02)
+        running -= 1
+        order.append("text")
+        return encode(texts, **kwargs)
+
+    monkeypatch.setattr(engine, "encode_document", counted)
+    batch = asyncio.create_task(small.aget_text_embedding_batch([f"Text {i}." for i in range(12)]))
+    await asyncio.sleep(0.03)
+    await small.aget_query_embedding("A question.")
+    order.append("query")
+    await batch
+    assert most == 1
+    assert order.index("query") < 11, "a question does not wait for a whole library"
+
+
+def test_cache_keeps_queries_and_texts_apart():
+    store = SimpleKVStore()
+    settings = {"model_name": "eddy-tiny", "method": "htp", "query_instruction": "Find the answer."}
+    bare = EddyEmbedding(**settings)
+    cached = EddyEmbedding(**settings, embeddings_cache=store)
+    text = TEXTS[0]
+    for _ in range(2):  # the second time out of the cache
+        assert close(cached.get_text_embedding(text), bare.get_text_embedding(text))
+        assert close(cached.get_query_embedding(text), bare.get_query_embedding(text))
+        assert close(cached.get_text_embedding_batch([text]), bare.get_text_embedding_batch([text]))
+        assert close(asyncio.run(cached.aget_query_embedding(text)), bare.get_query_embedding(text))
+        assert close(asyncio.run(cached.aget_text_embedding_batch([text]))[0], bare.get_text_embedding(text))
+    assert not close(cached.get_text_embedding(text), cached.get_query_embedding(text))
+    kept = [store.get_all(name) for name in store._collections_mappings]
+    assert sorted(len(entries) for entries in kept) == [1, 1], "one vector for each role, in the user's own store"
+
+
+def test_cache_serves_no_other_embedder_and_survives_copies():
+    store = SimpleKVStore()
+    first = EddyEmbedding(model_name="eddy-tiny", method="htp", embeddings_cache=store)
+    first.get_text_embedding(TEXTS[0])
+    other = EddyEmbedding(model_name="eddy-tiny", method="plain")
+    other.embeddings_cache = store  # also when it is set later
+    assert close(other.get_text_embedding(TEXTS[0]), other.embedder.encode_document(TEXTS[0]))
+    twin = copy.deepcopy(first)
+    del first
+    gc.collect()
+    assert close(twin.get_text_embedding(TEXTS[0]), twin.embedder.encode_document(TEXTS[0]))
+    assert pickle.loads(pickle.dumps(twin)).embeddings_cache.store.get_all
+
+
+def test_callbacks_and_events_are_those_of_any_embedding(embedding):
+    debug = LlamaDebugHandler(print_trace_on_end=False)
+    told = EddyEmbedding(
+        model_name="eddy-tiny", method="htp", embed_batch_size=2, callback_manager=CallbackManager([debug])
+    )
+    seen: list[str] = []
+
+    class Handler(BaseEventHandler):
+        def handle(self, event, **kwargs):
+            seen.append(type(event).__name__)
+
+    dispatcher, spans, handler = get_dispatcher(), SimpleSpanHandler(), Handler()
+    old = list(dispatcher.event_handlers), list(dispatcher.span_handlers)
+    dispatcher.add_event_handler(handler)
+    dispatcher.add_span_handler(spans)
+    try:
+        told.get_text_embedding_batch(TEXTS)
+        told.get_query_embedding(TEXTS[0])
+    finally:
+        dispatcher.event_handlers, dispatcher.span_handlers = old
+    ended = [pair[1] for pair in debug.get_event_pairs(CBEventType.EMBEDDING)]
+    assert [len(event.payload[EventPayload.CHUNKS]) for event in ended] == [2, 1, 1]
+    assert [name for name in seen if "Embedding" in name] == ["EmbeddingStartEvent", "EmbeddingEndEvent"] * 3
+    names = [span.id_.split("-")[0] for span in spans.completed_spans]
+    assert names.count("EddyEmbedding.get_query_embedding") <= 1
+    assert sum("get_query_embedding" in name and "._get" not in name for name in names) == 1
+
+
+def test_index_and_retrieval_through_settings(embedding, tmp_path):
+    client = chromadb.PersistentClient(path=str(tmp_path))
+    collection = client.create_collection("facts", embedding_function=None, configuration={"hnsw": {"space": "cosine"}})
+    storage = StorageContext.from_defaults(vector_store=ChromaVectorStore(chroma_collection=collection))
+    old = Settings._embed_model
+    Settings.embed_model = embedding
+    try:
+        VectorStoreIndex.from_documents(
+            [Document(text=text, id_=f"fact-{i}") for i, text in enumerate(TEXTS)], storage_context=storage
+        )
+        index = VectorStoreIndex.from_vector_store(ChromaVectorStore(chroma_collection=collection))
+        found = index.as_retriever(similarity_top_k=3).retrieve(TEXTS[1])
+    finally:
+        Settings._embed_model = old
+    query = embedding.embedder.encode_query(TEXTS[1])
+    cosines = embedding.embedder.encode_document(TEXTS) @ query
+    assert [hit.node.ref_doc_id for hit in found] == [f"fact-{i}" for i in np.argsort(-cosines)]
+    assert found[0].node.text == TEXTS[1]
+    # LlamaIndex's Chroma store scores exp(-distance); the distance itself is 1 - cosine.
+    assert 1 + np.log(found[0].score) == pytest.approx(cosines.max(), abs=1e-4)
+
+
+def test_nothing_of_another_embedder_is_kept(embedding):
+    node = TextNode(text=TEXTS[0], embedding=[1.0, 0.0])
+    embedding([node])
+    assert close(node.embedding, embedding.get_text_embedding(TEXTS[0]))
+    assert MockEmbedding(embed_dim=2)([node])[0].embedding != node.metadata
