@@ -267,7 +267,7 @@ class Embedder:
                 divisions = [_divisions(plan, passages) for plan, passages in zip(planned, groups, strict=True)]
                 sums = self._open().run(planned, divisions if late else [[] for _ in planned], bar)
                 for at, (text, plan) in enumerate(zip(chunk, planned, strict=True)):
-                    vector = self._unit(sums[at].document / sums[at].tokens, first + at)
+                    vector = self._unit(sums[at].document / sums[at].tokens, first + at).astype(np.float32)
                     if late:
                         vectors = [
                             self._means(*part, first + at) for part in zip(sums[at].parts, sums[at].sizes, strict=True)
@@ -324,23 +324,28 @@ class Embedder:
         given = checked_texts(texts)
         vectors = np.empty((len(given), self.dimension), np.float32)
         with Progress(self._shows(show_progress)) as bar:
-            for first, chunk in chunks(given):
-                planned = self._plan(chunk, role, first)
-                for at, sums in enumerate(self._open().run(planned, [[] for _ in planned], bar), start=first):
-                    vectors[at] = self._unit(sums.document / sums.tokens, at)
+            for at, vector in self._vectors(given, role, bar):
+                vectors[at] = vector
         return cast("Vectors", vectors[0]) if isinstance(texts, str) else vectors
 
-    def _unit(self, raw: Raw, text: int) -> Vectors:
+    def _vectors(self, texts: list[str], role: TextRole, bar: Progress) -> Iterator[tuple[int, Raw]]:
+        """Index and vector of every text, in the full precision of the sums."""
+        for first, chunk in chunks(texts):
+            planned = self._plan(chunk, role, first)
+            for at, sums in enumerate(self._open().run(planned, [[] for _ in planned], bar), start=first):
+                yield at, self._unit(sums.document / sums.tokens, at)
+
+    def _unit(self, raw: Raw, text: int) -> Raw:
         if not np.isfinite(raw).all():
             raise NotFinite(
                 f"text {text}: the model gave NaN or infinity; load it with dtype='float32' or 'bfloat16', or choose "
                 "an earlier exit layer"
             )
         length = np.linalg.norm(raw, axis=-1, keepdims=True) if self.normalize else 1.0
-        return np.asarray(raw / np.maximum(length, np.finfo(np.float64).tiny), np.float32)
+        return np.asarray(raw / np.maximum(length, np.finfo(np.float64).tiny))
 
     def _means(self, total: Raw, sizes: Ints, text: int) -> tuple[Vectors, Ints]:
-        return self._unit(total / np.maximum(sizes, 1)[:, None], text), sizes
+        return self._unit(total / np.maximum(sizes, 1)[:, None], text).astype(np.float32), sizes
 
     def _alone(self, text: str, spans: Ints) -> tuple[Vectors, Ints]:
         """Vectors and token counts of spans of a text, each embedded by itself."""
@@ -348,7 +353,7 @@ class Embedder:
         planned = self._planner.plan(parts, "document")
         sums = self._open().run(planned, [[] for _ in planned], Progress(show=False))
         vectors = [self._unit(each.document / each.tokens, at) for at, each in enumerate(sums)]
-        return np.stack(vectors), np.array([plan.tokens for plan in planned], np.int64)
+        return np.stack(vectors).astype(np.float32), np.array([plan.tokens for plan in planned], np.int64)
 
 
 def _exit(method: Method) -> int:
