@@ -26,7 +26,8 @@ from eddy_embed.errors import EddyError
 
 if TYPE_CHECKING:
     from eddy_demo.ask import Answer
-    from eddy_demo.ingest import Recipe
+    from eddy_demo.ingest import Progress as Told
+    from eddy_demo.library import Recipe
     from eddy_demo.reading import Reading
     from eddy_embed import Embedder
 
@@ -50,12 +51,26 @@ MethodOption = Annotated[
     str | None,
     typer.Option(help=f"As in plain, tp or htp:range=1-7,exit=-2. New libraries: {METHOD}.", show_default=False),
 ]
+_SAME = "The library has its own; another is refused."
+SameModelOption = Annotated[str | None, typer.Option("--model", help=_SAME, show_default=False)]
+SameMethodOption = Annotated[str | None, typer.Option("--method", help=_SAME, show_default=False)]
 DeviceOption = Annotated[
     str | None, typer.Option(help="cpu, cuda, mps; chosen by itself if left out.", show_default=False)
 ]
 CountOption = Annotated[int, typer.Option("-k", min=1, max=100, help="How many passages to show.")]
 RebuildOption = Annotated[bool, typer.Option("--rebuild", help="Delete the library in the folder first.")]
 DEFAULT_LIBRARY = Path("library")
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    if version:
+        from eddy_embed import __version__
+
+        typer.echo(f"eddy-demo {__version__}")
+        raise typer.Exit
 
 
 @app.command()
@@ -80,7 +95,10 @@ def ingest(
     device: DeviceOption = None,
     rebuild: RebuildOption = False,
 ) -> None:
-    """Embed documents and store them; again: only what is new or has changed."""
+    """Embed documents and store them.
+
+    Again: only what is new or has changed.
+    """
     from eddy_demo.ingest import choose_recipe
     from eddy_demo.library import delete
     from eddy_demo.reading import read
@@ -99,12 +117,15 @@ def ask(
     question: Annotated[str, typer.Argument(help="In quotes.")],
     library: LibraryOption = DEFAULT_LIBRARY,
     k: CountOption = 3,
-    model: ModelOption = None,
-    method: MethodOption = None,
+    model: SameModelOption = None,
+    method: SameMethodOption = None,
     device: DeviceOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
 ) -> None:
-    """Show the passages nearest to a question, each with its best sentence."""
+    """Show the passages nearest to a question.
+
+    Each with its document, exact characters, true cosine, and the best sentence highlighted.
+    """
     from eddy_demo.ask import check_question
     from eddy_demo.library import holds_library, read_recipe
 
@@ -136,7 +157,10 @@ def demo(
     device: DeviceOption = None,
     rebuild: RebuildOption = False,
 ) -> None:
-    """Ingest documents and ask questions, in one go."""
+    """Ingest the handbook and ask it three questions.
+
+    Or documents and questions of your own.
+    """
     from eddy_demo.library import delete
     from eddy_demo.reading import read
 
@@ -167,7 +191,10 @@ def hits(
     device: DeviceOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
-    """Measure how often the relevant document is found, beside BM25 over the same passages."""
+    """Measure how often the right document is found.
+
+    By the search that `ask` uses, and by BM25 over the same passages.
+    """
     from eddy_demo.evaluate import read_questions, score_bm25, score_library
     from eddy_demo.library import Library, read_recipe
 
@@ -196,14 +223,10 @@ def main() -> None:
         _fail(str(error))
     except ChromaError as error:
         _fail(f"the library's database reports: {error}; if it is damaged, make it anew with --rebuild")
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
     except OSError as error:
         _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
-    except KeyboardInterrupt:
-        err.print("Interrupted. Run the same command again to go on where it stopped.")
-        sys.exit(130)
+    except MemoryError as error:
+        _fail(f"out of memory: {error}")
 
 
 def _fail(message: str) -> None:
@@ -218,6 +241,9 @@ def _choose(library: Path, model: str | None, method: str | None) -> Recipe:
 
 
 def _load(recipe: Recipe, device: str | None) -> Embedder:
+    if recipe.model == MODEL or Path(recipe.model).is_dir():
+        # Nothing to download: a bar over milliseconds of reading would only stay behind on the terminal.
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     with err.status(f"Loading {recipe.model} with {recipe.method} …"):
         from eddy_demo.ingest import load_embedder
 
@@ -250,8 +276,12 @@ def _ingest(library: Path, recipe: Recipe, reading: Reading, device: str | None)
         return None
     embedder = _load(recipe, device)
     started = time.monotonic()
-    with _bar(sum(len(document.text) for document in changed), len(changed)) as progress:
-        report = ingest(library, recipe, embedder, changed, progress)
+    try:
+        with _bar(sum(len(document.text) for document in changed), len(changed)) as progress:
+            report = ingest(library, recipe, embedder, changed, progress)
+    except KeyboardInterrupt:
+        err.print("Interrupted. Run the same command again to go on where it stopped.")
+        raise typer.Exit(130) from None
     seconds = time.monotonic() - started
     err.print(
         f"{library}: {show.count(report.written, 'document')} written ({show.count(report.passages, 'passage')}, "
@@ -261,7 +291,7 @@ def _ingest(library: Path, recipe: Recipe, reading: Reading, device: str | None)
 
 
 @contextmanager
-def _bar(characters: int, documents: int) -> Iterator[object]:
+def _bar(characters: int, documents: int) -> Iterator[Told]:
     """A progress bar on standard error; yields the function to call with characters and documents done."""
     columns = (
         TextColumn("{task.description}"),

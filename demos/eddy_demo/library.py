@@ -21,7 +21,7 @@ from eddy_demo.errors import LibraryMismatch, NoLibrary
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI
     from chromadb.api.models.Collection import Collection
-    from chromadb.api.types import GetResult
+    from chromadb.api.types import GetResult, Where
     from numpy.typing import NDArray
 
     from eddy_demo.reading import Document
@@ -134,14 +134,14 @@ class Library:
         if embedder.fingerprint != self.recipe.fingerprint:
             raise LibraryMismatch(
                 f"the library in {self.folder} was made with fingerprint {self.recipe.fingerprint[:12]}, but "
-                f"{self.recipe.model} with {self.recipe.method} now has {embedder.fingerprint[:12]}: weights, tokenizer "
-                "or settings changed since. Make the library anew (eddy-demo ingest PATH --rebuild), or ingest into "
-                "another folder with --library"
+                f"{self.recipe.model} with {self.recipe.method} now has {embedder.fingerprint[:12]}: weights, "
+                "tokenizer or settings changed since. Make the library anew (eddy-demo ingest PATH --rebuild), or "
+                "ingest into another folder with --library"
             )
 
     def close(self) -> None:
         """Let go of the files."""
-        self._client.close()
+        self._client.close()  # type: ignore[attr-defined]  # of the concrete client
         self._collections.clear()
 
     def __enter__(self) -> Library:
@@ -219,7 +219,8 @@ class Library:
         texts: list[str] | None = None,
     ) -> None:
         self._upsert(name, [_row_id(key, row["index"]) for row in rows], vectors, rows, texts)
-        self._collection(name).delete(where={"$and": [{"document": key}, {"index": {"$gte": len(rows)}}]})
+        beyond: Where = {"$and": [{"document": key}, {"index": {"$gte": len(rows)}}]}  # type: ignore[dict-item]
+        self._collection(name).delete(where=beyond)
 
     def _upsert(
         self,
@@ -273,9 +274,10 @@ class Library:
         """Character ranges and vectors of the sentences of a passage found, in order."""
         ids = [_row_id(hit.document, index) for index in range(hit.first_sentence, hit.last_sentence + 1)]
         got = self._collection("sentences").get(ids=ids, include=["metadatas", "embeddings"])
-        order = np.argsort([row["index"] for row in got["metadatas"] or []])
-        ranges = [(int(row["start"]), int(row["end"])) for row in got["metadatas"] or []]  # type: ignore[arg-type]
-        return [ranges[at] for at in order], np.asarray(got["embeddings"], np.float32)[order]
+        rows: list[Any] = got["metadatas"] or []
+        order = np.argsort([row["index"] for row in rows])  # Chroma answers in an order of its own
+        ranges = [(int(rows[at]["start"]), int(rows[at]["end"])) for at in order]
+        return ranges, np.asarray(got["embeddings"], np.float32)[order]
 
     def passages(self) -> Iterator[tuple[str, str]]:
         """Key of the document and text of every passage of every complete document."""

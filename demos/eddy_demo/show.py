@@ -59,7 +59,7 @@ def _answer(rank: int, answer: Answer, marked: bool) -> RenderableType:
         f"(cosine {answer.sentence_cosine:.4f})",
         "dim",
     )
-    return Group(head, Padding(Group(where, _passage(answer, marked)), (0, 0, 0, 3)))
+    return Group(head, Padding(Group(where, _passage(answer, marked)), (0, 0, 0, 3), expand=False))
 
 
 def _passage(answer: Answer, marked: bool) -> Text:
