@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
@@ -129,6 +129,7 @@ class Embedder:
                 options={key: value for key, value in options.items() if value not in (None, False)},
                 model_kwargs=dict(model_kwargs or {}),
                 tokenizer=tokenizer,
+                show_progress=show_progress,
             )
         self.method = methods.resolve(asked, self.backbone)
         self._readout = cast("Readout", self.method.readout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
 from eddy_embed.view import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from eddy_embed.backbone import Backbone
 
@@ -50,6 +51,7 @@ def load(
     options: dict[str, Any],
     model_kwargs: dict[str, Any],
     tokenizer: Any | None,
+    show_progress: bool,
 ) -> tuple[torch.nn.Module, Any, Backbone]:
     """Load a model's base up to its exit layer, and its tokenizer.
 
@@ -62,6 +64,7 @@ def load(
         options: Keyword arguments of every `from_pretrained` (revision, cache_dir, ..).
         model_kwargs: Further keyword arguments of the model's `from_pretrained`.
         tokenizer: A tokenizer to use instead of the model's own.
+        show_progress: Show a bar while weights are read.
 
     Returns:
         The base model without head and upper layers, the tokenizer, and the shape of the full model.
@@ -88,18 +91,13 @@ def load(
         if isinstance(value, list) and len(value) == backbone.layers:
             setattr(config, key, value[:kept])
     config.num_hidden_layers = kept
-    # The report of unread tensors would list the layers above the exit, which are left out on purpose; missing ones
-    # are an error below.
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(40)
     try:
-        model, info = AutoModel.from_pretrained(
-            where, config=config, dtype=kind, output_loading_info=True, **options, **model_kwargs
-        )
+        with _quiet(show_progress):
+            model, info = AutoModel.from_pretrained(
+                where, config=config, dtype=kind, output_loading_info=True, **options, **model_kwargs
+            )
     except (OSError, ValueError) as error:
         raise ModelNotFound(f"weights of {os.fspath(name)!r} could not be read: {_first_line(error)}") from error
-    finally:
-        logging.set_verbosity(verbosity)
     absent = sorted(info["missing_keys"]) + sorted(str(entry) for entry in info["mismatched_keys"])
     if absent:
         raise UnsupportedModel(
@@ -109,6 +107,21 @@ def load(
     if "device_map" not in model_kwargs:
         model = model.to(device)
     return model, tokenizer, backbone
+
+
+@contextmanager
+def _quiet(show_progress: bool) -> Iterator[None]:
+    """Hold back the bar, and the report of unread tensors: it would list the layers left out on purpose."""
+    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(40)
+    if not show_progress:
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bar:
+            logging.enable_progress_bar()
 
 
 def _best_device() -> str:
