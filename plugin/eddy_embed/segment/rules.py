@@ -20,6 +20,8 @@ _AFTER_COLON = re.compile(r":\s+\(?\d{1,2}$")
 _SYMBOL_NUMBER = re.compile(r"(?:[IVXLC]+|[A-Z])\b")
 _ROMAN = re.compile(r"[IVXLCDM]{2,}$")
 _MIXED_CASE = re.compile(r"[^\W\d_]{1,3}[A-Z]")
+_ADDRESS = re.compile(r"(?:@|://|www\.)\S*$")
+_DATE = re.compile(r"\d{1,2}\.|\d{4}\b")
 _ADVERB = re.compile(r"[A-Z]\w+ly,\s")
 _LAST_WORD = re.compile(r"([^\W_]+)[\W_]*$")
 _UNIT = re.compile(r"(?:\d\s?|°)[^\W\d_]$")
@@ -48,6 +50,8 @@ class _Stop:
     next_word: str
     fresh: bool
     """Whether ``since`` is known to be the start of a sentence."""
+    has_word: bool
+    """Whether a letter or digit stands between ``since`` and the stops."""
 
     @property
     def before(self) -> str:
@@ -93,11 +97,17 @@ class Rules:
             Rising offsets behind the stop, its brackets and quotes.
         """
         found: list[int] = []
-        since = 0
+        since = quotes = counted = 0
+        first_word = _first_word(text, 0)
         for match in self.candidates.finditer(text):
             if not self._may_stop(text, match):
                 continue
-            position = NEXT.match(text, match.end()).end()  # type: ignore[union-attr]  # it matches the empty string
+            end = match.end()
+            if text.endswith(' "', match.start(), end):
+                quotes, counted = quotes + text.count('"', counted, end - 1), end - 1
+                # After an even number of marks this one opens what follows.
+                end -= 2 * (quotes % 2 == 0)
+            position = NEXT.match(text, end).end()  # type: ignore[union-attr]  # it matches the empty string
             if position >= len(text):
                 break
             word = WORD.match(text, position)
@@ -106,13 +116,16 @@ class Rules:
                 since,
                 match.start(),
                 match["run"],
-                match.end(),
+                end,
                 position,
                 word.group() if word else "",
                 fresh or bool(found),
+                first_word < match.start(),
             )
             if self._ends(stop, doc, is_lower):
-                since = match.end()
+                since = counted = end
+                quotes = 0
+                first_word = _first_word(text, since)
                 found.append(since)
         if found and whole and not ALNUM.search(text, found[-1]):
             found.pop()
@@ -132,7 +145,7 @@ class Rules:
 
     def _ends(self, stop: _Stop, doc: Doc, is_lower: bool) -> bool:
         text = stop.text
-        if stop.follower in _NOT_A_START or (stop.fresh and not ALNUM.search(text, stop.since, stop.start)):
+        if stop.follower in _NOT_A_START or (stop.fresh and not stop.has_word):
             return False
         inverted = any(mark in text[stop.end : stop.next] for mark in "¿¡")
         small = stop.follower.islower() and not inverted and not _MIXED_CASE.match(text, stop.next)
@@ -161,7 +174,7 @@ class Rules:
         is_near = stop.fresh and stop.start - stop.since < _LOOK_BACK
         if is_near and _ENUMERATOR.match(stop.text[stop.since : stop.start]):
             return True
-        if not word:
+        if not word or _ADDRESS.search(stop.before):
             return False
         begins = (stop.next_word.capitalize() if is_lower else stop.next_word) in self.starters
         begins = begins or bool(_ADVERB.match(stop.text, stop.next))
@@ -186,7 +199,9 @@ class Rules:
     def _is_ordinal(self, stop: _Stop, word: str, begins: bool) -> bool:
         if len(word) <= 2 and _AFTER_COLON.search(stop.before):
             return True
-        return self.has_ordinal_stop and len(word) <= 2 and stop.follower.isalpha() and not begins
+        if not self.has_ordinal_stop or len(word) > 2:
+            return False
+        return bool(_DATE.match(stop.text, stop.next)) or (stop.follower.isalpha() and not begins)
 
     def _is_initial(self, stop: _Stop, letters: str, begins: bool) -> bool:
         key = "".join(letters.split()).lower()
@@ -203,6 +218,11 @@ class Rules:
             said = _LAST_WORD.search(stop.before[:-1])
             return not (said and said[1].islower()) and not begins
         return not begins
+
+
+def _first_word(text: str, at: int) -> int:
+    match = ALNUM.search(text, at)
+    return match.start() if match else len(text)
 
 
 def _word_before(stop: _Stop, doc: Doc) -> str:

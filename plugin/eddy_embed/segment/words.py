@@ -15,7 +15,7 @@ NEVER_LAST = frozenset(
 
 MAY_BE_LAST = frozenset(
     "inc ltd co corp jr sr bros llc plc al ave blvd rd hwy sq dept univ assn ed eds esq oz lb lbs dist mfg "
-    "mio mrd tsd str jh jhd std min ud uds avda apdo dto cía núm hl geb gest г гг в вв руб коп млн млрд тыс".split()
+    "mio mrd tsd str jh jhd std min ud uds avda apdo dto cía uu núm hl geb gest г гг в вв руб коп млн млрд тыс".split()
 )
 """Abbreviations that may end a sentence: they do when a word that begins sentences follows."""
 
@@ -30,10 +30,11 @@ TITLES = frozenset(
 
 TITLES_OF = {
     "de": frozenset("hr hrn frl dipl ing mag".split()),
-    "es": frozenset("sr sra srta dra d dña".split()),
+    "es": frozenset("sr sra srta dra d dña ee".split()),
     "pt": frozenset("sr sra dra d".split()),
     "fr": frozenset("m mm".split()),
     "it": frozenset("sig dott ing avv".split()),
+    "ru": frozenset("проф акад доц св".split()),
     "nl": frozenset("dhr mevr drs".split()),
 }
 
@@ -61,16 +62,18 @@ STARTERS = {
         "Nonetheless Nothing No Not Now Here Some Many Most Much Such Several Each Every Both All Another Other Others "
         "One Two Is Are Was Were Do Does Did Can Could Will Would Should Might Must Let Please See Later Earlier Once "
         "Only Also Even Still Just Perhaps Maybe Yes Nobody Everyone Everybody Someone Anyone Instead During Under "
-        "Over Between Among Until Unless Despite Consider Suppose Has Have Had Today Yesterday Tomorrow Again Finally First "
-        "Second Third Next Last Soon Often Sometimes Never Always Few None Neither Either According Through About "
-        "Like Unlike Given Within Upon Whether Whatever Whenever Rather Indeed Likewise Similarly Otherwise".split()
+        "Over Between Among Until Unless Despite Consider Suppose Has Have Had Today Yesterday Tomorrow Again Finally "
+        "First Second Third Next Last Soon Often Sometimes Never Always Few None Neither Either According Through "
+        "About Like Unlike Given Within Upon Whether Whatever Whenever Rather Indeed Likewise "
+        "Similarly Otherwise".split()
     ),
     "de": frozenset(
         "Der Die Das Den Dem Des Ein Eine Einen Einem Einer Er Sie Es Wir Ihr Ich Du Man Dann Danach Dort Hier Da "
-        "Daher Darum Deshalb Doch Aber Und Oder Denn Wenn Als Wie Wo Was Wer Warum Wann Ob Im In Am An Auf Aus Bei Mit Nach "
-        "Von Vom Vor Zu Zum Zur Für Um Durch Gegen Ohne Über Unter Zwischen Seit Bis Auch Nur Noch Nun Jetzt Heute "
-        "Gestern Morgen So Sein Seine Ihre Mein Unser Dies Diese Dieser Dieses Jede Jeder Jedes Alle Viele Einige Kein "
-        "Keine Nein Ja Nicht Nichts Damit Dabei Dazu Davon Später Früher Zuerst Schließlich Außerdem Jedoch".split()
+        "Daher Darum Deshalb Doch Aber Und Oder Denn Wenn Als Wie Wo Was Wer Warum Wann Ob Im In Am An Auf Aus Bei Mit "
+        "Nach Von Vom Vor Zu Zum Zur Für Um Durch Gegen Ohne Über Unter Zwischen Seit Bis Auch Nur Noch Nun Jetzt "
+        "Heute Gestern Morgen So Sein Seine Ihre Mein Unser Dies Diese Dieser Dieses Jede Jeder Jedes Alle Viele "
+        "Einige Kein Keine Nein Ja Nicht Nichts Damit Dabei Dazu Davon Später Früher Zuerst Schließlich "
+        "Außerdem Jedoch".split()
     ),
     "fr": frozenset(
         "Le La Les L Un Une Des Du De Il Elle Ils Elles On Nous Vous Je J Tu Ce C Cela Ça Cette Ces Cet Son Sa Ses Mon "
