@@ -202,6 +202,10 @@ class _Whole:
     def count(self, start: int, end: int) -> int:
         return self.count_before(end) - self.count_before(start)
 
+    def begin(self, token: int) -> int:
+        """The first token of the character at which a token begins."""
+        return self.count_before(int(self.starts[token]))
+
     def sizes(self, spans: Ints) -> Ints:
         before = np.searchsorted(self.starts, spans, side="left")
         return np.asarray(before[:, 1] - before[:, 0], np.int64)
@@ -216,9 +220,12 @@ def _split(spans: Ints, whole: _Whole, text: str, budget: int) -> Ints:
         begin = 0 if at == 0 else start
         first, last = whole.count_before(begin), whole.count_before(int(nexts[at]))
         while last - first > budget:
-            cut = max(first + budget, int(np.searchsorted(whole.starts, start, side="right")))
-            spaced = (c for c in range(cut, cut - budget // 4, -1) if _after_space(text, int(whole.starts[c])))
-            cut = next(spaced, cut)
+            # A character's tokens stay together: only the first of them may begin a unit.
+            latest = whole.begin(first + budget)
+            near = (c for c in range(latest, latest - budget // 4, -1) if _after_space(text, int(whole.starts[c])))
+            cut = next((c for c in map(whole.begin, near) if c > first), latest)
+            if cut <= first:  # One character takes more than the budget, which its cost will show.
+                break
             units.append((start, int(whole.starts[cut])))
             start, first = int(whole.starts[cut]), cut
         units.append((start, max(end, start + 1)))
