@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, cast, get_args, overload
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from eddy_embed.errors import EddyError, IncompatibleMethods, InvalidParameter, 
 from eddy_embed.explanation import Explanation, explain
 from eddy_embed.fingerprint import Counts, digest, weights_digest
 from eddy_embed.host import Host
-from eddy_embed.inputs import check_options, checked_texts, chunks
+from eddy_embed.inputs import check_count, check_options, checked_texts, chunks
 from eddy_embed.layout import Layout, TextRole
 from eddy_embed.loading import load
 from eddy_embed.method import Method
@@ -106,8 +106,13 @@ class Embedder:
             UnknownMethod: No method of that name.
             InvalidParameter: A value is outside its range.
         """
-        check_options(overflow, batch_size, batch_tokens)
-        asked = methods.parse(method) if isinstance(method, str) else method
+        check_options(
+            overflow, normalize, {"query_instruction": query_instruction, "text_instruction": text_instruction}
+        )
+        check_count("max_length", max_length, optional=True)
+        check_count("batch_size", batch_size, optional=True)
+        check_count("batch_tokens", batch_tokens)
+        asked = method if isinstance(method, Method) else methods.parse(method)
         if isinstance(model, torch.nn.Module):
             if tokenizer is None:
                 raise InvalidParameter("a loaded model needs tokenizer=, the one it was trained with")
@@ -120,6 +125,8 @@ class Embedder:
                 "trust_remote_code": trust_remote_code,
                 "local_files_only": local_files_only,
             }
+            if not isinstance(model, str | os.PathLike):
+                raise InvalidParameter(f"model={model!r} must be a name, a folder, or a loaded model")
             self.model_name = os.fspath(model)
             model, tokenizer, self.backbone = load(
                 model,
@@ -252,8 +259,7 @@ class Embedder:
             TextTooLong: A text exceeds the window and overflow is "error".
             NotFinite: The model gave NaN or infinity.
         """
-        if passage_size < 1:
-            raise InvalidParameter(f"passage_size={passage_size} must be at least 1 token")
+        check_count("passage_size", passage_size)
         if late and not self._readout.spans:
             raise IncompatibleMethods(
                 f"{self.method} reads pool={self._readout.pool!r}, which has no vectors for parts of a text; use "
@@ -279,7 +285,14 @@ class Embedder:
         return documents[0] if isinstance(texts, str) else documents
 
     def explain(self, text: str, *, role: TextRole = "document") -> Explanation:
-        """What happens to a text: its tokens, placeholders, copies, layers, pooled positions, kernels and cost."""
+        """What happens to a text: its tokens, placeholders, copies, layers, pooled positions, kernels and cost.
+
+        Raises:
+            InvalidParameter: No such role.
+            InvalidText: The text is blank, no string, or not valid Unicode.
+        """
+        if role not in get_args(TextRole):
+            raise InvalidParameter(f"role={role!r} is unknown; choose one of {', '.join(get_args(TextRole))}")
         (plan,) = self._planner.plan(checked_texts(text), role)
         return explain(plan, method=self.method, host=self._open().host, tokenizer=self._tokenizer)
 

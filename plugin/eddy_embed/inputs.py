@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+from collections.abc import Iterable
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, get_args
 
 from eddy_embed.errors import InvalidParameter, InvalidText
 from eddy_embed.plan import Overflow
 from eddy_embed.tokens import raise_on_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Mapping
 
 CHUNK_CHARACTERS = 4_000_000
 """Characters of text planned at once: enough to sort by length, little enough to hold."""
 
 
-def check_options(overflow: str, batch_size: int | None, batch_tokens: int) -> None:
-    """Refuse options outside their range.
+def check_options(overflow: Any, normalize: Any, instructions: Mapping[str, Any]) -> None:
+    """Refuse options of another kind.
 
     Raises:
         InvalidParameter: With the option, its value and the choices.
     """
     if overflow not in get_args(Overflow):
         raise InvalidParameter(f"overflow={overflow!r} is unknown; choose one of {', '.join(get_args(Overflow))}")
-    for name, value in (("batch_size", batch_size), ("batch_tokens", batch_tokens)):
-        if value is not None and value < 1:
-            raise InvalidParameter(f"{name}={value} must be at least 1")
+    if not isinstance(normalize, bool):
+        raise InvalidParameter(f"normalize={normalize!r} must be True or False")
+    for name, instruction in instructions.items():
+        if instruction is None:
+            continue
+        if not isinstance(instruction, str):
+            raise InvalidParameter(f"{name}={instruction!r} must be a string, or None for none")
+        raise_on_surrogates(instruction, name)
+
+
+def check_count(name: str, value: Any, *, optional: bool = False) -> None:
+    """Refuse what is no whole number of at least 1.
+
+    Raises:
+        InvalidParameter: With the option and its value.
+    """
+    if optional and value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise InvalidParameter(f"{name}={value!r} must be a whole number of at least 1{', or None' * optional}")
 
 
 def checked_texts(texts: str | Iterable[str]) -> list[str]:
@@ -34,6 +53,8 @@ def checked_texts(texts: str | Iterable[str]) -> list[str]:
     Raises:
         InvalidText: One of them is no string, blank, or not valid Unicode; the message gives its index.
     """
+    if isinstance(texts, bytes | bytearray) or not isinstance(texts, Iterable):
+        raise InvalidText(f"expected a string or several strings, not {texts!r:.60}")
     given = [texts] if isinstance(texts, str) else list(texts)
     for index, text in enumerate(given):
         if not isinstance(text, str):

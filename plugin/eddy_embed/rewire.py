@@ -25,11 +25,13 @@ class CopyEdges:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse ranges that name no layer input.
+        """Refuse ranges that name no layer input, and seeds that numpy does not take.
 
         Raises:
-            InvalidParameter: The range does not satisfy 1 <= s <= e.
+            InvalidParameter: The range does not satisfy 1 <= s <= e, or the seed is negative.
         """
+        if self.seed < 0:
+            raise InvalidParameter(f"seed={self.seed} must not be negative")
         if self.span is not None and not 1 <= self.span[0] <= self.span[1]:
             raise InvalidParameter(f"range={self.span[0]}-{self.span[1]} must satisfy 1 <= start <= end")
 
