@@ -271,9 +271,24 @@ def test_repeated_units_take_linear_time(unit):
     check_exact(text, Segmenter().sentences(text), 1000)
 
 
-def test_runs_of_punctuation_inside_prose():
-    text = ("(" * 250 + "a. B" + ")" * 290 + ". Next ") * 20
+@pytest.mark.parametrize(
+    "text",
+    [("(" * 250 + "a. B" + ")" * 290 + ". Next ") * 50, "A." + ")" * 60_000 + " Next.", "x" * 60_000 + ". Next. Last"],
+)
+def test_runs_of_punctuation_inside_prose(text):
     check_exact(text, Segmenter().sentences(text), 1000)
+
+
+@pytest.mark.parametrize("case", SOLVED[:44:3], ids=lambda case: case["kind"])
+def test_words_before_stops_are_the_tokens_of_the_whole_text(case):
+    text = case["marked"].replace(BORDER, "")
+    shared = pipeline.get_pipeline(case["language"])
+    whole = shared.nlp.make_doc(text)
+    for run in re.finditer(r"\S+", text):
+        for stop in re.finditer(r"(?<=\S)\.", run.group()):
+            at = run.start() + stop.start()
+            token = whole.char_span(at - 1, at, alignment_mode="expand")
+            assert shared.word_before(run.group(), stop.start()) == text[token.start_char : at]
 
 
 def test_a_full_vocabulary_is_replaced(monkeypatch):

@@ -102,9 +102,9 @@ class Segmenter:
             yield held
 
     def _spans(self, text: str) -> Iterator[tuple[int, int]]:
-        pipeline = get_pipeline(self.language)
+        rules = get_pipeline(self.language).rules
         for start, end, prose in blocks(text):
-            inside = pipeline.boundaries(text[start:end].rstrip()) if prose else []
+            inside = rules.boundaries(text[start:end].rstrip()) if prose else []
             for left, right in pairwise([start, *(start + offset for offset in inside), end]):
                 piece = text[left:right]
                 left += len(piece) - len(piece.lstrip())

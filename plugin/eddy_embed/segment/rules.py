@@ -1,17 +1,13 @@
-"""Where a sentence ends: rules over a spaCy document, in characters."""
+"""Where a sentence ends: rules over characters and over the tokens that spaCy finds before full stops."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from eddy_embed.segment import words
 from eddy_embed.segment.patterns import ALNUM, CJK_CHARACTER, NEXT, QUOTES_CLOSED, STRONG, WORD, candidates, wide_stops
-
-if TYPE_CHECKING:
-    from spacy.tokens import Doc
 
 _DOTTED = re.compile(r"(?<![^\W_])(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,2}$")
 _SPACED = re.compile(r"(?<![^\W_])(?:[^\W\d_]\.[ \xa0\u202f\u2009]?)+[^\W\d_]$")
@@ -32,6 +28,7 @@ _ATTRIBUTION = re.compile(
     rf"(?:I|(?!(?:He|She|They|We|It|You)\b)[A-Z][\w'’.-]*(?:\s+[A-Z][\w'’.-]*){{0,2}})\s+(?:{words.SPEECH})\b"
 )
 _LOOK_BACK = 48
+_LOOK_AHEAD = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +45,6 @@ class _Stop:
     next: int
     """Where the next word, number or symbol begins."""
     next_word: str
-    fresh: bool
-    """Whether ``since`` is known to be the start of a sentence."""
-    has_word: bool
-    """Whether a letter or digit stands between ``since`` and the stops."""
 
     @property
     def before(self) -> str:
@@ -69,9 +62,17 @@ class Rules:
         language: spaCy's code of the language.
         kept_whole: Words that spaCy's tokenizer keeps together with their stop, given without it.
         stops: spaCy's inventory of stops of all scripts.
+        word_before: Returns the token in a run of characters that a stop at an offset belongs to or follows.
     """
 
-    def __init__(self, language: str, kept_whole: Iterable[str], stops: Iterable[str]) -> None:
+    def __init__(
+        self,
+        language: str,
+        kept_whole: Iterable[str],
+        stops: Iterable[str],
+        word_before: Callable[[str, int], str],
+    ) -> None:
+        self.word_before = word_before
         self.kept_whole = frozenset(word for word in kept_whole if len(word) > 1 and word[0].isalpha())
         self.wide = frozenset(wide_stops(stops))
         self.candidates = candidates("".join(sorted(self.wide)))
@@ -79,24 +80,17 @@ class Rules:
         self.titles = words.TITLES | words.TITLES_OF.get(language, frozenset())
         self.has_ordinal_stop = language in words.ORDINAL_STOP
 
-    def has_candidate(self, text: str) -> bool:
-        """Whether anything but the end of the text might end a sentence; if not, no tokens are needed."""
-        return any(self._may_stop(text, match) for match in self.candidates.finditer(text))
-
-    def boundaries(self, doc: Doc, text: str, *, is_lower: bool, fresh: bool, whole: bool) -> list[int]:
-        """Find the ends of sentences inside a document.
+    def boundaries(self, text: str) -> list[int]:
+        """Find the ends of sentences inside a block of prose.
 
         Args:
-            doc: The tokens.
-            text: The text of the document.
-            is_lower: Whether its block has no capitals, so that small letters may begin sentences.
-            fresh: Whether the document begins with the beginning of a sentence.
-            whole: Whether the document ends with its block.
+            text: One block, of any length, without whitespace at its end.
 
         Returns:
-            Rising offsets behind the stop, its brackets and quotes.
+            Rising offsets behind the stop, its brackets and quotes; the end of the block is not among them.
         """
         found: list[int] = []
+        is_lower = text.islower()
         since = quotes = counted = 0
         first_word = _first_word(text, 0)
         for match in self.candidates.finditer(text):
@@ -111,23 +105,16 @@ class Rules:
             if position >= len(text):
                 break
             word = WORD.match(text, position)
-            stop = _Stop(
-                text,
-                since,
-                match.start(),
-                match["run"],
-                end,
-                position,
-                word.group() if word else "",
-                fresh or bool(found),
-                first_word < match.start(),
-            )
-            if self._ends(stop, doc, is_lower):
+            has_word = first_word < match.start()
+            next_word = word.group() if word else ""
+            if has_word and self._ends(
+                _Stop(text, since, match.start(), match["run"], end, position, next_word), is_lower
+            ):
                 since = counted = end
                 quotes = 0
                 first_word = _first_word(text, since)
                 found.append(since)
-        if found and whole and not ALNUM.search(text, found[-1]):
+        if found and first_word >= len(text):
             found.pop()
         return found
 
@@ -143,9 +130,9 @@ class Rules:
         after = CJK_CHARACTER.match(text, end)
         return bool(before and after) if run[-1] in ".…" else bool(before or after)
 
-    def _ends(self, stop: _Stop, doc: Doc, is_lower: bool) -> bool:
+    def _ends(self, stop: _Stop, is_lower: bool) -> bool:
         text = stop.text
-        if stop.follower in _NOT_A_START or (stop.fresh and not stop.has_word):
+        if stop.follower in _NOT_A_START:
             return False
         inverted = any(mark in text[stop.end : stop.next] for mark in "¿¡")
         small = stop.follower.islower() and not inverted and not _MIXED_CASE.match(text, stop.next)
@@ -157,7 +144,7 @@ class Rules:
             said = _LAST_WORD.search(stop.before)
             repeats = said is not None and said[1].casefold() == stop.next_word.casefold()
             return not repeats and not small and not stop.follower.isdigit()
-        return not self._is_abbreviation(stop, _word_before(stop, doc), is_lower)
+        return not self._is_abbreviation(stop, is_lower)
 
     def _ends_strongly(self, stop: _Stop) -> bool:
         closing = stop.text[stop.start + len(stop.run) : stop.end]
@@ -169,11 +156,12 @@ class Rules:
             return not _CHINESE_SPEECH.match(stop.text, stop.end)
         return True
 
-    def _is_abbreviation(self, stop: _Stop, word: str, is_lower: bool) -> bool:
+    def _is_abbreviation(self, stop: _Stop, is_lower: bool) -> bool:
         """Whether a single stop belongs to the word or number before it and the sentence goes on."""
-        is_near = stop.fresh and stop.start - stop.since < _LOOK_BACK
+        is_near = stop.start - stop.since < _LOOK_BACK
         if is_near and _ENUMERATOR.match(stop.text[stop.since : stop.start]):
             return True
+        word = self._word_before(stop)
         if not word or _ADDRESS.search(stop.before):
             return False
         begins = (stop.next_word.capitalize() if is_lower else stop.next_word) in self.starters
@@ -195,6 +183,15 @@ class Rules:
         if low in words.MAY_BE_LAST or word in self.kept_whole:
             return not begins
         return self.has_ordinal_stop and not begins and bool(_ROMAN.match(word)) and stop.follower.isalpha()
+
+    def _word_before(self, stop: _Stop) -> str:
+        """Return the word that ends with the stop, without it; nothing if whitespace or the sentence's start does."""
+        run = stop.before.rsplit(maxsplit=1)[-1:]
+        if not run or stop.before[-1].isspace():
+            return ""
+        closing = stop.text[stop.start : min(stop.end, stop.start + _LOOK_AHEAD)].split()[0]
+        word = self.word_before(run[0] + closing, len(run[0]))
+        return word[max(word.rfind("/"), word.rfind("(")) + 1 :]
 
     def _is_ordinal(self, stop: _Stop, word: str, begins: bool) -> bool:
         if len(word) <= 2 and _AFTER_COLON.search(stop.before):
@@ -223,15 +220,6 @@ class Rules:
 def _first_word(text: str, at: int) -> int:
     match = ALNUM.search(text, at)
     return match.start() if match else len(text)
-
-
-def _word_before(stop: _Stop, doc: Doc) -> str:
-    """Return the token that the stop stands in or behind, without the stop; nothing if whitespace is before it."""
-    if not stop.start or stop.text[stop.start - 1].isspace():
-        return ""
-    span = doc.char_span(stop.start - 1, stop.start, alignment_mode="expand")
-    word = stop.text[span.start_char : stop.start] if span is not None else ""
-    return word[max(word.rfind("/"), word.rfind("(")) + 1 :]
 
 
 def _follows_name(stop: _Stop, word: str) -> bool:
