@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from eddy_embed.attention import Traits, group
-from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
+from eddy_embed.errors import InterventionDidNotRun, NotFinite, UnsupportedModel
 from eddy_embed.moments import ATTENTION, Pass, current, install, register
 from eddy_embed.sequence import Packed, Role, Sequence, pack
 from eddy_embed.view import find_layers, view_of
@@ -37,6 +37,7 @@ class Host:
 
         Raises:
             UnsupportedModel: The view would not give the model's own hidden states.
+            NotFinite: The model gives NaN or infinity.
         """
         base = getattr(model, "base_model", model)
         self.exit_layer = exit_layer
@@ -195,8 +196,14 @@ class Host:
         self.traits = tuple(call.seen)
         together = self.run(pack([_plain(ids) for ids in texts]), range(0), None)
         expected = torch.cat([states for states in own if states is not None])
-        if together.shape != expected.shape:
-            raise UnsupportedModel(f"{self.name}: hidden states have shape {tuple(together.shape)}")
+        if together.shape != expected.shape or together.shape[1] != self.width:
+            raise UnsupportedModel(
+                f"{self.name}: hidden states have shape {tuple(together.shape)}, not width {self.width}"
+            )
+        if not torch.isfinite(expected).all():
+            raise NotFinite(
+                f"{self.name} gives NaN or infinity in {self.dtype}; its weights are damaged, or overflow there"
+            )
         difference = (together.double() - expected.double()).norm() / expected.double().norm()
         allowed = 1e-4 if self.dtype in (torch.float32, torch.float64) else 5e-2
         if not difference <= allowed:

@@ -1,14 +1,17 @@
-"""A view of a model: its own modules, configuration, hooks and layer list around the very same tensors."""
+"""A view of a model: its own modules, configuration, hooks and layer list around the very same weights."""
 
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from typing import Any
 
 from torch import nn
 
 from eddy_embed.backbone import Backbone
 from eddy_embed.errors import UnsupportedModel
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def describe(config: Any) -> Backbone:
@@ -23,13 +26,26 @@ def describe(config: Any) -> Backbone:
             layers=int(config.num_hidden_layers),
             hidden=int(config.hidden_size),
             vocabulary=int(config.vocab_size),
-            window=int(getattr(config, "max_position_embeddings", None) or 2**31),
+            window=_window(config),
         )
     except AttributeError as error:
         raise UnsupportedModel(
             f"{type(config).__name__} does not describe a causal language model ({error}); name a decoder such as "
             "a Llama, Qwen, Gemma or GPT-2 checkpoint"
         ) from None
+
+
+def _window(config: Any) -> int:
+    """The longest sequence in which a token's state does not depend on how long the others of its pass are.
+
+    Models with "longrope" angles switch to others when a pass holds a sequence longer than their original window.
+    """
+    window = int(getattr(config, "max_position_embeddings", None) or 2**31)
+    angles = getattr(config, "rope_parameters", None) or {}
+    for rope in [angles, *angles.values()]:
+        if isinstance(rope, dict) and rope.get("rope_type") == "longrope":
+            window = min(window, int(rope.get("original_max_position_embeddings") or window))
+    return window
 
 
 def find_layers(base: Any) -> nn.ModuleList:
@@ -51,22 +67,22 @@ def find_layers(base: Any) -> nn.ModuleList:
 
 
 def view_of(base: nn.Module) -> Any:
-    """Copy a model's modules around its tensors.
+    """Copy a model's modules around its weights.
 
     Nothing that is done to the copy can be seen from the model itself, at any moment, from any thread.
 
     Raises:
         UnsupportedModel: The model copies its tensors too.
     """
-    shared = {id(tensor): tensor for tensor in [*base.parameters(), *base.buffers()]}
+    # Buffers outside the state dict are working memory, which a module may write to in a pass (rotary angles).
+    own = {id(module._buffers[name]) for module in base.modules() for name in module._non_persistent_buffers_set}
+    shared = {id(tensor): tensor for tensor in [*base.parameters(), *base.buffers()] if id(tensor) not in own}
+    # Other people's hooks belong to their model: they must not fire on our passes, nor need they be fit to be copied.
+    hooks = {id(getattr(module, kind)): OrderedDict[int, Any]() for module in base.modules() for kind in _HOOKS}
     try:
-        view = copy.deepcopy(base, memo=dict(shared))
+        view = copy.deepcopy(base, memo={**shared, **hooks})
     except Exception as error:
         raise UnsupportedModel(f"{type(base).__name__} cannot be copied around its weights: {error}") from error
-    if {id(tensor) for tensor in [*view.parameters(), *view.buffers()]} != set(shared):
+    if not set(shared) <= {id(tensor) for tensor in [*view.parameters(), *view.buffers()]}:
         raise UnsupportedModel(f"{type(base).__name__} copies its weights when it is copied, so it cannot be shared")
-    for module in view.modules():
-        # Other people's hooks belong to their model: they must not fire on our passes.
-        module._forward_hooks.clear()
-        module._forward_pre_hooks.clear()
     return view
