@@ -8,27 +8,23 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
 from eddy_demo import handbook, show
 from eddy_demo.errors import DemoError, NoLibrary
-from eddy_demo.ingest import METHOD, MODEL
+from eddy_demo.recipe import METHOD, MODEL, choose_recipe, delete, holds_library, read_recipe
 from eddy_embed.errors import EddyError
 
 if TYPE_CHECKING:
     from eddy_demo.ask import Answer
-    from eddy_demo.ingest import Progress as Told
-    from eddy_demo.library import Recipe
     from eddy_demo.reading import Reading
+    from eddy_demo.recipe import Recipe
     from eddy_embed import Embedder
 
 app = typer.Typer(
@@ -62,15 +58,21 @@ RebuildOption = Annotated[bool, typer.Option("--rebuild", help="Delete the libra
 DEFAULT_LIBRARY = Path("library")
 
 
-@app.callback()
-def _options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
-) -> None:
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         from eddy_embed import __version__
 
         typer.echo(f"eddy-demo {__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()
@@ -99,8 +101,6 @@ def ingest(
 
     Again: only what is new or has changed.
     """
-    from eddy_demo.ingest import choose_recipe
-    from eddy_demo.library import delete
     from eddy_demo.reading import read
 
     reading = read(paths)
@@ -127,12 +127,11 @@ def ask(
     Each with its document, exact characters, true cosine, and the best sentence highlighted.
     """
     from eddy_demo.ask import check_question
-    from eddy_demo.library import holds_library, read_recipe
 
     check_question(question)
     if not holds_library(library):
         read_recipe(library)  # says what to do
-    recipe = _choose(library, model, method)
+    recipe = choose_recipe(library, model, method)
     embedder = _load(recipe, device)
     found = _ask(library, embedder, [question], k)[0]
     if as_json:
@@ -161,14 +160,13 @@ def demo(
 
     Or documents and questions of your own.
     """
-    from eddy_demo.library import delete
     from eddy_demo.reading import read
 
     started = time.monotonic()
     reading = read(paths or [handbook.folder()])
     if rebuild:
         delete(library)
-    recipe = _choose(library, model, method)
+    recipe = choose_recipe(library, model, method)
     embedder = _ingest(library, recipe, reading, device) or _load(recipe, device)
     questions = question or list(handbook.QUESTIONS)
     for asked, found in zip(questions, _ask(library, embedder, questions, k), strict=True):
@@ -196,7 +194,7 @@ def hits(
     By the search that `ask` uses, and by BM25 over the same passages.
     """
     from eddy_demo.evaluate import read_questions, score_bm25, score_library
-    from eddy_demo.library import Library, read_recipe
+    from eddy_demo.library import Library
 
     questions = read_questions(queries, qrels)
     scores = []
@@ -232,12 +230,6 @@ def main() -> None:
 def _fail(message: str) -> None:
     err.print(Text.assemble(("Error: ", "bold red"), show.printable(message)), soft_wrap=True)
     sys.exit(1)
-
-
-def _choose(library: Path, model: str | None, method: str | None) -> Recipe:
-    from eddy_demo.ingest import choose_recipe
-
-    return choose_recipe(library, model, method)
 
 
 def _load(recipe: Recipe, device: str | None) -> Embedder:
@@ -277,7 +269,7 @@ def _ingest(library: Path, recipe: Recipe, reading: Reading, device: str | None)
     embedder = _load(recipe, device)
     started = time.monotonic()
     try:
-        with _bar(sum(len(document.text) for document in changed), len(changed)) as progress:
+        with show.bar(err, sum(len(document.text) for document in changed), len(changed)) as progress:
             report = ingest(library, recipe, embedder, changed, progress)
     except KeyboardInterrupt:
         err.print("Interrupted. Run the same command again to go on where it stopped.")
@@ -288,23 +280,6 @@ def _ingest(library: Path, recipe: Recipe, reading: Reading, device: str | None)
         f"{show.count(report.tokens, 'token')}, {seconds:.1f} s){', ' if same else ''}{same}."
     )
     return embedder
-
-
-@contextmanager
-def _bar(characters: int, documents: int) -> Iterator[Told]:
-    """A progress bar on standard error; yields the function to call with characters and documents done."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=40),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[written]}/{task.fields[documents]} documents"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=err) as progress:
-        task = progress.add_task("Embedding", total=characters, written=0, documents=documents)
-        yield lambda done, written: progress.update(task, completed=done, written=written)
 
 
 def _library_option(library: Path) -> str:

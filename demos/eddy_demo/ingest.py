@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eddy_demo.library import Library, Recipe, check_recipe, holds_library, read_recipe
+from eddy_demo.library import Library
+from eddy_demo.recipe import Recipe, holds_library
 
 if TYPE_CHECKING:
     from eddy_demo.reading import Document
     from eddy_embed import Embedder
 
-MODEL = "eddy-tiny"
-METHOD = "htp"
 GROUP_CHARACTERS = 100_000
 """Documents are embedded in groups of this size: enough for full batches, little to redo after an interruption."""
 
@@ -37,36 +36,6 @@ class Report:
     unchanged: int
     passages: int
     tokens: int
-
-
-def choose_recipe(
-    folder: Path,
-    model: str | None = None,
-    method: str | None = None,
-    passage_size: int | None = None,
-    late: bool | None = None,
-) -> Recipe:
-    """The recipe of the library in a folder, or the one for a new library; None leaves a choice open.
-
-    Raises:
-        LibraryMismatch: The library there was made with another choice.
-        UnknownMethod: No method has that name.
-        InvalidParameter: A parameter of the method is wrong.
-    """
-    from eddy_embed import methods
-
-    asked = {
-        "model": None if model is None else _model_name(model),
-        "method": None if method is None else str(methods.parse(method)),
-        "passage_size": passage_size,
-        "late": late,
-    }
-    given = {name: value for name, value in asked.items() if value is not None}
-    if not holds_library(folder):
-        return replace(Recipe(model=MODEL, method=METHOD), **given)  # type: ignore[arg-type]
-    stored = read_recipe(folder)
-    check_recipe(folder, stored, replace(stored, **given))  # type: ignore[arg-type]
-    return stored
 
 
 def load_embedder(recipe: Recipe, device: str | None = None) -> Embedder:
@@ -133,12 +102,6 @@ def _share_of(
     """What the embedder reports of a group, as a share of the whole."""
     size = sum(len(document.text) for document in group)
     return lambda now, total, stage: progress(done + size * now / max(total, 1), written)
-
-
-def _model_name(model: str) -> str:
-    """A path by its absolute form, so that a library finds its model from every folder."""
-    path = Path(model)
-    return path.resolve().as_posix() if model != MODEL and path.is_dir() else model
 
 
 def _groups(documents: Sequence[Document]) -> Iterator[list[Document]]:

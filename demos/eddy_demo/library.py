@@ -6,9 +6,6 @@ Three collections in cosine space: `passages` is searched; `sentences` marks the
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -16,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eddy_demo.errors import LibraryMismatch, NoLibrary
+from eddy_demo.errors import LibraryMismatch
+from eddy_demo.recipe import Recipe, check_recipe, holds_library, read_recipe, write_recipe
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI
@@ -26,35 +24,6 @@ if TYPE_CHECKING:
 
     from eddy_demo.reading import Document
     from eddy_embed import Embedder, LongDocument
-
-FORMAT = 1
-_CHOICES = (
-    ("model", "--model"),
-    ("method", "--method"),
-    ("passage_size", "--passage-size"),
-    ("late", "--late/--separate"),
-)
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What made a library's vectors; anything else is refused.
-
-    Attributes:
-        model: Bundled name, hub id, or absolute path.
-        method: The method's text form.
-        passage_size: Most tokens in a passage of several sentences.
-        late: Whether passages are read out of the pass over their document, or embedded each by itself.
-        fingerprint: Of the embedder; "" while unknown.
-        dimension: Of the vectors; 0 while unknown.
-    """
-
-    model: str
-    method: str
-    passage_size: int = 256
-    late: bool = True
-    fingerprint: str = ""
-    dimension: int = 0
 
 
 @dataclass(frozen=True)
@@ -112,7 +81,7 @@ class Library:
             if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
                 raise LibraryMismatch(f"{folder} exists and is not a library; name another folder with --library")
             folder.mkdir(parents=True, exist_ok=True)
-            _write(folder / "library.json", json.dumps({"format": FORMAT, **asdict(recipe)}, indent=2) + "\n")
+            write_recipe(folder, recipe)
         library = cls(folder)
         library.check(recipe)
         return library
@@ -300,51 +269,6 @@ class Library:
         return self._collections[name]
 
 
-def holds_library(folder: Path) -> bool:
-    """Whether the folder holds a library."""
-    return (folder / "library.json").is_file()
-
-
-def read_recipe(folder: Path) -> Recipe:
-    """What made the library in a folder.
-
-    Raises:
-        NoLibrary: There is none, or not one that this version reads.
-    """
-    if not holds_library(folder):
-        raise NoLibrary(f"no library in {folder}; make one with: eddy-demo ingest PATH --library {folder}")
-    try:
-        stored = json.loads((folder / "library.json").read_text(encoding="utf-8"))
-        if stored.pop("format") != FORMAT:
-            raise ValueError("written by another version")
-        return Recipe(**stored)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise NoLibrary(f"{folder / 'library.json'} cannot be read ({error}); ingest into another folder") from None
-
-
-def check_recipe(folder: Path, stored: Recipe, asked: Recipe) -> None:
-    """Refuse a recipe that differs from the stored one in what its user chooses.
-
-    Raises:
-        LibraryMismatch: It differs; the message says in what, and what to do.
-    """
-    for name, option in _CHOICES:
-        here, there = getattr(stored, name), getattr(asked, name)
-        if here != there:
-            raise LibraryMismatch(
-                f"the library in {folder} was made with {name.replace('_', ' ')} {here}, not {there}: leave out "
-                f"{option}, ingest into another folder with --library, or make this library anew "
-                "(eddy-demo ingest PATH --rebuild)"
-            )
-
-
-def delete(folder: Path) -> None:
-    """Delete the library in a folder, and nothing else that may be there."""
-    if holds_library(folder):
-        shutil.rmtree(folder / "chroma", ignore_errors=True)
-        (folder / "library.json").unlink()
-
-
 def _open_chroma(folder: Path) -> ClientAPI:
     import chromadb
     from chromadb.config import Settings
@@ -369,10 +293,3 @@ def _row_id(key: str, index: int) -> str:
 def _hit(cosine: float, row: Any, text: str) -> Hit:
     names = ("document", "index", "start", "end", "first_sentence", "last_sentence")
     return Hit(cosine=float(cosine), text=text, **{name: row[name] for name in names})
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    part = path.with_suffix(".part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)

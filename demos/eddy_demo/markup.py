@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-_HIDDEN = frozenset(("script", "style", "template", "noscript", "head", "svg", "iframe", "object"))
+_HIDDEN = frozenset(("script", "style", "template", "noscript", "head", "title", "svg", "iframe", "object"))
 _BLOCKS = frozenset(
     "address article aside blockquote body caption dd details div dl dt fieldset figcaption figure footer form h1 h2 "
     "h3 h4 h5 h6 header hr html li main nav ol p pre section summary table tbody tfoot thead tr ul".split()

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group
-from rich.padding import Padding
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from eddy_demo.ask import Answer
     from eddy_demo.evaluate import Score
     from eddy_demo.reading import Skipped
@@ -21,6 +22,12 @@ WIDTH = 100
 BEST = "bold black on yellow"
 MARKS = ("»", "«")
 """Around the best sentence where the terminal, a file or NO_COLOR leaves no colour to show it."""
+
+_WRAPPED = 60
+"""A line at least this long that goes on in the next one was wrapped by an editor."""
+_FENCES = ("```", "~~~")
+_ITEM = re.compile(r" *([-*+]|\d+[.)]) ")
+_PROSE = re.compile(r"(?! *([-*+]|\d+[.)]) )[^\s#>|=~]")
 
 # Control characters of a document are shown as their pictures: a file cannot drive the reader's terminal.
 _PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {127: 0x2421, 13: None}
@@ -32,6 +39,24 @@ def printable(text: str) -> str:
     return text.translate(_PICTURES)
 
 
+def unwrapped(text: str) -> str:
+    """Text of the same length, in which the line ends of hard-wrapped prose are spaces, so that it wraps anew.
+
+    Lines of code, list items, tables and headings keep their own lines. Indentation that falls into a line becomes NUL
+    characters, to be removed once the text has been sliced.
+    """
+    lines = text.split("\n")
+    fenced = listed = False
+    out = [lines[0]]
+    for before, line in pairwise(lines):
+        fenced ^= before.lstrip().startswith(_FENCES)
+        listed = bool(_ITEM.match(before)) or (listed and before.startswith(" "))
+        indent = len(line) - len(line.lstrip(" ")) if listed else 0
+        joins = not fenced and len(before) >= _WRAPPED and _PROSE.match(line, indent) and not before.startswith("#")
+        out += [" " + "\0" * indent if joins else "\n" + line[:indent], line[indent:]]
+    return "".join(out)
+
+
 def answers(console: Console, question: str, found: Sequence[Answer]) -> None:
     """Print a question and the passages found."""
     console.print(Text.assemble("\n", ("Q  ", "bold cyan"), (printable(question), "bold")))
@@ -39,34 +64,33 @@ def answers(console: Console, question: str, found: Sequence[Answer]) -> None:
         console.print("   The library has no passage yet.", style="dim")
     for rank, answer in enumerate(found, start=1):
         console.print()
-        console.print(_answer(rank, answer, marked=not _shows_colour(console)), width=min(console.width, WIDTH))
+        _answer(console, rank, answer)
 
 
-def _shows_colour(console: Console) -> bool:
-    return console.is_terminal and not console.no_color and console.color_system is not None
-
-
-def _answer(rank: int, answer: Answer, marked: bool) -> RenderableType:
-    head = Table.grid(expand=True, padding=(0, 2))
-    head.add_column(ratio=1, overflow="fold")
-    head.add_column(justify="right", no_wrap=True)
+def _answer(console: Console, rank: int, answer: Answer) -> None:
+    width = min(console.width, WIDTH)
     name = Text.assemble((f"{rank}  ", "bold"), (printable(answer.document), "bold green"))
     if answer.title and answer.title != answer.document:
         name.append(f"  {printable(answer.title)}", "green")
-    head.add_row(name, Text(f"cosine {answer.cosine:.4f}", "bold"))
+    cosine = Text(f"cosine {answer.cosine:.4f}", "bold")
+    name.truncate(max(width - len(cosine) - 2, 10), overflow="ellipsis")
+    name.append(" " * (width - name.cell_len - cosine.cell_len))
+    console.print(name + cosine)
     where = Text(
         f"characters {answer.start}–{answer.end}, best sentence {answer.sentence_start}–{answer.sentence_end} "
         f"(cosine {answer.sentence_cosine:.4f})",
         "dim",
     )
-    return Group(head, Padding(Group(where, _passage(answer, marked)), (0, 0, 0, 3), expand=False))
+    passage = _passage(answer, marked=not (console.is_terminal and console.color_system and not console.no_color))
+    for line in (*where.wrap(console, width - 3), *passage.wrap(console, width - 3)):
+        line.rstrip()
+        console.print(Text("   ") + line if line else "")
 
 
 def _passage(answer: Answer, marked: bool) -> Text:
     first, last = answer.sentence_start - answer.start, answer.sentence_end - answer.start
-    before, best, after = (
-        printable(part) for part in (answer.text[:first], answer.text[first:last], answer.text[last:])
-    )
+    text = unwrapped(answer.text)
+    before, best, after = (printable(part.replace("\0", "")) for part in (text[:first], text[first:last], text[last:]))
     opening, closing = MARKS if marked else ("", "")
     return Text.assemble(before, (f"{opening}{best}{closing}", BEST), after)
 
@@ -93,6 +117,23 @@ def scores(console: Console, rows: Sequence[Score], questions: int) -> None:
     for row in rows:
         table.add_row(row.system, str(row.passages), f"{row.hit_at_1:.3f}", f"{row.hit_at_5:.3f}")
     console.print(table)
+
+
+@contextmanager
+def bar(console: Console, characters: int, documents: int) -> Iterator[Callable[[float, int], None]]:
+    """A progress bar; gives the function to call with the characters and documents done."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=40),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[written]}/{task.fields[documents]} documents"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("Embedding", total=characters, written=0, documents=documents)
+        yield lambda done, written: progress.update(task, completed=done, written=written)
 
 
 def count(number: int, one: str, many: str | None = None) -> str:

@@ -1,0 +1,131 @@
+"""What made a library's vectors: written once, compared ever after."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from eddy_demo.errors import LibraryMismatch, NoLibrary
+
+FORMAT = 1
+MODEL = "eddy-tiny"
+METHOD = "htp"
+_CHOICES = (
+    ("model", "--model"),
+    ("method", "--method"),
+    ("passage_size", "--passage-size"),
+    ("late", "--late/--separate"),
+)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What made a library's vectors; anything else is refused.
+
+    Attributes:
+        model: Bundled name, hub id, or absolute path.
+        method: The method's text form.
+        passage_size: Most tokens in a passage of several sentences.
+        late: Whether passages are read out of the pass over their document, or embedded each by itself.
+        fingerprint: Of the embedder; "" while unknown.
+        dimension: Of the vectors; 0 while unknown.
+    """
+
+    model: str
+    method: str
+    passage_size: int = 256
+    late: bool = True
+    fingerprint: str = ""
+    dimension: int = 0
+
+
+def choose_recipe(
+    folder: Path,
+    model: str | None = None,
+    method: str | None = None,
+    passage_size: int | None = None,
+    late: bool | None = None,
+) -> Recipe:
+    """The recipe of the library in a folder, or the one for a new library; None leaves a choice open.
+
+    Raises:
+        LibraryMismatch: The library there was made with another choice.
+        UnknownMethod: No method has that name.
+        InvalidParameter: A parameter of the method is wrong.
+    """
+    from eddy_embed import methods
+
+    asked = {
+        "model": None if model is None else _model_name(model),
+        "method": None if method is None else str(methods.parse(method)),
+        "passage_size": passage_size,
+        "late": late,
+    }
+    given = {name: value for name, value in asked.items() if value is not None}
+    if not holds_library(folder):
+        return replace(Recipe(model=MODEL, method=METHOD), **given)  # type: ignore[arg-type]
+    stored = read_recipe(folder)
+    check_recipe(folder, stored, replace(stored, **given))  # type: ignore[arg-type]
+    return stored
+
+
+def holds_library(folder: Path) -> bool:
+    """Whether the folder holds a library."""
+    return (folder / "library.json").is_file()
+
+
+def read_recipe(folder: Path) -> Recipe:
+    """What made the library in a folder.
+
+    Raises:
+        NoLibrary: There is none, or not one that this version reads.
+    """
+    if not holds_library(folder):
+        raise NoLibrary(f"no library in {folder}; make one with: eddy-demo ingest PATH --library {folder}")
+    try:
+        stored = json.loads((folder / "library.json").read_text(encoding="utf-8"))
+        if stored.pop("format") != FORMAT:
+            raise ValueError("written by another version")
+        return Recipe(**stored)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise NoLibrary(f"{folder / 'library.json'} cannot be read ({error}); ingest into another folder") from None
+
+
+def check_recipe(folder: Path, stored: Recipe, asked: Recipe) -> None:
+    """Refuse a recipe that differs from the stored one in what its user chooses.
+
+    Raises:
+        LibraryMismatch: It differs; the message says in what, and what to do.
+    """
+    for name, option in _CHOICES:
+        here, there = getattr(stored, name), getattr(asked, name)
+        if here != there:
+            raise LibraryMismatch(
+                f"the library in {folder} was made with {name.replace('_', ' ')} {here}, not {there}: leave out "
+                f"{option}, ingest into another folder with --library, or make this library anew "
+                "(eddy-demo ingest PATH --rebuild)"
+            )
+
+
+def delete(folder: Path) -> None:
+    """Delete the library in a folder, and nothing else that may be there."""
+    if holds_library(folder):
+        shutil.rmtree(folder / "chroma", ignore_errors=True)
+        (folder / "library.json").unlink()
+
+
+def write_recipe(folder: Path, recipe: Recipe) -> None:
+    """Write the recipe of a new library, whole or not at all."""
+    path = folder / "library.json"
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps({"format": FORMAT, **asdict(recipe)}, indent=2) + "\n", encoding="utf-8")
+    os.replace(part, path)
+
+
+def _model_name(model: str) -> str:
+    """A path by its absolute form, so that a library finds its model from every folder."""
+    path = Path(model)
+    return path.resolve().as_posix() if model != MODEL and path.is_dir() else model

@@ -1,0 +1,73 @@
+"""A small folder of documents, a library made of it, and the command line as a function."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from eddy_demo import cli
+
+TIDES = """# Tides
+
+The moon pulls the water of the sea towards it. Twice a day the water rises, and twice it falls.
+Spring tides come at new moon and at full moon.
+
+The harbour master publishes a table. Boats with a deep keel leave two hours before high water.
+"""
+BREAD = """Bread needs flour, water, salt and time. The dough rests overnight in a cool place.
+In the morning it is folded, shaped and baked in a hot oven. A pan of water makes steam.
+Steam keeps the crust soft until the loaf has risen.
+"""
+CLOCK = """<html><head><title>The tower clock</title></head><body><h1>The tower clock</h1>
+<p>A pendulum swings once in two seconds.</p><p>The weights are wound up by hand every Monday.</p></body></html>"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+def write_documents(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tides.md").write_text(TIDES, encoding="utf-8")
+    (folder / "bread.txt").write_text(BREAD, encoding="utf-8")
+    (folder / "clock.html").write_text(CLOCK, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Runs `eddy-demo` in this process, as its entry point does."""
+
+    def call(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["eddy-demo", *map(str, arguments)])
+        monkeypatch.setenv("COLUMNS", "200")  # long enough for a line that holds a temporary folder
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        captured = capsys.readouterr()
+        return Outcome(int(end.value.code or 0), captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    return write_documents(tmp_path / "documents")
+
+
+@pytest.fixture
+def library(tmp_path: Path, documents: Path, run: Callable[..., Outcome]) -> Path:
+    """A fresh library of the documents, in passages of one or two sentences."""
+    folder = tmp_path / "library"
+    outcome = run("ingest", documents, "--library", folder, "--passage-size", 24)
+    assert outcome.code == 0, outcome.err
+    return folder

@@ -1,0 +1,305 @@
+"""The command line, end to end: real model, real Chroma, real files."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eddy_demo import handbook
+from eddy_demo.library import Library
+from eddy_demo.reading import read
+from eddy_embed import Embedder
+
+Run = Callable[..., Any]
+QUESTION = "When do boats with a deep keel leave?"
+
+
+@pytest.fixture(scope="module")
+def embedder() -> Embedder:
+    return Embedder("eddy-tiny", method="htp")
+
+
+def rows(library: Path) -> dict[str, dict[str, list]]:
+    """Everything that a library holds, by collection and id."""
+    with Library(library) as opened:
+        found = {}
+        for name in ("passages", "sentences", "documents"):
+            got = opened._collection(name).get(include=["embeddings", "metadatas", "documents"])
+            vectors = np.asarray(got["embeddings"]).tolist()
+            texts = got["documents"] or [None] * len(vectors)
+            found[name] = dict(zip(got["ids"], zip(vectors, got["metadatas"], texts, strict=True), strict=True))
+    return found
+
+
+# --- Answers
+
+
+def test_answers_are_exact(library: Path, documents: Path, embedder: Embedder, run: Run) -> None:
+    """Ranges, texts, cosines, ranking and best sentences, against the embedder and plain numpy."""
+    answers = json.loads(run("ask", QUESTION, "--library", library, "-k", 100, "--json").out)
+    query = embedder.encode_query(QUESTION)
+    expected = []
+    for document in read([documents]).documents:
+        embedded = embedder.encode_long(document.text, passage_size=24)
+        for passage in embedded.passages:
+            sentences = embedded.sentences[passage.first_sentence : passage.last_sentence + 1]
+            best = max(sentences, key=lambda s: float(s.vector @ query))
+            expected.append((float(passage.vector @ query), document, passage, best, float(best.vector @ query)))
+    expected.sort(key=lambda row: -row[0])
+    assert len(answers) == len(expected) > 5
+    for answer, (cosine, document, passage, best, best_cosine) in zip(answers, expected, strict=True):
+        assert answer["cosine"] == pytest.approx(cosine, abs=1e-5)
+        assert answer["sentence_cosine"] == pytest.approx(best_cosine, abs=1e-5)
+        assert (answer["document"], answer["start"], answer["end"]) == (document.name, passage.start, passage.end)
+        assert (answer["sentence_start"], answer["sentence_end"]) == (best.start, best.end)
+        assert answer["text"] == document.text[passage.start : passage.end]
+
+
+def test_page_shows_everything(library: Path, run: Run) -> None:
+    answers = json.loads(run("ask", QUESTION, "--library", library, "-k", 2, "--json").out)
+    page = run("ask", QUESTION, "--library", library, "-k", 2).out
+    assert QUESTION in page
+    assert len(re.findall(r"cosine \d\.\d{4}$", page, re.MULTILINE)) == 2
+    flat = " ".join(page.split())
+    for answer in answers:
+        assert answer["document"] in page
+        assert f"cosine {answer['cosine']:.4f}" in page
+        assert f"characters {answer['start']}–{answer['end']}" in page
+        best = answer["text"][answer["sentence_start"] - answer["start"] : answer["sentence_end"] - answer["start"]]
+        assert f"»{' '.join(best.split())}«" in flat
+
+
+def test_html_is_cited_in_its_extracted_text(library: Path, run: Run) -> None:
+    answers = json.loads(run("ask", "Who winds the weights?", "--library", library, "-k", 100, "--json").out)
+    text = "The tower clock\n\nA pendulum swings once in two seconds.\n\nThe weights are wound up by hand every Monday."
+    of_clock = [answer for answer in answers if answer["document"] == "clock.html"]
+    assert of_clock
+    for answer in of_clock:
+        assert answer["title"] == "The tower clock"
+        assert answer["text"] == text[answer["start"] : answer["end"]]
+
+
+def test_methods_that_read_one_token_embed_passages_by_themselves(documents: Path, tmp_path: Path, run: Run) -> None:
+    refused = run("ingest", documents, "--library", tmp_path / "lib", "--method", "prompteol")
+    assert refused.code == 1
+    assert "late=False" in refused.err
+    assert not (tmp_path / "lib").exists()
+    made = run("ingest", documents, "--library", tmp_path / "lib", "--method", "prompteol", "--separate")
+    assert made.code == 0, made.err
+    assert len(json.loads(run("ask", QUESTION, "--library", tmp_path / "lib", "--json").out)) == 3
+
+
+# --- Ingesting again
+
+
+def test_the_same_again_changes_nothing(library: Path, documents: Path, run: Run) -> None:
+    before = rows(library)
+    again = run("ingest", documents, "--library", library)
+    assert again.code == 0
+    assert "nothing to do, 3 documents unchanged" in again.err
+    assert rows(library) == before
+
+
+def test_a_rebuilt_library_is_the_same(library: Path, documents: Path, run: Run) -> None:
+    before = rows(library)
+    assert run("ingest", documents, "--library", library, "--rebuild", "--passage-size", 24).code == 0
+    after = rows(library)
+    assert after.keys() == before.keys()
+    for name in before:
+        assert after[name].keys() == before[name].keys()
+        for key in before[name]:
+            assert after[name][key][1:] == before[name][key][1:]
+            np.testing.assert_allclose(after[name][key][0], before[name][key][0], atol=1e-6)
+
+
+def test_a_changed_document_replaces_its_rows(library: Path, documents: Path, run: Run) -> None:
+    before = rows(library)
+    (documents / "bread.txt").write_text("Only one sentence is left.", encoding="utf-8")
+    changed = run("ingest", documents, "--library", library)
+    assert "1 document written (1 passage" in changed.err
+    assert "2 documents unchanged" in changed.err
+    after = rows(library)
+    key = next(d.key for d in read([documents]).documents if d.name == "bread.txt")
+    for name in ("passages", "sentences"):
+        mine = {id_: row for id_, row in after[name].items() if row[1]["document"] == key}
+        others = {id_: row for id_, row in after[name].items() if row[1]["document"] != key}
+        assert len(mine) == 1
+        assert others == {id_: row for id_, row in before[name].items() if row[1]["document"] != key}
+    assert "Only one sentence is left." in [row[2] for row in after["passages"].values()]
+
+
+@pytest.mark.parametrize("where", ["_write_passages", "_write_sentences"])
+def test_an_interrupted_document_is_left_out_and_repaired(
+    library: Path, documents: Path, run: Run, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    before = rows(library)
+    (documents / "tides.md").write_text("# Tides\n\nThe sea never sleeps. " * 9, encoding="utf-8")
+    with monkeypatch.context() as patch:
+
+        def stop(self, document, embedded):
+            raise KeyboardInterrupt
+
+        patch.setattr(Library, where, stop)
+        interrupted = run("ingest", documents, "--library", library)
+    assert interrupted.code == 130
+    assert "Run the same command again" in interrupted.err
+    asked = run("ask", QUESTION, "--library", library, "-k", 100, "--json")
+    assert {answer["document"] for answer in json.loads(asked.out)} == {"bread.txt", "clock.html"}
+    assert "Left out, because writing it was interrupted: tides.md" in asked.err
+    repaired = run("ingest", documents, "--library", library)
+    assert "1 document written" in repaired.err
+    fresh = run("ingest", documents, "--library", library.parent / "fresh", "--passage-size", 24)
+    assert fresh.code == 0
+    after, expected = rows(library), rows(library.parent / "fresh")
+    assert {name: after[name].keys() for name in after} == {name: expected[name].keys() for name in expected}
+    assert after["passages"].keys() != before["passages"].keys()
+
+
+# --- What is refused, without a traceback
+
+
+def refused(outcome, *words: str, code: int = 1) -> None:
+    assert outcome.code == code
+    assert "Traceback" not in outcome.err
+    message = " ".join(outcome.err.split())
+    for word in words:
+        assert word in message, message
+
+
+def test_another_model_or_method_is_refused(library: Path, documents: Path, run: Run) -> None:
+    for command in (("ask", QUESTION), ("ingest", documents)):
+        refused(run(*command, "--library", library, "--method", "plain"), "method htp, not plain", "--rebuild")
+        refused(run(*command, "--library", library, "--model", "other/model"), "model eddy-tiny, not other/model")
+    assert run("ask", QUESTION, "--library", library, "--method", "htp:exit=-2", "--model", "eddy-tiny").code == 0
+
+
+def test_other_weights_under_the_same_name_are_refused(library: Path, run: Run) -> None:
+    recipe = json.loads((library / "library.json").read_text())
+    (library / "library.json").write_text(json.dumps({**recipe, "fingerprint": "0" * 64}))
+    refused(run("ask", QUESTION, "--library", library), "fingerprint 000000000000", "--rebuild")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["ask", ""], ["the question is empty"]),
+        (["ask", " \n"], ["the question is empty"]),
+        (["ask", "half \ud800"], ["character 5", "surrogate"]),
+        (["ask", "x", "--library", "nowhere"], ["no library in nowhere", "eddy-demo ingest PATH --library nowhere"]),
+        (["ingest", "nowhere"], ["nowhere does not exist"]),
+        (["ingest", "empty"], ["no file to read in empty", ".txt"]),
+        (["ingest", "good.txt", "--method", "HTP"], ["unknown method 'HTP'", "htp"]),
+        (["ingest", "good.txt", "--method", "htp:depth=3"], ["no parameter 'depth'"]),
+        (["ingest", "good.txt", "--method", "htp:exit=99"], ["exit=99"]),
+        (["ingest", "good.txt", "--model", "./missing"], ["./missing"]),
+        (["ingest", "good.txt", "--library", "empty/../full"], ["full exists and is not a library"]),
+        (["hits", "--queries", "q.jsonl", "--qrels", "r.tsv"], ["cannot read q.jsonl"]),
+    ],
+)
+def test_wrong_input(
+    arguments: list[str], words: list[str], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("mine", encoding="utf-8")
+    (tmp_path / "good.txt").write_text("A good text.", encoding="utf-8")
+    refused(run(*arguments), *words)
+    assert not (tmp_path / "library").exists()
+    assert (tmp_path / "full" / "file").read_text(encoding="utf-8") == "mine"
+
+
+def test_broken_libraries_are_refused(tmp_path: Path, run: Run) -> None:
+    for content in ("", "[]", "{}", '{"format": 99}', '{"format": 1, "colour": "blue"}'):
+        (tmp_path / "library.json").write_text(content, encoding="utf-8")
+        refused(run("ask", "x", "--library", tmp_path), "library.json cannot be read")
+
+
+def test_skipped_files_are_counted_and_the_rest_is_read(documents: Path, tmp_path: Path, run: Run) -> None:
+    (documents / "empty.txt").touch()
+    (documents / "latin.txt").write_bytes(b"caf\xe9")
+    outcome = run("ingest", documents, "--library", tmp_path / "library")
+    refused(outcome, "Skipped 2 files or rows:", "empty.txt: empty", "byte 0xe9 at position 3", "3 documents written")
+
+
+def test_documents_cannot_drive_the_terminal(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "evil.txt").write_text("Red \x1b[31mtext\x07 and \x9b2J more.\r\nNext line.", encoding="utf-8")
+    assert run("ingest", tmp_path / "evil.txt", "--library", tmp_path / "lib").code == 0
+    page = run("ask", "text", "--library", tmp_path / "lib").out
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", page)
+    assert "␛[31mtext␇" in page
+
+
+# --- The demo
+
+
+def test_demo_answers_three_questions_on_the_handbook(tmp_path: Path, run: Run) -> None:
+    outcome = run("demo", "--library", tmp_path / "library")
+    assert outcome.code == 0, outcome.err
+    for question in handbook.QUESTIONS:
+        assert question in outcome.out
+    assert outcome.out.count("cosine") >= 2 * 2 * len(handbook.QUESTIONS)
+    assert re.search(r"eddy-demo ask '.+' --library \S+$", outcome.out, re.MULTILINE)
+
+
+def test_demo_with_another_folder_and_questions(documents: Path, tmp_path: Path, run: Run) -> None:
+    """The documents can be swapped: nothing about the handbook is built in."""
+    library = tmp_path / "library"
+    outcome = run("demo", documents, "-q", QUESTION, "-q", "What makes steam?", "--library", library, "-k", 1)
+    assert outcome.code == 0, outcome.err
+    assert "2 questions" in outcome.out
+    named = set(re.findall(r"^1 +(\S+)", outcome.out, re.MULTILINE))
+    assert named <= {"tides.md", "bread.txt", "clock.html"}
+    same = run("ask", QUESTION, "--library", library, "-k", 1).out
+    assert same.strip() in outcome.out
+
+
+def test_installed_command_runs_in_a_process_of_its_own(documents: Path, tmp_path: Path) -> None:
+    command = shutil.which("eddy-demo", path=str(Path(sys.executable).parent))
+    assert command is not None
+    ingest = [command, "ingest", str(documents), "--library", "lib"]
+    made = subprocess.run(ingest, capture_output=True, text=True, cwd=tmp_path, stdin=subprocess.DEVNULL)
+    assert made.returncode == 0, made.stderr
+    assert made.stdout == ""
+    asked = subprocess.run(
+        [command, "ask", QUESTION, "--library", "lib", "--json"], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert len(json.loads(asked.stdout)) == 3
+    refused = subprocess.run([command, "ask", b"half \xff"], capture_output=True, text=True, cwd=tmp_path)
+    assert refused.returncode == 1
+    assert "surrogate" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+# --- Hits
+
+
+def test_hits_of_a_library_and_of_bm25(library: Path, tmp_path: Path, run: Run) -> None:
+    questions = [("q1", "flour water salt dough", "bread.txt"), ("q2", "pendulum swings", "clock.html")]
+    (tmp_path / "q.jsonl").write_text("\n".join(json.dumps({"id": i, "text": t}) for i, t, _ in questions))
+    table = ["query-id\tdoc-id\tscore", *(f"{i}\t{name}\t1" for i, _, name in questions), "q2\ttides.md\t0", "q9\tx\t1"]
+    (tmp_path / "r.tsv").write_text("\n".join(table))
+    options = ("--library", library, "--queries", tmp_path / "q.jsonl", "--qrels", tmp_path / "r.tsv")
+    own, bm25 = json.loads(run("hits", *options, "--json").out)
+    assert (own["system"], bm25["system"]) == ("htp", "BM25")
+    assert own["passages"] == bm25["passages"] == len(rows(library)["passages"])
+    assert bm25["hit_at_1"] == bm25["hit_at_5"] == 1.0
+    for system, depth in ((own, 1), (own, 5)):
+        found = [
+            {a["document"] for a in json.loads(run("ask", t, "-l", library, "-k", depth, "--json").out)}
+            for _, t, _ in questions
+        ]
+        hits = [name in names for (_, _, name), names in zip(questions, found, strict=True)]
+        assert system[f"hit_at_{depth}"] == sum(hits) / 2
+    page = run("hits", *options).out
+    assert "2 questions" in page
+    assert "hit@5" in page

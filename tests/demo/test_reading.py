@@ -1,0 +1,132 @@
+"""Files to documents: what is read, what is left out and why, and that HTML becomes what a reader sees."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from eddy_demo.errors import NothingToRead
+from eddy_demo.markup import read_html
+from eddy_demo.reading import read
+
+
+def reasons(path: Path) -> dict[str, str]:
+    return {skipped.name: skipped.reason for skipped in read([path]).skipped}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "good.txt").write_text("A good text.", encoding="utf-8")
+    return tmp_path
+
+
+def test_reads_every_type_in_order(folder: Path) -> None:
+    (folder / "b").mkdir()
+    (folder / "b" / "page.HTML").write_text("<title>Page</title><p>Text.</p>", encoding="utf-8")
+    (folder / "a.md").write_text("Intro.\n\n## First heading ##\n", encoding="utf-8")
+    rows = [{"id": "r1", "title": "Row", "text": "First row."}, {"id": "r2", "text": "Second row."}]
+    (folder / "rows.jsonl.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
+    (folder / "picture.png").write_bytes(b"\x89PNG")
+    (folder / ".hidden").mkdir()
+    (folder / ".hidden" / "secret.txt").write_text("Not read.", encoding="utf-8")
+    reading = read([folder])
+    assert [(d.name, d.title, d.text) for d in reading.documents] == [
+        ("a.md", "First heading", "Intro.\n\n## First heading ##\n"),
+        ("good.txt", "", "A good text."),
+        ("r1", "Row", "First row."),
+        ("r2", "", "Second row."),
+        ("b/page.HTML", "Page", "Text."),
+    ]
+    assert reading.other_types == 1
+    assert reading.skipped == []
+
+
+def test_text_is_the_file_character_by_character(folder: Path) -> None:
+    text = "Zeile eins.\r\nZeile zwei – mit Strich.\u2028\tEnde. 🌊\n"
+    (folder / "exact.txt").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert read([folder / "exact.txt"]).documents[0].text == text
+
+
+def test_what_cannot_be_read_is_named_with_its_reason(folder: Path) -> None:
+    (folder / "empty.txt").write_bytes(b"")
+    (folder / "blank.md").write_bytes(b" \n\t\n")
+    (folder / "latin.txt").write_bytes("Grüße".encode("latin-1"))
+    (folder / "utf16.txt").write_bytes("plain".encode("utf-16-le"))
+    (folder / "broken.jsonl.gz").write_bytes(b"\x1f\x8b\x08garbage")
+    (folder / "rows.jsonl").write_text(
+        '{"id": 1, "text": "Fine."}\n{"id": 2}\n{oops\n{"id": 1, "text": "Again."}\n{"id": 3, "text": "\\ud800 half"}\n'
+        '{"id": 4, "title": "\\udfff", "text": "Fine, but its title is not."}\n[]\n',
+        encoding="utf-8",
+    )
+    found = reasons(folder)
+    assert found["empty.txt"] == "empty"
+    assert found["blank.md"].startswith("blank")
+    assert found["latin.txt"].startswith("not UTF-8: byte 0xfc at position 2 ")
+    assert "NUL" in found["utf16.txt"]
+    assert found["broken.jsonl.gz"]
+    assert "not a row" in found["rows.jsonl, line 2"]
+    assert "not JSON" in found["rows.jsonl, line 3"]
+    assert "'1' is used twice" in found["rows.jsonl, line 4"]
+    assert "character 0 of its text is half of a surrogate pair" in found["rows.jsonl, line 5"]
+    assert "of its title" in found["rows.jsonl, line 6"]
+    assert "not a row" in found["rows.jsonl, line 7"]
+    assert [d.name for d in read([folder]).documents] == ["good.txt", "1"]
+
+
+def test_paths_that_lead_nowhere(folder: Path) -> None:
+    with pytest.raises(NothingToRead, match=r"nowhere does not exist"):
+        read([folder / "nowhere"])
+    (folder / "paper.pdf").write_bytes(b"%PDF")
+    with pytest.raises(NothingToRead, match=r"paper\.pdf is of a type that is not read"):
+        read([folder / "paper.pdf"])
+    (folder / "sub").mkdir()
+    with pytest.raises(NothingToRead, match=r"no file to read in .*sub; readable are \.txt"):
+        read([folder / "sub"])
+    (folder / "sub" / "empty.txt").touch()
+    with pytest.raises(NothingToRead, match=r"all 1 were skipped:\n  empty.txt: empty"):
+        read([folder / "sub"])
+
+
+def test_identity_is_the_path_and_the_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_folder = read([folder]).documents[0]
+    monkeypatch.chdir(folder)
+    by_file = read([Path("good.txt"), Path("./good.txt")]).documents
+    assert [d.key for d in by_file] == [by_folder.key]
+    (folder / "good.txt").write_text("Another text.", encoding="utf-8")
+    changed = read([folder]).documents[0]
+    assert changed.key == by_folder.key
+    assert changed.digest != by_folder.digest
+
+
+# Each pair: markup, and what a reader sees of it.
+PAGES = [
+    ("<p>One</p><p>Two</p>", "One\n\nTwo"),
+    ("<p>One <b>bold</b>\n  word</p>", "One bold word"),
+    ("a<br>b", "a\nb"),
+    ("<ul><li>x<li>y</ul>", "- x\n\n- y"),
+    ("<pre>  if x:\n      y()\n</pre>", "if x:\n      y()"),
+    ("<table><tr><td>a</td><td>b</td></tr><tr><td>c</td></tr></table>", "a b\n\nc"),
+    ("<p>5 &lt; 6 &amp; caf&eacute;</p>", "5 < 6 & café"),
+    ("<head><title>T</title></head><script>x()</script><style>p{}</style><!-- no --><p>Seen</p>", "Seen"),
+    ("<div>open <p>unclosed", "open\n\nunclosed"),
+    ("no markup at all", "no markup at all"),
+    ("<div>" * 5000 + "deep", "deep"),
+]
+
+
+@pytest.mark.parametrize(("markup", "text"), PAGES, ids=range(len(PAGES)))
+def test_html_becomes_what_a_reader_sees(markup: str, text: str) -> None:
+    assert read_html(markup)[1] == text
+
+
+def test_html_title_and_declared_encoding(folder: Path) -> None:
+    page = '<meta charset="iso-8859-1"><title> Grüße \n aus Bern </title><p>Über</p>'
+    (folder / "page.html").write_bytes(page.encode("latin-1"))
+    document = read([folder / "page.html"]).documents[0]
+    assert (document.title, document.text) == ("Grüße aus Bern", "Über")
+    (folder / "odd.html").write_bytes(b'<meta charset="klingon"><p>x</p>')
+    with pytest.raises(NothingToRead, match="unknown encoding"):
+        read([folder / "odd.html"])
