@@ -1,0 +1,83 @@
+"""What the engine's tests share: methods with the parameters of their references, texts, and the comparison itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from tests import families
+from tests.reference import methods as reference
+from tests.reference.double import AllDouble, double
+
+from eddy_embed import Embedder, Segmenter
+from eddy_embed.progress import Progress
+
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "plain": ("plain", {}),
+    "plain:pool=last": ("plain", {"pool": "last"}),
+    "plain:pool=weighted,exit=-2": ("plain", {"pool": "weighted", "exit": -2}),
+    "plain:pool=hybrid,exit=3": ("plain", {"pool": "hybrid", "exit": 3}),
+    "plain:exit=0": ("plain", {"exit": 0}),
+    "prompteol": ("prompteol", {}),
+    "prompteol:exit=-3": ("prompteol", {"exit": -3}),
+    "tp": ("tp", {}),
+    "tp:range=1-4,placeholders=2": ("tp", {"range": (1, 4), "placeholders": 2}),
+    "tp:prompt=prompteol,range=2-5,exit=-1": ("tp", {"prompt": "prompteol", "range": (2, 5), "exit": -1}),
+    "htp": ("htp", {}),
+    "htp:range=1-4,exit=-1": ("htp", {"range": (1, 4), "exit": -1}),
+    "htp:k=2,range=1-5,exit=4,pool=all": ("htp", {"k": 2, "range": (1, 5), "exit": 4, "pool": "all"}),
+    "htp:range=1-3,local_only=true": ("htp", {"range": (1, 3), "local_only": True}),
+    "htp:range=1-3,global_only=true": ("htp", {"range": (1, 3), "global_only": True}),
+}
+"""Text form -> name and parameters for the reference."""
+
+TEXTS = [
+    "The river rose at night. By morning the bridge was gone! Who would carry the letters now?",
+    "Salt.",
+    "An eddy is a current that runs back: water or smoke.\n\nIt forms behind a stone. Trout rest there.",
+    '"Fetch the lamp," he said, and "quickly".',
+]
+INSTRUCTION = "Given a question, find the passage that answers it"
+
+
+@cache
+def loaded(family: str, exactly: bool = False) -> tuple[Any, Any]:
+    """A family's model, in float64 if `exactly`, and its tokenizer."""
+    model, tokenizer = families.build(family)
+    return (double(model) if exactly else model), tokenizer
+
+
+@cache
+def sentences_of(text: str) -> tuple[tuple[int, int], ...]:
+    return tuple((sentence.start, sentence.end) for sentence in Segmenter("en").sentences(text))
+
+
+@cache
+def expected(family: str, method: str, text: str, instruction: str | None = None) -> np.ndarray:
+    """The reference's vector."""
+    name, parameters = METHODS[method]
+    model, tokenizer = loaded(family)
+    sentences = sentences_of(text)
+    return reference.embed(
+        name, parameters, model, tokenizer, text, sentences=sentences, instruction=instruction, role="query"
+    )
+
+
+def embedder(family: str, method: str, *, exactly: bool = False, **options: Any) -> Embedder:
+    model, tokenizer = loaded(family, exactly)
+    return Embedder(model, tokenizer=tokenizer, method=method, **options)
+
+
+def exact(e: Embedder, texts: list[str], role: str = "document") -> np.ndarray:
+    """Vectors in float64, also where transformers would compute in float32; shape (texts, dimension)."""
+    with AllDouble():
+        return np.stack([vector for _, vector in e._pipeline.vectors(texts, role, Progress(show=False))])
+
+
+def gap(e: Embedder, family: str, method: str, texts: Sequence[str], instruction: str | None = None) -> float:
+    """Largest difference from the reference, for texts that share their passes; `e` is a float64 embedder."""
+    vectors = exact(e, list(texts), "query")
+    references = np.stack([expected(family, method, text, instruction) for text in texts])
+    return float(np.abs(vectors - references).max())

@@ -1,0 +1,274 @@
+"""Mutations of the engine: each makes the comparison with the reference fail, for every method that it concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from tests import families
+from tests.comparison import INSTRUCTION, METHODS, TEXTS, embedder, gap
+
+from eddy_embed import Embedder, attention, host, moments, runner
+from eddy_embed.errors import InterventionDidNotRun
+from eddy_embed.layout import Layout
+from eddy_embed.readout import Readout
+from eddy_embed.sequence import Packed, Role
+
+PAIR = [TEXTS[0], TEXTS[3]]
+LAYERS = families.LAYERS
+Patch = pytest.MonkeyPatch
+
+
+def _parameters(method: str) -> dict[str, object]:
+    return METHODS[method][1]
+
+
+def _pool(method: str) -> str:
+    name, parameters = METHODS[method]
+    if name == "prompteol" or parameters.get("prompt") == "prompteol":
+        return "last"
+    return str(parameters.get("pool", "mean"))
+
+
+def _exit(method: str) -> int:
+    default = -2 if METHODS[method][0] in ("tp", "htp") else -1
+    return range(LAYERS + 1)[_parameters(method).get("exit", default)]
+
+
+def everything(method: str) -> bool:
+    return True
+
+
+def attends(method: str) -> bool:
+    return _exit(method) > 0
+
+
+def copies(method: str) -> bool:
+    return METHODS[method][0] in ("tp", "htp")
+
+
+def pools_placeholders(method: str) -> bool:
+    return _pool(method) == "all"
+
+
+def ends_inside(method: str) -> bool:
+    """The range ends below the exit, so that one layer more can be copied."""
+    return copies(method) and (_parameters(method).get("range") or (1, 2))[1] < _exit(method)
+
+
+def averages(method: str) -> bool:
+    return _pool(method) != "last"
+
+
+def reads_last(method: str) -> bool:
+    return _pool(method) in ("last", "hybrid")
+
+
+def weighs(method: str) -> bool:
+    return _pool(method) == "weighted"
+
+
+def reads_top(method: str) -> bool:
+    return _exit(method) == LAYERS
+
+
+# --- what is broken, and how
+
+
+def _packed(patch: Patch, change: Callable[[Packed], Packed]) -> None:
+    pack = runner.pack
+    patch.setattr(runner, "pack", lambda sequences: change(pack(sequences)))
+
+
+def _edges(patch: Patch, destination: int, source: int) -> None:
+    moved = np.array([destination, source])
+    _packed(patch, lambda packed: replace(packed, edges=np.clip(packed.edges + moved, 0, packed.offsets[-1] - 1)))
+
+
+def _rewired(patch: Patch, change: Callable[[range], range]) -> None:
+    run = host.Host.run
+    patch.setattr(host.Host, "run", lambda self, packed, rewired, values: run(self, packed, change(rewired), values))
+
+
+def _exit_off(patch: Patch) -> None:
+    layer = Readout.layer
+    patch.setattr(Readout, "layer", lambda self, layers: abs(layer(self, layers) - 1))
+
+
+def _counted(patch: Patch, change: Callable[..., np.ndarray]) -> None:
+    weights = Readout.weights
+    patch.setattr(
+        Readout, "weights", lambda self, sequence, counted: weights(self, sequence, change(sequence, counted))
+    )
+
+
+def _with_bos(patch: Patch) -> None:
+    _counted(patch, lambda sequence, counted: np.append(np.flatnonzero(sequence.roles == Role.SPECIAL), counted))
+
+
+def _with_prompt(patch: Patch) -> None:
+    _counted(patch, lambda sequence, counted: np.union1d(np.flatnonzero(sequence.roles == Role.PROMPT), counted))
+
+
+def _without_first(patch: Patch) -> None:
+    _counted(patch, lambda sequence, counted: counted[1:])
+
+
+def _last_but_one(patch: Patch) -> None:
+    weights = Readout.weights
+
+    def mutated(self: Readout, sequence: object, counted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        index, weight = weights(self, sequence, counted)
+        return np.append(index[:-1], index[-1] - 1), weight
+
+    patch.setattr(Readout, "weights", mutated)
+
+
+def _weights_reversed(patch: Patch) -> None:
+    weights = Readout.weights
+
+    def mutated(self: Readout, sequence: object, counted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        index, weight = weights(self, sequence, counted)
+        return index, weight[::-1].copy()
+
+    patch.setattr(Readout, "weights", mutated)
+
+
+def _not_replaced(patch: Patch) -> None:
+    embed = moments._embed
+
+    def mutated(module: object, inputs: object, output: object) -> object:
+        embed(module, inputs, output)
+        return output
+
+    patch.setattr(moments, "_embed", mutated)
+
+
+def _values_swapped(patch: Patch) -> None:
+    def swap(packed: Packed) -> Packed:
+        return replace(packed, placeholders=np.abs(packed.placeholders - np.array([0, 1])))
+
+    _packed(patch, swap)
+
+
+def _no_instruction(patch: Patch) -> None:
+    fill = Layout.fill
+    patch.setattr(Layout, "fill", lambda self, text, role, instruction: fill(self, text, role, None))
+
+
+def _positions_run_on(patch: Patch) -> None:
+    _packed(patch, lambda packed: replace(packed, positions=np.arange(packed.offsets[-1])))
+
+
+def _positions_from_one(patch: Patch) -> None:
+    _packed(patch, lambda packed: replace(packed, positions=packed.positions + 1))
+
+
+def _one_sequence(patch: Patch) -> None:
+    group = attention.group
+    patch.setattr(host, "group", lambda offsets: group(offsets[[0, -1]]))
+
+
+def _traits(patch: Patch, **changes: Callable[[object], object]) -> None:
+    attend = moments.attend
+
+    def mutated(query: object, key: object, value: object, groups: object, traits: attention.Traits) -> object:
+        changed = {name: change(getattr(traits, name)) for name, change in changes.items()}
+        return attend(query, key, value, groups, replace(traits, **changed))
+
+    patch.setattr(moments, "attend", mutated)
+
+
+def _norm_left_out(patch: Patch) -> None:
+    forward = host.Host._forward
+
+    def mutated(self: host.Host, packed: Packed, call: moments.Pass) -> object:
+        patch.setattr(self, "layers", LAYERS + 1)
+        return forward(self, packed, call)
+
+    patch.setattr(host.Host, "_forward", mutated)
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A fault of the engine.
+
+    Attributes:
+        apply: Puts it in.
+        concerns: Whether a method can show it.
+        family: A family that shows it.
+        loads: Whether it can be there when a model is loaded; the check at load finds the others by itself.
+    """
+
+    apply: Callable[[Patch], None]
+    concerns: Callable[[str], bool]
+    family: str = "llama"
+    loads: bool = True
+
+
+MUTATIONS = {
+    "none": Mutation(lambda patch: None, everything),
+    "none, learned positions": Mutation(lambda patch: None, everything, "gpt2"),
+    "none, caps and windows": Mutation(lambda patch: None, everything, "gemma2"),
+    "edge source before": Mutation(lambda patch: _edges(patch, 0, -1), copies),
+    "edge destination before": Mutation(lambda patch: _edges(patch, -1, 0), copies),
+    "edge destination behind": Mutation(lambda patch: _edges(patch, 1, 0), copies),
+    "range empty": Mutation(lambda patch: _rewired(patch, lambda r: range(0)), copies, loads=False),
+    "range too long": Mutation(
+        lambda patch: _rewired(patch, lambda r: range(r.start, r.stop + 1)), ends_inside, loads=False
+    ),
+    "range too short": Mutation(lambda patch: _rewired(patch, lambda r: r[:-1]), copies, loads=False),
+    "range begins late": Mutation(lambda patch: _rewired(patch, lambda r: r[1:]), copies, loads=False),
+    "range begins early": Mutation(
+        lambda patch: _rewired(patch, lambda r: range(r.start - 1, r.stop)), copies, loads=False
+    ),
+    "no copy at the exit": Mutation(
+        lambda patch: patch.setattr(runner, "copy_states", lambda hidden, edges: hidden), pools_placeholders
+    ),
+    "exit off by one": Mutation(_exit_off, everything),
+    "final norm left out": Mutation(_norm_left_out, reads_top, loads=False),
+    "begin token pooled": Mutation(_with_bos, averages),
+    "instruction pooled": Mutation(_with_prompt, averages),
+    "first token not pooled": Mutation(_without_first, averages),
+    "last but one": Mutation(_last_but_one, reads_last),
+    "weights reversed": Mutation(_weights_reversed, weighs),
+    "placeholders not replaced": Mutation(_not_replaced, copies),
+    "placeholder values swapped": Mutation(_values_swapped, copies),
+    "instruction dropped": Mutation(_no_instruction, attends),
+    "positions run on": Mutation(_positions_run_on, everything, "gpt2"),
+    "positions from one": Mutation(_positions_from_one, everything, "gpt2"),
+    "neighbours attended": Mutation(_one_sequence, attends, loads=False),
+    "scale wrong": Mutation(lambda patch: _traits(patch, scale=lambda s: 1.01 * s), attends, loads=False),
+    "soft cap dropped": Mutation(lambda patch: _traits(patch, cap=lambda c: None), attends, "gemma2", loads=False),
+    "window wide": Mutation(lambda patch: _traits(patch, window=lambda w: w and w + 1), attends, "gemma2", loads=False),
+    "window narrow": Mutation(
+        lambda patch: _traits(patch, window=lambda w: w and w - 1), attends, "gemma2", loads=False
+    ),
+}
+CASES = [(name, method) for name, mutation in MUTATIONS.items() for method in METHODS if mutation.concerns(method)]
+
+
+def fails(e: Embedder, family: str, method: str) -> bool:
+    """Whether the engine no longer gives the reference's vectors, or notices the fault itself."""
+    try:
+        return gap(e, family, method, PAIR, INSTRUCTION) > 1e-5
+    except InterventionDidNotRun:
+        return True
+
+
+@pytest.mark.parametrize(("name", "method"), CASES)
+def test_mutation_is_noticed(name: str, method: str, monkeypatch: Patch) -> None:
+    mutation = MUTATIONS[name]
+    if mutation.loads:
+        mutation.apply(monkeypatch)
+    e = embedder(mutation.family, method, exactly=True, query_instruction=INSTRUCTION)
+    if not mutation.loads:
+        mutation.apply(monkeypatch)
+    assert fails(e, mutation.family, method) is not name.startswith("none")
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_every_mutation_concerns_a_method(name: str) -> None:
+    assert any(case == name for case, _ in CASES)
