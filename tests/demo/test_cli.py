@@ -141,7 +141,6 @@ def test_a_changed_document_replaces_its_rows(library: Path, documents: Path, ru
 def test_an_interrupted_document_is_left_out_and_repaired(
     library: Path, documents: Path, run: Run, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    before = rows(library)
     (documents / "tides.md").write_text("# Tides\n\nThe sea never sleeps. " * 9, encoding="utf-8")
     with monkeypatch.context() as patch:
 
@@ -161,7 +160,6 @@ def test_an_interrupted_document_is_left_out_and_repaired(
     assert fresh.code == 0
     after, expected = rows(library), rows(library.parent / "fresh")
     assert {name: after[name].keys() for name in after} == {name: expected[name].keys() for name in expected}
-    assert after["passages"].keys() != before["passages"].keys()
 
 
 # --- What is refused, without a traceback
@@ -179,7 +177,7 @@ def test_another_model_or_method_is_refused(library: Path, documents: Path, run:
     for command in (("ask", QUESTION), ("ingest", documents)):
         refused(run(*command, "--library", library, "--method", "plain"), "method htp, not plain", "--rebuild")
         refused(run(*command, "--library", library, "--model", "other/model"), "model eddy-tiny, not other/model")
-    assert run("ask", QUESTION, "--library", library, "--method", "htp:exit=-2", "--model", "eddy-tiny").code == 0
+    assert run("ask", QUESTION, "--library", library, "--method", "htp:k=1", "--model", "eddy-tiny").code == 0
 
 
 def test_other_weights_under_the_same_name_are_refused(library: Path, run: Run) -> None:
