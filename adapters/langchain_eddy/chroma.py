@@ -104,7 +104,8 @@ async def aingest_documents(
 
 
 def _embedder_of(vector_store: Chroma, embeddings: EddyEmbeddings | None) -> EddyEmbeddings:
-    own = vector_store.embeddings
+    # CacheBackedEmbeddings hands its questions on to the embeddings it wraps.
+    own = getattr(vector_store.embeddings, "underlying_embeddings", vector_store.embeddings)
     chosen = embeddings if embeddings is not None else own
     if not isinstance(chosen, EddyEmbeddings):
         raise InvalidParameter(
@@ -145,10 +146,11 @@ def _check_metadata(documents: Sequence[Document]) -> None:
         try:
             if document.metadata:
                 validate_metadata(document.metadata)
+            "".join(str(value) for value in (document.id, *document.metadata, *document.metadata.values())).encode()
         except (ValueError, TypeError) as error:
             raise InvalidParameter(
-                f"Document {name_of(document, index)} has metadata that Chroma cannot store: {error}. Flatten it, for "
-                "example with langchain_community.vectorstores.utils.filter_complex_metadata."
+                f"Document {name_of(document, index)} has metadata that Chroma cannot store: {error}. Keep to numbers "
+                "and valid text, as langchain_community.vectorstores.utils.filter_complex_metadata does."
             ) from error
 
 

@@ -9,19 +9,13 @@ from langchain_core.embeddings import Embeddings
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from eddy_embed.errors import EddyError
-from langchain_eddy.engines import in_worker, settings_key, shared_embedder
+from langchain_eddy.engines import ENGINE_SETTINGS, in_worker, settings_key, shared_embedder
 from langchain_eddy.parameters import checked
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from eddy_embed import Embedder
-
-_ENGINE_SETTINGS = (
-    *("method", "max_length", "overflow", "query_instruction", "text_instruction", "normalize", "batch_size"),
-    *("batch_tokens", "device", "dtype", "language", "revision", "cache_folder", "trust_remote_code"),
-    *("local_files_only", "model_kwargs"),
-)
 
 
 class EddyEmbeddings(BaseModel, Embeddings):
@@ -121,7 +115,7 @@ class EddyEmbeddings(BaseModel, Embeddings):
     @property
     def embedder(self) -> Embedder:
         """The engine of the present configuration; loaded again after a change of it."""
-        settings = {k: v for k in _ENGINE_SETTINGS if (v := getattr(self, k)) is not None}
+        settings = {k: v for k in ENGINE_SETTINGS if (v := getattr(self, k)) is not None}
         key = settings_key(self.model_name, settings)
         if self._engine is None or self._engine_key != key:
             if self._live is None:

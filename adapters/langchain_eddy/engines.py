@@ -15,6 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from eddy_embed import Embedder
 
+ENGINE_SETTINGS = (
+    *("method", "max_length", "overflow", "query_instruction", "text_instruction", "normalize", "batch_size"),
+    *("batch_tokens", "device", "dtype", "language", "revision", "cache_folder", "trust_remote_code"),
+    *("local_files_only", "model_kwargs"),
+)
+"""Fields that are arguments of `eddy_embed.Embedder`, beside the model."""
+
 # Weak, so that the weights go as soon as the last embeddings object that uses them does.
 _engines: weakref.WeakValueDictionary[str, Embedder] = weakref.WeakValueDictionary()
 _lock = threading.Lock()

@@ -79,11 +79,9 @@ def embed_passages(
     """
     engine, fingerprint = embeddings.embedder, embeddings.fingerprint
     copies: Counter[tuple[str, str]] = Counter()
-    for group in _groups(_with_text(documents)):
+    for group in _groups(_with_text(_watched(documents, embeddings.show_progress))):
         texts = [document.page_content for document in group]
-        results = engine.encode_long(
-            texts, passage_size=passage_size, late=late, show_progress=embeddings.show_progress
-        )
+        results = engine.encode_long(texts, passage_size=passage_size, late=late, show_progress=False)
         for document, result in zip(group, results, strict=True):
             identity, text = document_identity(document), result.text
             for span in result.passages:
@@ -125,6 +123,15 @@ def passage_id(identity: str, text: str, copy: int, start: int, end: int, finger
 def name_of(document: Document, index: int) -> str:
     """How messages call a document: its identity, or its place in the input."""
     return repr(document_identity(document)) if document_identity(document) else f"number {index}"
+
+
+def _watched(documents: Iterable[Document], show_progress: bool) -> Iterable[Document]:
+    if not show_progress:
+        return documents
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(documents, "Embedding documents", console=Console(stderr=True))
 
 
 def _with_text(documents: Iterable[Document]) -> Iterator[Document]:

@@ -179,6 +179,8 @@ def test_documents_without_text_are_named(store):
 def test_what_cannot_be_stored_is_refused_before_anything_is_written(store):
     with pytest.raises(InvalidParameter, match="number 2 has metadata"):
         ingest_documents(store, [*documents(), Document("Text.", metadata={"tags": {"a": 1}})])
+    with pytest.raises(InvalidParameter, match="number 0 has metadata"):
+        ingest_documents(store, [Document("Text.", metadata={"name": "a\ud800"})])
     assert rows(store) == {}
     with pytest.raises(InvalidText, match=r"number 0.*character 1"):
         ingest_documents(store, [Document("a\ud800")])
@@ -197,6 +199,23 @@ def test_other_embedders_are_kept_out(store, embeddings, tmp_path):
         ingest_documents(foreign, documents())
     with pytest.raises(FingerprintMismatch, match="DeterministicFakeEmbedding"):
         ingest_documents(foreign, documents(), embeddings)
+
+
+def test_cached_embeddings_are_recognised(embeddings, store):
+    class Cached:
+        underlying_embeddings = embeddings
+
+    cached = Chroma("library", embedding_function=Cached(), client=store._client)
+    assert ingest_documents(cached, documents()).ids
+
+
+def test_progress_is_on_request(store, embeddings, capfd):
+    ingest_documents(store, documents())
+    assert capfd.readouterr().err == ""
+    told = EddyEmbeddings(model_name="eddy-tiny", method="htp", show_progress=True)
+    capfd.readouterr()
+    ingest_documents(store, documents(), told)
+    assert "Embedding documents" in capfd.readouterr().err
 
 
 def test_a_space_that_is_not_cosine_is_told(embeddings, tmp_path):

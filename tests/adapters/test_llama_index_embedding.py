@@ -12,7 +12,7 @@ import weakref
 import chromadb
 import numpy as np
 import pytest
-from llama_index.core import Document, MockEmbedding, Settings, StorageContext, VectorStoreIndex
+from llama_index.core import Document, Settings, StorageContext, VectorStoreIndex
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload, LlamaDebugHandler
 from llama_index.core.ingestion.pipeline import get_transformation_hash
@@ -354,4 +354,3 @@ def test_nothing_of_another_embedder_is_kept(embedding):
     node = TextNode(text=TEXTS[0], embedding=[1.0, 0.0])
     embedding([node])
     assert close(node.embedding, embedding.get_text_embedding(TEXTS[0]))
-    assert MockEmbedding(embed_dim=2)([node])[0].embedding != node.metadata

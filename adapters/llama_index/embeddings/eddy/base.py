@@ -17,7 +17,7 @@ from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATT
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
 from llama_index.embeddings.eddy import bookkeeping
 from llama_index.embeddings.eddy.cache import RoleKeyedCache, query_role
-from llama_index.embeddings.eddy.engines import in_worker, settings_key, shared_embedder
+from llama_index.embeddings.eddy.engines import ENGINE_SETTINGS, in_worker, settings_key, shared_embedder
 from llama_index.embeddings.eddy.parameters import checked
 
 if TYPE_CHECKING:
@@ -25,11 +25,6 @@ if TYPE_CHECKING:
 
     from eddy_embed import Embedder
 
-_ENGINE_SETTINGS = (
-    *("method", "max_length", "overflow", "query_instruction", "text_instruction", "normalize", "batch_tokens"),
-    *("device", "dtype", "language", "revision", "cache_folder", "trust_remote_code", "local_files_only"),
-    "model_kwargs",
-)
 _LIVE = (
     "it cannot be copied to another process or rebuilt from a configuration. Name the model instead, "
     "EddyEmbedding(model_name=..., method=...), or call EddyEmbedding.from_model in the other process."
@@ -176,7 +171,7 @@ class EddyEmbedding(BaseEmbedding):
     @property
     def embedder(self) -> Embedder:
         """The engine of the present configuration; loaded again after a change of it."""
-        settings = {k: v for k in _ENGINE_SETTINGS if (v := getattr(self, k)) is not None}
+        settings = {k: v for k in ENGINE_SETTINGS if (v := getattr(self, k)) is not None}
         key = settings_key(self.model_name, settings)
         if self._engine is None or self._engine_key != key:
             if self._live is None:

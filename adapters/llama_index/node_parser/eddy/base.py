@@ -99,7 +99,7 @@ class LongDocumentNodeParser(NodeParser):
 
     def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any) -> list[BaseNode]:
         engine = self.embed_model.embedder
-        documents = get_tqdm_iterable(_with_text(nodes), show_progress, "Embedding documents", total=len(nodes))
+        documents = get_tqdm_iterable(_with_text(nodes), show_progress, "Embedding documents")
         copies: Counter[tuple[str, str]] = Counter()
         passages: list[BaseNode] = []
         for group in _groups(documents):
@@ -179,7 +179,7 @@ def _id_func(given: Callable[[int, BaseNode], str] | Mapping[str, str] | None) -
     return given or default_id_func
 
 
-def _with_text(documents: Sequence[BaseNode]) -> Iterator[BaseNode]:
+def _with_text(documents: Sequence[BaseNode]) -> list[BaseNode]:
     """The documents that hold text; the others are named in one warning.
 
     Raises:
@@ -202,7 +202,7 @@ def _with_text(documents: Sequence[BaseNode]) -> Iterator[BaseNode]:
         warnings.warn(
             f"{len(blank)} of {len(documents)} documents hold no text and give no node: {names}", stacklevel=3
         )
-    return iter(usable)
+    return usable
 
 
 def _groups(documents: Iterable[BaseNode]) -> Iterator[list[BaseNode]]:
