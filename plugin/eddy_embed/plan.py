@@ -10,6 +10,7 @@ import numpy as np
 
 from eddy_embed import windows
 from eddy_embed.errors import InvalidText, TextTooLong
+from eddy_embed.sequence import owners
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as Seq
@@ -178,7 +179,7 @@ class Planner:
             ]
             excess = max(len(sequence) for sequence in sequences) - self.max_length
             if excess <= 0:
-                return _count_once(sequences, owner, [(begins[w.first], begins[w.last + 1]) for w in chosen], whole)
+                return _count_once(sequences, owner, [(begins[w.first], begins[w.last + 1]) for w in chosen], text)
             budget -= excess
         raise self._no_room(owner)
 
@@ -197,7 +198,8 @@ class _Whole:
     ends: Ints
 
     def count_before(self, end: int) -> int:
-        return int(np.searchsorted(self.starts, end, side="left"))
+        # By the tokens' ends: one that brings the blank before a sentence along is that sentence's.
+        return int(np.searchsorted(np.maximum(self.ends, self.starts + 1), end, side="right"))
 
     def count(self, start: int, end: int) -> int:
         return self.count_before(end) - self.count_before(start)
@@ -207,8 +209,8 @@ class _Whole:
         return self.count_before(int(self.starts[token]))
 
     def sizes(self, spans: Ints) -> Ints:
-        before = np.searchsorted(self.starts, spans, side="left")
-        return np.asarray(before[:, 1] - before[:, 0], np.int64)
+        found = owners(self.starts, self.ends, spans)
+        return np.bincount(found[found >= 0], minlength=len(spans)).astype(np.int64)
 
 
 def _split(spans: Ints, whole: _Whole, text: str, budget: int) -> Ints:
@@ -236,18 +238,32 @@ def _after_space(text: str, at: int) -> bool:
     return text[at].isspace() or text[at - 1].isspace()
 
 
-def _count_once(sequences: list[Sequence], owner: int, ranges: list[tuple[int, int]], whole: _Whole) -> list[Job]:
+def _count_once(sequences: list[Sequence], owner: int, ranges: list[tuple[int, int]], text: str) -> list[Job]:
     """Share the text among its windows: a token that stands in two counts where it is further from the border."""
-    borders = [0]
-    for (_, end), (begin, _) in pairwise(ranges):
-        first, last = whole.count_before(int(begin)), whole.count_before(int(end))
-        middle = (first + last + 1) // 2
-        borders.append(int(whole.starts[middle]) if middle < len(whole.starts) else int(end))
-    borders.append(2**62)
+    begins = [_begins(sequence, text) for sequence in sequences]
+    shared = zip(pairwise(begins), pairwise(ranges), strict=True)
+    borders = [0, *(_border(left, right, int(begin), int(end)) for (left, right), ((_, end), (begin, _)) in shared)]
     jobs = []
-    for sequence, low, high in zip(sequences, borders[:-1], borders[1:], strict=True):
-        own = sequence.text
-        inside = (sequence.starts[own] >= low) & (sequence.starts[own] < high)
+    for sequence, own, (low, high) in zip(sequences, begins, pairwise([*borders, len(text) + 1]), strict=True):
+        inside = (own >= low) & (own < high)
         if inside.any():
-            jobs.append(Job(sequence, owner, own[inside]))
+            jobs.append(Job(sequence, owner, sequence.text[inside]))
     return jobs
+
+
+def _begins(sequence: Sequence, text: str) -> Ints:
+    """First character of each text token that is not blank; a token's first where all are, shape (tokens,)."""
+    starts, ends = sequence.starts[sequence.text], sequence.ends[sequence.text]
+    low = int(starts.min(initial=0))
+    part = text[low : int(ends.max(initial=0)) + 1]
+    visible = np.array([len(text) if character.isspace() else at for at, character in enumerate(part, start=low)])
+    following = np.minimum.accumulate(np.append(visible, len(text))[::-1])[::-1][starts - low]
+    return np.where(following < ends, following, starts)
+
+
+def _border(left: Ints, right: Ints, begin: int, end: int) -> int:
+    """Where two windows that share the characters begin .. end part: as near the middle as both begin a token."""
+    inside = right[(right >= begin) & (right < end)]
+    middle = int(inside[(len(inside) + 1) // 2]) if len(inside) > 1 else end
+    both = np.append(np.intersect1d(left, inside), end)
+    return int(both[np.argmin(np.abs(both - middle))])
