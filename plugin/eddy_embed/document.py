@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from eddy_embed.finish import Finish
 from eddy_embed.sequence import last_overlapping, owners
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from eddy_embed.plan import Job, Planned
+    from eddy_embed.postprocess import Fitted
     from eddy_embed.sequence import Ints
 
     Vector = NDArray[np.float32]
@@ -73,6 +75,17 @@ class LongDocument:
     n_tokens: int
     n_windows: int
     n_truncated: int
+
+    def processed(self, fitted: Fitted) -> LongDocument:
+        """The same document under post-processing that was fitted after it was embedded, vectors of length 1."""
+        finish = Finish(normalize=True, post=fitted.post, fitted=fitted)
+
+        def again(vector: Vector) -> Vector:
+            return finish(vector.astype(np.float64), 0).astype(np.float32)
+
+        passages = [replace(passage, vector=again(passage.vector)) for passage in self.passages]
+        sentences = [replace(sentence, vector=again(sentence.vector)) for sentence in self.sentences]
+        return replace(self, vector=again(self.vector), passages=passages, sentences=sentences)
 
 
 def group_sentences(sizes: Seq[int], most: int) -> list[tuple[int, int]]:

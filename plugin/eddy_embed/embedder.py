@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast, get_args, overload
 
 import numpy as np
@@ -11,16 +13,19 @@ import torch
 
 from eddy_embed import methods
 from eddy_embed.batching import BATCH_TOKENS
-from eddy_embed.document import LongDocument, assemble, group_sentences
-from eddy_embed.errors import EddyError, IncompatibleMethods, InvalidParameter, NotFinite
+from eddy_embed.document import LongDocument
+from eddy_embed.errors import IncompatibleMethods, InvalidParameter
 from eddy_embed.explanation import Explanation, explain
 from eddy_embed.fingerprint import Counts, digest, weights_digest
+from eddy_embed.finish import Finish, unit
 from eddy_embed.host import Host
 from eddy_embed.inputs import check_count, check_options, checked_texts, chunks
 from eddy_embed.layout import Layout, TextRole
 from eddy_embed.loading import load
 from eddy_embed.method import Method
-from eddy_embed.plan import Overflow, Planned, Planner
+from eddy_embed.pipeline import Pipeline
+from eddy_embed.plan import Overflow, Planner
+from eddy_embed.postprocess import Fitted, Moments, fit
 from eddy_embed.progress import Progress
 from eddy_embed.readout import Readout
 from eddy_embed.runner import Runner
@@ -34,7 +39,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from eddy_embed.backbone import Backbone
-    from eddy_embed.sequence import Ints
 
     Vectors = NDArray[np.float32]
     Raw = NDArray[np.float64]
@@ -49,7 +53,6 @@ class Embedder:
         method: The method, with every default filled in for this model.
         backbone: Shape of the full model.
         max_length: Most tokens in a pass over one text.
-        counts: What was read, windowed and cut so far.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class Embedder:
         query_instruction: str | None = None,
         text_instruction: str | None = None,
         normalize: bool = True,
+        post: Fitted | str | os.PathLike[str] | None = None,
         batch_size: int | None = None,
         batch_tokens: int = BATCH_TOKENS,
         device: str | None = None,
@@ -88,6 +92,7 @@ class Embedder:
             query_instruction: Put in front of queries.
             text_instruction: Put in front of documents.
             normalize: Whether vectors have length 1.
+            post: For a method with post-processing: what an earlier fit learned, or the file that holds it.
             batch_size: Most texts in a pass, None for no limit.
             batch_tokens: Most tokens in a pass.
             device: "cpu", "cuda", "mps" ..; None: an accelerator if there is one. A loaded model stays where it is.
@@ -140,31 +145,51 @@ class Embedder:
             )
         self.method = methods.resolve(asked, self.backbone)
         self._readout = cast("Readout", self.method.readout)
-        self._runner: Runner | None = Runner(
-            Host(model, exit_layer=_exit(self.method), layers=self.backbone.layers),
-            self.method,
-            batch_tokens=batch_tokens,
-            batch_size=batch_size,
+        tokens = Tokenizer(tokenizer)
+        self.max_length = _window(max_length, min(self.backbone.window, tokens.max_length))
+        self._pipeline = Pipeline(
+            Planner(
+                layout=cast("Layout", self.method.layout),
+                tokenizer=tokens,
+                segmenter=Segmenter(language),
+                max_length=self.max_length,
+                overflow=overflow,
+                instructions={"query": query_instruction, "document": text_instruction},
+            ),
+            Runner(
+                Host(model, exit_layer=_exit(self.method), layers=self.backbone.layers),
+                self.method,
+                batch_tokens=batch_tokens,
+                batch_size=batch_size,
+            ),
+            Finish(normalize, self.method.post, _opened(post)),
         )
-        self._tokenizer = Tokenizer(tokenizer)
-        self.max_length = self._window(max_length)
-        self._planner = Planner(
-            layout=cast("Layout", self.method.layout),
-            tokenizer=self._tokenizer,
-            segmenter=Segmenter(language),
-            max_length=self.max_length,
-            overflow=overflow,
-            instructions={"query": query_instruction, "document": text_instruction},
-        )
-        self.normalize = normalize
+        self._check_post()
         self.show_progress = show_progress
-        self.counts = Counts()
         self._settings: dict[str, Any] | None = None
 
     @property
     def dimension(self) -> int:
         """Width of the vectors."""
-        return self.backbone.hidden
+        if self._pipeline.finish.fitted is not None:
+            return self._pipeline.finish.fitted.dimension
+        post = self.method.post
+        return self.backbone.hidden if post is None or post.dims is None else post.dims
+
+    @property
+    def counts(self) -> Counts:
+        """What was read, windowed and cut so far."""
+        return self._pipeline.counts
+
+    @property
+    def normalize(self) -> bool:
+        """Whether vectors have length 1."""
+        return self._pipeline.finish.normalize
+
+    @property
+    def post(self) -> Fitted | None:
+        """What the post-processing learned, None where there is none or it has not been fitted."""
+        return self._pipeline.finish.fitted
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -173,15 +198,16 @@ class Embedder:
             self._settings = {
                 "format": 1,
                 "architecture": self.backbone.architecture,
-                "weights": weights_digest(self._open().host.tensors()),
-                "tokenizer": self._tokenizer.digest,
+                "weights": weights_digest(self._pipeline.open_runner.host.tensors()),
+                "tokenizer": self._pipeline.planner.tokenizer.digest,
                 "method": self.method.settings,
-                "segmenter": self._planner.segmenter.fingerprint,
+                "segmenter": self._pipeline.planner.segmenter.fingerprint,
                 "max_length": self.max_length,
-                "overflow": self._planner.overflow,
-                "query_instruction": self._planner.instructions["query"],
-                "text_instruction": self._planner.instructions["document"],
+                "overflow": self._pipeline.planner.overflow,
+                "query_instruction": self._pipeline.planner.instructions["query"],
+                "text_instruction": self._pipeline.planner.instructions["document"],
                 "normalize": self.normalize,
+                "post": None if self.post is None else self.post.digest,
             }
         return self._settings
 
@@ -266,23 +292,53 @@ class Embedder:
                 "late=False to embed each passage by itself, or a method with pool=mean"
             )
         given = checked_texts(texts)
-        documents: list[LongDocument] = []
         with Progress(self._shows(show_progress), progress) as bar:
-            for first, chunk in chunks(given):
-                planned = self._plan(chunk, "document", first, sentences=True)
-                groups = [group_sentences(cast("Ints", plan.sizes).tolist(), passage_size) for plan in planned]
-                divisions = [_divisions(plan, passages) for plan, passages in zip(planned, groups, strict=True)]
-                sums = self._open().run(planned, divisions if late else [[] for _ in planned], bar)
-                for at, (text, plan) in enumerate(zip(chunk, planned, strict=True)):
-                    vector = self._unit(sums[at].document / sums[at].tokens, first + at).astype(np.float32)
-                    if late:
-                        vectors = [
-                            self._means(*part, first + at) for part in zip(sums[at].parts, sums[at].sizes, strict=True)
-                        ]
-                    else:
-                        vectors = [self._alone(text, spans) for spans in divisions[at]]
-                    documents.append(assemble(text, plan, groups[at], (vectors[0], vectors[1]), vector))
+            documents = list(self._pipeline.documents(given, passage_size, late, bar))
         return documents[0] if isinstance(texts, str) else documents
+
+    def fit(self, texts: Iterable[str], *, passage_size: int = 256, show_progress: bool | None = None) -> Fitted:
+        """Fit the method's post-processing on the passages of texts; a few hundred passages are enough to be useful.
+
+        Args:
+            texts: The library, or a sample of it.
+            passage_size: Most tokens in a passage.
+            show_progress: Show a bar; None: as the embedder was told.
+
+        Returns:
+            What was learned; its `save` writes a file for `post=`.
+
+        Raises:
+            InvalidParameter: The method has no post-processing, or the texts have fewer than two passages.
+        """
+        if self.method.post is None:
+            raise InvalidParameter(
+                f"{self.method} has no post-processing to fit; join one, as in '{self.method}+whiten'"
+            )
+        plain = self.with_post(None)
+        moments = Moments(self.backbone.hidden)
+        for _, chunk in chunks(checked_texts(texts)):
+            documents = plain.encode_long(
+                chunk, passage_size=passage_size, late=self._readout.spans, show_progress=show_progress
+            )
+            moments.add(unit(np.stack([passage.vector for each in documents for passage in each.passages])))
+        fitted = fit(self.method.post, moments)
+        self._pipeline.finish = replace(self._pipeline.finish, fitted=fitted)
+        self._settings = None
+        return fitted
+
+    def with_post(self, fitted: Fitted | None) -> Embedder:
+        """The same embedder with other post-processing, or with none; it shares the loaded model.
+
+        Args:
+            fitted: What was learned, None for no post-processing.
+        """
+        other = copy.copy(self)
+        other.method = methods.with_post(self.method, None if fitted is None else fitted.post)
+        finish = Finish(self.normalize, other.method.post, fitted)
+        other._pipeline = replace(self._pipeline, finish=finish, counts=Counts())
+        other._check_post()
+        other._settings = None
+        return other
 
     def explain(self, text: str, *, role: TextRole = "document") -> Explanation:
         """What happens to a text: its tokens, placeholders, copies, layers, pooled positions, kernels and cost.
@@ -293,12 +349,14 @@ class Embedder:
         """
         if role not in get_args(TextRole):
             raise InvalidParameter(f"role={role!r} is unknown; choose one of {', '.join(get_args(TextRole))}")
-        (plan,) = self._planner.plan(checked_texts(text), role)
-        return explain(plan, method=self.method, host=self._open().host, tokenizer=self._tokenizer)
+        (plan,) = self._pipeline.planner.plan(checked_texts(text), role)
+        return explain(
+            plan, method=self.method, host=self._pipeline.open_runner.host, tokenizer=self._pipeline.planner.tokenizer
+        )
 
     def close(self) -> None:
         """Let go of the model; a shared one stays with its owner."""
-        self._runner = None
+        self._pipeline.runner = None
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
@@ -310,73 +368,46 @@ class Embedder:
         """Close."""
         self.close()
 
-    def _open(self) -> Runner:
-        if self._runner is None:
-            raise EddyError("this embedder is closed; make a new one")
-        return self._runner
-
-    def _window(self, max_length: int | None) -> int:
-        window = min(self.backbone.window, self._tokenizer.max_length)
-        if max_length is None:
-            return window
-        if not 1 <= max_length <= window:
+    def _check_post(self) -> None:
+        fitted = self._pipeline.finish.fitted
+        if fitted is not None and fitted.post != self.method.post:
             raise InvalidParameter(
-                f"max_length={max_length} must lie between 1 and the model's window of {window} tokens; longer texts "
-                "are read in windows"
+                f"post= holds {fitted.post}, the method {self.method} asks for {self.method.post}; use the file that "
+                "was fitted with this method, or fit again"
             )
-        return max_length
+        if fitted is not None and len(fitted.mean) != self.backbone.hidden:
+            raise InvalidParameter(
+                f"post= was fitted on vectors of width {len(fitted.mean)}, this model's have {self.backbone.hidden}; "
+                "fit it again with this model"
+            )
 
     def _shows(self, show_progress: bool | None) -> bool:
         return self.show_progress if show_progress is None else show_progress
-
-    def _plan(self, texts: list[str], role: TextRole, first: int, *, sentences: bool = False) -> list[Planned]:
-        planned = self._planner.plan(texts, role, first=first, sentences=sentences)
-        self.counts.add(planned)
-        return planned
 
     def _encode(self, texts: str | Iterable[str], role: TextRole, show_progress: bool | None) -> Vectors:
         given = checked_texts(texts)
         vectors = np.empty((len(given), self.dimension), np.float32)
         with Progress(self._shows(show_progress)) as bar:
-            for at, vector in self._vectors(given, role, bar):
+            for at, vector in self._pipeline.vectors(given, role, bar):
                 vectors[at] = vector
         return cast("Vectors", vectors[0]) if isinstance(texts, str) else vectors
 
-    def _vectors(self, texts: list[str], role: TextRole, bar: Progress) -> Iterator[tuple[int, Raw]]:
-        """Index and vector of every text, in the full precision of the sums."""
-        for first, chunk in chunks(texts):
-            planned = self._plan(chunk, role, first)
-            for at, sums in enumerate(self._open().run(planned, [[] for _ in planned], bar), start=first):
-                yield at, self._unit(sums.document / sums.tokens, at)
 
-    def _unit(self, raw: Raw, text: int) -> Raw:
-        if not np.isfinite(raw).all():
-            raise NotFinite(
-                f"text {text}: the model gave NaN or infinity; load it with dtype='float32' or 'bfloat16', or choose "
-                "an earlier exit layer"
-            )
-        length = np.linalg.norm(raw, axis=-1, keepdims=True) if self.normalize else 1.0
-        return np.asarray(raw / np.maximum(length, np.finfo(np.float64).tiny))
+def _window(max_length: int | None, window: int) -> int:
+    if max_length is None:
+        return window
+    if not 1 <= max_length <= window:
+        raise InvalidParameter(
+            f"max_length={max_length} must lie between 1 and the model's window of {window} tokens; longer texts are "
+            "read in windows"
+        )
+    return max_length
 
-    def _means(self, total: Raw, sizes: Ints, text: int) -> tuple[Vectors, Ints]:
-        return self._unit(total / np.maximum(sizes, 1)[:, None], text).astype(np.float32), sizes
 
-    def _alone(self, text: str, spans: Ints) -> tuple[Vectors, Ints]:
-        """Vectors and token counts of spans of a text, each embedded by itself."""
-        parts = [text[start:end] for start, end in spans.tolist()]
-        planned = self._planner.plan(parts, "document")
-        sums = self._open().run(planned, [[] for _ in planned], Progress(show=False))
-        vectors = [self._unit(each.document / each.tokens, at) for at, each in enumerate(sums)]
-        return np.stack(vectors).astype(np.float32), np.array([plan.tokens for plan in planned], np.int64)
+def _opened(post: Fitted | str | os.PathLike[str] | None) -> Fitted | None:
+    return post if post is None or isinstance(post, Fitted) else Fitted.load(post)
 
 
 def _exit(method: Method) -> int:
     """The exit layer of a resolved method."""
     return cast("int", cast("Readout", method.readout).exit)
-
-
-def _divisions(plan: Planned, passages: list[tuple[int, int]]) -> list[Ints]:
-    """The sentences' spans, and the passages' from their first sentence's start to their last one's end."""
-    spans = cast("Ints", plan.spans)
-    around = [(spans[first, 0], spans[last, 1]) for first, last in passages]
-    return [spans, np.array(around, np.int64).reshape(-1, 2)]

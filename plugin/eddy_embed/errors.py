@@ -43,5 +43,9 @@ class NotFinite(EddyError):
     """A vector holds NaN or infinity; the message names the text."""
 
 
+class NotFitted(EddyError):
+    """Post-processing was asked for before it was fitted on a library."""
+
+
 class FingerprintMismatch(EddyError):
     """Stored vectors were made by another model, method or setting than the one now in use."""

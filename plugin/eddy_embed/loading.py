@@ -115,13 +115,13 @@ def _quiet(show_progress: bool) -> Iterator[None]:
     verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity(40)
     if not show_progress:
-        logging.disable_progress_bar()
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
         logging.set_verbosity(verbosity)
         if bar:
-            logging.enable_progress_bar()
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _best_device() -> str:

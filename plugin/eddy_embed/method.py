@@ -7,6 +7,7 @@ from typing import Any
 
 from eddy_embed.errors import IncompatibleMethods
 from eddy_embed.layout import Layout
+from eddy_embed.postprocess import Post
 from eddy_embed.readout import Readout
 from eddy_embed.rewire import CopyEdges
 from eddy_embed.text import Term, print_terms
@@ -20,12 +21,14 @@ class Method:
         layout: The tokens laid out.
         rewire: A layer's input.
         readout: Hidden states to vectors.
+        post: What is done to vectors, fitted on a library.
         terms: The registered names and parameters it was made from; empty for a method put together by hand.
     """
 
     layout: Layout | None = None
     rewire: CopyEdges | None = None
     readout: Readout | None = None
+    post: Post | None = None
     terms: tuple[Term, ...] = ()
 
     def __or__(self, other: Method) -> Method:
@@ -38,7 +41,8 @@ class Method:
         twice = [part for part in parts if getattr(self, part) is not None and getattr(other, part) is not None]
         if twice:
             raise IncompatibleMethods(
-                f"{self} and {other} both set {', '.join(twice)}; a method has one layout, one rewiring, one readout"
+                f"{self} and {other} both set {', '.join(twice)}; a method has one layout, one rewiring, one readout, "
+                "one post-processing"
             )
         chosen = {part: getattr(self, part) or getattr(other, part) for part in parts}
         return Method(**chosen, terms=self.terms + other.terms if self.terms and other.terms else ())
@@ -50,5 +54,5 @@ class Method:
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that decides a vector, as plain values; registered names do not."""
-        parts = {"layout": self.layout, "rewire": self.rewire, "readout": self.readout}
+        parts = {"layout": self.layout, "rewire": self.rewire, "readout": self.readout, "post": self.post}
         return {name: asdict(part) for name, part in parts.items() if part is not None}

@@ -10,6 +10,7 @@ from eddy_embed.errors import InvalidParameter, UnknownMethod
 from eddy_embed.method import Method
 from eddy_embed.methods.htp import htp
 from eddy_embed.methods.plain import plain
+from eddy_embed.methods.post import abtt, centre, post_method, whiten
 from eddy_embed.methods.presets import default_exit, default_range
 from eddy_embed.methods.prompteol import prompteol
 from eddy_embed.methods.tp import tp
@@ -19,10 +20,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eddy_embed.backbone import Backbone
+    from eddy_embed.postprocess import Post
 
-__all__ = ["describe", "htp", "names", "parse", "plain", "prompteol", "resolve", "tp"]
+__all__ = [
+    "abtt",
+    "centre",
+    "describe",
+    "htp",
+    "names",
+    "parse",
+    "plain",
+    "prompteol",
+    "resolve",
+    "tp",
+    "whiten",
+    "with_post",
+]
 
-_REGISTRY: dict[str, Callable[..., Method]] = {"plain": plain, "prompteol": prompteol, "tp": tp, "htp": htp}
+_REGISTRY: dict[str, Callable[..., Method]] = {
+    method.__name__: method for method in (plain, prompteol, tp, htp, centre, abtt, whiten)
+}
 
 
 def names() -> list[str]:
@@ -84,6 +101,14 @@ def resolve(method: Method, backbone: Backbone) -> Method:
                 "they would have no effect; choose a later exit or an earlier range"
             )
     return replace(method, layout=method.layout or plain().layout, rewire=rewire, readout=readout)
+
+
+def with_post(method: Method, post: Post | None) -> Method:
+    """The same method with other post-processing, or with none."""
+    terms = tuple(term for term in method.terms if _build(term).post is None)
+    if post is not None and method.terms:
+        terms += post_method(post).terms
+    return replace(method, post=post, terms=terms)
 
 
 def _lookup(name: str) -> Callable[..., Method]:

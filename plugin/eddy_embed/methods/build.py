@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eddy_embed.method import Method
 from eddy_embed.text import Term
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-def build(name: str, given: dict[str, Any], **parts: Any) -> Method:
-    """A method with the term that makes it again: its name and the parameters that differ from their defaults."""
-    function = getattr(sys.modules[f"eddy_embed.methods.{name}"], name)
+
+def build(function: Callable[..., Method], given: dict[str, Any], **parts: Any) -> Method:
+    """A method with the term that makes it again: its function's name and what differs from the defaults."""
     defaults = inspect.signature(function).parameters
     changed = tuple((key, given[key]) for key in defaults if given[key] != defaults[key].default)
-    return Method(**parts, terms=(Term(name, changed),))
+    return Method(**parts, terms=(Term(function.__name__, changed),))

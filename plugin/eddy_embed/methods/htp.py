@@ -54,4 +54,4 @@ def htp(
     }
     blocks = Blocks(k, local=not global_only, summary=not local_only)
     readout = Readout(exit=exit, placeholders=pool == "all")
-    return build("htp", given, layout=Layout(blocks=blocks), rewire=CopyEdges(range, seed), readout=readout)
+    return build(htp, given, layout=Layout(blocks=blocks), rewire=CopyEdges(range, seed), readout=readout)

@@ -19,4 +19,4 @@ def plain(pool: Pool = "mean", exit: int | None = -1) -> Method:
         pool: "mean", "last", "hybrid" or "weighted" (SGPT, Muennighoff 2022).
         exit: Layer read, counted over h[0] .. h[L].
     """
-    return build("plain", {"pool": pool, "exit": exit}, layout=Layout(), readout=Readout(exit=exit, pool=pool))
+    return build(plain, {"pool": pool, "exit": exit}, layout=Layout(), readout=Readout(exit=exit, pool=pool))

@@ -20,4 +20,4 @@ def prompteol(exit: int | None = -1) -> Method:
     Args:
         exit: Layer read, counted over h[0] .. h[L].
     """
-    return build("prompteol", {"exit": exit}, layout=Layout(TEMPLATE), readout=Readout(exit=exit, pool="last"))
+    return build(prompteol, {"exit": exit}, layout=Layout(TEMPLATE), readout=Readout(exit=exit, pool="last"))

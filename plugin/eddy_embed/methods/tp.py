@@ -50,4 +50,4 @@ def tp(
     base = PROMPTS[prompt](exit=exit)
     given = {"prompt": prompt, "range": range, "exit": exit, "placeholders": placeholders, "seed": seed}
     layout = replace(base.layout or Layout(), placeholders=placeholders)
-    return build("tp", given, layout=layout, rewire=CopyEdges(range, seed), readout=base.readout)
+    return build(tp, given, layout=layout, rewire=CopyEdges(range, seed), readout=base.readout)

@@ -1,0 +1,65 @@
+"""Pooled states to vectors: checked, normalised, post-processed, normalised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eddy_embed.errors import NotFinite, NotFitted
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from eddy_embed.postprocess import Fitted, Post
+
+    Doubles = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Finish:
+    """What happens to states after pooling.
+
+    Attributes:
+        normalize: Whether vectors end with length 1.
+        post: Post-processing of the method, None for none.
+        fitted: The same with what it learned, None where it has not been fitted.
+    """
+
+    normalize: bool
+    post: Post | None = None
+    fitted: Fitted | None = None
+
+    def __call__(self, raw: Doubles, text: int) -> Doubles:
+        """Vectors of pooled states.
+
+        Post-processing takes vectors of length 1, so that it can also be fitted on, and applied to, stored ones.
+
+        Args:
+            raw: Shape (width,) or (vectors, width).
+            text: Index of the text, for messages.
+
+        Raises:
+            NotFinite: A state is NaN or infinite.
+            NotFitted: The method has post-processing that has not been fitted.
+        """
+        if not np.isfinite(raw).all():
+            raise NotFinite(
+                f"text {text}: the model gave NaN or infinity; load it with dtype='float32' or 'bfloat16', or choose "
+                "an earlier exit layer"
+            )
+        if self.post is not None:
+            if self.fitted is None:
+                raise NotFitted(
+                    f"{self.post.kind} has learned nothing yet: call fit(texts) with the library's texts, or pass "
+                    "post= what an earlier fit saved"
+                )
+            raw = self.fitted.apply(unit(raw))
+        return unit(raw) if self.normalize else raw
+
+
+def unit(vectors: Doubles) -> Doubles:
+    """Vectors of shape (.., width) divided by their length; a vector of zeros stays one."""
+    length = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return np.asarray(vectors / np.maximum(length, np.finfo(np.float64).tiny))

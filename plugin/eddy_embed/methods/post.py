@@ -1,0 +1,41 @@
+"""Post-processing by name: what a library's vectors have in common, taken out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eddy_embed.methods.build import build
+from eddy_embed.postprocess import Post
+
+if TYPE_CHECKING:
+    from eddy_embed.method import Method
+
+
+def centre() -> Method:
+    """Vectors minus the library's mean."""
+    return build(centre, {}, post=Post("centre"))
+
+
+def abtt(k: int = 1) -> Method:
+    """Vectors minus the library's mean and top principal components (Mu and Viswanath 2018).
+
+    Args:
+        k: Components removed.
+    """
+    return build(abtt, {"k": k}, post=Post("abtt", components=k))
+
+
+def whiten(dims: int | None = None) -> Method:
+    """Vectors whitened on the library, with shrinkage (Su et al. 2021; Ledoit and Wolf 2004).
+
+    Args:
+        dims: Dimensions kept, None for all.
+    """
+    return build(whiten, {"dims": dims}, post=Post("whiten", dims=dims))
+
+
+def post_method(post: Post) -> Method:
+    """The method that asks for this post-processing."""
+    if post.kind == "whiten":
+        return whiten(post.dims)
+    return centre() if post.kind == "centre" else abtt(post.components)

@@ -1,0 +1,232 @@
+"""Post-processing fitted on a library's vectors, never on labels: centring, removal of top components, whitening.
+
+Vectors of a language model as it is lie in a narrow cone: their common direction says nothing about a text. What a
+library's own vectors have in common can be measured and taken out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from eddy_embed.errors import InvalidParameter, NotFinite
+
+if TYPE_CHECKING:
+    import os
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.floating[Any]]
+    Doubles = NDArray[np.float64]
+
+Kind = Literal["centre", "abtt", "whiten"]
+
+
+@dataclass(frozen=True)
+class Post:
+    """What is done to vectors after pooling, before they are normalised.
+
+    Attributes:
+        kind: "centre": minus the mean. "abtt": minus the mean and the projections on the top components (Mu and
+            Viswanath 2018). "whiten": minus the mean, rotated to principal components, each divided by the square root
+            of its shrunk variance (Su et al. 2021, with the shrinkage of Ledoit and Wolf 2004).
+        components: Top components that "abtt" removes.
+        dims: Components that "whiten" keeps, None for all.
+    """
+
+    kind: Kind
+    components: int = 0
+    dims: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their range.
+
+        Raises:
+            InvalidParameter: With the value.
+        """
+        if self.kind not in get_args(Kind):
+            raise InvalidParameter(f"post {self.kind!r} is unknown; choose one of {', '.join(get_args(Kind))}")
+        if self.kind == "abtt" and self.components < 1:
+            raise InvalidParameter(f"abtt: k={self.components} must be at least 1")
+        if self.dims is not None and self.dims < 1:
+            raise InvalidParameter(f"whiten: dims={self.dims} must be at least 1")
+
+
+class Moments:
+    """Mean, covariance and shrinkage of vectors that pass by once, in float64.
+
+    Sums are taken around the first batch's mean: in a narrow cone, sums around zero would cancel.
+    """
+
+    def __init__(self, width: int) -> None:
+        """Nothing seen yet.
+
+        Args:
+            width: Width of the vectors.
+        """
+        self.count = 0
+        self._origin: Doubles | None = None
+        self._sum = np.zeros(width)
+        self._outer = np.zeros((width, width))
+        self._cubic = np.zeros(width)
+        self._quartic = 0.0
+
+    def add(self, vectors: Floats) -> None:
+        """See vectors of shape (vectors, width).
+
+        Raises:
+            NotFinite: One holds NaN or infinity.
+        """
+        x = np.asarray(vectors, np.float64)
+        if not np.isfinite(x).all():
+            raise NotFinite("a vector to fit on holds NaN or infinity; embed its text again")
+        if len(x) == 0:
+            return
+        if self._origin is None:
+            self._origin = x.mean(0)
+        x = x - self._origin
+        squares = np.einsum("nd,nd->n", x, x)
+        self.count += len(x)
+        self._sum += x.sum(0)
+        self._outer += x.T @ x
+        self._cubic += squares @ x
+        self._quartic += float(squares @ squares)
+
+    @property
+    def mean(self) -> Doubles:
+        """Shape (width,)."""
+        self._require(1)
+        origin = np.zeros(len(self._sum)) if self._origin is None else self._origin
+        return np.asarray(origin + self._sum / self.count)
+
+    @property
+    def covariance(self) -> Doubles:
+        """Divided by the number of vectors, shape (width, width)."""
+        self._require(2)
+        shift = self._sum / self.count
+        return np.asarray(self._outer / self.count - np.outer(shift, shift))
+
+    @property
+    def shrinkage(self) -> float:
+        """Ledoit and Wolf's weight of the spherical covariance, between 0 and 1 (2004, section 3.2)."""
+        covariance, width, n = self.covariance, len(self._sum), self.count
+        shift = self._sum / n
+        square = float(shift @ shift)
+        # Sum over vectors of |x - m|^4, expanded so that one pass suffices.
+        fourth = self._quartic - 4 * float(self._cubic @ shift) + 4 * float(shift @ self._outer @ shift)
+        fourth += 2 * square * float(np.trace(self._outer)) - 4 * n * square**2 + n * square**2
+        scale = float(np.trace(covariance)) / width
+        dispersion = float((covariance**2).sum()) / width - scale**2
+        error = (fourth / n**2 - float((covariance**2).sum()) / n) / width
+        return 0.0 if dispersion <= 0 else min(max(error, 0.0), dispersion) / dispersion
+
+    def _require(self, count: int) -> None:
+        if self.count < count:
+            raise InvalidParameter(f"post-processing needs at least {count} vectors to fit on, not {self.count}")
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """Post-processing with what it learned from a library.
+
+    Attributes:
+        post: What is done.
+        mean: Subtracted, shape (width,).
+        matrix: Applied after that, shape (width, dimension); None for none.
+        count: Vectors it was fitted on.
+    """
+
+    post: Post
+    mean: Doubles
+    matrix: Doubles | None
+    count: int
+
+    @property
+    def dimension(self) -> int:
+        """Width of the vectors that come out."""
+        return len(self.mean) if self.matrix is None else self.matrix.shape[1]
+
+    @property
+    def digest(self) -> str:
+        """Hash of the fitted values, rounded to float32."""
+        found = hashlib.sha256(json.dumps(asdict(self.post), sort_keys=True).encode())
+        for array in (self.mean, self.matrix):
+            found.update(b"none" if array is None else array.astype("<f4").tobytes())
+        return found.hexdigest()
+
+    def apply(self, vectors: Floats) -> Doubles:
+        """Process vectors of shape (.., width), without normalising them.
+
+        Raises:
+            InvalidParameter: They have another width.
+        """
+        x = np.asarray(vectors, np.float64)
+        if x.shape[-1] != len(self.mean):
+            raise InvalidParameter(
+                f"vectors of width {x.shape[-1]} do not go with post-processing fitted on width {len(self.mean)}; "
+                "fit it again with this model"
+            )
+        x = x - self.mean
+        return np.asarray(x if self.matrix is None else x @ self.matrix)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to a .npz file."""
+        arrays: dict[str, Any] = {"mean": self.mean, "post": json.dumps(asdict(self.post)), "count": self.count}
+        if self.matrix is not None:
+            arrays["matrix"] = self.matrix
+        with Path(path).open("wb") as file:
+            np.savez(file, **arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Fitted:
+        """Read what `save` wrote.
+
+        Raises:
+            InvalidParameter: The file is absent or holds something else.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as held:
+                post = Post(**json.loads(str(held["post"])))
+                matrix = held["matrix"] if "matrix" in held else None
+                return cls(post, held["mean"], matrix, int(held["count"]))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InvalidParameter(f"no fitted post-processing at {path}: {error}; fit it first") from error
+
+
+def fit(post: Post, moments: Moments) -> Fitted:
+    """Learn from vectors' moments.
+
+    Args:
+        post: What is to be done.
+        moments: Of the library's passage vectors, as they leave the method.
+
+    Raises:
+        InvalidParameter: There are fewer than two vectors, or more components are asked for than there are.
+    """
+    width = len(moments.mean)
+    wanted = post.components if post.kind == "abtt" else post.dims or 0
+    if wanted > width:
+        raise InvalidParameter(f"{post.kind}: {wanted} components were asked for, vectors have {width}")
+    if post.kind == "centre":
+        return Fitted(post, moments.mean, None, moments.count)
+    values, axes = np.linalg.eigh(moments.covariance)
+    values, axes = values[::-1], _signed(axes[:, ::-1])
+    if post.kind == "abtt":
+        top = axes[:, : post.components]
+        return Fitted(post, moments.mean, np.eye(width) - top @ top.T, moments.count)
+    shrinkage = moments.shrinkage
+    shrunk = (1 - shrinkage) * np.maximum(values, 0) + shrinkage * values.mean()
+    # Directions without variance carry nothing: a floor keeps them from being blown up.
+    scaled = axes / np.sqrt(np.maximum(shrunk, 1e-12 * shrunk[0]))
+    return Fitted(post, moments.mean, scaled[:, : post.dims], moments.count)
+
+
+def _signed(axes: Doubles) -> Doubles:
+    """The same axes with their largest entry positive, so that a fit is the same on every machine."""
+    largest = axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])]
+    return np.asarray(axes * np.where(largest < 0, -1.0, 1.0))

@@ -1,0 +1,178 @@
+"""Post-processing: learned in one pass what a direct computation gives, stored, and applied to every vector alike."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from tests import families
+
+from eddy_embed import Embedder, methods
+from eddy_embed.errors import IncompatibleMethods, InvalidParameter, NotFinite, NotFitted
+from eddy_embed.postprocess import Fitted, Moments, Post, fit
+
+TEXTS = [
+    f"Shelf {number} holds {what}. Nobody has counted them since spring, and the list is lost."
+    for number, what in enumerate("maps ropes lamps jars bells coins keys nets oars pots rings saws".split())
+]
+
+
+def cone(count: int, width: int = 12, seed: int = 0) -> np.ndarray:
+    """Vectors far from the origin and close together, as a language model's are."""
+    generator = np.random.default_rng(seed)
+    return generator.standard_normal((count, width)) @ generator.standard_normal((width, width)) + 100.0
+
+
+def seen(vectors: np.ndarray, batch: int = 7) -> Moments:
+    moments = Moments(vectors.shape[1])
+    for first in range(0, len(vectors), batch):
+        moments.add(vectors[first : first + batch])
+    return moments
+
+
+@cache
+def embedder(method: str) -> Embedder:
+    model, tokenizer = families.build("llama")
+    return Embedder(model, tokenizer=tokenizer, method=method)
+
+
+def test_moments_of_one_pass_equal_those_of_the_whole() -> None:
+    x = cone(50)
+    moments = seen(x)
+    assert np.allclose(moments.mean, x.mean(0), rtol=0, atol=1e-11)
+    assert np.allclose(moments.covariance, np.cov(x.T, bias=True), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("count", [2, 5, 50, 5000])
+def test_shrinkage_is_the_published_formula(count: int) -> None:
+    # Ledoit and Wolf 2004, section 3.2, with its inner products divided by the width, written as sums over vectors.
+    x = cone(count)
+    n, width = x.shape
+    centred = x - x.mean(0)
+    covariance = sum(np.outer(row, row) for row in centred) / n
+    sphere = np.trace(covariance) / width * np.eye(width)
+    dispersion = np.sum((covariance - sphere) ** 2) / width
+    error = sum(np.sum((np.outer(row, row) - covariance) ** 2) for row in centred) / n**2 / width
+    assert seen(x).shrinkage == pytest.approx(min(error, dispersion) / dispersion, rel=1e-6)
+
+
+def test_whitened_components_are_uncorrelated_and_scaled_by_their_shrunk_variance() -> None:
+    x = cone(20000)
+    moments = seen(x, 1000)
+    y = fit(Post("whiten"), moments).apply(x)
+    variances = np.linalg.eigvalsh(np.cov(x.T, bias=True))[::-1]
+    shrunk = (1 - moments.shrinkage) * variances + moments.shrinkage * variances.mean()
+    assert np.allclose(np.cov(y.T, bias=True), np.diag(variances / shrunk), atol=1e-9)
+    assert np.abs(y.mean(0)).max() < 1e-9
+
+
+def test_whitening_keeps_the_strongest_components() -> None:
+    x = cone(500)
+    whole, few = fit(Post("whiten"), seen(x)), fit(Post("whiten", dims=3), seen(x))
+    assert few.dimension == 3
+    assert np.array_equal(few.apply(x), whole.apply(x)[:, :3])
+    axes = whole.matrix / np.linalg.norm(whole.matrix, axis=0)
+    variances = ((x - x.mean(0)) @ axes).var(0)
+    assert np.all(np.diff(variances) < 0)
+
+
+def test_abtt_leaves_nothing_along_the_top_components() -> None:
+    x = cone(200)
+    y = fit(Post("abtt", components=2), seen(x)).apply(x)
+    _, _, axes = np.linalg.svd(x - x.mean(0), full_matrices=False)
+    assert np.abs(y @ axes[:2].T).max() < 1e-9
+    assert np.allclose(y @ axes[2:].T, (x - x.mean(0)) @ axes[2:].T)
+
+
+def test_centring_subtracts_the_mean() -> None:
+    x = cone(9)
+    assert np.allclose(fit(Post("centre"), seen(x)).apply(x), x - x.mean(0))
+
+
+def test_a_small_sample_is_shrunk_and_stays_finite() -> None:
+    x = cone(4, width=64)
+    fitted = fit(Post("whiten"), seen(x))
+    y = fitted.apply(cone(100, width=64, seed=1))
+    assert np.isfinite(y).all()
+    scales = np.linalg.norm(fitted.matrix, axis=0)
+    assert scales.max() / scales.min() < 100
+
+
+@pytest.mark.parametrize("post", [Post("centre"), Post("abtt", components=2), Post("whiten", dims=5)])
+def test_what_was_learned_survives_a_file(post: Post, tmp_path) -> None:
+    fitted = fit(post, seen(cone(30)))
+    fitted.save(tmp_path / "post.npz")
+    again = Fitted.load(tmp_path / "post.npz")
+    assert again.post == post
+    assert again.digest == fitted.digest
+    assert again.count == 30
+    assert np.array_equal(again.apply(cone(3, seed=5)), fitted.apply(cone(3, seed=5)))
+
+
+def test_the_digest_changes_with_what_was_learned() -> None:
+    digests = {fit(Post("whiten"), seen(cone(30, seed=seed))).digest for seed in range(3)}
+    assert len(digests | {fit(Post("centre"), seen(cone(30))).digest}) == 4
+
+
+def test_bad_values_are_refused(tmp_path) -> None:
+    with pytest.raises(InvalidParameter, match="at least 1"):
+        methods.parse("abtt:k=0")
+    with pytest.raises(InvalidParameter, match="at least 1"):
+        methods.parse("whiten:dims=0")
+    with pytest.raises(InvalidParameter, match="13 components"):
+        fit(Post("whiten", dims=13), seen(cone(30)))
+    with pytest.raises(InvalidParameter, match="at least 2 vectors"):
+        fit(Post("whiten"), seen(cone(1)))
+    with pytest.raises(InvalidParameter, match="width 3"):
+        fit(Post("centre"), seen(cone(5))).apply(np.ones((2, 3)))
+    with pytest.raises(InvalidParameter, match="fit it first"):
+        Fitted.load(tmp_path / "absent.npz")
+    with pytest.raises(NotFinite):
+        seen(np.full((2, 3), np.nan))
+    with pytest.raises(IncompatibleMethods, match="post"):
+        methods.parse("htp+whiten+centre")
+
+
+def test_an_embedder_refuses_to_run_unfitted() -> None:
+    with pytest.raises(NotFitted, match=r"fit\(texts\)"):
+        embedder("htp+whiten").encode_query("Jars.")
+    with pytest.raises(InvalidParameter, match="no post-processing"):
+        embedder("htp").fit(TEXTS)
+
+
+@pytest.mark.parametrize("method", ["plain", "htp", "prompteol"])
+@pytest.mark.parametrize("post", ["centre", "abtt:k=2", "whiten:dims=6"])
+def test_fitting_changes_every_vector_alike(method: str, post: str, tmp_path) -> None:
+    raw = embedder(method)
+    model, tokenizer = families.build("llama")
+    processed = Embedder(model, tokenizer=tokenizer, method=f"{method}+{post}")
+    fitted = processed.fit(TEXTS)
+    assert processed.post is fitted
+    expected = fitted.apply(raw.encode_query(TEXTS))
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    assert np.abs(processed.encode_query(TEXTS) - expected).max() < 1e-5
+    assert processed.dimension == fitted.dimension == processed.encode_query("Jars.").shape[0]
+
+    late = method != "prompteol"
+    direct = processed.encode_long(TEXTS[0], late=late)
+    after = raw.encode_long(TEXTS[0], late=late).processed(fitted)
+    assert np.abs(direct.vector - after.vector).max() < 1e-5
+    for mine, other in zip(direct.sentences + direct.passages, after.sentences + after.passages, strict=True):
+        assert np.abs(mine.vector - other.vector).max() < 1e-5
+
+    fitted.save(tmp_path / "post.npz")
+    opened = Embedder(model, tokenizer=tokenizer, method=f"{method}+{post}", post=tmp_path / "post.npz")
+    assert opened.fingerprint == processed.fingerprint != raw.fingerprint
+    assert np.array_equal(opened.encode_query(TEXTS), processed.encode_query(TEXTS))
+    assert str(raw.with_post(fitted).method) == str(processed.method)
+    assert np.array_equal(raw.with_post(fitted).encode_query(TEXTS), processed.encode_query(TEXTS))
+
+
+def test_a_file_of_another_method_is_refused() -> None:
+    model, tokenizer = families.build("llama")
+    fitted = fit(Post("centre"), seen(cone(5)))
+    with pytest.raises(InvalidParameter, match="asks for"):
+        Embedder(model, tokenizer=tokenizer, method="htp+whiten", post=fitted)
+    with pytest.raises(InvalidParameter, match="width 12"):
+        Embedder(model, tokenizer=tokenizer, method="htp+centre", post=fitted)
