@@ -108,7 +108,7 @@ class Planner:
         if len(own) == 0:
             raise InvalidText(f"text {owner} ({text[:40]!r}) has no tokens in this model's vocabulary; drop it")
         count = len(own)
-        whole = _Whole(sequence.starts[own], sequence.ends[own])
+        whole = _Whole(sequence.starts[own], np.maximum(sequence.ends[own], sequence.starts[own] + 1))
         kept = text
         if len(sequence) <= self.max_length:
             jobs = [Job(sequence, owner, own)]
@@ -192,14 +192,14 @@ class Planner:
 
 @dataclass(frozen=True, eq=False)
 class _Whole:
-    """Offsets of the text's tokens as the whole text is tokenized, each of shape (tokens,)."""
+    """Offsets of the text's tokens as the whole text is tokenized, one character at least, each of shape (tokens,)."""
 
     starts: Ints
     ends: Ints
 
     def count_before(self, end: int) -> int:
         # By the tokens' ends: one that brings the blank before a sentence along is that sentence's.
-        return int(np.searchsorted(np.maximum(self.ends, self.starts + 1), end, side="right"))
+        return int(np.searchsorted(self.ends, end, side="right"))
 
     def count(self, start: int, end: int) -> int:
         return self.count_before(end) - self.count_before(start)
