@@ -56,6 +56,8 @@ DeviceOption = Annotated[
 CountOption = Annotated[int, typer.Option("-k", min=1, max=100, help="How many passages to show.")]
 RebuildOption = Annotated[bool, typer.Option("--rebuild", help="Delete the library in the folder first.")]
 DEFAULT_LIBRARY = Path("library")
+FEW = 50
+"""Passages below which fitted post-processing describes the sample more than the library."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -132,7 +134,7 @@ def ask(
     if not holds_library(library):
         read_recipe(library)  # says what to do
     recipe = choose_recipe(library, model, method)
-    embedder = _load(recipe, device)
+    embedder = _load(recipe, library, device)
     found = _ask(library, embedder, [question], k)[0]
     if as_json:
         typer.echo(json.dumps([asdict(answer) for answer in found], indent=2, ensure_ascii=False))
@@ -167,7 +169,7 @@ def demo(
     if rebuild:
         delete(library)
     recipe = choose_recipe(library, model, method)
-    embedder = _ingest(library, recipe, reading, device) or _load(recipe, device)
+    embedder = _ingest(library, recipe, reading, device) or _load(recipe, library, device)
     questions = question or list(handbook.QUESTIONS)
     for asked, found in zip(questions, _ask(library, embedder, questions, k), strict=True):
         show.answers(out, asked, found)
@@ -200,7 +202,7 @@ def hits(
     scores = []
     folders = library or [DEFAULT_LIBRARY]
     for folder in folders:
-        embedder = _load(read_recipe(folder), device)
+        embedder = _load(read_recipe(folder), folder, device)
         with Library(folder) as opened:
             scores.append(score_library(opened, embedder, questions))
             if folder is folders[-1]:
@@ -232,14 +234,14 @@ def _fail(message: str) -> None:
     sys.exit(1)
 
 
-def _load(recipe: Recipe, device: str | None) -> Embedder:
+def _load(recipe: Recipe, library: Path, device: str | None) -> Embedder:
     if recipe.model == MODEL or Path(recipe.model).is_dir():
         # Nothing to download: a bar over milliseconds of reading would only stay behind on the terminal.
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     with err.status(f"Loading {recipe.model} with {recipe.method} …"):
         from eddy_demo.ingest import load_embedder
 
-        return load_embedder(recipe, device)
+        return load_embedder(recipe, library, device)
 
 
 def _ask(library: Path, embedder: Embedder, questions: list[str], k: int) -> list[list[Answer]]:
@@ -266,7 +268,7 @@ def _ingest(library: Path, recipe: Recipe, reading: Reading, device: str | None)
     if not changed:
         err.print(f"{library}: nothing to do, {same}.")
         return None
-    embedder = _load(recipe, device)
+    embedder = _load(recipe, library, device)
     started = time.monotonic()
     try:
         with show.bar(err, sum(len(document.text) for document in changed), len(changed)) as progress:
@@ -279,7 +281,13 @@ def _ingest(library: Path, recipe: Recipe, reading: Reading, device: str | None)
         f"{library}: {show.count(report.written, 'document')} written ({show.count(report.passages, 'passage')}, "
         f"{show.count(report.tokens, 'token')}, {seconds:.1f} s){', ' if same else ''}{same}."
     )
-    return embedder
+    if 0 < report.fitted_on < FEW:
+        err.print(
+            f"Post-processing was fitted on {show.count(report.fitted_on, 'passage')}, which is few: once there are "
+            f"{FEW} or more, make the library anew with --rebuild.",
+            style="yellow",
+        )
+    return report.embedder
 
 
 def _library_option(library: Path) -> str:

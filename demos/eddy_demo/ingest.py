@@ -7,18 +7,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from eddy_demo.library import Library
-from eddy_demo.recipe import Recipe, holds_library
+from eddy_demo.recipe import POST, Recipe, holds_library
 
 if TYPE_CHECKING:
     from eddy_demo.reading import Document
-    from eddy_embed import Embedder
+    from eddy_embed import Embedder, LongDocument
+    from eddy_embed.postprocess import Post
 
 GROUP_CHARACTERS = 100_000
 """Documents are embedded in groups of this size: enough for full batches, little to redo after an interruption."""
 
+FIT_PASSAGES = 2_000
+"""A method with post-processing is fitted on the first passages of a new library, on this many if there are as many."""
+
 Progress = Callable[[float, int], None]
-"""Called with the characters done so far, and the documents."""
+"""Called with the characters embedded so far, and the documents written."""
 
 
 @dataclass(frozen=True)
@@ -26,23 +32,26 @@ class Report:
     """What an ingestion did.
 
     Attributes:
+        embedder: What made the vectors, fitted if its method has something to fit: ask with this one.
         written: Documents embedded and written.
-        unchanged: Documents that were there already.
         passages: Passages written.
         tokens: Tokens embedded, prompts and placeholders not counted.
+        fitted_on: Passages that post-processing was fitted on just now, 0 if there was nothing to fit.
     """
 
+    embedder: Embedder
     written: int
-    unchanged: int
     passages: int
     tokens: int
+    fitted_on: int
 
 
-def load_embedder(recipe: Recipe, device: str | None = None) -> Embedder:
-    """The embedder that a recipe names."""
+def load_embedder(recipe: Recipe, folder: Path, device: str | None = None) -> Embedder:
+    """The embedder that a recipe names, with what the library in the folder was fitted to."""
     from eddy_embed import Embedder
 
-    return Embedder(recipe.model, method=recipe.method, device=device)
+    post = folder / POST if holds_library(folder) and (folder / POST).exists() else None
+    return Embedder(recipe.model, method=recipe.method, device=device, post=post)
 
 
 def changed_documents(folder: Path, documents: Sequence[Document]) -> list[Document]:
@@ -62,46 +71,98 @@ def ingest(
         folder: Where the library is, or will be.
         recipe: As `choose_recipe` gave it.
         embedder: As `load_embedder` gave it.
-        documents: What to write; documents of the same origin are replaced.
+        documents: What to write, at least one; documents of the same origin are replaced.
         progress: Told how far it is.
 
     Raises:
         LibraryMismatch: The library there was made with other weights or settings.
         IncompatibleMethods: The method gives no passage vectors out of a pass over the document.
+        InvalidParameter: The method has post-processing, and there are too few passages to fit it on.
     """
-    recipe = replace(recipe, fingerprint=recipe.fingerprint or embedder.fingerprint, dimension=embedder.dimension)
-    passages = tokens = done = written = 0
-    library: Library | None = None
+    writer = _Writer(folder, recipe, embedder, progress)
     try:
         for group in _groups(documents):
-            embedded = embedder.encode_long(
-                [document.text for document in group],
-                passage_size=recipe.passage_size,
-                late=recipe.late,
-                progress=_share_of(progress, group, done, written),
-            )
-            if library is None:  # only now is it certain that there is something to write
-                library = Library.create(folder, recipe)
-                library.check_embedder(embedder)
-            for document, result in zip(group, embedded, strict=True):
-                library.write(document, result)
-                passages += len(result.passages)
-                tokens += result.n_tokens
-                written += 1
-                done += len(document.text)
-                progress(done, written)
+            writer.take(group, _embed(writer, group, recipe, progress))
+        return writer.finish()
     finally:
-        if library is not None:
-            library.close()
-    return Report(written=written, unchanged=0, passages=passages, tokens=tokens)
+        writer.close()
 
 
-def _share_of(
-    progress: Progress, group: Sequence[Document], done: int, written: int
-) -> Callable[[int, int, str], None]:
-    """What the embedder reports of a group, as a share of the whole."""
+class _Writer:
+    """Writes documents as they come, or holds the first of them until post-processing can be fitted."""
+
+    def __init__(self, folder: Path, recipe: Recipe, embedder: Embedder, progress: Progress) -> None:
+        self.embedder = embedder
+        self.embedded = self.written = 0
+        self._folder, self._recipe, self._progress = folder, recipe, progress
+        self._passages = self._tokens = self._fitted_on = 0
+        self._held: list[tuple[Document, LongDocument]] = []
+        self._library: Library | None = None
+        self._post = None
+        if embedder.method.post is not None and not holds_library(folder):
+            self._post = embedder.method.post
+            self.embedder = embedder.with_post(None)
+
+    def take(self, group: Sequence[Document], embedded: Sequence[LongDocument]) -> None:
+        """Documents with their vectors."""
+        self._held += zip(group, embedded, strict=True)
+        self.embedded += sum(len(document.text) for document in group)
+        if self._post is None or sum(len(result.passages) for _, result in self._held) >= FIT_PASSAGES:
+            self._flush()
+
+    def finish(self) -> Report:
+        """Write what is left."""
+        self._flush()
+        return Report(self.embedder, self.written, self._passages, self._tokens, self._fitted_on)
+
+    def close(self) -> None:
+        """Let go of the library's files."""
+        if self._library is not None:
+            self._library.close()
+
+    def _flush(self) -> None:
+        if self._post is not None:
+            self._fit(self._post)
+        if self._library is None:  # only now is it certain that there is something to write
+            self._library = self._open()
+        for document, result in self._held:
+            self._library.write(document, result)
+            self.written += 1
+            self._passages += len(result.passages)
+            self._tokens += result.n_tokens
+            self._progress(self.embedded, self.written)
+        self._held = []
+
+    def _fit(self, post: Post) -> None:
+        from eddy_embed.postprocess import Moments, fit
+
+        moments = Moments(self.embedder.dimension)
+        for _, result in self._held:
+            moments.add(np.stack([passage.vector for passage in result.passages]))
+        fitted = fit(post, moments)
+        self._held = [(document, result.processed(fitted)) for document, result in self._held]
+        self.embedder = self.embedder.with_post(fitted)
+        self._fitted_on, self._post = moments.count, None
+
+    def _open(self) -> Library:
+        recipe = replace(
+            self._recipe,
+            fingerprint=self._recipe.fingerprint or self.embedder.fingerprint,
+            dimension=self.embedder.dimension,
+        )
+        library = Library.create(self._folder, recipe, self.embedder.post)
+        library.check_embedder(self.embedder)
+        return library
+
+
+def _embed(writer: _Writer, group: Sequence[Document], recipe: Recipe, progress: Progress) -> list[LongDocument]:
     size = sum(len(document.text) for document in group)
-    return lambda now, total, stage: progress(done + size * now / max(total, 1), written)
+    return writer.embedder.encode_long(
+        [document.text for document in group],
+        passage_size=recipe.passage_size,
+        late=recipe.late,
+        progress=lambda done, total, stage: progress(writer.embedded + size * done / max(total, 1), writer.written),
+    )
 
 
 def _groups(documents: Sequence[Document]) -> Iterator[list[Document]]:

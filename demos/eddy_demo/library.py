@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eddy_demo.errors import LibraryMismatch
-from eddy_demo.recipe import Recipe, check_recipe, holds_library, read_recipe, write_recipe
+from eddy_demo.recipe import POST, Recipe, check_free, check_recipe, holds_library, read_recipe, write_recipe
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from eddy_demo.reading import Document
     from eddy_embed import Embedder, LongDocument
+    from eddy_embed.postprocess import Fitted
 
 
 @dataclass(frozen=True)
@@ -71,16 +72,22 @@ class Library:
         self._collections: dict[str, Collection] = {}
 
     @classmethod
-    def create(cls, folder: Path, recipe: Recipe) -> Library:
+    def create(cls, folder: Path, recipe: Recipe, post: Fitted | None = None) -> Library:
         """Make a library, or open the one that is there.
+
+        Args:
+            folder: Absent, empty, or a library.
+            recipe: What makes its vectors.
+            post: What the method's post-processing was fitted to.
 
         Raises:
             LibraryMismatch: The folder has a library of another recipe, or other files.
         """
         if not holds_library(folder):
-            if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-                raise LibraryMismatch(f"{folder} exists and is not a library; name another folder with --library")
+            check_free(folder)
             folder.mkdir(parents=True, exist_ok=True)
+            if post is not None:
+                post.save(folder / POST)
             write_recipe(folder, recipe)
         library = cls(folder)
         library.check(recipe)

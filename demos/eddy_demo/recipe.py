@@ -13,6 +13,9 @@ from eddy_demo.errors import LibraryMismatch, NoLibrary
 FORMAT = 1
 MODEL = "eddy-tiny"
 METHOD = "htp"
+POST = "post.npz"
+"""What the method's post-processing was fitted to, beside the recipe."""
+_LEFT = {POST, "library.part"}
 _CHOICES = (
     ("model", "--model"),
     ("method", "--method"),
@@ -66,6 +69,7 @@ def choose_recipe(
     }
     given = {name: value for name, value in asked.items() if value is not None}
     if not holds_library(folder):
+        check_free(folder)
         return replace(Recipe(model=MODEL, method=METHOD), **given)  # type: ignore[arg-type]
     stored = read_recipe(folder)
     check_recipe(folder, stored, replace(stored, **given))  # type: ignore[arg-type]
@@ -75,6 +79,16 @@ def choose_recipe(
 def holds_library(folder: Path) -> bool:
     """Whether the folder holds a library."""
     return (folder / "library.json").is_file()
+
+
+def check_free(folder: Path) -> None:
+    """Refuse a folder that holds something else than a library, or than what an interrupted first ingestion left.
+
+    Raises:
+        LibraryMismatch: It does.
+    """
+    if folder.exists() and (not folder.is_dir() or any(entry.name not in _LEFT for entry in folder.iterdir())):
+        raise LibraryMismatch(f"{folder} exists and is not a library; name another folder with --library")
 
 
 def read_recipe(folder: Path) -> Recipe:
@@ -113,8 +127,9 @@ def check_recipe(folder: Path, stored: Recipe, asked: Recipe) -> None:
 def delete(folder: Path) -> None:
     """Delete the library in a folder, and nothing else that may be there."""
     if holds_library(folder):
-        shutil.rmtree(folder / "chroma", ignore_errors=True)
+        shutil.rmtree(folder / "chroma")
         (folder / "library.json").unlink()
+        (folder / POST).unlink(missing_ok=True)
 
 
 def write_recipe(folder: Path, recipe: Recipe) -> None:

@@ -301,3 +301,43 @@ def test_hits_of_a_library_and_of_bm25(library: Path, tmp_path: Path, run: Run) 
     page = run("hits", *options).out
     assert "2 questions" in page
     assert "hit@5" in page
+
+
+# --- Methods with post-processing
+
+
+def test_post_processing_is_fitted_on_the_first_documents(documents: Path, tmp_path: Path, run: Run) -> None:
+    library = tmp_path / "library"
+    made = run("ingest", documents, "--library", library, "--method", "plain+abtt:k=2", "--passage-size", 24)
+    assert made.code == 0, made.err
+    assert "fitted on" in made.err
+    embedder = Embedder("eddy-tiny", method="plain+abtt:k=2")
+    embedder.fit([document.text for document in read([documents]).documents], passage_size=24)
+    before = rows(library)
+    for document in read([documents]).documents:
+        for index, passage in enumerate(embedder.encode_long(document.text, passage_size=24).passages):
+            np.testing.assert_allclose(before["passages"][f"{document.key}/{index}"][0], passage.vector, atol=1e-4)
+    (documents / "more.txt").write_text("A new document, which changes none of the others.", encoding="utf-8")
+    assert run("ingest", documents, "--library", library).code == 0
+    after = rows(library)
+    assert {key: after["passages"][key] for key in before["passages"]} == before["passages"]
+    answers = json.loads(run("ask", "a new document", "--library", library, "-k", 100, "--json").out)
+    assert {answer["document"] for answer in answers} == {"tides.md", "bread.txt", "clock.html", "more.txt"}
+
+
+def test_too_little_to_fit_on_leaves_no_library(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "one.txt").write_text("One sentence.", encoding="utf-8")
+    outcome = run("ingest", tmp_path / "one.txt", "--library", tmp_path / "library", "--method", "plain+centre+whiten")
+    refused(outcome, "both set post")
+    outcome = run("ingest", tmp_path / "one.txt", "--library", tmp_path / "library", "--method", "plain+whiten")
+    refused(outcome, "at least 2 vectors")
+    assert not (tmp_path / "library").exists()
+
+
+def test_what_an_interrupted_first_ingestion_left_is_no_obstacle(documents: Path, tmp_path: Path, run: Run) -> None:
+    library = tmp_path / "library"
+    library.mkdir()
+    (library / "post.npz").write_bytes(b"half")
+    (library / "library.part").write_bytes(b"half")
+    assert run("ingest", documents, "--library", library, "--method", "plain+centre").code == 0
+    assert run("ask", QUESTION, "--library", library).code == 0
