@@ -254,8 +254,10 @@ def _count_once(sequences: list[Sequence], owner: int, ranges: list[tuple[int, i
 def _begins(sequence: Sequence, text: str) -> Ints:
     """First character of each text token that is not blank; a token's first where all are, shape (tokens,)."""
     starts, ends = sequence.starts[sequence.text], sequence.ends[sequence.text]
-    low = int(starts.min(initial=0))
-    part = text[low : int(ends.max(initial=0)) + 1]
+    if len(starts) == 0:
+        return starts
+    low = int(starts[0])
+    part = text[low : int(ends.max()) + 1]
     visible = np.array([len(text) if character.isspace() else at for at, character in enumerate(part, start=low)])
     following = np.minimum.accumulate(np.append(visible, len(text))[::-1])[::-1][starts - low]
     return np.where(following < ends, following, starts)
