@@ -1,0 +1,162 @@
+"""Texts beyond the window: the plan, the count of every token, and the vectors of windowed documents."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests import families
+from tests.comparison import INSTRUCTION
+
+from eddy_embed import methods, windows
+from eddy_embed.errors import TextTooLong
+from eddy_embed.layout import Layout
+from eddy_embed.plan import Job, Planned, Planner
+from eddy_embed.segment import Segmenter
+from eddy_embed.tokens import Tokenizer
+
+LAYOUTS = {name: methods.parse(name).layout or Layout() for name in ("plain", "tp:placeholders=2", "htp", "prompteol")}
+
+
+@cache
+def tokenizer(kind: str) -> Tokenizer:
+    return Tokenizer(families.TOKENIZERS[kind]())
+
+
+def plan(text: str, layout: str, kind: str, max_length: int, *, instruction: str | None = None) -> Planned:
+    """How a text is divided; no model is needed for that."""
+    planner = Planner(
+        layout=LAYOUTS[layout],
+        tokenizer=tokenizer(kind),
+        segmenter=Segmenter("en"),
+        max_length=max_length,
+        overflow="window",
+        instructions={"query": instruction, "document": instruction},
+    )
+    return planner.plan([text], "document", sentences=True)[0]
+
+
+def characters(job: Job) -> set[int]:
+    """Characters of the tokens that a job answers for."""
+    starts, ends = job.sequence.starts[job.counted].tolist(), job.sequence.ends[job.counted].tolist()
+    return {at for start, end in zip(starts, ends, strict=True) for at in range(start, end)}
+
+
+def check(text: str, planned: Planned, max_length: int) -> None:
+    """Every window fits, and every character is counted in exactly one."""
+    counted: set[int] = set()
+    for job in planned.jobs:
+        assert len(job.sequence) <= max_length
+        own = characters(job)
+        assert not own & counted
+        counted |= own
+    assert counted == set(range(len(text)))
+    assert planned.truncated == 0
+
+
+# --- the plan
+
+
+@st.composite
+def costs_and_budget(draw: st.DrawFn) -> tuple[list[int], int]:
+    budget = draw(st.integers(1, 60))
+    return draw(st.lists(st.integers(0, budget), min_size=1, max_size=60)), budget
+
+
+@given(costs_and_budget())
+@settings(max_examples=300, deadline=None)
+def test_plan_covers_in_order_within_the_budget(case: tuple[list[int], int]) -> None:
+    costs, budget = case
+    planned = windows.plan(costs, budget)
+    assert planned[0].first == 0 and planned[-1].last == len(costs) - 1
+    for window in planned:
+        assert window.first <= window.last
+        assert sum(costs[window.first : window.last + 1]) <= budget
+    for one, other in pairwise(planned):
+        assert one.first < other.first <= one.last + 1
+        assert one.last < other.last
+    held = [sum(window.first <= unit <= window.last for window in planned) for unit in range(len(costs))]
+    assert set(held) <= {1, 2}
+
+
+def test_plan_by_hand() -> None:
+    # 8 units of 10 in a budget of 40: room to share is 40 // 8 = 5, less than a unit
+    assert [(w.first, w.last) for w in windows.plan([10] * 8, 40)] == [(0, 3), (4, 7)]
+    # 8 units of 5: windows of 8 are full, the one unit before may be read again
+    assert [(w.first, w.last) for w in windows.plan([5] * 12, 40)] == [(0, 7), (7, 11)]
+    # unit 2 fills its window alone, so nothing is shared
+    assert [(w.first, w.last) for w in windows.plan([4, 4, 40, 4], 40)] == [(0, 1), (2, 2), (3, 3)]
+    with pytest.raises(TextTooLong, match="unit 1 takes 41"):
+        windows.plan([1, 41], 40)
+
+
+# --- every token counted once
+
+WORDS = st.sampled_from(["a", "stone", "Brackwater", "x" * 40, "日本語", "。", "🙂", "👩‍🚀", "é", "1.5", "no."])
+GAPS = st.sampled_from(["", " ", ". ", "! ", "\n", "\n\n", "   ", " " * 30, "\t", "? "])
+ANY = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=120)
+MIXED = st.lists(st.tuples(WORDS, GAPS), min_size=1, max_size=60).map(lambda parts: "".join(map("".join, parts)))
+
+
+@given(
+    text=st.one_of(MIXED, ANY).filter(str.strip),
+    layout=st.sampled_from(list(LAYOUTS)),
+    kind=st.sampled_from(list(families.TOKENIZERS)),
+    room=st.integers(8, 60),
+)
+@settings(max_examples=200, deadline=None)
+def test_every_character_is_counted_once(text: str, layout: str, kind: str, room: int) -> None:
+    max_length = room + len(plan("a", layout, kind, 2**20).jobs[0].sequence)
+    check(text, plan(text, layout, kind, max_length), max_length)
+
+
+def test_an_instruction_takes_its_room_in_every_window() -> None:
+    text = "The lamp was lit before the tide came in. " * 12
+    bare = plan(text, "plain", "metaspace", 80)
+    told = plan(text, "plain", "metaspace", 80, instruction=INSTRUCTION)
+    assert 1 < len(bare.jobs) < len(told.jobs)
+    check(text, told, 80)
+
+
+# Each text names what it is full of.
+LONG = {
+    "lines of one word": "\n".join(["buoy"] * 50_000),
+    "one sentence": "and so the keeper " * 5_000,
+    "one word": "x" * 20_000,
+    "no blanks": "潮水在夜里上涨桥不见了" * 1_000,
+    "emoji": "🙂" * 3_000,
+    "blank lines": ("It rose." + "\n" * 200) * 40,
+    "blanks": "It rose." + " " * 20_000 + "It fell.",
+}
+
+
+@pytest.mark.parametrize("layout", ["plain", "htp"])
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_hostile_texts_are_read_once_in_full(text: str, layout: str) -> None:
+    planned = plan(text, layout, "metaspace", 512)
+    assert len(planned.jobs) > 1
+    check(text, planned, 512)
+
+
+def test_characters_of_several_tokens_are_not_parted() -> None:
+    # One sailing boat is four byte tokens; a window of 10 holds "<s>", "▁" and two of them.
+    planned = plan("⛵️🙂🙂🙂🙂🙂", "plain", "metaspace", 10)
+    for job in planned.jobs:
+        assert len(job.sequence) <= 10
+    check("⛵️🙂🙂🙂🙂🙂", planned, 10)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_too_small_a_window_is_refused_with_the_remedy(layout: str) -> None:
+    for max_length in range(1, 40):
+        text = "The river rose at night. By morning the bridge was gone! Who would carry the letters now?" * 2
+        try:
+            check(text, plan(text, layout, "metaspace", max_length), max_length)
+        except TextTooLong as error:
+            assert max_length < 28, "the longest wording takes 22 tokens"
+            assert f"max_length={max_length}" in str(error) and "raise max_length" in str(error)
+        else:
+            assert max_length > 3
