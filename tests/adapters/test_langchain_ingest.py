@@ -163,10 +163,18 @@ async def test_async_ingestion(store):
 
 
 def test_more_rows_than_the_client_takes_at_once(store, monkeypatch):
+    sizes: list[int] = []
+    upsert = type(store._collection).upsert
+
+    def counted(self, ids, **columns):
+        sizes.append(len(ids))
+        upsert(self, ids=ids, **columns)
+
+    monkeypatch.setattr(type(store._collection), "upsert", counted)
     monkeypatch.setattr(type(store._client), "get_max_batch_size", lambda self: 4)
     report = ingest_documents(store, documents(), passage_size=24)
-    assert len(report.ids) > 8 and set(report.ids) == set(rows(store))
-    monkeypatch.undo()
+    assert len(report.ids) == sum(sizes) > 8 and max(sizes) == 4
+    assert set(report.ids) == set(rows(store))
 
 
 def test_documents_without_text_are_named(store):
