@@ -9,7 +9,7 @@ from langchain_core.embeddings import Embeddings
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from eddy_embed.errors import EddyError
-from langchain_eddy.engines import ENGINE_SETTINGS, in_worker, settings_key, shared_embedder
+from langchain_eddy.engines import ENGINE_SETTINGS, in_worker, open_embedder, settings_key
 from langchain_eddy.parameters import checked
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class EddyEmbeddings(BaseModel, Embeddings):
         normalize: Whether vectors have length 1. Also as `encode_kwargs={"normalize_embeddings": ...}`.
         batch_size: Most texts in one forward pass. Also as `encode_kwargs={"batch_size": ...}`.
         batch_tokens: Most tokens in one forward pass; None: the engine's choice.
+        post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote.
         device: Such as `"cpu"` or `"cuda:1"`; None: the best one present. Also as an entry of `model_kwargs`, like
             `dtype`, `revision`, `trust_remote_code` and `local_files_only`.
         dtype: `"auto"`, `"float32"`, `"bfloat16"` or `"float16"`.
@@ -59,6 +60,7 @@ class EddyEmbeddings(BaseModel, Embeddings):
     query_instruction: str | None = None
     text_instruction: str | None = None
     normalize: bool = True
+    post: str | None = None
     batch_size: int | None = Field(default=None, gt=0)
     batch_tokens: int | None = Field(default=None, gt=0)
     device: str | None = None
@@ -118,12 +120,7 @@ class EddyEmbeddings(BaseModel, Embeddings):
         settings = {k: v for k in ENGINE_SETTINGS if (v := getattr(self, k)) is not None}
         key = settings_key(self.model_name, settings)
         if self._engine is None or self._engine_key != key:
-            if self._live is None:
-                self._engine = shared_embedder(self.model_name, settings)
-            else:
-                from eddy_embed import Embedder
-
-                self._engine = Embedder(self._live[0], tokenizer=self._live[1], **settings)
+            self._engine = open_embedder(self.model_name, settings, self._live)
             self._engine_key = key
         engine: Embedder = self._engine
         return engine

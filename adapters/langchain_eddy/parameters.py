@@ -111,7 +111,7 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
     values["model_name"] = os.fspath(model_name)
     values["method"] = str(values["method"])
     values["dtype"] = _dtype(values.get("dtype") or "auto")
-    for name in ("device", "cache_folder"):
+    for name in ("device", "cache_folder", "post"):
         if values.get(name) is not None:
             values[name] = str(values[name])
     return values

@@ -15,7 +15,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_tests.integration_tests import EmbeddingsIntegrationTests
 from langchain_tests.unit_tests import EmbeddingsUnitTests
 
-from eddy_embed.errors import EddyError, InvalidParameter, InvalidText, ModelNotFound, UnknownMethod
+from eddy_embed.errors import EddyError, InvalidParameter, InvalidText, ModelNotFound, NotFitted, UnknownMethod
 from langchain_eddy import EddyEmbeddings
 
 TEXTS = [
@@ -114,6 +114,19 @@ def test_names_that_users_of_other_embeddings_have():
 def test_what_is_wrong_is_refused_at_construction(arguments, error, says):
     with pytest.raises(error, match=says):
         EddyEmbeddings(model_name="eddy-tiny", **arguments)
+
+
+def test_post_processing_comes_from_a_file(tmp_path):
+    from eddy_embed import Embedder
+
+    method, path = "htp+whiten:dims=8", tmp_path / "whiten.npz"
+    with pytest.raises(NotFitted, match="post="):
+        EddyEmbeddings(model_name="eddy-tiny", method=method)
+    engine = Embedder("eddy-tiny", method=method)
+    engine.fit(TEXTS * 3, passage_size=8).save(path)
+    fitted = EddyEmbeddings(model_name="eddy-tiny", method=method, post=path)
+    assert fitted.fingerprint == engine.fingerprint
+    assert close(fitted.embed_documents(TEXTS), engine.encode_document(TEXTS))
 
 
 def test_models_that_are_not_there(tmp_path):

@@ -29,6 +29,7 @@ from eddy_embed.errors import (
     InvalidParameter,
     InvalidText,
     ModelNotFound,
+    NotFitted,
     UnknownMethod,
 )
 from llama_index.embeddings.eddy import EddyEmbedding
@@ -192,6 +193,24 @@ def test_pickle_carries_the_configuration_only(embedding):
     assert loaded._engine is None
     assert close(loaded.get_text_embedding(TEXTS[0]), before)
     assert loaded.embedder is embedding.embedder
+
+
+def test_post_processing_comes_from_a_file(tmp_path):
+    from eddy_embed import Embedder
+
+    method, path = "htp+whiten:dims=8", tmp_path / "whiten.npz"
+    with pytest.raises(NotFitted, match="post="):
+        EddyEmbedding(model_name="eddy-tiny", method=method)
+    engine = Embedder("eddy-tiny", method=method)
+    engine.fit(TEXTS * 3, passage_size=8).save(path)
+    first = EddyEmbedding(model_name="eddy-tiny", method=method, post=path)
+    assert first.fingerprint == engine.fingerprint
+    assert close(first.get_text_embedding(TEXTS[0]), engine.encode_document(TEXTS[0]))
+    assert len(first.get_query_embedding("Bread?")) == 8
+    assert pickle.loads(pickle.dumps(first)).fingerprint == first.fingerprint
+    engine.fit([text.upper() for text in TEXTS], passage_size=8).save(path)
+    again = EddyEmbedding(model_name="eddy-tiny", method=method, post=path)
+    assert again.fingerprint == engine.fingerprint != first.fingerprint, "fitted again under the same name"
 
 
 @pytest.fixture(scope="module")

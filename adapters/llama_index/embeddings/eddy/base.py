@@ -17,7 +17,7 @@ from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATT
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
 from llama_index.embeddings.eddy import bookkeeping
 from llama_index.embeddings.eddy.cache import RoleKeyedCache, query_role
-from llama_index.embeddings.eddy.engines import ENGINE_SETTINGS, in_worker, settings_key, shared_embedder
+from llama_index.embeddings.eddy.engines import ENGINE_SETTINGS, in_worker, open_embedder, settings_key
 from llama_index.embeddings.eddy.parameters import checked
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class EddyEmbedding(BaseEmbedding):
         normalize: Whether vectors have length 1.
         embed_batch_size: Most texts handed to the engine at once, 1 to 2,048.
         batch_tokens: Most tokens in one forward pass; None: the engine's choice.
+        post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote.
         device: Such as `"cpu"` or `"cuda:1"`; None: the best one present.
         dtype: `"auto"`, `"float32"`, `"bfloat16"` or `"float16"`.
         language: Language of the sentence rules.
@@ -88,6 +89,7 @@ class EddyEmbedding(BaseEmbedding):
     query_instruction: str | None = None
     text_instruction: str | None = None
     normalize: bool = True
+    post: str | None = None
     embed_batch_size: int = Field(default=64, gt=0, le=2048)
     batch_tokens: int | None = Field(default=None, gt=0)
     device: str | None = None
@@ -117,6 +119,7 @@ class EddyEmbedding(BaseEmbedding):
         query_instruction: str | None = None,
         text_instruction: str | None = None,
         normalize: bool = True,
+        post: str | os.PathLike[str] | None = None,
         embed_batch_size: int = 64,
         batch_tokens: int | None = None,
         device: str | None = None,
@@ -174,12 +177,7 @@ class EddyEmbedding(BaseEmbedding):
         settings = {k: v for k in ENGINE_SETTINGS if (v := getattr(self, k)) is not None}
         key = settings_key(self.model_name, settings)
         if self._engine is None or self._engine_key != key:
-            if self._live is None:
-                self._engine = shared_embedder(self.model_name, settings)
-            else:
-                from eddy_embed import Embedder
-
-                self._engine = Embedder(self._live[0], tokenizer=self._live[1], **settings)
+            self._engine = open_embedder(self.model_name, settings, self._live)
             self._engine_key = key
         engine: Embedder = self._engine
         return engine

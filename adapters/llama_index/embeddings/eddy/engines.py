@@ -6,17 +6,20 @@ import asyncio
 import contextvars
 import functools
 import json
+import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from eddy_embed.errors import NotFitted
+
 if TYPE_CHECKING:
     from eddy_embed import Embedder
 
 ENGINE_SETTINGS = (
-    *("method", "max_length", "overflow", "query_instruction", "text_instruction", "normalize", "batch_tokens"),
+    *("method", "max_length", "overflow", "query_instruction", "text_instruction", "normalize", "post", "batch_tokens"),
     *("device", "dtype", "language", "revision", "cache_folder", "trust_remote_code", "local_files_only"),
     "model_kwargs",
 )
@@ -35,26 +38,48 @@ def settings_key(model_name: str, settings: Mapping[str, Any]) -> str:
     return json.dumps([model_name, settings], sort_keys=True, default=repr)
 
 
-def shared_embedder(model_name: str, settings: Mapping[str, Any]) -> Embedder:
+def open_embedder(model_name: str, settings: Mapping[str, Any], live: tuple[Any, Any] | None = None) -> Embedder:
     """The engine of this configuration: loaded on the first call, the same object for as long as somebody holds it.
 
     Args:
         model_name: Bundled name, Hugging Face id or path.
         settings: The other arguments of `eddy_embed.Embedder`.
+        live: A loaded model and its tokenizer, to be used instead; such an engine is not shared.
 
     Raises:
+        NotFitted: The method has post-processing, and no file says what it learned.
         EddyError: What the engine raises for a model, method or setting that it cannot run.
     """
     from eddy_embed import Embedder
 
-    key = settings_key(model_name, settings)
+    if live is not None:
+        return _fitted(Embedder(live[0], tokenizer=live[1], **settings), settings)
+    key = settings_key(model_name, {**settings, "post": _version(settings.get("post"))})
     # Held while loading: of two threads that ask at once, the second waits instead of loading the weights again.
     with _lock:
         engine = _engines.get(key)
         if engine is None:
-            engine = Embedder(model_name, **settings)
+            engine = _fitted(Embedder(model_name, **settings), settings)
             _engines[key] = engine
         return engine
+
+
+def _fitted(engine: Embedder, settings: Mapping[str, Any]) -> Embedder:
+    # Fitting in place would change the vectors of every object that shares the engine.
+    if engine.method.post is not None and "post" not in settings:
+        raise NotFitted(
+            f"Method {settings['method']!r} has post-processing, which learns from a library: give post=, the file "
+            "that Embedder(...).fit(texts).save(path) wrote."
+        )
+    return engine
+
+
+def _version(path: str | None) -> list[Any]:
+    """A file's name and state: fitted again under the same name, it makes another engine."""
+    if path is None or not os.path.exists(path):
+        return [path]
+    state = os.stat(path)
+    return [path, state.st_mtime_ns, state.st_size]
 
 
 async def in_worker(function: Callable[..., _T], *arguments: Any) -> _T:

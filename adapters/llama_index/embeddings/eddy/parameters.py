@@ -44,7 +44,7 @@ def checked(values: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
     values["model_name"] = os.fspath(values["model_name"])
     values["method"] = str(values["method"])
     values["dtype"] = str(values.get("dtype") or "auto").removeprefix("torch.")
-    for name in ("device", "cache_folder"):
+    for name in ("device", "cache_folder", "post"):
         if values.get(name) is not None:
             values[name] = str(values[name])
     return {k: v for k, v in values.items() if v is not None or k not in ("model_kwargs", "callback_manager")}
