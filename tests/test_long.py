@@ -1,0 +1,229 @@
+"""Long documents: vectors of documents, passages and sentences, against the reference and against each other."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from tests import families
+from tests.comparison import METHODS, embedder, loaded, sentences_of
+from tests.reference.readout import unit
+from tests.reference.windows import Window, document_vector, passes, span_vector
+
+from eddy_embed import Embedder, runner
+from eddy_embed.errors import IncompatibleMethods, InvalidParameter, TextTooLong
+
+TEXT = (
+    "The river rose at night. By morning the bridge was gone! Who would carry the letters now? "
+    "Nobody asked the miller.\n\nHe had a boat, as everyone knew, but no oars. Salt. "
+    "It was Halvorsen who found them under the stairs of the chapel. An eddy turned behind the stone."
+)
+WINDOWED = [
+    "plain",
+    "plain:pool=hybrid,exit=3",
+    "prompteol",
+    "tp:range=1-4,placeholders=2",
+    "tp:prompt=prompteol,range=2-5,exit=-1",
+    "htp",
+    "htp:range=1-4,exit=-1",
+]
+SPANS = [method for method in WINDOWED if "prompteol" not in method and "hybrid" not in method]
+WINDOW = 64
+
+
+def passes_of(e: Embedder, family: str, method: str, text: str) -> list[Window]:
+    """The reference's passes over the engine's windows; `test_windows` shows what the engine's windows are like."""
+    name, parameters = METHODS[method]
+    model, tokenizer = loaded(family)
+    planned = e._pipeline.planner.plan([text], "document")[0]
+    assert len(planned.jobs) > 2
+    own = [(job.sequence.starts[job.sequence.text], job.sequence.ends[job.sequence.text]) for job in planned.jobs]
+    ranges = [(int(starts.min()), int(ends.max())) for starts, ends in own]
+    return passes(name, parameters, model, tokenizer, text, ranges, sentences=sentences_of(text))
+
+
+@pytest.mark.parametrize("method", [method for method in WINDOWED if "prompteol" not in method])
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma2"])
+def test_windowed_documents_equal_the_reference(family: str, method: str) -> None:
+    e = embedder(family, method, max_length=WINDOW)
+    expected = document_vector(passes_of(e, family, method, TEXT))
+    assert np.abs(e.encode_document(TEXT) - expected).max() <= 1e-5
+
+
+@pytest.mark.parametrize("method", [method for method in WINDOWED if "prompteol" in method])
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma2"])
+def test_windows_in_a_wording_weigh_as_many_tokens_as_they_count(family: str, method: str) -> None:
+    # Here a blank before the closing quotation mark is the text's in the engine and the wording's in the reference,
+    # so the weights are the engine's own.
+    e = embedder(family, method, max_length=WINDOW)
+    jobs = e._pipeline.planner.plan([TEXT], "document")[0].jobs
+    states = [window.done.raw() for window in passes_of(e, family, method, TEXT)]
+    expected = unit(sum(len(job.counted) * state for job, state in zip(jobs, states, strict=True)))
+    assert np.abs(e.encode_document(TEXT) - expected).max() <= 1e-5
+
+
+@pytest.mark.parametrize("method", SPANS)
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.parametrize("max_length", [WINDOW, 1024])
+def test_spans_equal_the_reference(family: str, method: str, max_length: int) -> None:
+    e = embedder(family, method, max_length=max_length)
+    if max_length == WINDOW:
+        done = passes_of(e, family, method, TEXT)
+    else:
+        name, parameters = METHODS[method]
+        done = passes(name, parameters, *loaded(family), TEXT, [(0, len(TEXT))], sentences=sentences_of(TEXT))
+    document = e.encode_long(TEXT, passage_size=40)
+    assert len(document.passages) > 2
+    for span in [*document.sentences, *document.passages]:
+        assert np.abs(span.vector - span_vector(done, (span.start, span.end))).max() <= 1e-5
+
+
+def test_normalising_windows_before_they_are_averaged_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    add = runner._add
+
+    def mutated(sums: Any, tokens: int, read: Any, rows: np.ndarray) -> None:
+        add(sums, tokens, read, np.concatenate([rows[:1] / np.linalg.norm(rows[0]), rows[1:]]))
+
+    monkeypatch.setattr(runner, "_add", mutated)
+    for method in SPANS:
+        e = embedder("llama", method, max_length=WINDOW)
+        assert np.abs(e.encode_document(TEXT) - document_vector(passes_of(e, "llama", method, TEXT))).max() > 1e-5
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("max_length", [WINDOW, 1024])
+def test_a_long_documents_vector_is_that_of_encode_document(method: str, max_length: int) -> None:
+    e = embedder("llama", method, max_length=max_length)
+    late = not ("prompteol" in method or "last" in method or "hybrid" in method)
+    document = e.encode_long(TEXT, late=late)
+    assert np.array_equal(document.vector, e.encode_document(TEXT))
+    assert (document.n_windows > 1) == (max_length == WINDOW)
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+@pytest.mark.parametrize("passage_size", [1, 12, 30, 10_000])
+def test_offsets_are_exact_and_passages_cover_the_sentences(family: str, passage_size: int) -> None:
+    document = embedder(family, "htp", max_length=WINDOW).encode_long(TEXT, passage_size=passage_size)
+    assert [(s.start, s.end) for s in document.sentences] == list(sentences_of(TEXT))
+    assert document.text == TEXT and document.n_truncated == 0
+    covered = []
+    for passage in document.passages:
+        held = document.sentences[passage.first_sentence : passage.last_sentence + 1]
+        covered += held
+        assert (passage.start, passage.end) == (held[0].start, held[-1].end)
+        # Counted in the whole text; the first word of a window may take a token more.
+        assert len(held) == 1 or sum(sentence.n_tokens for sentence in held) < passage_size + document.n_windows
+        assert passage.n_tokens >= sum(sentence.n_tokens for sentence in held)
+    assert covered == document.sentences
+    assert sum(sentence.n_tokens for sentence in document.sentences) <= document.n_tokens
+    for span in [*document.sentences, *document.passages]:
+        assert abs(np.linalg.norm(span.vector) - 1) <= 1e-6 and span.vector.dtype == np.float32
+        assert TEXT[span.start : span.end].strip() == TEXT[span.start : span.end]
+
+
+def test_a_passage_of_all_sentences_is_the_document() -> None:
+    # No blank between sentences is a token of its own here, so the passage has all of the document's tokens.
+    text = "The river rose at night. By morning the bridge was gone!"
+    document = embedder("qwen3", "htp").encode_long(text)
+    assert len(document.passages) == 1 and document.passages[0].n_tokens == document.n_tokens
+    assert np.abs(document.passages[0].vector - document.vector).max() <= 1e-6
+
+
+def test_several_documents_come_in_order_and_each_as_if_alone() -> None:
+    e = embedder("llama", "htp", max_length=WINDOW)
+    texts = [TEXT, "Salt.", TEXT[::-1]]
+    documents = e.encode_long(texts)
+    for text, document in zip(texts, documents, strict=True):
+        alone = e.encode_long(text)
+        assert document.text == text
+        assert np.abs(document.vector - alone.vector).max() <= 1e-5
+        for span, other in zip(document.sentences, alone.sentences, strict=True):
+            assert np.abs(span.vector - other.vector).max() <= 1e-5
+    assert e.encode_long([]) == []
+
+
+@pytest.mark.parametrize("method", ["htp", "prompteol", "plain:pool=last", "plain:pool=weighted"])
+def test_without_late_each_part_is_embedded_by_itself(method: str) -> None:
+    e = embedder("llama", method, max_length=WINDOW)
+    document = e.encode_long(TEXT, passage_size=40, late=False)
+    parts = [*document.passages, *document.sentences]
+    alone = e.encode_document([TEXT[part.start : part.end] for part in parts])
+    assert np.abs(np.stack([part.vector for part in parts]) - alone).max() <= 1e-5
+    assert np.array_equal(document.vector, e.encode_document(TEXT))
+
+
+@pytest.mark.parametrize("method", ["prompteol", "tp:prompt=prompteol", "plain:pool=last", "plain:pool=hybrid"])
+def test_methods_that_read_one_token_have_no_spans(method: str) -> None:
+    with pytest.raises(IncompatibleMethods, match="late=False"):
+        embedder("llama", method).encode_long(TEXT)
+
+
+def test_unnormalised_spans_are_plain_means() -> None:
+    e = embedder("llama", "htp", max_length=WINDOW, normalize=False)
+    raw = e.encode_long(TEXT, passage_size=40)
+    normal = embedder("llama", "htp", max_length=WINDOW).encode_long(TEXT, passage_size=40)
+    for passage in raw.passages:
+        held = raw.sentences[passage.first_sentence : passage.last_sentence + 1]
+        if passage.n_tokens == sum(sentence.n_tokens for sentence in held):
+            total = sum(sentence.n_tokens * sentence.vector.astype(np.float64) for sentence in held)
+            assert np.abs(total / passage.n_tokens - passage.vector).max() <= 1e-5
+    for span, other in zip(raw.sentences, normal.sentences, strict=True):
+        assert np.abs(span.vector / np.linalg.norm(span.vector) - other.vector).max() <= 1e-6
+
+
+def test_overflow_error_names_the_text_and_the_excess() -> None:
+    e = embedder("llama", "htp", max_length=WINDOW, overflow="error")
+    length = e.explain("Salt.").sequence_tokens
+    assert e.encode_document("Salt.").shape == (families.HIDDEN,) and length < WINDOW
+    with pytest.raises(TextTooLong, match=r"text 1 .* takes (\d+) tokens, (\d+) more than max_length=64"):
+        e.encode_document(["Salt.", TEXT])
+
+
+@pytest.mark.parametrize("method", ["plain", "tp", "htp", "prompteol"])
+def test_truncation_keeps_what_fits_and_counts_the_rest(method: str) -> None:
+    e = embedder("llama", method, max_length=WINDOW, overflow="truncate")
+    vector = e.encode_document(TEXT)
+    counts = e.counts
+    assert (counts.texts, counts.truncated_texts, counts.windows, counts.windowed_texts) == (1, 1, 1, 0)
+    explained = e.explain(TEXT)
+    assert explained.sequence_tokens <= WINDOW and explained.truncated == counts.truncated_tokens > 0
+    end = max(token.end for token in explained.tokens)
+    kept = embedder("llama", method)
+    assert np.abs(kept.encode_document(TEXT[:end]) - vector).max() <= 1e-5
+    assert kept.explain(TEXT[:end]).text_tokens == counts.tokens - counts.truncated_tokens
+    longer = next(TEXT[:at] for at in range(end + 1, len(TEXT)) if TEXT[at - 1].isalnum())
+    assert kept.explain(longer).sequence_tokens > WINDOW - 3, "another word would have fitted"
+
+
+def test_truncated_long_documents_say_so() -> None:
+    e = embedder("llama", "htp", max_length=WINDOW, overflow="truncate")
+    document = e.encode_long(TEXT, passage_size=30)
+    assert document.n_truncated > 0 and document.n_windows == 1
+    end = max(sentence.end for sentence in document.sentences)
+    assert end < len(TEXT)
+    assert document.passages[-1].end == end
+    assert np.array_equal(document.vector, e.encode_document(TEXT))
+
+
+@pytest.mark.parametrize("overflow", ["window", "truncate"])
+def test_no_room_for_the_text_is_refused(overflow: str) -> None:
+    with pytest.raises(TextTooLong, match=r"max_length=12 leaves no room .* raise max_length"):
+        embedder("llama", "prompteol", max_length=12, overflow=overflow).encode_document(TEXT)
+
+
+@pytest.mark.parametrize("passage_size", [0, -1, 2.5, "3", None, True])
+def test_passage_sizes_are_checked(passage_size: Any) -> None:
+    with pytest.raises(InvalidParameter, match="passage_size="):
+        embedder("llama", "plain").encode_long(TEXT, passage_size=passage_size)
+
+
+def test_a_hundred_thousand_words_take_bounded_time() -> None:
+    text = " ".join(f"The keeper wrote line {number} of the log." for number in range(12_500))
+    e = embedder("llama", "htp:exit=2,range=1-2")
+    started = time.process_time()
+    document = e.encode_long(text)
+    assert time.process_time() - started < 60
+    assert len(document.sentences) == 12_500 and document.n_windows > 100
+    assert np.isfinite(document.vector).all()
