@@ -32,7 +32,7 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"host", "view", "moments", "loading", "batching"}),
     frozenset({"plan", "document", "finish", "fingerprint", "inputs", "runner", "pipeline", "explanation"}),
     frozenset({"embedder"}),
-    frozenset({"layers", "diagnose", "cli"}),
+    frozenset({"evaluate", "layers", "diagnose", "cli"}),
 )
 PARTS = FLOORS[2]
 SIDEWAYS = FLOORS[1] | FLOORS[5] | FLOORS[6]

@@ -173,7 +173,8 @@ def demo(
     questions = question or list(handbook.QUESTIONS)
     for asked, found in zip(questions, _ask(library, embedder, questions, k), strict=True):
         show.answers(out, asked, found)
-    out.print(f"\n{show.count(len(questions), 'question')} in {time.monotonic() - started:.0f} seconds.", style="dim")
+    read_and_asked = f"{show.count(len(reading.documents), 'document')}, {show.count(len(questions), 'question')}"
+    out.print(f"\n{read_and_asked}: {time.monotonic() - started:.0f} seconds.", style="dim")
     example = "How do I use my own model?" if not paths else "..."
     out.print("\nAsk the same library a question of your own:", style="bold")
     out.print(Text(f"  {_command()} ask {shlex.quote(example)}{_library_option(library)}"), soft_wrap=True)

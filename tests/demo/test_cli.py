@@ -254,7 +254,7 @@ def test_demo_with_another_folder_and_questions(documents: Path, tmp_path: Path,
     library = tmp_path / "library"
     outcome = run("demo", documents, "-q", QUESTION, "-q", "What makes steam?", "--library", library, "-k", 1)
     assert outcome.code == 0, outcome.err
-    assert "2 questions" in outcome.out
+    assert "3 documents, 2 questions: " in outcome.out
     named = set(re.findall(r"^1 +(\S+)", outcome.out, re.MULTILINE))
     assert named <= {"tides.md", "bread.txt", "clock.html"}
     same = run("ask", QUESTION, "--library", library, "-k", 1).out
