@@ -1,0 +1,240 @@
+"""What holds for every method on every family: the model is left as it was, and company changes no vector."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests import families
+from tests.comparison import METHODS, TEXTS, embedder, loaded
+
+from eddy_embed import Embedder, methods
+from eddy_embed.errors import NotFinite
+
+EVERY = [
+    "plain:pool=weighted",
+    "prompteol",
+    "tp:prompt=prompteol",
+    "htp:range=1-4,exit=4,pool=all",
+]
+"""Between them they touch every moment of a pass; a newly registered method has to be put in."""
+POOL = [
+    *TEXTS,
+    "One. Two. Three. Four.",
+    "日本語。 Then 🙂!",
+    "a",
+    "x" * 50,
+    "The tide " * 30,
+    "No stop here\nnor here",
+]
+IDS = torch.tensor([[3, 17, 101, 250, 9, 44]])
+
+
+def test_every_registered_method_is_under_contract() -> None:
+    laying_out = {name for name in methods.names() if methods.parse(name).layout is not None}
+    assert laying_out == {method.partition(":")[0] for method in EVERY}
+    assert laying_out == {name for name, _ in METHODS.values()}
+
+
+@cache
+def shared(family: str, method: str) -> Embedder:
+    return embedder(family, method)
+
+
+def copied(family: str) -> tuple[Any, Any]:
+    """A model of its own for tests that change it."""
+    model, tokenizer = loaded(family)
+    return copy.deepcopy(model), tokenizer
+
+
+def state_of(model: torch.nn.Module) -> dict[str, Any]:
+    """Everything about a model that a pass could leave changed, tensors by value and by identity."""
+    state: dict[str, Any] = {
+        "config": str(model.config),
+        "attention": model.config._attn_implementation,
+        "modules": {name: id(module) for name, module in model.named_modules()},
+        "training": {name: module.training for name, module in model.named_modules()},
+        "gradients": {name: (p.requires_grad, p.grad) for name, p in model.named_parameters()},
+        "weights": {name: (id(p), p.dtype, p.detach().numpy().tobytes()) for name, p in model.named_parameters()},
+        "buffers": {name: (id(t), t.numpy().tobytes()) for name, t in model.named_buffers()},
+    }
+    for name, module in model.named_modules():
+        hooks = {kind: dict(value) for kind, value in vars(module).items() if kind.endswith("_hooks")}
+        own = {key: id(value) for key, value in vars(module).items() if not key.startswith("_")}
+        state[f"module {name}"] = (hooks, own)
+    with torch.no_grad():
+        state["logits"] = model(IDS).logits.numpy().tobytes()
+    return state
+
+
+@contextmanager
+def unchanged(model: torch.nn.Module) -> Iterator[None]:
+    """Holds that the model is the same afterwards, to the bit."""
+    before = state_of(model)
+    yield
+    after = state_of(model)
+    assert before.keys() == after.keys()
+    for name, value in before.items():
+        assert value == after[name], name
+
+
+@pytest.mark.parametrize("method", EVERY)
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_the_model_is_left_as_it_was(family: str, method: str) -> None:
+    model, tokenizer = copied(family)
+    with unchanged(model):
+        with Embedder(model, tokenizer=tokenizer, method=method) as e:
+            e.encode_document(TEXTS)
+            e.encode_query(TEXTS[0])
+            e.encode_long(TEXTS[0], late=False)
+            e.explain(TEXTS[0])
+            assert e.fingerprint
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("method", EVERY)
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_the_model_is_left_as_it_was_by_a_pass_that_fails(family: str, method: str) -> None:
+    model, tokenizer = copied(family)
+    with unchanged(model):
+        e = Embedder(model, tokenizer=tokenizer, method=method)
+        good = e.encode_document(TEXTS[0])
+        layer = e._pipeline.open_runner.host._stack[2]
+
+        def fail(*_: Any) -> None:
+            raise ZeroDivisionError("inside")
+
+        handle = layer.register_forward_hook(fail)
+        with pytest.raises(ZeroDivisionError, match="inside"):
+            e.encode_document(TEXTS[0])
+        handle.remove()
+        assert np.array_equal(e.encode_document(TEXTS[0]), good)
+
+
+@pytest.mark.parametrize("method", EVERY)
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_weights_that_give_nan_are_an_error_that_names_the_text(family: str, method: str) -> None:
+    model, tokenizer = copied(family)
+    e = Embedder(model, tokenizer=tokenizer, method=method)
+    kept, norm = e.encode_document(TEXTS), next(p for n, p in model.named_parameters() if "norm" in n or "ln_1" in n)
+    value = norm.detach().clone()
+    with torch.no_grad():
+        norm.fill_(float("nan"))
+    with unchanged(model), pytest.raises(NotFinite, match=r"text [01234]: .*NaN"):
+        e.encode_document(TEXTS)
+    with pytest.raises(NotFinite, match="NaN"):
+        Embedder(model, tokenizer=tokenizer, method=method)
+    with torch.no_grad():
+        norm.copy_(value)
+    assert np.array_equal(e.encode_document(TEXTS), kept)
+
+
+class Recorder:
+    """A hook as people write them: an object with a lock, which cannot be copied."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.calls = 0
+
+    def __call__(self, *_: Any, **__: Any) -> None:
+        with self.lock:
+            self.calls += 1
+
+
+@pytest.mark.parametrize("method", EVERY)
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_hooks_of_others_stay_and_do_not_fire(family: str, method: str) -> None:
+    model, tokenizer = copied(family)
+    plain = Embedder(model, tokenizer=tokenizer, method=method).encode_document(TEXTS)
+    hook = Recorder()
+    layers = next(m for m in model.modules() if isinstance(m, torch.nn.ModuleList))
+    handles = [
+        model.get_input_embeddings().register_forward_hook(hook),
+        layers[1].register_forward_pre_hook(hook, with_kwargs=True),
+        layers[2].register_forward_hook(hook, always_call=True),
+        layers[2].register_full_backward_hook(hook),
+    ]
+    e = Embedder(model, tokenizer=tokenizer, method=method)
+    assert np.array_equal(e.encode_document(TEXTS), plain)
+    assert hook.calls == 0
+    with torch.no_grad():
+        model(IDS)
+    assert hook.calls == 3
+    for handle in handles:
+        handle.remove()
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_a_model_in_training_stays_so(family: str) -> None:
+    model, tokenizer = copied(family)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.5
+    expected = Embedder(model, tokenizer=tokenizer, method="htp").encode_document(TEXTS)
+    model.train()
+    vectors = Embedder(model, tokenizer=tokenizer, method="htp").encode_document(TEXTS)
+    assert all(module.training for module in model.modules())
+    assert np.array_equal(vectors, expected)
+
+
+# --- company
+
+
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_company_and_order_change_nothing(data: st.DataObject) -> None:
+    family = data.draw(st.sampled_from(list(families.FAMILIES)))
+    method = data.draw(st.sampled_from(EVERY))
+    texts = data.draw(st.lists(st.sampled_from(POOL), min_size=1, max_size=8))
+    e = shared(family, method)
+    alone = {text: e.encode_document(text) for text in texts}
+    model, tokenizer = loaded(family)
+    other = Embedder(
+        model,
+        tokenizer=tokenizer,
+        method=method,
+        batch_tokens=data.draw(st.sampled_from([1, 60, 200, 8192])),
+        batch_size=data.draw(st.sampled_from([None, 1, 2, 3])),
+    )
+    for vectors in (e.encode_document(texts), other.encode_document(texts)):
+        assert vectors.shape == (len(texts), families.HIDDEN)
+        for text, vector in zip(texts, vectors, strict=True):
+            assert np.abs(vector - alone[text]).max() <= 1e-5
+
+
+@pytest.mark.parametrize("method", EVERY)
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_a_long_neighbour_changes_nothing(family: str, method: str) -> None:
+    e = shared(family, method)
+    long = "The keeper wrote a line in the log. " * 60
+    assert e.explain(long).windows > 1
+    pair = e.encode_document([TEXTS[1], long, TEXTS[0]])
+    assert np.abs(pair[0] - e.encode_document(TEXTS[1])).max() <= 1e-5
+    assert np.abs(pair[2] - e.encode_document(TEXTS[0])).max() <= 1e-5
+
+
+@pytest.mark.parametrize("method", EVERY)
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_shapes_and_lengths(family: str, method: str) -> None:
+    e = shared(family, method)
+    one, several, none = e.encode_document(TEXTS[0]), e.encode_document(TEXTS), e.encode_document([])
+    assert (one.shape, several.shape, none.shape) == ((families.HIDDEN,), (len(TEXTS), families.HIDDEN), (0, 64))
+    assert one.dtype == several.dtype == none.dtype == np.float32
+    assert e.dimension == families.HIDDEN
+    assert np.abs(np.linalg.norm(several, axis=1) - 1).max() <= 1e-6
+    assert np.array_equal(e.encode_document(iter(TEXTS)), several) and np.array_equal(
+        e.encode_document(tuple(TEXTS)), several
+    )
+    raw = embedder(family, method, normalize=False).encode_document(TEXTS)
+    lengths = np.linalg.norm(raw, axis=1, keepdims=True)
+    assert np.abs(lengths - 1).min() > 0.01
+    assert np.abs(raw / lengths - several).max() <= 1e-6
