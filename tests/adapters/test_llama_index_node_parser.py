@@ -332,6 +332,9 @@ def test_progress_is_on_request(parser, capfd):
     assert capfd.readouterr().err == ""
     parser.get_nodes_from_documents(documents(), show_progress=True)
     assert "Embedding documents" in capfd.readouterr().err
+    wished = EddyEmbedding(model_name="eddy-tiny", method="htp", show_progress=True)
+    LongDocumentNodeParser(embed_model=wished).get_nodes_from_documents(documents())
+    assert "Embedding documents" in capfd.readouterr().err
 
 
 def test_async_gives_the_same(parser):

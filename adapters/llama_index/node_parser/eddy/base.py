@@ -99,7 +99,9 @@ class LongDocumentNodeParser(NodeParser):
 
     def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any) -> list[BaseNode]:
         engine = self.embed_model.embedder
-        documents = get_tqdm_iterable(_with_text(nodes), show_progress, "Embedding documents")
+        # A pipeline asked for progress does not hand the wish on; the embedding model's own is heard as well.
+        show = show_progress or self.embed_model.show_progress
+        documents = get_tqdm_iterable(_with_text(nodes), show, "Embedding documents")
         copies: Counter[tuple[str, str]] = Counter()
         passages: list[BaseNode] = []
         for group in _groups(documents):
