@@ -113,6 +113,56 @@ def explain(
     typer.echo(str(_embedder(model, method, instruction, max_length, device, dtype).explain(text, role=role)))
 
 
+@app.command()
+def evaluate(
+    systems: Annotated[
+        list[str] | None,
+        typer.Option("--method", "-m", help="A method's text form, or bm25, overlap. Repeat for several."),
+    ] = None,
+    model: Model = "eddy-tiny",
+    data: Annotated[
+        Path | None, typer.Option(envvar="EDDY_EVAL_DATA", help="Folder with sts/, retrieval/, classification/.")
+    ] = None,
+    tasks: Annotated[list[str] | None, typer.Option("--task", "-t", help="Only this task. Repeat for several.")] = None,
+    passage_size: Annotated[int, typer.Option(help="Most tokens in a passage; the best one finds its document.")] = 256,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A .json file for scores and intervals.")
+    ] = None,
+    device: Device = None,
+    dtype: Dtype = "auto",
+) -> None:
+    """Score methods on local tasks, with baselines, intervals and cost; the first method is the reference."""
+    from eddy_embed import methods as registry
+    from eddy_embed.embedder import Embedder
+    from eddy_embed.evaluate import report
+    from eddy_embed.evaluate.run import Evaluation
+    from eddy_embed.evaluate.tasks import find_tasks
+
+    if data is None:
+        raise typer.BadParameter("name a folder, or set EDDY_EVAL_DATA", param_hint="--data")
+    baselines = ("bm25", "overlap")
+    wanted = [
+        system if system in baselines else str(registry.parse(system))
+        for system in dict.fromkeys([*(systems or ["plain"]), *baselines])
+    ]
+    outcomes = []
+    evaluation = Evaluation(
+        lambda method: Embedder(model, method=method, device=device, dtype=dtype, show_progress=sys.stderr.isatty()),
+        passage_size,
+    )
+    for task in find_tasks(data, tasks):
+        for system in wanted:
+            typer.echo(f"{task.name}: {system}", err=True)
+            outcome = evaluation.run(system, task)
+            if outcome is not None:
+                outcomes.append(outcome)
+        evaluation.forget(task)
+    typer.echo(report.table(outcomes, wanted[0]))
+    if output is not None:
+        about = {"model": model, "passage_size": passage_size, "dtype": dtype, "version": __version__}
+        report.save(outcomes, wanted[0], output, about)
+
+
 def _embedder(
     model: str, method: str, instruction: str | None, max_length: int | None, device: str | None, dtype: str
 ) -> Embedder:

@@ -177,6 +177,11 @@ class Embedder:
         return self.backbone.hidden if post is None or post.dims is None else post.dims
 
     @property
+    def reads_spans(self) -> bool:
+        """Whether parts of a text can be read out of a pass over the whole: where the method averages positions."""
+        return self._readout.spans
+
+    @property
     def counts(self) -> Counts:
         """What was read, windowed and cut so far."""
         return self._pipeline.counts
@@ -286,7 +291,7 @@ class Embedder:
             NotFinite: The model gave NaN or infinity.
         """
         check_count("passage_size", passage_size)
-        if late and not self._readout.spans:
+        if late and not self.reads_spans:
             raise IncompatibleMethods(
                 f"{self.method} reads pool={self._readout.pool!r}, which has no vectors for parts of a text; use "
                 "late=False to embed each passage by itself, or a method with pool=mean"
@@ -318,7 +323,7 @@ class Embedder:
         moments = Moments(self.backbone.hidden)
         for _, chunk in chunks(checked_texts(texts)):
             documents = plain.encode_long(
-                chunk, passage_size=passage_size, late=self._readout.spans, show_progress=show_progress
+                chunk, passage_size=passage_size, late=self.reads_spans, show_progress=show_progress
             )
             moments.add(unit(np.stack([passage.vector for each in documents for passage in each.passages])))
         fitted = fit(self.method.post, moments)
