@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 from transformers.utils import logging
 
@@ -96,7 +97,7 @@ def load(
             model, info = AutoModel.from_pretrained(
                 where, config=config, dtype=kind, output_loading_info=True, **options, **model_kwargs
             )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise ModelNotFound(f"weights of {os.fspath(name)!r} could not be read: {_first_line(error)}") from error
     absent = sorted(info["missing_keys"]) + sorted(str(entry) for entry in info["mismatched_keys"])
     if absent:
