@@ -204,7 +204,7 @@ def test_what_is_wrong_is_refused(embedding):
         LongDocumentNodeParser(embed_model={"model_name": "eddy-tiny", "metod": "htp"})
     last = EddyEmbedding(model_name="eddy-tiny", method="prompteol")
     with pytest.raises(IncompatibleMethods, match="late=False"):
-        LongDocumentNodeParser(embed_model=last).get_nodes_from_documents(documents())
+        LongDocumentNodeParser(embed_model=last)
     assert LongDocumentNodeParser(embed_model=last, late=False).get_nodes_from_documents(documents())
 
 

@@ -16,7 +16,7 @@ from llama_index.core.node_parser.node_utils import IdFuncCallable, build_nodes_
 from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 from llama_index.core.utils import get_tqdm_iterable
 
-from eddy_embed.errors import InvalidParameter, InvalidText
+from eddy_embed.errors import IncompatibleMethods, InvalidParameter, InvalidText
 from llama_index.embeddings.eddy import EddyEmbedding, bookkeeping
 from llama_index.embeddings.eddy.engines import in_worker
 from llama_index.node_parser.eddy.passages import document_identity, passage_id
@@ -56,6 +56,7 @@ class LongDocumentNodeParser(NodeParser):
 
     Raises:
         InvalidParameter: No Eddy embedding model is given.
+        IncompatibleMethods: `late`, and the method reads one token only.
     """
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
@@ -86,6 +87,15 @@ class LongDocumentNodeParser(NodeParser):
             "id_func": _id_func(id_func),
         }
         super().__init__(**fields, **others)
+        self._refuse_late_without_spans()
+
+    def _refuse_late_without_spans(self) -> None:
+        engine = self.embed_model.embedder
+        if self.late and not engine.reads_spans:
+            raise IncompatibleMethods(
+                f"Method {self.embed_model.method!r} reads one token, so passages have no vectors in a pass over the "
+                "document; use late=False to embed each passage by itself, or a method that averages."
+            )
 
     @classmethod
     def from_defaults(cls, embed_model: EddyEmbedding | Mapping[str, Any] | None = None, **settings: Any) -> Self:
@@ -157,7 +167,8 @@ class LongDocumentNodeParser(NodeParser):
         return {name: getattr(self, name) for name in set(type(self).model_fields) - {"callback_manager"}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+        # Past the constructor, which would load the model: a process that only hands the parser on needs none.
+        super().__init__(**state)
 
 
 def _embedding(given: EddyEmbedding | Mapping[str, Any] | None) -> EddyEmbedding:
