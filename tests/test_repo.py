@@ -30,9 +30,10 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"method"}),
     frozenset({"methods"}),
     frozenset({"host", "view", "moments", "loading", "batching"}),
-    frozenset({"plan", "document", "finish", "fingerprint", "inputs", "runner", "pipeline", "explanation"}),
+    frozenset({"plan", "document", "finish", "fingerprint", "inputs", "runner", "pipeline", "explanation", "opening"}),
     frozenset({"embedder"}),
-    frozenset({"evaluate", "layers", "diagnose", "cli"}),
+    frozenset({"evaluate", "layers", "diagnose"}),
+    frozenset({"cli"}),
 )
 PARTS = FLOORS[2]
 SIDEWAYS = FLOORS[1] | FLOORS[5] | FLOORS[6]

@@ -17,28 +17,20 @@ from eddy_embed.document import LongDocument
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
 from eddy_embed.explanation import Explanation, explain
 from eddy_embed.fingerprint import Counts, digest, weights_digest
-from eddy_embed.finish import Finish, unit
-from eddy_embed.host import Host
+from eddy_embed.finish import unit
 from eddy_embed.inputs import check_count, check_options, checked_texts, chunks
-from eddy_embed.layout import Layout, TextRole
-from eddy_embed.loading import load
+from eddy_embed.layout import TextRole
 from eddy_embed.method import Method
-from eddy_embed.pipeline import Pipeline
-from eddy_embed.plan import Overflow, Planner
+from eddy_embed.opening import assemble, finish_for, open_model
+from eddy_embed.plan import Overflow
 from eddy_embed.postprocess import Fitted, Moments, fit
 from eddy_embed.progress import Progress
 from eddy_embed.readout import Readout
-from eddy_embed.runner import Runner
-from eddy_embed.segment import Segmenter
-from eddy_embed.tokens import Tokenizer
-from eddy_embed.view import describe
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from numpy.typing import NDArray
-
-    from eddy_embed.backbone import Backbone
 
     Vectors = NDArray[np.float32]
     Raw = NDArray[np.float64]
@@ -114,57 +106,35 @@ class Embedder:
         check_options(
             overflow, normalize, {"query_instruction": query_instruction, "text_instruction": text_instruction}
         )
-        check_count("max_length", max_length, optional=True)
-        check_count("batch_size", batch_size, optional=True)
+        for name, count in (("max_length", max_length), ("batch_size", batch_size)):
+            check_count(name, count, optional=True)
         check_count("batch_tokens", batch_tokens)
         asked = method if isinstance(method, Method) else methods.parse(method)
-        if isinstance(model, torch.nn.Module):
-            if tokenizer is None:
-                raise InvalidParameter("a loaded model needs tokenizer=, the one it was trained with")
-            self.backbone: Backbone = describe(getattr(model, "config", None))
-            self.model_name = str(getattr(model, "name_or_path", "") or type(model).__name__)
-        else:
-            options = {
-                "revision": revision,
-                "cache_dir": cache_folder,
-                "trust_remote_code": trust_remote_code,
-                "local_files_only": local_files_only,
-            }
-            if not isinstance(model, str | os.PathLike):
-                raise InvalidParameter(f"model={model!r} must be a name, a folder, or a loaded model")
-            self.model_name = os.fspath(model)
-            model, tokenizer, self.backbone = load(
-                model,
-                exit_of=lambda backbone: _exit(methods.resolve(asked, backbone)),
-                device=device,
-                dtype=dtype,
-                options={key: value for key, value in options.items() if value not in (None, False)},
-                model_kwargs=dict(model_kwargs or {}),
-                tokenizer=tokenizer,
-                show_progress=show_progress,
-            )
-        self.method = methods.resolve(asked, self.backbone)
-        self._readout = cast("Readout", self.method.readout)
-        tokens = Tokenizer(tokenizer)
-        self.max_length = _window(max_length, min(self.backbone.window, tokens.max_length))
-        self._pipeline = Pipeline(
-            Planner(
-                layout=cast("Layout", self.method.layout),
-                tokenizer=tokens,
-                segmenter=Segmenter(language),
-                max_length=self.max_length,
-                overflow=overflow,
-                instructions={"query": query_instruction, "document": text_instruction},
-            ),
-            Runner(
-                Host(model, exit_layer=_exit(self.method), layers=self.backbone.layers),
-                self.method,
-                batch_tokens=batch_tokens,
-                batch_size=batch_size,
-            ),
-            Finish(normalize, self.method.post, _opened(post)),
+        opened = open_model(
+            model,
+            asked,
+            tokenizer,
+            device=device,
+            dtype=dtype,
+            revision=revision,
+            cache_folder=cache_folder,
+            trust_remote_code=trust_remote_code,
+            local_files_only=local_files_only,
+            model_kwargs=dict(model_kwargs or {}),
+            show_progress=show_progress,
         )
-        self._check_post()
+        self.model_name, self.backbone, self.method = opened.name, opened.backbone, opened.method
+        self._pipeline = assemble(
+            opened,
+            max_length=max_length,
+            overflow=overflow,
+            instructions={"query": query_instruction, "document": text_instruction},
+            language=language,
+            finish=finish_for(self.method, self.backbone, post, normalize),
+            batch_tokens=batch_tokens,
+            batch_size=batch_size,
+        )
+        self.max_length = self._pipeline.planner.max_length
         self.show_progress = show_progress
         self._settings: dict[str, Any] | None = None
 
@@ -179,7 +149,7 @@ class Embedder:
     @property
     def reads_spans(self) -> bool:
         """Whether parts of a text can be read out of a pass over the whole: where the method averages positions."""
-        return self._readout.spans
+        return cast("Readout", self.method.readout).spans
 
     @property
     def counts(self) -> Counts:
@@ -293,11 +263,10 @@ class Embedder:
         check_count("passage_size", passage_size)
         if late and not self.reads_spans:
             raise IncompatibleMethods(
-                f"{self.method} reads pool={self._readout.pool!r}, which has no vectors for parts of a text; use "
-                "late=False to embed each passage by itself, or a method with pool=mean"
+                f"{self.method} reads one token, which gives no vectors for parts of a text; use late=False or pool=mean"
             )
         given = checked_texts(texts)
-        with Progress(self._shows(show_progress), progress) as bar:
+        with Progress(self.show_progress if show_progress is None else show_progress, progress) as bar:
             documents = list(self._pipeline.documents(given, passage_size, late, bar))
         return documents[0] if isinstance(texts, str) else documents
 
@@ -339,9 +308,8 @@ class Embedder:
         """
         other = copy.copy(self)
         other.method = methods.with_post(self.method, None if fitted is None else fitted.post)
-        finish = Finish(self.normalize, other.method.post, fitted)
+        finish = finish_for(other.method, self.backbone, fitted, self.normalize)
         other._pipeline = replace(self._pipeline, finish=finish, counts=Counts())
-        other._check_post()
         other._settings = None
         return other
 
@@ -373,46 +341,10 @@ class Embedder:
         """Close."""
         self.close()
 
-    def _check_post(self) -> None:
-        fitted = self._pipeline.finish.fitted
-        if fitted is not None and fitted.post != self.method.post:
-            raise InvalidParameter(
-                f"post= holds {fitted.post}, the method {self.method} asks for {self.method.post}; use the file that "
-                "was fitted with this method, or fit again"
-            )
-        if fitted is not None and len(fitted.mean) != self.backbone.hidden:
-            raise InvalidParameter(
-                f"post= was fitted on vectors of width {len(fitted.mean)}, this model's have {self.backbone.hidden}; "
-                "fit it again with this model"
-            )
-
-    def _shows(self, show_progress: bool | None) -> bool:
-        return self.show_progress if show_progress is None else show_progress
-
     def _encode(self, texts: str | Iterable[str], role: TextRole, show_progress: bool | None) -> Vectors:
         given = checked_texts(texts)
         vectors = np.empty((len(given), self.dimension), np.float32)
-        with Progress(self._shows(show_progress)) as bar:
+        with Progress(self.show_progress if show_progress is None else show_progress) as bar:
             for at, vector in self._pipeline.vectors(given, role, bar):
                 vectors[at] = vector
         return cast("Vectors", vectors[0]) if isinstance(texts, str) else vectors
-
-
-def _window(max_length: int | None, window: int) -> int:
-    if max_length is None:
-        return window
-    if not 1 <= max_length <= window:
-        raise InvalidParameter(
-            f"max_length={max_length} must lie between 1 and the model's window of {window} tokens; longer texts are "
-            "read in windows"
-        )
-    return max_length
-
-
-def _opened(post: Fitted | str | os.PathLike[str] | None) -> Fitted | None:
-    return post if post is None or isinstance(post, Fitted) else Fitted.load(post)
-
-
-def _exit(method: Method) -> int:
-    """The exit layer of a resolved method."""
-    return cast("int", cast("Readout", method.readout).exit)

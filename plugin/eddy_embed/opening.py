@@ -1,0 +1,157 @@
+"""A model and a method made into a pipeline: loaded or shared, resolved, checked."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from eddy_embed import methods
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.finish import Finish
+from eddy_embed.host import Host
+from eddy_embed.loading import load
+from eddy_embed.pipeline import Pipeline
+from eddy_embed.plan import Overflow, Planner
+from eddy_embed.postprocess import Fitted
+from eddy_embed.runner import Runner
+from eddy_embed.segment import Segmenter
+from eddy_embed.tokens import Tokenizer
+from eddy_embed.view import describe
+
+if TYPE_CHECKING:
+    from eddy_embed.backbone import Backbone
+    from eddy_embed.layout import Layout, TextRole
+    from eddy_embed.method import Method
+    from eddy_embed.readout import Readout
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A model with the method resolved for it.
+
+    Attributes:
+        name: Under which it was asked for, or its class.
+        model: The base model, or the loaded one that was given.
+        tokenizer: Its tokenizer.
+        backbone: Shape of the full model.
+        method: With every default filled in.
+    """
+
+    name: str
+    model: torch.nn.Module
+    tokenizer: Any
+    backbone: Backbone
+    method: Method
+
+    @property
+    def exit_layer(self) -> int:
+        """The layer that is read."""
+        return cast("int", cast("Readout", self.method.readout).exit)
+
+
+def open_model(
+    model: str | os.PathLike[str] | torch.nn.Module,
+    method: Method,
+    tokenizer: Any | None,
+    *,
+    device: str | None,
+    dtype: str,
+    revision: str | None,
+    cache_folder: str | None,
+    trust_remote_code: bool,
+    local_files_only: bool,
+    model_kwargs: dict[str, Any],
+    show_progress: bool,
+) -> Opened:
+    """Share a loaded model, or load one up to the method's exit layer; see `Embedder` for the arguments."""
+    if isinstance(model, torch.nn.Module):
+        if tokenizer is None:
+            raise InvalidParameter("a loaded model needs tokenizer=, the one it was trained with")
+        backbone = describe(getattr(model, "config", None))
+        name = str(getattr(model, "name_or_path", "") or type(model).__name__)
+        return Opened(name, model, tokenizer, backbone, methods.resolve(method, backbone))
+    if not isinstance(model, str | os.PathLike):
+        raise InvalidParameter(f"model={model!r} must be a name, a folder, or a loaded model")
+    name = os.fspath(model)
+    options = {
+        "revision": revision,
+        "cache_dir": cache_folder,
+        "trust_remote_code": trust_remote_code,
+        "local_files_only": local_files_only,
+    }
+
+    def exit_of(backbone: Backbone) -> int:
+        return cast("int", cast("Readout", methods.resolve(method, backbone).readout).exit)
+
+    base, tokenizer, backbone = load(
+        model,
+        exit_of=exit_of,
+        device=device,
+        dtype=dtype,
+        options={key: value for key, value in options.items() if value not in (None, False)},
+        model_kwargs=model_kwargs,
+        tokenizer=tokenizer,
+        show_progress=show_progress,
+    )
+    return Opened(name, base, tokenizer, backbone, methods.resolve(method, backbone))
+
+
+def assemble(
+    opened: Opened,
+    *,
+    max_length: int | None,
+    overflow: Overflow,
+    instructions: dict[TextRole, str | None],
+    language: str,
+    finish: Finish,
+    batch_tokens: int,
+    batch_size: int | None,
+) -> Pipeline:
+    """The pipeline of an opened model; see `Embedder` for the arguments."""
+    tokenizer = Tokenizer(opened.tokenizer)
+    planner = Planner(
+        layout=cast("Layout", opened.method.layout),
+        tokenizer=tokenizer,
+        segmenter=Segmenter(language),
+        max_length=_window(max_length, min(opened.backbone.window, tokenizer.max_length)),
+        overflow=overflow,
+        instructions=instructions,
+    )
+    host = Host(opened.model, exit_layer=opened.exit_layer, layers=opened.backbone.layers)
+    return Pipeline(planner, Runner(host, opened.method, batch_tokens=batch_tokens, batch_size=batch_size), finish)
+
+
+def finish_for(
+    method: Method, backbone: Backbone, post: Fitted | str | os.PathLike[str] | None, normalize: bool
+) -> Finish:
+    """The last stage for a method.
+
+    Raises:
+        InvalidParameter: What was fitted goes with another method or another model.
+    """
+    fitted = post if post is None or isinstance(post, Fitted) else Fitted.load(post)
+    if fitted is not None and fitted.post != method.post:
+        raise InvalidParameter(
+            f"post= holds {fitted.post}, the method {method} asks for {method.post}; use the file that was fitted with "
+            "this method, or fit again"
+        )
+    if fitted is not None and len(fitted.mean) != backbone.hidden:
+        raise InvalidParameter(
+            f"post= was fitted on vectors of width {len(fitted.mean)}, this model's have {backbone.hidden}; fit it "
+            "again with this model"
+        )
+    return Finish(normalize, method.post, fitted)
+
+
+def _window(max_length: int | None, window: int) -> int:
+    if max_length is None:
+        return window
+    if not 1 <= max_length <= window:
+        raise InvalidParameter(
+            f"max_length={max_length} must lie between 1 and the model's window of {window} tokens; longer texts are "
+            "read in windows"
+        )
+    return max_length
