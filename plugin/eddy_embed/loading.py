@@ -95,7 +95,13 @@ def load(
     try:
         with _quiet(show_progress):
             model, info = AutoModel.from_pretrained(
-                where, config=config, dtype=kind, output_loading_info=True, **options, **model_kwargs
+                where,
+                config=config,
+                dtype=kind,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # reported in `info`, and refused below
+                **options,
+                **model_kwargs,
             )
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelNotFound(f"weights of {os.fspath(name)!r} could not be read: {_first_line(error)}") from error
