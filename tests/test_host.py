@@ -1,0 +1,243 @@
+"""Models by name: loaded up to the exit and no further, in the precision asked for, or refused with the reason."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from tests import families
+from tests.comparison import TEXTS, embedder
+from transformers import modeling_utils
+
+from eddy_embed import Embedder
+from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
+
+METHOD = "htp:range=1-3,exit=3"
+LAYER_SHARDS = [f"layer{index}" for index in range(families.LAYERS)]
+
+
+def write(folder: Path, family: str, *, leave_out: str = "") -> Path:
+    """A checkpoint with a shard for each layer and one for every other tensor."""
+    model, tokenizer = families.build(family)
+    model.config.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    shards: dict[str, dict[str, torch.Tensor]] = {}
+    for name, tensor in model.state_dict().items():
+        inside = [part for part in name.split(".") if part.isdigit()]
+        if not (leave_out and leave_out in name):
+            shards.setdefault(f"layer{inside[0]}" if inside else name, {})[name] = tensor.clone()
+    for shard, tensors in shards.items():
+        save_file(tensors, folder / f"{shard}.safetensors", metadata={"format": "pt"})
+    where = {name: f"{shard}.safetensors" for shard, tensors in shards.items() for name in tensors}
+    index = {"metadata": {"total_size": 1}, "weight_map": where}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {family: write(tmp_path_factory.mktemp(family), family) for family in families.FAMILIES}
+
+
+@pytest.fixture
+def llama(checkpoints: dict[str, Path], tmp_path: Path) -> Path:
+    """A checkpoint of its own, to be damaged."""
+    return Path(shutil.copytree(checkpoints["llama"], tmp_path / "llama"))
+
+
+def poison(folder: Path, shards: list[str]) -> None:
+    """Overwrites the data of shards with not-a-numbers; their headers stay valid."""
+    for shard in shards:
+        path = folder / f"{shard}.safetensors"
+        content = path.read_bytes()
+        header = 8 + int.from_bytes(content[:8], "little")
+        path.write_bytes(content[:header] + b"\xff" * (len(content) - header))
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
+    """Names of the tensors whose data is read from safetensors files."""
+    names: set[str] = set()
+    opened = modeling_utils.safe_open
+
+    class Slice:
+        def __init__(self, name: str, inner: Any) -> None:
+            self.name, self.inner = name, inner
+
+        def __getattr__(self, attribute: str) -> Any:
+            return getattr(self.inner, attribute)
+
+        def __getitem__(self, index: Any) -> Any:
+            names.add(self.name)
+            return self.inner[index]
+
+    class File:
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            self.inner = opened(*arguments, **options)
+
+        def __getattr__(self, attribute: str) -> Any:
+            return getattr(self.inner, attribute)
+
+        def __enter__(self) -> File:
+            self.inner.__enter__()
+            return self
+
+        def __exit__(self, *failure: Any) -> None:
+            self.inner.__exit__(*failure)
+
+        def get_slice(self, name: str) -> Slice:
+            return Slice(name, self.inner.get_slice(name))
+
+        def get_tensor(self, name: str) -> torch.Tensor:
+            names.add(name)
+            return self.inner.get_tensor(name)
+
+    monkeypatch.setattr(modeling_utils, "safe_open", File)
+    yield names
+
+
+# --- up to the exit
+
+
+@pytest.mark.parametrize("method", ["plain", METHOD, "plain:exit=0", "prompteol:exit=1"])
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_a_loaded_checkpoint_equals_the_model_in_memory(family: str, method: str, checkpoints: dict[str, Path]) -> None:
+    loaded, shared = Embedder(checkpoints[family], method=method), embedder(family, method)
+    assert np.array_equal(loaded.encode_document(TEXTS), shared.encode_document(TEXTS))
+    assert loaded.fingerprint == shared.fingerprint
+    assert loaded.explain("a").bytes == shared.explain("a").bytes
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_layers_above_the_exit_are_never_read(family: str, checkpoints: dict[str, Path], read: set[str]) -> None:
+    Embedder(checkpoints[family], method=METHOD)
+    layers = {int(part) for name in read for part in name.split(".") if part.isdigit()}
+    assert layers == {0, 1, 2}
+    assert not any("lm_head" in name for name in read)
+    read.clear()
+    Embedder(checkpoints[family], method="plain")
+    assert {int(part) for name in read for part in name.split(".") if part.isdigit()} == set(range(families.LAYERS))
+
+
+def test_what_is_above_the_exit_may_be_rubbish(llama: Path) -> None:
+    expected = embedder("llama", METHOD).encode_document(TEXTS)
+    poison(llama, [*LAYER_SHARDS[3:], "lm_head.weight", "model.norm.weight"])
+    assert np.array_equal(Embedder(llama, method=METHOD).encode_document(TEXTS), expected)
+    with pytest.raises(Exception, match="NaN"):
+        Embedder(llama, method="plain")
+    poison(llama, LAYER_SHARDS[2:3])
+    with pytest.raises(Exception, match="NaN"):
+        Embedder(llama, method=METHOD)
+
+
+@pytest.mark.parametrize("exit_layer", [0, 1, 3, 5, 6])
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_bytes_are_those_of_the_embeddings_and_the_kept_layers(family: str, exit_layer: int) -> None:
+    model, _ = families.build(family)
+    expected = 0
+    for name, tensor in [*model.base_model.named_parameters(), *model.base_model.named_buffers()]:
+        inside = [int(part) for part in name.split(".") if part.isdigit()]
+        final = not inside and name.startswith(("norm", "ln_f"))
+        if (inside and inside[0] >= max(exit_layer, 1)) or (final and exit_layer < families.LAYERS):
+            continue
+        expected += tensor.numel() * tensor.element_size()
+    assert embedder(family, f"plain:exit={exit_layer}").explain("a").bytes == expected
+
+
+# --- what cannot be loaded
+
+
+def test_missing_tensors_are_refused(tmp_path: Path) -> None:
+    folder = write(tmp_path, "llama", leave_out="layers.1.mlp.up_proj")
+    with pytest.raises(UnsupportedModel, match=r"1 tensors are missing .*layers\.1\.mlp\.up_proj.*random weights"):
+        Embedder(folder, method="plain")
+    assert Embedder(folder, method="plain:exit=1").encode_document("a").shape == (families.HIDDEN,)
+
+
+def test_tensors_of_another_shape_are_refused(llama: Path) -> None:
+    path = llama / "layer1.safetensors"
+    model, _ = families.build("llama")
+    tensors = {name: tensor.clone() for name, tensor in model.state_dict().items() if "layers.1." in name}
+    tensors["model.layers.1.mlp.up_proj.weight"] = torch.zeros(3, 3)
+    save_file(tensors, path, metadata={"format": "pt"})
+    with pytest.raises(UnsupportedModel, match=r"1 tensors are missing .* another shape, .*up_proj"):
+        Embedder(llama, method="plain")
+
+
+@pytest.mark.parametrize("content", [b"", b"rubbish", None])
+def test_damaged_shards_are_an_error_of_ours(llama: Path, content: bytes | None) -> None:
+    path = llama / "layer1.safetensors"
+    path.write_bytes(path.read_bytes()[:-100] if content is None else content)
+    with pytest.raises(ModelNotFound, match=r"weights of .*llama.* could not be read"):
+        Embedder(llama, method="plain")
+
+
+@pytest.mark.parametrize("damage", ["config.json", "tokenizer.json", "layer0.safetensors"])
+def test_incomplete_folders_are_not_found(llama: Path, damage: str) -> None:
+    (llama / damage).unlink()
+    (llama / "tokenizer_config.json").unlink()
+    with pytest.raises((ModelNotFound, UnsupportedModel), match=r"llama"):
+        Embedder(llama, method="plain")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("/no/such/folder", "no model folder at '/no/such/folder'"),
+        ("./no-such-folder", "no model folder at"),
+        ("~/no-such-folder", "no model folder at"),
+        ("no-such-model", "could not be opened: .* Bundled models: eddy-tiny"),
+        ("no-such-organisation/no-such-model", "could not be opened: .* can be reached or is cached"),
+        ("a/b/c", "no model folder at"),
+        ("spaces and ?", "could not be opened"),
+        ("", "holds no config.json"),
+    ],
+)
+def test_models_that_are_not_there(name: str, message: str) -> None:
+    with pytest.raises(ModelNotFound, match=message):
+        Embedder(name, method="plain")
+
+
+def test_a_file_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "weights.gguf").write_bytes(b"GGUF")
+    for path in (tmp_path, tmp_path / "weights.gguf"):
+        with pytest.raises(ModelNotFound, match=r"folder"):
+            Embedder(path, method="plain")
+
+
+@pytest.mark.parametrize("model", [None, 3, ["a"], b"a"])
+def test_things_that_are_no_model(model: Any) -> None:
+    with pytest.raises(InvalidParameter, match="model="):
+        Embedder(model, method="plain")
+
+
+# --- precision
+
+
+def test_float16_on_a_processor_is_refused(checkpoints: dict[str, Path]) -> None:
+    with pytest.raises(InvalidParameter, match=r"float16.*bfloat16"):
+        Embedder(checkpoints["llama"], method="plain", dtype="float16", device="cpu")
+    with pytest.raises(InvalidParameter, match="dtype='int8' is unknown; choose auto"):
+        Embedder(checkpoints["llama"], method="plain", dtype="int8")
+
+
+@pytest.mark.parametrize("method", ["plain", METHOD, "prompteol", "tp"])
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_bfloat16_alone_and_in_company(family: str, method: str, checkpoints: dict[str, Path]) -> None:
+    half = Embedder(checkpoints[family], method=method, dtype="bfloat16")
+    vectors = half.encode_document(TEXTS)
+    assert vectors.dtype == np.float32 and half.explain("a").dtype == "bfloat16"
+    for text, vector in zip(TEXTS, vectors, strict=True):
+        assert np.abs(half.encode_document(text) - vector).max() <= 2e-2
+    full = Embedder(checkpoints[family], method=method)
+    assert full.explain("a").dtype == "float32"
+    # Large random weights magnify rounding; the direction is the same.
+    assert np.sum(vectors * full.encode_document(TEXTS), axis=1).min() > 0.9
+    assert half.fingerprint == full.fingerprint
