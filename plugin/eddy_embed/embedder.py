@@ -263,7 +263,7 @@ class Embedder:
         check_count("passage_size", passage_size)
         if late and not self.reads_spans:
             raise IncompatibleMethods(
-                f"{self.method} reads one token, which gives no vectors for parts of a text; use late=False or pool=mean"
+                f"{self.method} reads one token, which has no vectors for parts of a text; use late=False or pool=mean"
             )
         given = checked_texts(texts)
         with Progress(self.show_progress if show_progress is None else show_progress, progress) as bar:
