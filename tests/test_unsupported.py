@@ -1,0 +1,220 @@
+"""Models that cannot be run exactly are refused with the reason; the fingerprint tells all that decides a vector."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from tests import families
+from tests.comparison import embedder, loaded
+from transformers import AutoModel, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+from eddy_embed import Embedder
+from eddy_embed.errors import EddyError, InvalidParameter, UnsupportedModel
+
+SMALL: dict[str, Any] = {
+    "vocab_size": families.VOCABULARY,
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 96,
+}
+CAUSAL = AutoModelForCausalLM.from_config
+BASE = AutoModel.from_config
+T5 = {"vocab_size": 640, "d_model": 64, "num_layers": 3, "num_heads": 4, "d_ff": 96, "d_kv": 16}
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "bert": (lambda: BASE(transformers.BertConfig(**SMALL)), "bidirectional attention"),
+    "roberta": (lambda: BASE(transformers.RobertaConfig(**SMALL)), "bidirectional attention"),
+    "modernbert": (
+        lambda: BASE(
+            transformers.ModernBertConfig(
+                **SMALL, **dict.fromkeys([f"{kind}_token_id" for kind in ("pad", "bos", "eos", "cls", "sep")], 0)
+            )
+        ),
+        "bidirectional attention",
+    ),
+    "mpnet": (lambda: BASE(transformers.MPNetConfig(**SMALL)), "0 of 3 layers run their attention"),
+    "t5 encoder": (lambda: transformers.T5EncoderModel(transformers.T5Config(**T5)), "a position bias"),
+    "t5": (lambda: transformers.T5Model(transformers.T5Config(**T5)), "one list of 3 layers, found encoder.block"),
+    "falcon": (lambda: CAUSAL(transformers.FalconConfig(**SMALL)), "0 of 3 layers run their attention"),
+    "falcon with alibi": (
+        lambda: CAUSAL(transformers.FalconConfig(**SMALL, alibi=True)),
+        "0 of 3 layers run their attention",
+    ),
+    "bloom": (
+        lambda: CAUSAL(transformers.BloomConfig(vocab_size=640, hidden_size=64, n_layer=3, n_head=4)),
+        "0 of 3 layers run their attention",
+    ),
+    "gpt-j": (
+        lambda: CAUSAL(transformers.GPTJConfig(vocab_size=640, n_embd=64, n_layer=3, n_head=4, rotary_dim=8)),
+        "0 of 3 layers run their attention",
+    ),
+    "mamba2": (
+        lambda: CAUSAL(
+            transformers.Mamba2Config(
+                vocab_size=640, hidden_size=64, num_hidden_layers=3, num_heads=8, head_dim=16, state_size=16, n_groups=1
+            )
+        ),
+        "0 of 3 layers run their attention",
+    ),
+    "gpt-oss": (
+        lambda: CAUSAL(
+            transformers.GptOssConfig(
+                **SMALL, num_key_value_heads=2, head_dim=16, num_local_experts=2, num_experts_per_tok=1
+            )
+        ),
+        "attention sinks",
+    ),
+    "opt with a projection": (
+        lambda: CAUSAL(
+            transformers.OPTConfig(
+                vocab_size=640,
+                hidden_size=64,
+                num_hidden_layers=3,
+                num_attention_heads=4,
+                ffn_dim=96,
+                word_embed_proj_dim=32,
+                do_layer_norm_before=False,
+            )
+        ),
+        r"hidden states have shape \(\d+, 32\), not width 64",
+    ),
+    "no language model": (lambda: torch.nn.Linear(2, 2), "does not describe a causal language model"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_architectures_that_cannot_be_run_exactly_are_refused(name: str) -> None:
+    build, reason = REFUSED[name]
+    with pytest.raises(UnsupportedModel, match=reason):
+        Embedder(build().eval(), tokenizer=families.byte_level_tokenizer(), method="plain")
+
+
+def test_a_model_that_copies_its_weights_is_refused() -> None:
+    model, tokenizer = loaded("llama")
+    model = copy.deepcopy(model)
+
+    class Clone(torch.nn.Linear):
+        def __deepcopy__(self, memo: dict[int, Any]) -> torch.nn.Linear:
+            new = torch.nn.Linear(self.in_features, self.out_features, bias=False)
+            new.load_state_dict(self.state_dict())
+            return new
+
+    model.model.layers[0].mlp.up_proj.__class__ = Clone
+    with pytest.raises(UnsupportedModel, match="copies its weights"):
+        Embedder(model, tokenizer=tokenizer, method="plain")
+
+
+def test_layers_that_mix_neighbours_are_refused() -> None:
+    model, tokenizer = loaded("llama")
+    model = copy.deepcopy(model)
+
+    class Smooth(torch.nn.Module):
+        def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+            return hidden + hidden.mean(1, keepdim=True)
+
+    model.model.layers[2].mlp = Smooth()
+    with pytest.raises(UnsupportedModel, match="differ from the model's own"):
+        Embedder(model, tokenizer=tokenizer, method="plain")
+
+
+def test_a_loaded_model_needs_a_fast_tokenizer() -> None:
+    model, _ = loaded("gpt2")
+    with pytest.raises(InvalidParameter, match="tokenizer="):
+        Embedder(model, method="plain")
+
+    class Slow:
+        is_fast = False
+
+    with pytest.raises(UnsupportedModel, match=r"Slow gives no character offsets.*use_fast=True"):
+        Embedder(model, tokenizer=Slow(), method="plain")
+
+
+# --- the fingerprint
+
+
+def prints(**changes: Any) -> str:
+    options = {"family": "llama", "method": "htp", **changes}
+    return embedder(options.pop("family"), options.pop("method"), **options).fingerprint
+
+
+def test_equal_settings_have_equal_fingerprints() -> None:
+    # What is said and what is the default, and what decides no vector.
+    first = prints()
+    assert first == prints(method="htp:range=1-2,exit=-2,k=1,seed=0") == prints(method="htp:exit=5")
+    assert first == prints(batch_size=3, batch_tokens=77, show_progress=False, device="cpu", max_length=families.WINDOW)
+    assert len(first) == 32 and int(first, 16) >= 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": "htp:exit=-3"},
+        {"method": "htp:range=1-3"},
+        {"method": "htp:seed=1"},
+        {"method": "htp:k=2"},
+        {"method": "htp:pool=all"},
+        {"method": "htp:local_only=true"},
+        {"method": "tp"},
+        {"method": "tp:placeholders=2"},
+        {"method": "plain:exit=-2"},
+        {"method": "prompteol:exit=-2"},
+        {"query_instruction": "Find it"},
+        {"text_instruction": "Find it"},
+        {"normalize": False},
+        {"max_length": 100},
+        {"overflow": "truncate"},
+        {"language": "de"},
+        {"family": "qwen3"},
+    ],
+    ids=str,
+)
+def test_whatever_decides_a_vector_is_in_the_fingerprint(changes: dict[str, Any]) -> None:
+    assert prints(**changes) != prints()
+
+
+def test_the_weights_that_run_are_in_the_fingerprint() -> None:
+    model, tokenizer = loaded("llama")
+    changed = copy.deepcopy(model)
+
+    def of(method: str) -> str:
+        return Embedder(changed, tokenizer=tokenizer, method=method).fingerprint
+
+    assert of("plain") == prints(method="plain")
+    with torch.no_grad():
+        changed.model.layers[4].mlp.up_proj.weight.mul_(1.5)
+    assert of("plain") != prints(method="plain")
+    assert of("plain:exit=4") == prints(method="plain:exit=4"), "layer 5 does not run"
+
+
+def test_the_tokenizer_is_in_the_fingerprint() -> None:
+    model, tokenizer = loaded("qwen3")
+    other = copy.deepcopy(tokenizer)
+    other.add_tokens(["river"])
+    padded = PreTrainedTokenizerFast(tokenizer_object=copy.deepcopy(tokenizer.backend_tokenizer))
+    padded.backend_tokenizer.enable_truncation(4)
+    padded.backend_tokenizer.enable_padding(length=9)
+    before = Embedder(model, tokenizer=tokenizer, method="plain")
+    assert Embedder(model, tokenizer=other, method="plain").fingerprint != before.fingerprint
+    same = Embedder(model, tokenizer=padded, method="plain")
+    assert same.fingerprint == before.fingerprint
+    text = "Padding and truncation set on the tokenizer change nothing."
+    assert np.array_equal(same.encode_document(text), before.encode_document(text))
+
+
+def test_the_settings_are_plain_values_and_survive_closing() -> None:
+    import json
+
+    e = embedder("llama", "htp")
+    settings, fingerprint = json.loads(json.dumps(e.settings)), e.fingerprint
+    assert settings["method"]["rewire"]["span"] == [1, 2] and settings["method"]["readout"]["exit"] == 5
+    assert not {"dtype", "device", "batch_size", "batch_tokens"} & set(settings)
+    e.close()
+    assert e.fingerprint == fingerprint
+    with pytest.raises(EddyError, match="closed"):
+        e.encode_document("a")
