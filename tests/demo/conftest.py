@@ -49,7 +49,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
     def call(*arguments: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["eddy-demo", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "200")  # long enough for a line that holds a temporary folder
+        for console in (cli.out, cli.err):
+            monkeypatch.setattr(console, "width", 200)  # enough for a line that holds a temporary folder
         capsys.readouterr()
         with pytest.raises(SystemExit) as end:
             cli.main()
