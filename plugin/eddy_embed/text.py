@@ -12,6 +12,7 @@ from eddy_embed.errors import InvalidParameter
 _NAME = re.compile(r"[A-Za-z_][\w-]*")
 _BARE = re.compile(r"[^\s,+:=\"]+")
 _RANGE = re.compile(r"(\d+)-(\d+)")
+_WORDS = {"true": True, "false": False, "none": None}
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ def print_terms(terms: tuple[Term, ...]) -> str:
 
 
 def parse_terms(text: str) -> list[Term]:
-    """Text as terms, values as bool, int, float, (int, int) or str.
+    """Text as terms, values as None, bool, int, float, (int, int) or str.
 
     Raises:
         InvalidParameter: The text is malformed; the message gives the place.
@@ -72,8 +73,8 @@ def _value(text: str, at: int) -> tuple[Any, int]:
 
 
 def _read(bare: str) -> Any:
-    if bare in ("true", "false"):
-        return bare == "true"
+    if bare in _WORDS:
+        return _WORDS[bare]
     if match := _RANGE.fullmatch(bare):
         return int(match.group(1)), int(match.group(2))
     for kind in (int, float):
@@ -90,10 +91,11 @@ def _print_term(term: Term) -> str:
 
 
 def _print(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
+    if value is None or isinstance(value, bool):
+        return next(word for word, meant in _WORDS.items() if meant is value)
     if isinstance(value, tuple):
         return f"{value[0]}-{value[1]}"
     if isinstance(value, str) and (not _BARE.fullmatch(value) or _read(value) != value):
         return json.dumps(value)
-    return repr(value) if isinstance(value, float) else str(value)
+    # Without the plus sign of 1e+16, which joins terms.
+    return repr(value).replace("+", "") if isinstance(value, float) else str(value)

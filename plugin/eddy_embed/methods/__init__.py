@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from eddy_embed.errors import InvalidParameter, UnknownMethod
 from eddy_embed.method import Method
+from eddy_embed.methods.echo import echo
 from eddy_embed.methods.htp import htp
 from eddy_embed.methods.plain import plain
 from eddy_embed.methods.post import abtt, centre, post_method, whiten
 from eddy_embed.methods.presets import default_exit, default_range
-from eddy_embed.methods.prompteol import prompteol
+from eddy_embed.methods.prompts import cot, knowledge, metaeol, prompteol
 from eddy_embed.methods.tp import tp
 from eddy_embed.text import Term, parse_terms
 
@@ -25,8 +26,12 @@ if TYPE_CHECKING:
 __all__ = [
     "abtt",
     "centre",
+    "cot",
     "describe",
+    "echo",
     "htp",
+    "knowledge",
+    "metaeol",
     "names",
     "parse",
     "plain",
@@ -38,7 +43,8 @@ __all__ = [
 ]
 
 _REGISTRY: dict[str, Callable[..., Method]] = {
-    method.__name__: method for method in (plain, prompteol, tp, htp, centre, abtt, whiten)
+    method.__name__: method
+    for method in (plain, prompteol, cot, knowledge, metaeol, echo, tp, htp, centre, abtt, whiten)
 }
 
 
@@ -134,10 +140,14 @@ def _check_types(term: Term, signature: Any) -> None:
         "int | None": (int, "a whole number"),
         "bool": (bool, "true or false"),
         "str": (str, "a name"),
+        "str | None": (str, "a text in quotation marks"),
         "Pool": (str, "a name"),
         "tuple[int, int] | None": (tuple, "a range such as 1-7"),
     }
     for key, value in term.parameters:
-        kind, wanted = kinds[str(signature[key].annotation)]
+        annotation = str(signature[key].annotation)
+        kind, wanted = kinds[annotation]
+        if value is None and annotation.endswith("| None"):
+            continue
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise InvalidParameter(f"{term.name}: {key}={value!r} must be {wanted}")
