@@ -1,0 +1,250 @@
+"""The text form of methods: parsing and printing are inverse, joining follows the parts, errors name the place."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eddy_embed import methods
+from eddy_embed.backbone import Backbone
+from eddy_embed.errors import EddyError, IncompatibleMethods, InvalidParameter, UnknownMethod
+from eddy_embed.layout import Blocks, Layout
+from eddy_embed.method import Method
+from eddy_embed.readout import Readout
+from eddy_embed.rewire import CopyEdges
+from eddy_embed.text import Term, parse_terms, print_terms
+
+RANGES = st.tuples(st.integers(1, 90), st.integers(0, 90)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
+    "int": st.integers(1, 10**6),
+    "int | None": st.one_of(st.none(), st.integers(1, 500)),
+    "bool": st.booleans(),
+    "Pool": st.sampled_from(["mean", "last", "hybrid", "weighted"]),
+    "tuple[int, int] | None": st.one_of(st.none(), RANGES),
+}
+BY_NAME: dict[str, st.SearchStrategy[Any]] = {
+    "exit": st.one_of(st.none(), st.integers(-500, 500)),
+    "seed": st.integers(0, 2**40),
+    "tp.prompt": st.sampled_from(["plain", "prompteol"]),
+    "htp.pool": st.sampled_from(["mean", "all"]),
+}
+
+
+def parameters_of(name: str) -> dict[str, st.SearchStrategy[Any]]:
+    """Values of every parameter; a parameter of a new kind fails here until it is given some."""
+    found = {}
+    for key, parameter in inspect.signature(getattr(methods, name)).parameters.items():
+        named = BY_NAME.get(f"{name}.{key}", BY_NAME.get(key))
+        found[key] = BY_ANNOTATION[str(parameter.annotation)] if named is None else named
+    return found
+
+
+@st.composite
+def built(draw: st.DrawFn) -> Method:
+    name = draw(st.sampled_from(methods.names()))
+    given_ = draw(st.fixed_dictionaries({}, optional=parameters_of(name)))
+    if given_.get("local_only"):
+        given_.pop("global_only", None)
+    return getattr(methods, name)(**given_)
+
+
+@given(built())
+@settings(max_examples=300, deadline=None)
+def test_parsing_undoes_printing(method: Method) -> None:
+    assert methods.parse(str(method)) == method
+    assert str(methods.parse(str(method))) == str(method)
+    assert "None" not in str(method)
+
+
+VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=20), RANGES)
+NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,8}", fullmatch=True)
+TERMS = st.builds(
+    Term,
+    NAMES,
+    st.lists(st.tuples(NAMES, VALUES), max_size=4, unique_by=lambda pair: pair[0]).map(tuple),
+)
+
+
+@given(st.lists(TERMS, min_size=1, max_size=3).map(tuple))
+@settings(max_examples=300, deadline=None)
+def test_any_terms_come_back_as_they_were(terms: tuple[Term, ...]) -> None:
+    again = tuple(parse_terms(print_terms(terms)))
+    assert again == terms
+    for one, other in zip(terms, again, strict=True):
+        assert [type(value) for _, value in one.parameters] == [type(value) for _, value in other.parameters]
+
+
+@given(st.text(max_size=30))
+@settings(max_examples=300, deadline=None)
+def test_no_text_breaks_the_parser(text: str) -> None:
+    try:
+        assert isinstance(methods.parse(text), Method)
+    except EddyError as error:
+        assert str(error)
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_a_bare_name_has_the_defaults(name: str) -> None:
+    assert methods.parse(name) == getattr(methods, name)()
+    assert str(getattr(methods, name)()) == name
+    summary, defaults = methods.describe(name)
+    assert summary.endswith(".") and set(defaults) == set(parameters_of(name))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("htp", "htp"),
+        (" htp ", "htp"),
+        ("htp:range=1-7,exit=-2", "htp:range=1-7,exit=-2"),
+        ("htp:exit=-2,range=1-7", "htp:range=1-7,exit=-2"),
+        ("htp:k=1,pool=mean,local_only=false", "htp"),
+        ('tp:prompt="prompteol"', "tp:prompt=prompteol"),
+        ("plain:exit=-1", "plain"),
+        ("plain:exit=0", "plain:exit=0"),
+        ("plain:exit=none", "plain:exit=none"),
+        ("htp:exit=none,range=none", "htp"),
+        ("tp:exit=007", "tp:exit=7"),
+    ],
+)
+def test_texts_are_printed_in_one_way(text: str, expected: str) -> None:
+    assert str(methods.parse(text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("", InvalidParameter, "expected a method's name at character 0"),
+        ("   ", InvalidParameter, "expected a method's name at character 0"),
+        ("7", InvalidParameter, "expected a method's name at character 0"),
+        ("htp:", InvalidParameter, "expected a parameter's name at character 4"),
+        ("htp:k", InvalidParameter, "expected '=' and a value at character 5"),
+        ("htp:k=", InvalidParameter, "expected a value at character 6"),
+        ("htp:k=2,", InvalidParameter, "expected a parameter's name at character 8"),
+        ("htp:k=2 ,exit=1", InvalidParameter, "expected ',' or '\\+' at character 7"),
+        ("htp k=2", InvalidParameter, "expected ',' or '\\+' at character 3"),
+        ("htp;k=2", InvalidParameter, "expected ',' or '\\+' at character 3"),
+        ("htp:k=2:exit=1", InvalidParameter, "expected ',' or '\\+' at character 7"),
+        ("htp+", InvalidParameter, "expected a method's name at character 4"),
+        ("+htp", InvalidParameter, "expected a method's name at character 0"),
+        ("htp:k=1,k=2", InvalidParameter, "'k' is given twice"),
+        ('htp:pool="mean', InvalidParameter, "unfinished quotation at character 9"),
+        ("hpt", UnknownMethod, "unknown method 'hpt'; choose one of plain, prompteol"),
+        ("HTP", UnknownMethod, "unknown method 'HTP'"),
+        ("htp:kk=2", InvalidParameter, "htp has no parameter 'kk'; it takes k, range"),
+        ("htp:k=two", InvalidParameter, "htp: k='two' must be a whole number"),
+        ("htp:k=2.0", InvalidParameter, "htp: k=2.0 must be a whole number"),
+        ("htp:k=true", InvalidParameter, "htp: k=True must be a whole number"),
+        ("htp:k=none", InvalidParameter, "htp: k=None must be a whole number"),
+        ("htp:k=0", InvalidParameter, "k=0 must be at least 1"),
+        ("htp:k=-3", InvalidParameter, "k=-3 must be at least 1"),
+        ("htp:seed=-1", InvalidParameter, "seed=-1 must not be negative"),
+        ("htp:range=7", InvalidParameter, "range=7 must be a range such as 1-7"),
+        ("htp:range=7-1", InvalidParameter, "range=7-1 must satisfy 1 <= start <= end"),
+        ("htp:range=0-3", InvalidParameter, "range=0-3 must satisfy"),
+        ("htp:range=-1-3", InvalidParameter, "must be a range"),
+        ("htp:pool=median", InvalidParameter, "pool='median' is unknown; choose mean or all"),
+        ("htp:local_only=1", InvalidParameter, "local_only=1 must be true or false"),
+        ("htp:local_only=true,global_only=true", InvalidParameter, "local_only and global_only exclude each other"),
+        ("plain:pool=max", InvalidParameter, "pool='max' is unknown; choose one of mean, last"),
+        ("plain:pool=3", InvalidParameter, "pool=3 must be a name"),
+        ("tp:prompt=cot2", InvalidParameter, "prompt='cot2' is unknown; choose one of plain"),
+        ("tp:placeholders=0", InvalidParameter, "placeholders=0 must be at least 1"),
+        ("tp:exit=top", InvalidParameter, "exit='top' must be a whole number"),
+        ("tp+htp", IncompatibleMethods, "tp and htp both set layout, rewire, readout"),
+        ("plain+plain", IncompatibleMethods, "plain and plain both set layout, readout"),
+        ("centre+whiten", IncompatibleMethods, "both set post"),
+    ],
+)
+def test_malformed_texts_name_what_is_wrong(text: str, error: type[EddyError], message: str) -> None:
+    with pytest.raises(error, match=message):
+        methods.parse(text)
+
+
+@pytest.mark.parametrize("text", [None, 3, b"htp", ["htp"], Method])
+def test_things_that_are_no_text(text: Any) -> None:
+    with pytest.raises(InvalidParameter, match="method must be a text"):
+        methods.parse(text)
+
+
+def test_joining_takes_the_parts_of_both() -> None:
+    layout, readout = Method(layout=Layout("a: {text}")), Method(readout=Readout(pool="last"))
+    joined = layout | readout | Method(rewire=CopyEdges((1, 3)))
+    assert (joined.layout, joined.readout) == (Layout("a: {text}"), Readout(pool="last"))
+    assert joined.rewire == CopyEdges((1, 3)) and joined.terms == ()
+    with pytest.raises(IncompatibleMethods, match="both set readout"):
+        joined | readout
+    with pytest.raises(IncompatibleMethods, match="both set layout"):
+        layout | methods.plain()
+    both = methods.htp() | methods.centre()
+    assert str(both) == "htp+centre" and methods.parse("htp+centre") == both
+    assert both.settings.keys() == {"layout", "rewire", "readout", "post"}
+
+
+@pytest.mark.parametrize("template", ["", "no slot", "{text} {other}", "{text", "text}", "{}", "{0}", "{text!x} {"])
+def test_templates_need_their_slot(template: str) -> None:
+    with pytest.raises(InvalidParameter, match="template"):
+        Layout(template)
+
+
+def test_layouts_have_one_kind_of_placeholder() -> None:
+    with pytest.raises(InvalidParameter, match="one kind of placeholder"):
+        Layout(placeholders=1, blocks=Blocks())
+    with pytest.raises(InvalidParameter, match="must not be negative"):
+        Layout(placeholders=-1)
+    with pytest.raises(InvalidParameter, match="once each"):
+        Layout(instructed="{prompt}")
+
+
+# --- resolving against a model
+
+
+def backbone(layers: int, architecture: str = "other", vocabulary: int = 1000) -> Backbone:
+    return Backbone(architecture, layers, 64, vocabulary, 1024)
+
+
+@pytest.mark.parametrize(
+    ("text", "model", "span", "exit_layer"),
+    [
+        ("htp", backbone(6), (1, 2), 5),  # [1, max(2, 6 // 4)], h[-2] of h[0] .. h[6]
+        ("htp", backbone(12), (1, 3), 11),
+        ("tp", backbone(28), (1, 7), 27),
+        ("tp", backbone(80), (1, 7), 79),  # at most 7
+        ("tp:prompt=prompteol", backbone(32, "llama", 32000), (1, 7), 27),  # Llama-2 7B, released: h[27] = -6
+        ("tp", backbone(32, "llama", 128256), (1, 3), 31),  # Llama 3 8B
+        ("htp", backbone(32, "llama", 128256), (1, 7), 31),  # TP's settings are not HTP's
+        ("htp", backbone(32, "mistral", 32768), (1, 7), 30),  # table 9: -3
+        ("htp", backbone(42, "gemma2", 256000), (1, 6), 41),
+        ("htp:range=2-4,exit=-1", backbone(42, "gemma2", 256000), (2, 4), 42),
+        ("htp:range=3-3,exit=0", backbone(6), (3, 3), 0),
+        ("htp:range=2-4,exit=2,pool=all", backbone(6), (2, 4), 2),  # the copy at the exit alone
+        ("htp:range=2-6,exit=3", backbone(6), (2, 6), 3),
+    ],
+)
+def test_defaults_are_those_published(text: str, model: Backbone, span: tuple[int, int], exit_layer: int) -> None:
+    resolved = methods.resolve(methods.parse(text), model)
+    assert resolved.rewire is not None and resolved.rewire.span == span
+    assert resolved.readout is not None and resolved.readout.exit == exit_layer
+    assert methods.resolve(resolved, model) == resolved
+    assert str(resolved) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "layers", "message"),
+    [
+        ("plain:exit=7", 6, r"exit=7 is outside a model of 6 layers; choose -7 \.\. 6"),
+        ("plain:exit=-8", 6, r"exit=-8 is outside"),
+        ("htp:range=1-7", 6, "range=1-7 ends above the model's 6 layers"),
+        ("htp:range=3-5,exit=3", 6, "ends at layer 3, below layer 4 where the copies begin"),
+        ("htp:range=3-5,exit=2,pool=all", 6, "they would have no effect"),
+        ("tp:exit=0", 6, "choose a later exit or an earlier range"),
+        ("centre", 6, "centre has no readout; join it with a method that has one"),
+    ],
+)
+def test_what_a_model_does_not_have_is_refused(text: str, layers: int, message: str) -> None:
+    with pytest.raises(InvalidParameter, match=message):
+        methods.resolve(methods.parse(text), backbone(layers))
