@@ -12,6 +12,7 @@ from tests.reference import methods as reference
 from tests.reference.double import AllDouble, double
 
 from eddy_embed import Embedder, Segmenter
+from eddy_embed.methods import prompts
 from eddy_embed.progress import Progress
 
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -25,6 +26,19 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "tp": ("tp", {}),
     "tp:range=1-4,placeholders=2": ("tp", {"range": (1, 4), "placeholders": 2}),
     "tp:prompt=prompteol,range=2-5,exit=-1": ("tp", {"prompt": "prompteol", "range": (2, 5), "exit": -1}),
+    "cot": ("cot", {}),
+    "knowledge": ("knowledge", {}),
+    "metaeol": ("metaeol", {"prompts": prompts.TASKS}),
+    'metaeol:prompts="A: {text} is\\n{text} means:",exit=-2': (
+        "metaeol",
+        {"prompts": ("A: {text} is", "{text} means:"), "exit": -2},
+    ),
+    "echo": ("echo", {}),
+    "echo:preset=released": ("echo", {"preset": "released"}),
+    "echo:preset=htp,exit=-2": ("echo", {"preset": "htp", "exit": -2}),
+    "echo:preset=bare": ("echo", {"preset": "bare"}),
+    "tp:prompt=cot,exit=-1": ("tp", {"prompt": "cot", "exit": -1}),
+    "tp:prompt=echo,range=1-3,exit=-1": ("tp", {"prompt": "echo", "range": (1, 3), "exit": -1}),
     "htp": ("htp", {}),
     "htp:range=1-4,exit=-1": ("htp", {"range": (1, 4), "exit": -1}),
     "htp:k=2,range=1-5,exit=4,pool=all": ("htp", {"k": 2, "range": (1, 5), "exit": 4, "pool": "all"}),
@@ -55,13 +69,13 @@ def sentences_of(text: str) -> tuple[tuple[int, int], ...]:
 
 
 @cache
-def expected(family: str, method: str, text: str, instruction: str | None = None) -> np.ndarray:
+def expected(family: str, method: str, text: str, instruction: str | None = None, role: str = "query") -> np.ndarray:
     """The reference's vector."""
     name, parameters = METHODS[method]
     model, tokenizer = loaded(family)
     sentences = sentences_of(text)
     return reference.embed(
-        name, parameters, model, tokenizer, text, sentences=sentences, instruction=instruction, role="query"
+        name, parameters, model, tokenizer, text, sentences=sentences, instruction=instruction, role=role
     )
 
 

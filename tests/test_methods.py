@@ -12,25 +12,34 @@ from tests.comparison import INSTRUCTION, METHODS, TEXTS, embedder, exact, expec
 @pytest.mark.parametrize("family", families.FAMILIES)
 def test_equals_the_reference_in_float64(family: str, method: str) -> None:
     e = embedder(family, method, exactly=True)
-    together = exact(e, TEXTS)
-    assert gap(e, family, method, TEXTS) <= 1e-9
+    together = exact(e, TEXTS, "query")
     for at, text in enumerate(TEXTS):
-        assert np.abs(exact(e, [text])[0] - together[at]).max() <= 1e-12
+        assert np.abs(together[at] - expected(family, method, text)).max() <= 1e-9
+        assert np.abs(exact(e, [text], "query")[0] - together[at]).max() <= 1e-12
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("family", families.FAMILIES)
 def test_equals_the_reference_in_float32(family: str, method: str) -> None:
     e = embedder(family, method)
-    together = e.encode_document(TEXTS)
+    together = e.encode_query(TEXTS)
     for at, text in enumerate(TEXTS):
         assert np.abs(together[at] - expected(family, method, text)).max() <= 1e-5
-        assert np.abs(e.encode_document(text) - together[at]).max() <= 1e-5
+        assert np.abs(e.encode_query(text) - together[at]).max() <= 1e-5
 
 
-@pytest.mark.parametrize("method", ["plain", "prompteol", "tp", "tp:prompt=prompteol,range=2-5,exit=-1", "htp"])
+@pytest.mark.parametrize("method", ["plain", "prompteol", "echo", "tp:prompt=prompteol,range=2-5,exit=-1", "htp"])
 @pytest.mark.parametrize("family", families.FAMILIES)
 def test_instructions_equal_the_reference(family: str, method: str) -> None:
     e = embedder(family, method, exactly=True, query_instruction=INSTRUCTION)
     assert gap(e, family, method, TEXTS[:1], INSTRUCTION) <= 1e-9
-    assert np.abs(exact(e, TEXTS[:1], "document")[0] - expected(family, method, TEXTS[0])).max() <= 1e-9
+    document = exact(e, TEXTS[:1])[0]
+    assert np.abs(document - expected(family, method, TEXTS[0], role="document")).max() <= 1e-9
+
+
+@pytest.mark.parametrize("method", ["echo:preset=released", "echo:preset=htp,exit=-2"])
+def test_documents_have_a_wording_of_their_own(method: str) -> None:
+    e = embedder("llama", method, exactly=True)
+    document = exact(e, TEXTS[:1])[0]
+    assert np.abs(document - expected("llama", method, TEXTS[0], role="document")).max() <= 1e-9
+    assert np.abs(document - expected("llama", method, TEXTS[0], role="query")).max() > 1e-3

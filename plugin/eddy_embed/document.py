@@ -151,4 +151,4 @@ def assemble(text: str, plan: Planned, passages: Seq[tuple[int, int]], parts: Pa
         for index in range(first, last + 1):
             own = sentence_vectors[index] if sentence_sizes[index] else around
             sentences.append(Span(int(spans[index, 0]), int(spans[index, 1]), int(sentence_sizes[index]), own))
-    return LongDocument(text, vector, found, sentences, plan.tokens, len(plan.jobs), plan.truncated)
+    return LongDocument(text, vector, found, sentences, plan.tokens, plan.windows, plan.truncated)

@@ -133,7 +133,7 @@ def explain(plan: Planned, *, method: Method, host: Host, tokenizer: Tokenizer) 
         tokens=tokens,
         text_tokens=plan.tokens,
         sequence_tokens=sum(len(each.sequence) for each in plan.jobs),
-        windows=len(plan.jobs),
+        windows=plan.windows,
         truncated=plan.truncated,
         exit_layer=host.exit_layer,
         layers=host.layers,

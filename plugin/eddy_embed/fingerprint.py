@@ -25,7 +25,7 @@ class Counts:
     Attributes:
         texts: Texts.
         tokens: Tokens of the texts, without prompts and placeholders.
-        windows: Sequences run.
+        windows: Windows of the texts.
         windowed_texts: Texts that exceeded the window and were read in several.
         truncated_texts: Texts whose end was cut, as asked.
         truncated_tokens: Tokens cut.
@@ -43,8 +43,8 @@ class Counts:
         for plan in planned:
             self.texts += 1
             self.tokens += plan.tokens
-            self.windows += len(plan.jobs)
-            self.windowed_texts += len(plan.jobs) > 1
+            self.windows += plan.windows
+            self.windowed_texts += plan.windows > 1
             self.truncated_texts += plan.truncated > 0
             self.truncated_tokens += plan.truncated
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from string import Formatter
 from typing import TYPE_CHECKING, Literal
 
@@ -56,17 +56,21 @@ class Layout:
     Attributes:
         template: Wording with one `{text}` or more.
         query_template: Wording for queries, where it differs.
+        others: Further wordings; a text is run in each, and its vector is the mean over all.
         instructed: Wording around an instruction, with `{instruction}` and `{prompt}`.
         placeholders: Number of PST placeholders ahead of the text (Token Prepending), all fed by the sequence's last
             token. They stand after the colon that introduces the text, or right before the text without one.
         blocks: Placeholders by blocks of sentences instead.
+        end: Whether the tokenizer's end token stands behind it all.
     """
 
     template: str = "{text}"
     query_template: str | None = None
+    others: tuple[str, ...] = ()
     instructed: str = "{instruction} {prompt}"
     placeholders: int = 0
     blocks: Blocks | None = None
+    end: bool = False
 
     def __post_init__(self) -> None:
         """Check the wordings.
@@ -75,7 +79,7 @@ class Layout:
             InvalidParameter: A template has no `{text}`, unknown fields, or unbalanced braces; or a negative number
                 of placeholders; or both kinds at once.
         """
-        for template in (self.template, self.query_template or "{text}"):
+        for template in (self.template, self.query_template or "{text}", *self.others):
             if _fields(template).count("text") < 1 or set(_fields(template)) - {"text"}:
                 raise InvalidParameter(f"template {template!r} needs {{text}} and no other field")
         if sorted(_fields(self.instructed)) != ["instruction", "prompt"]:
@@ -89,6 +93,12 @@ class Layout:
     def needs_sentences(self) -> bool:
         """Whether the text has to be segmented before it can be laid out."""
         return self.blocks is not None
+
+    @property
+    def wordings(self) -> list[Layout]:
+        """The same layout once for each of its wordings."""
+        more = [replace(self, template=template, query_template=None, others=()) for template in self.others]
+        return [replace(self, others=()), *more]
 
     def fill(self, text: str, role: TextRole, instruction: str | None) -> Prompt:
         """Write the text into the wording for its role."""
@@ -106,7 +116,9 @@ class Layout:
                 string += text
         return Prompt(string + tail, np.array(slots, np.int64), introduced)
 
-    def arrange(self, prompt: Prompt, tokens: Tokens, prefix: Ints, sentences: Ints | None) -> Sequence:
+    def arrange(
+        self, prompt: Prompt, tokens: Tokens, prefix: Ints, sentences: Ints | None, end: int | None = None
+    ) -> Sequence:
         """Place a filled prompt's tokens, the specials in front of them, and the placeholders among them.
 
         Args:
@@ -115,6 +127,7 @@ class Layout:
             prefix: Ids of the specials that the tokenizer puts in front.
             sentences: Rows (start, end) of the text's sentences, counted in the text, shape (sentences, 2); needed
                 where the layout has blocks.
+            end: Id of the end token, None for none.
 
         Returns:
             A sequence whose offsets count characters of the text.
@@ -151,7 +164,8 @@ class Layout:
             )
         else:
             inserts = _Inserts(*(np.empty(0, np.int64) for _ in range(3)))
-        return _insert(plain, inserts, prefix)
+        sequence = _insert(plain, inserts, prefix)
+        return sequence if end is None else _ended(sequence, end)
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,6 +232,17 @@ def _block_inserts(blocks: Blocks, tokens: Tokens, sentences: Ints, first_text: 
     if blocks.local:
         parts.append((before, np.full(count, int(Role.PST), np.int64), sources))
     return _Inserts(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+
+def _ended(sequence: Sequence, end: int) -> Sequence:
+    return replace(
+        sequence,
+        ids=np.append(sequence.ids, end),
+        roles=np.append(sequence.roles, int(Role.SPECIAL)),
+        starts=np.append(sequence.starts, -1),
+        ends=np.append(sequence.ends, -1),
+        copies=np.append(sequence.copies, -1),
+    )
 
 
 def _insert(plain: Sequence, inserts: _Inserts, prefix: Ints) -> Sequence:

@@ -61,7 +61,7 @@ class Pipeline:
             planned = self.planner.plan(chunk, role, first=first)
             self.counts.add(planned)
             for at, sums in enumerate(self.open_runner.run(planned, [[] for _ in planned], bar), start=first):
-                yield at, self.finish(sums.document / sums.tokens, at)
+                yield at, self.finish(sums.document, at)
 
     def documents(self, texts: list[str], passage_size: int, late: bool, bar: Progress) -> Iterator[LongDocument]:
         """Every text with the vectors of its parts.
@@ -79,7 +79,7 @@ class Pipeline:
             divisions = [_divisions(plan, passages) for plan, passages in zip(planned, groups, strict=True)]
             sums = self.open_runner.run(planned, divisions if late else [[] for _ in planned], bar)
             for at, (text, plan) in enumerate(zip(chunk, planned, strict=True)):
-                vector = self.finish(sums[at].document / sums[at].tokens, first + at).astype(np.float32)
+                vector = self.finish(sums[at].document, first + at).astype(np.float32)
                 if late:
                     totals = zip(sums[at].parts, sums[at].sizes, strict=True)
                     parts = [self._means(total, sizes, first + at) for total, sizes in totals]
@@ -94,7 +94,7 @@ class Pipeline:
         """Vectors and token counts of spans of a text, each embedded by itself."""
         planned = self.planner.plan([text[start:end] for start, end in spans.tolist()], "document")
         sums = self.open_runner.run(planned, [[] for _ in planned], Progress(show=False))
-        vectors = self.finish(np.stack([each.document / each.tokens for each in sums]), number)
+        vectors = self.finish(np.stack([each.document for each in sums]), number)
         return vectors.astype(np.float32), np.array([plan.tokens for plan in planned], np.int64)
 
 

@@ -15,10 +15,10 @@ from eddy_embed.sequence import owners
 if TYPE_CHECKING:
     from collections.abc import Sequence as Seq
 
-    from eddy_embed.layout import Layout, TextRole
+    from eddy_embed.layout import Layout, Prompt, TextRole
     from eddy_embed.segment import Segmenter
     from eddy_embed.sequence import Ints, Sequence
-    from eddy_embed.tokens import Tokenizer
+    from eddy_embed.tokens import Tokenizer, Tokens
 
 Overflow = Literal["window", "error", "truncate"]
 
@@ -34,11 +34,13 @@ class Job:
         sequence: Its tokens; offsets count characters of the text.
         owner: Index of the text.
         counted: Positions of the text tokens that it answers for, in order.
+        share: Its weight among the sequences of the text, by the tokens it answers for; they sum to 1.
     """
 
     sequence: Sequence
     owner: int
     counted: Ints
+    share: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +48,8 @@ class Planned:
     """A text ready to run.
 
     Attributes:
-        jobs: One for each window.
+        jobs: One for each window, and that for each wording where the layout has several.
+        windows: Number of windows.
         tokens: Number of the text's tokens.
         truncated: Tokens at its end that no job reads.
         spans: Rows (start, end) of its sentences, None where they were not needed, shape (sentences, 2).
@@ -54,6 +57,7 @@ class Planned:
     """
 
     jobs: list[Job]
+    windows: int
     tokens: int
     truncated: int
     spans: Ints | None
@@ -94,12 +98,25 @@ class Planner:
             TextTooLong: A text exceeds the window and `overflow` is "error", or the prompt alone exceeds it.
         """
         spans = [self._spans(text) if sentences or self.layout.needs_sentences else None for text in texts]
+        first_wording, *others = [
+            replace(self, layout=layout)._plan_wording(texts, role, first, spans, sentences)
+            for layout in self.layout.wordings
+        ]
+        return [_shared([main, *more]) for main, *more in zip(first_wording, *others, strict=True)]
+
+    def _plan_wording(
+        self, texts: Seq[str], role: TextRole, first: int, spans: Seq[Ints | None], sentences: bool
+    ) -> list[Planned]:
         prompts = [self.layout.fill(text, role, self.instructions[role]) for text in texts]
         planned = []
         for at, tokens in enumerate(self.tokenizer([prompt.string for prompt in prompts])):
-            sequence = self.layout.arrange(prompts[at], tokens, self.tokenizer.prefix, spans[at])
+            sequence = self._arrange(prompts[at], tokens, spans[at])
             planned.append(self._fit(texts[at], role, first + at, sequence, spans[at], sentences))
         return planned
+
+    def _arrange(self, prompt: Prompt, tokens: Tokens, spans: Ints | None) -> Sequence:
+        end = self.tokenizer.end if self.layout.end else None
+        return self.layout.arrange(prompt, tokens, self.tokenizer.prefix, spans, end)
 
     def _fit(
         self, text: str, role: TextRole, owner: int, sequence: Sequence, spans: Ints | None, sentences: bool
@@ -128,7 +145,7 @@ class Planner:
         wanted = spans if sentences else None
         if wanted is not None:
             wanted = np.minimum(wanted[wanted[:, 0] < len(kept)], len(kept))
-        return Planned(jobs, count, count - read, wanted, None if wanted is None else whole.sizes(wanted))
+        return Planned(jobs, len(jobs), count, count - read, wanted, None if wanted is None else whole.sizes(wanted))
 
     def _spans(self, text: str) -> Ints:
         found = self.segmenter.sentences(text)
@@ -140,7 +157,7 @@ class Planner:
 
     def _lay(self, text: str, role: TextRole, spans: Ints | None, begin: int = 0) -> Sequence:
         prompt = self.layout.fill(text, role, self.instructions[role])
-        sequence = self.layout.arrange(prompt, self.tokenizer([prompt.string])[0], self.tokenizer.prefix, spans)
+        sequence = self._arrange(prompt, self.tokenizer([prompt.string])[0], spans)
         moved = sequence.starts >= 0
         return replace(sequence, starts=sequence.starts + begin * moved, ends=sequence.ends + begin * moved)
 
@@ -211,6 +228,15 @@ class _Whole:
     def sizes(self, spans: Ints) -> Ints:
         found = owners(self.starts, self.ends, spans)
         return np.bincount(found[found >= 0], minlength=len(spans)).astype(np.int64)
+
+
+def _shared(wordings: list[Planned]) -> Planned:
+    """One plan out of those of several wordings, each of which has the same weight."""
+    jobs = []
+    for plan in wordings:
+        total = sum(len(job.counted) for job in plan.jobs) * len(wordings)
+        jobs += [replace(job, share=len(job.counted) / total) for job in plan.jobs]
+    return replace(wordings[0], jobs=jobs)
 
 
 def _split(spans: Ints, whole: _Whole, text: str, budget: int) -> Ints:

@@ -29,11 +29,13 @@ class Readout:
         pool: "mean" over the text's tokens, "last" token of the sequence, "hybrid" (half of each) or "weighted"
             (mean with weights 1, 2, 3 ..; SGPT, Muennighoff 2022).
         placeholders: Whether the mean also covers placeholders (HTP, section 4.4 read literally).
+        end: Whether the mean also covers the sequence's end token (Echo as released).
     """
 
     exit: int | None = -1
     pool: Pool = "mean"
     placeholders: bool = False
+    end: bool = False
 
     def __post_init__(self) -> None:
         """Refuse unknown poolings.
@@ -80,6 +82,8 @@ class Readout:
         if self.placeholders:
             extra = np.flatnonzero((sequence.roles == Role.PST) | (sequence.roles == Role.BPST))
             counted = np.sort(np.concatenate([counted, extra]))
+        if self.end:
+            counted = np.append(counted, last)
         if self.pool == "weighted":
             ranks = np.arange(1, len(counted) + 1, dtype=np.float64)
             return counted, ranks / ranks.sum()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -33,14 +34,12 @@ class Sums:
     """Sums of raw states of one text over its windows.
 
     Attributes:
-        document: Sum of the windows' pooled states, each times the tokens it answers for, shape (width,).
-        tokens: Tokens that the windows answer for.
+        document: Sum of the sequences' pooled states, each times its share, shape (width,).
         parts: For each division of the text, the sum of states of every span, shape (spans, width).
         sizes: For each division of the text, the tokens in those sums, shape (spans,).
     """
 
     document: Raw
-    tokens: int
     parts: list[Raw]
     sizes: list[Ints]
 
@@ -49,7 +48,6 @@ class Sums:
         """Nothing summed yet, for divisions of shape (spans, 2)."""
         return cls(
             document=np.zeros(width),
-            tokens=0,
             parts=[np.zeros((len(spans), width)) for spans in divisions],
             sizes=[np.zeros(len(spans), np.int64) for spans in divisions],
         )
@@ -87,6 +85,8 @@ class Runner:
             and host.exit_layer in method.rewire.inputs(host.layers)
         )
         self._values = host.placeholder_values(method.rewire.seed) if method.rewire else None
+        # Passes of several threads beside each other would only share the processor, and multiply the memory.
+        self._lock = threading.Lock()
         self._batch_tokens = batch_tokens
         self._batch_size = batch_size
 
@@ -110,8 +110,10 @@ class Runner:
 
         for batch in passes([len(job.sequence) for _, job in jobs], self._batch_tokens, self._batch_size):
             members = [jobs[index] for index in batch]
-            for (at, job), (read, rows) in zip(members, run_halving(together, members), strict=True):
-                _add(sums[at], len(job.counted), read, rows)
+            with self._lock:
+                results = run_halving(together, members)
+            for (at, job), (read, rows) in zip(members, results, strict=True):
+                _add(sums[at], job.share, read, rows)
             bar.advance(len(batch))
         return sums
 
@@ -144,9 +146,8 @@ def _read(readout: Readout, job: Job, divisions: Seq[Ints]) -> _Read:
     return _Read(flat, weights, np.array(lengths, np.int64), present)
 
 
-def _add(sums: Sums, tokens: int, read: _Read, rows: Raw) -> None:
-    sums.document += tokens * rows[0]
-    sums.tokens += tokens
+def _add(sums: Sums, share: float, read: _Read, rows: Raw) -> None:
+    sums.document += share * rows[0]
     at = 1
     for total, size, found in zip(sums.parts, sums.sizes, read.spans, strict=True):
         total[found] += rows[at : at + len(found)]

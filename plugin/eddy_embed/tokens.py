@@ -70,6 +70,17 @@ class Tokenizer:
             return str(self._tokenizer.convert_ids_to_tokens(token))
 
     @property
+    def end(self) -> int:
+        """Id of the end token.
+
+        Raises:
+            UnsupportedModel: The tokenizer has none.
+        """
+        if self._tokenizer.eos_token_id is None:
+            raise UnsupportedModel("the method puts an end token behind the text, and this tokenizer has none")
+        return int(self._tokenizer.eos_token_id)
+
+    @property
     def digest(self) -> str:
         """Hash of everything that decides which ids a text gets."""
         with self._lock:

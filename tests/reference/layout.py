@@ -9,6 +9,18 @@ from typing import Any
 PST, BPST = 0, 1
 PLAIN = "{text}"
 PROMPTEOL = 'This sentence : "{text}" means in one word:"'
+COT = 'After thinking step by step , this sentence : "{text}" means in one word:"'
+KNOWLEDGE = (
+    "The essence of a sentence is often captured by its main subjects and actions, while descriptive terms provide "
+    'additional but less central details. With this in mind , this sentence : "{text}" means in one word:"'
+)
+ECHO = {
+    "rewrite": ("Rewrite the sentence: {text}, rewritten sentence: {text}",) * 2,
+    "released": ("Query:{text}\nQuery again:{text}", "Document:{text}\nDocument again:{text}"),
+    "htp": ("Query: {text} Query again: {text}", "{text}{text}"),
+    "bare": ("{text} {text}",) * 2,
+}
+"""Preset -> wording for queries, wording for documents."""
 Span = tuple[int, int]
 
 
@@ -51,9 +63,10 @@ class Filled:
 
     string: str
     literal: int  # first character of the template's own words before the text, behind an instruction
-    start: int  # first character of the text slot
+    start: int  # first character of the text slot that is pooled, the last one
     end: int
     tokens: list[Token]
+    first: int  # first character of the first text slot
 
     def anchor(self, token: Token) -> int:
         """The character that decides where a token belongs: its first that is not a blank, else its first.
@@ -69,10 +82,15 @@ class Filled:
 
 def fill(tokenizer: Any, template: str, text: str, instruction: str | None = None) -> Filled:
     """Puts text into template, an instruction and one blank in front, and tokenises the whole once."""
-    before, after = template.split("{text}")
-    lead = f"{instruction} " if instruction else ""
-    start = len(lead) + len(before)
-    filled = Filled(lead + before + text + after, len(lead), start, start + len(text), [])
+    *before, after = template.split("{text}")
+    lead = "" if instruction is None else f"{instruction} "
+    string, starts = lead, []
+    for words in before:
+        string += words
+        starts.append(len(string))
+        string += text
+    start = starts[-1]
+    filled = Filled(string + after, len(lead), start, start + len(text), [], starts[0])
     encoded = tokenizer(filled.string, return_offsets_mapping=True, return_special_tokens_mask=True)
     for i, special in zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True):
         if not special:
@@ -118,11 +136,11 @@ def token_prepending(filled: Filled, placeholders: int = 1) -> Layout:
     """TP: placeholders after the colon that introduces the text, each fed from the last token of the sequence."""
     new = [Token(-1, kind=PST) for _ in range(placeholders)]
     last = filled.tokens[-1]
-    colon = filled.string.rfind(":", filled.literal, filled.start)
+    colon = filled.string.rfind(":", filled.literal, filled.first)
     if colon >= 0:
         _insert_before(filled.tokens, lambda token: token.start >= colon + 1, new)
     else:
-        _insert_before(filled.tokens, lambda token: token.owner == "text", new)
+        _insert_before(filled.tokens, lambda token: token.kind is None and filled.anchor(token) >= filled.first, new)
     return _finish(filled, [(token, last) for token in new])
 
 
@@ -168,4 +186,4 @@ def shortened(filled: Filled, keep: int) -> Filled:
             if left < 0:
                 continue
         tokens.append(token)
-    return Filled(filled.string, filled.literal, filled.start, filled.end, tokens)
+    return Filled(filled.string, filled.literal, filled.start, filled.end, tokens, filled.first)

@@ -18,10 +18,15 @@ Params = Mapping[str, Any]
 DEFAULTS: dict[str, dict[str, Any]] = {
     "plain": {"pool": "mean", "exit": -1},
     "prompteol": {"exit": -1},
+    "cot": {"exit": -1},
+    "knowledge": {"exit": -1},
+    "metaeol": {"prompts": (), "exit": -1},
+    "echo": {"preset": "rewrite", "exit": -1},
     "tp": {"prompt": "plain", "range": None, "exit": -2, "placeholders": 1},
     "htp": {"k": 1, "range": None, "exit": -2, "pool": "mean", "local_only": False, "global_only": False},
 }
-TEMPLATES = {"plain": lay.PLAIN, "prompteol": lay.PROMPTEOL}
+TEMPLATES = {"plain": lay.PLAIN, "prompteol": lay.PROMPTEOL, "cot": lay.COT, "knowledge": lay.KNOWLEDGE}
+LAST = ("prompteol", "cot", "knowledge", "metaeol")
 
 
 def default_range(layers: int) -> tuple[int, int]:
@@ -52,13 +57,19 @@ def layout(
     tokenizer: Any,
     text: str,
     *,
+    role: str = "document",
     instruction: str | None = None,
     sentences: Sequence[lay.Span] | None = None,
     max_length: int | None = None,
+    wording_of: str | None = None,
 ) -> lay.Layout:
     """The sequence of a text: with `max_length`, the one that keeps the most of the text's tokens."""
     p = settings(method, params)
-    template = TEMPLATES[p["prompt"] if method == "tp" else "prompteol" if method == "prompteol" else "plain"]
+    wording = p["prompt"] if method == "tp" else method
+    if wording == "echo":
+        template = lay.ECHO[p.get("preset", "rewrite")][0 if role == "query" else 1]
+    else:
+        template = wording_of or TEMPLATES.get(wording, lay.PLAIN)
     whole = lay.fill(tokenizer, template, text, instruction)
     for keep in range(sum(token.owner == "text" for token in whole.tokens), 0, -1):
         arranged = _arranged(method, p, lay.shortened(whole, keep), sentences)
@@ -92,18 +103,31 @@ def run(
     sentences: Sequence[lay.Span] | None = None,
     max_length: int | None = None,
     seed: int = 0,
+    wording_of: str | None = None,
 ) -> Run:
-    """One forward pass. `role` decides nothing in these methods: an instruction is used wherever one is given."""
+    """One forward pass. `role` decides the wording of echo only: an instruction is used wherever one is given."""
     p = settings(method, params)
     arranged = layout(
-        method, params, tokenizer, text, instruction=instruction, sentences=sentences, max_length=max_length
+        method,
+        params,
+        tokenizer,
+        text,
+        role=role,
+        instruction=instruction,
+        sentences=sentences,
+        max_length=max_length,
+        wording_of=wording_of,
     )
+    pooled = list(arranged.text)
+    if p.get("preset") == "released":  # an end token behind it all, pooled too
+        pooled.append(len(arranged.ids))
+        arranged.ids.append(tokenizer.eos_token_id)
     span = p.get("range") or default_range(model.config.num_hidden_layers)
     top = exit_layer(model, p["exit"])
     vectors = {position: torch.from_numpy(value(model, kind, seed)) for position, kind in arranged.placeholders.items()}
     h = forward(model, arranged.ids, vectors, arranged.edges, span, top)[top]
-    pooled, pool = list(arranged.text), p.get("pool", "mean")
-    if method == "prompteol" or p.get("prompt") == "prompteol":
+    pool = p.get("pool", "mean")
+    if method in LAST or p.get("prompt") in LAST:
         pool = "last"
     if pool == "all":
         pooled, pool = sorted([*arranged.text, *arranged.placeholders]), "mean"
@@ -123,7 +147,9 @@ def embed(method: str, params: Params, model: Any, tokenizer: Any, text: str, **
         text: Anything that has a token.
         **options: role, instruction, sentences [(start, end), ...], max_length, seed: see `run`.
     """
-    return unit(run(method, params, model, tokenizer, text, **options).raw())
+    wordings = params.get("prompts") or [None]
+    raws = [run(method, params, model, tokenizer, text, **options, wording_of=each).raw() for each in wordings]
+    return unit(sum(raws) / len(raws))
 
 
 def token_states(

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.layout import Layout
 from eddy_embed.methods.build import build
+from eddy_embed.methods.echo import echo
 from eddy_embed.methods.plain import plain
-from eddy_embed.methods.prompteol import prompteol
+from eddy_embed.methods.prompts import cot, knowledge, metaeol, prompteol
 from eddy_embed.rewire import CopyEdges
 
 if TYPE_CHECKING:
@@ -17,7 +18,14 @@ if TYPE_CHECKING:
 
     from eddy_embed.method import Method
 
-PROMPTS: dict[str, Callable[..., Method]] = {"plain": plain, "prompteol": prompteol}
+PROMPTS: dict[str, Callable[..., Method]] = {
+    "plain": plain,
+    "prompteol": prompteol,
+    "cot": cot,
+    "knowledge": knowledge,
+    "metaeol": metaeol,
+    "echo": echo,
+}
 
 
 def tp(
@@ -33,7 +41,7 @@ def tp(
     it is the papers' "TP w. Mean".
 
     Args:
-        prompt: The wording and readout it stands on: "plain" or "prompteol".
+        prompt: The wording and readout it stands on: "plain", "prompteol", "cot", "knowledge", "metaeol" or "echo".
         range: (s, e): copies on h[s] .. h[e-1]. None: the published one for the backbone, or
             [1, min(7, max(2, L/4))].
         exit: Layer read, counted over h[0] .. h[L]. None: the published one for the backbone, else -2.

@@ -1,0 +1,37 @@
+"""Echo (Springer et al. 2024): the text twice, the second copy read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.layout import Layout
+from eddy_embed.methods.build import build
+from eddy_embed.readout import Readout
+
+if TYPE_CHECKING:
+    from eddy_embed.method import Method
+
+LAYOUTS = {
+    "rewrite": Layout("Rewrite the sentence: {text}, rewritten sentence: {text}"),
+    "released": Layout("Document:{text}\nDocument again:{text}", "Query:{text}\nQuery again:{text}", end=True),
+    "htp": Layout("{text}{text}", "Query: {text} Query again: {text}"),
+    "bare": Layout("{text} {text}"),
+}
+
+
+def echo(preset: str = "rewrite", exit: int | None = -1) -> Method:
+    """The text twice, mean over the second copy, whose tokens have seen the whole text.
+
+    Args:
+        preset: Wording: "rewrite" (the paper's), "released" (its code's, which also pools the end token), "htp" (as
+            the HTP paper runs it), "bare" (nothing but the text, a space, the text).
+        exit: Layer read, counted over h[0] .. h[L].
+
+    Raises:
+        InvalidParameter: The preset is unknown.
+    """
+    if preset not in LAYOUTS:
+        raise InvalidParameter(f"echo: preset={preset!r} is unknown; choose one of {', '.join(LAYOUTS)}")
+    layout = LAYOUTS[preset]
+    return build(echo, {"preset": preset, "exit": exit}, layout=layout, readout=Readout(exit=exit, end=layout.end))

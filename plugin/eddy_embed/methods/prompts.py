@@ -1,0 +1,69 @@
+"""The text inside a prompt that asks for one word, the last token read: PromptEOL and its kin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eddy_embed.layout import Layout
+from eddy_embed.methods.build import build
+from eddy_embed.readout import Readout
+
+if TYPE_CHECKING:
+    from eddy_embed.method import Method
+
+EOL = 'This sentence : "{text}" means in one word:"'
+COT = 'After thinking step by step , this sentence : "{text}" means in one word:"'
+KNOWLEDGE = (
+    "The essence of a sentence is often captured by its main subjects and actions, while descriptive terms provide "
+    'additional but less central details. With this in mind , this sentence : "{text}" means in one word:"'
+)
+TASKS = (
+    'The subject that this text would be filed under : "{text}" is in one word:"',
+    'The kind of text that this is : "{text}" is in one word:"',
+    'The feeling that speaks from this text : "{text}" is in one word:"',
+    'The writer\'s opinion in this text : "{text}" is in one word:"',
+    'The meaning that this text shares with others like it : "{text}" is in one word:"',
+    'What sets this text apart from others : "{text}" is in one word:"',
+    'The most important thing named in this text : "{text}" is in one word:"',
+    'The main event told in this text : "{text}" is in one word:"',
+)
+"""Eight tasks, two each of classification, sentiment, similarity and extraction."""
+
+
+def prompteol(exit: int | None = -1) -> Method:
+    """The text inside a prompt that asks for one word, last token read (PromptEOL, Jiang et al. 2023).
+
+    Args:
+        exit: Layer read, counted over h[0] .. h[L].
+    """
+    return build(prompteol, {"exit": exit}, layout=Layout(EOL), readout=Readout(exit=exit, pool="last"))
+
+
+def cot(exit: int | None = -1) -> Method:
+    """PromptEOL that thinks step by step first (Pretended CoT, Zhang et al. 2024).
+
+    Args:
+        exit: Layer read, counted over h[0] .. h[L].
+    """
+    return build(cot, {"exit": exit}, layout=Layout(COT), readout=Readout(exit=exit, pool="last"))
+
+
+def knowledge(exit: int | None = -1) -> Method:
+    """PromptEOL that first says what matters in a sentence (Knowledge Enhancement, Zhang et al. 2024).
+
+    Args:
+        exit: Layer read, counted over h[0] .. h[L].
+    """
+    return build(knowledge, {"exit": exit}, layout=Layout(KNOWLEDGE), readout=Readout(exit=exit, pool="last"))
+
+
+def metaeol(prompts: str | None = None, exit: int | None = -1) -> Method:
+    """Mean over the last states of several task prompts (MetaEOL, Lei et al. 2024); the wordings are ours.
+
+    Args:
+        prompts: Wordings to use instead, one a line, each with `{text}`.
+        exit: Layer read, counted over h[0] .. h[L].
+    """
+    first, *others = [line for line in prompts.split("\n") if line.strip()] if prompts else TASKS
+    layout = Layout(first, others=tuple(others))
+    return build(metaeol, {"prompts": prompts, "exit": exit}, layout=layout, readout=Readout(exit=exit, pool="last"))
