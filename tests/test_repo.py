@@ -112,6 +112,22 @@ def test_references_are_independent(path: Path) -> None:
             assert starts_with(name, "eddy_embed.sequence"), f"{path.name}:{line} imports {name}: only Sequence may be"
 
 
+DEPENDENCIES = {"numpy", "rich", "safetensors", "spacy", "tokenizers", "torch", "transformers", "typer"}
+EXTRAS = {"evaluate": {"bm25s", "scipy", "sklearn"}}
+
+
+@pytest.mark.parametrize("path", PLUGIN_FILES, ids=lambda p: str(p.relative_to(PLUGIN)))
+def test_plugin_needs_what_it_declares(path: Path) -> None:
+    known = DEPENDENCIES | EXTRAS.get(module_of(path), set()) | sys.stdlib_module_names | {"eddy_embed"}
+    assert {name.split(".")[0] for name, _ in imported(path)} <= known
+
+
+def test_dependencies_are_declared() -> None:
+    block = re.search(r"^dependencies = \[(.*?)^\]", read("pyproject.toml"), re.MULTILINE | re.DOTALL)
+    assert block
+    assert set(re.findall(r'^ *"([\w-]+)', block[1], re.MULTILINE)) == DEPENDENCIES
+
+
 def test_namespaces_shared_with_others_have_no_init() -> None:
     shared = [ROOT / "adapters" / "llama_index", *(ROOT / "adapters" / "llama_index").glob("*/")]
     assert not [str(folder) for folder in shared if (folder / "__init__.py").exists()]

@@ -10,7 +10,7 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -216,8 +216,11 @@ def hits(
 
 def main() -> None:
     """Run the command line; what a user can put right ends in one message, not in a traceback."""
-    from chromadb.errors import ChromaError
-
+    try:
+        import bs4  # noqa: F401
+        from chromadb.errors import ChromaError
+    except ModuleNotFoundError as error:
+        _fail(f'{error.name} is not installed; the demo needs an extra: pip install "eddy-embed[demo]"')
     try:
         app()
     except (DemoError, EddyError) as error:
@@ -230,7 +233,7 @@ def main() -> None:
         _fail(f"out of memory: {error}")
 
 
-def _fail(message: str) -> None:
+def _fail(message: str) -> NoReturn:
     err.print(Text.assemble(("Error: ", "bold red"), show.printable(message)), soft_wrap=True)
     sys.exit(1)
 

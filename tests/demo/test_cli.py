@@ -216,6 +216,12 @@ def test_wrong_input(
     assert (tmp_path / "full" / "file").read_text(encoding="utf-8") == "mine"
 
 
+@pytest.mark.parametrize("module", ["bs4", "chromadb.errors"])
+def test_a_missing_extra_is_named(module: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    refused(run("ingest", "anything"), 'pip install "eddy-embed[demo]"')
+
+
 def test_broken_libraries_are_refused(tmp_path: Path, run: Run) -> None:
     for content in ("", "[]", "{}", '{"format": 99}', '{"format": 1, "colour": "blue"}'):
         (tmp_path / "library.json").write_text(content, encoding="utf-8")
