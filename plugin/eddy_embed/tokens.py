@@ -49,13 +49,14 @@ class Tokenizer:
                 "(AutoTokenizer.from_pretrained(..., use_fast=True))"
             )
         self._tokenizer = copy.deepcopy(tokenizer)
+        probe = self._tokenizer("a", return_special_tokens_mask=True)
+        body = probe["special_tokens_mask"].index(0) if 0 in probe["special_tokens_mask"] else 0
+        self.prefix: Ints = np.array(probe["input_ids"][:body], np.int64)
+        # After the probe: a call through transformers sets all of these to its own arguments.
         self._tokenizer.backend_tokenizer.encode_special_tokens = True
         self._tokenizer.backend_tokenizer.no_truncation()
         self._tokenizer.backend_tokenizer.no_padding()
         self._lock = threading.Lock()
-        probe = self._tokenizer("a", return_special_tokens_mask=True)
-        body = probe["special_tokens_mask"].index(0) if 0 in probe["special_tokens_mask"] else 0
-        self.prefix: Ints = np.array(probe["input_ids"][:body], np.int64)
         self.max_length = int(min(self._tokenizer.model_max_length, 2**31))
 
     def __call__(self, texts: Seq[str]) -> list[Tokens]:
