@@ -25,14 +25,14 @@ EXECUTABLES = Path(sys.executable).parent
 # never import each other, so that each can be read alone.
 FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
-    frozenset({"backbone", "progress", "segment", "sequence", "text", "tokens"}),
+    frozenset({"backbone", "ids", "progress", "segment", "sequence", "text", "tokens"}),
     frozenset({"layout", "rewire", "attention", "readout", "windows", "postprocess"}),
     frozenset({"method"}),
     frozenset({"methods"}),
     frozenset({"host", "view", "moments", "loading", "batching"}),
     frozenset({"plan", "document", "finish", "fingerprint", "inputs", "runner", "pipeline", "explanation", "opening"}),
     frozenset({"embedder"}),
-    frozenset({"evaluate", "layers", "diagnose"}),
+    frozenset({"engines", "evaluate", "layers", "diagnose"}),
     frozenset({"cli"}),
 )
 PARTS = FLOORS[2]

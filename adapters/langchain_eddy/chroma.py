@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from langchain_core.documents import Document
 
+from eddy_embed.engines import in_worker
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from langchain_eddy.embeddings import EddyEmbeddings
-from langchain_eddy.engines import in_worker
-from langchain_eddy.passages import DOCUMENT, FINGERPRINT, EmbeddedPassage, document_identity, embed_passages, name_of
+from langchain_eddy.passages import DOCUMENT, FINGERPRINT, EmbeddedPassage, embed_passages, identity_of, name_of
 
 if TYPE_CHECKING:
     from langchain_chroma import Chroma
@@ -84,7 +84,7 @@ def ingest_documents(
     _upsert(collection, batch)
     n_deleted = 0
     if cleanup is not None:
-        known = {document_identity(d) for d in documents if d.id or cleanup == "source"} - {""}
+        known = {identity_of(d) for d in documents if d.id or cleanup == "source"} - {""}
         n_deleted = sum(_delete_others(collection, name, written[name], limit) for name in sorted(known))
     return IngestReport(ids=ids, n_documents=len(documents), n_deleted=n_deleted)
 

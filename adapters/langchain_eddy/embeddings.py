@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from langchain_core.embeddings import Embeddings
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
+from eddy_embed.engines import in_worker, open_embedder, settings_key, settings_of
 from eddy_embed.errors import EddyError
-from langchain_eddy.engines import ENGINE_SETTINGS, in_worker, open_embedder, settings_key
 from langchain_eddy.parameters import checked
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class EddyEmbeddings(BaseModel, Embeddings):
     @property
     def embedder(self) -> Embedder:
         """The engine of the present configuration; loaded again after a change of it."""
-        settings = {k: v for k in ENGINE_SETTINGS if (v := getattr(self, k)) is not None}
+        settings = settings_of(self)
         key = settings_key(self.model_name, settings)
         if self._engine is None or self._engine_key != key:
             self._engine = open_embedder(self.model_name, settings, self._live)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import uuid
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -13,6 +10,7 @@ from dataclasses import dataclass
 from langchain_core.documents import Document
 
 from eddy_embed.errors import InvalidText
+from eddy_embed.ids import document_identity, passage_id
 from langchain_eddy.embeddings import EddyEmbeddings
 
 FINGERPRINT = "eddy_fingerprint"
@@ -22,10 +20,6 @@ N_WINDOWS = "eddy_n_windows"
 N_TRUNCATED = "eddy_n_truncated"
 START, END = "start_index", "end_index"
 
-# Fixed for good: a change would give every passage in every existing collection a new identifier. The LlamaIndex
-# adapter has the same, so that both give a passage the same identifier.
-_NAMESPACE = uuid.UUID("6fc9a4d2-7d5f-5a3e-9a0b-3f4f0c1d8e27")
-_SOURCE_KEYS = ("file_path", "source", "url")
 # One call of the engine takes this much: enough for full batches of short documents, and the sentence vectors that a
 # call returns stay within some tens of megabytes.
 _GROUP_DOCUMENTS = 64
@@ -46,11 +40,9 @@ class EmbeddedPassage:
     vector: list[float]
 
 
-def document_identity(document: Document) -> str:
+def identity_of(document: Document) -> str:
     """What a document is called between runs: its id; else the place it was read from; else nothing."""
-    if document.id:
-        return document.id
-    return next((str(document.metadata[key]) for key in _SOURCE_KEYS if document.metadata.get(key)), "")
+    return document_identity(document.id, document.metadata)
 
 
 def embed_passages(
@@ -83,7 +75,7 @@ def embed_passages(
         texts = [document.page_content for document in group]
         results = engine.encode_long(texts, passage_size=passage_size, late=late, show_progress=False)
         for document, result in zip(group, results, strict=True):
-            identity, text = document_identity(document), result.text
+            identity, text = identity_of(document), result.text
             for span in result.passages:
                 id_ = passage_id(identity, text, copies[identity, text], span.start, span.end, fingerprint, late)
                 metadata = {
@@ -101,28 +93,9 @@ def embed_passages(
             copies[identity, text] += 1
 
 
-def passage_id(identity: str, text: str, copy: int, start: int, end: int, fingerprint: str, late: bool) -> str:
-    """Identifier of one passage, in UUID form, which every vector store takes.
-
-    All that decides the vector is in it, the whole document included, since a passage's vector depends on what stands
-    around it.
-
-    Args:
-        identity: From `document_identity`.
-        text: The whole document.
-        copy: How many equal documents of the same identity came before it in the same call.
-        start: First character of the passage.
-        end: One past its last character.
-        fingerprint: The embedder's.
-        late: Whether the vector was read out of a pass over the document, or of one over the passage alone.
-    """
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    return str(uuid.uuid5(_NAMESPACE, json.dumps([identity, digest, copy, start, end, fingerprint, late])))
-
-
 def name_of(document: Document, index: int) -> str:
     """How messages call a document: its identity, or its place in the input."""
-    return repr(document_identity(document)) if document_identity(document) else f"number {index}"
+    return repr(identity_of(document)) if identity_of(document) else f"number {index}"
 
 
 def _watched(documents: Iterable[Document], show_progress: bool) -> Iterable[Document]:

@@ -14,10 +14,10 @@ from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATTR
 
+from eddy_embed.engines import in_worker, open_embedder, settings_key, settings_of
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
 from llama_index.embeddings.eddy import bookkeeping
 from llama_index.embeddings.eddy.cache import RoleKeyedCache, query_role
-from llama_index.embeddings.eddy.engines import ENGINE_SETTINGS, in_worker, open_embedder, settings_key
 from llama_index.embeddings.eddy.parameters import checked
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class EddyEmbedding(BaseEmbedding):
     @property
     def embedder(self) -> Embedder:
         """The engine of the present configuration; loaded again after a change of it."""
-        settings = {k: v for k in ENGINE_SETTINGS if (v := getattr(self, k)) is not None}
+        settings = settings_of(self)
         key = settings_key(self.model_name, settings)
         if self._engine is None or self._engine_key != key:
             self._engine = open_embedder(self.model_name, settings, self._live)

@@ -16,10 +16,10 @@ from llama_index.core.node_parser.node_utils import IdFuncCallable, build_nodes_
 from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 from llama_index.core.utils import get_tqdm_iterable
 
+from eddy_embed.engines import in_worker
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, InvalidText
+from eddy_embed.ids import document_identity, is_random, passage_id
 from llama_index.embeddings.eddy import EddyEmbedding, bookkeeping
-from llama_index.embeddings.eddy.engines import in_worker
-from llama_index.node_parser.eddy.passages import document_identity, passage_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,7 +118,9 @@ class LongDocumentNodeParser(NodeParser):
             texts = [document.get_content(metadata_mode=MetadataMode.NONE) for document in group]
             results = engine.encode_long(texts, passage_size=self.passage_size, late=self.late, show_progress=False)
             for document, result in zip(group, results, strict=True):
-                identity = document_identity(document.node_id, document.metadata)
+                # LlamaIndex draws an id for a document that was given none: another one in every run.
+                own_id = None if is_random(document.node_id) else document.node_id
+                identity = document_identity(own_id, document.metadata)
                 passages.extend(self._nodes(document, result, identity, copies[identity, result.text]))
                 copies[identity, result.text] += 1
         return passages

@@ -1,4 +1,4 @@
-"""Identifiers of passages: the same document, span and embedder give the same one in every process."""
+"""Identifiers of documents and passages: the same in every process, and the same in every framework."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ _SOURCE_KEYS = ("file_path", "source", "url")
 def document_identity(document_id: str | None, metadata: Mapping[str, Any]) -> str:
     """What a document is called between runs.
 
-    Its own id; where that is missing or was drawn at random, as LlamaIndex does when none is given, the place it was
-    read from; where that is unknown too, nothing: then its text alone tells it from others.
+    Its own id; where it has none, the place it was read from; where that is unknown too, nothing: then its text alone
+    tells it from others.
 
     Args:
         document_id: The document's id.
         metadata: Its metadata; `file_path`, `source` and `url` are looked at.
     """
-    if document_id and not _is_random(document_id):
+    if document_id:
         return document_id
     return next((str(metadata[key]) for key in _SOURCE_KEYS if metadata.get(key)), "")
 
 
-def _is_random(document_id: str) -> bool:
+def is_random(document_id: str) -> bool:
+    """Whether an id was drawn at random, as a framework does for a document that was given none."""
     try:
         return uuid.UUID(document_id).version == 4
     except ValueError:
