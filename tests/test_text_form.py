@@ -29,7 +29,16 @@ BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
 BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "exit": st.one_of(st.none(), st.integers(-500, 500)),
     "seed": st.integers(0, 2**40),
-    "tp.prompt": st.sampled_from(["plain", "prompteol"]),
+    "tp.prompt": st.sampled_from(["plain", "prompteol", "cot", "knowledge", "metaeol", "echo"]),
+    "echo.preset": st.sampled_from(["rewrite", "released", "htp", "bare"]),
+    "metaeol.prompts": st.one_of(
+        st.none(),
+        st.lists(st.sampled_from(['"{text}" is', "A, b + c: {text}", "{text} = ü"]), min_size=1).map("\n".join),
+    ),
+    "tempscale.tau": st.floats(0, 1, exclude_min=True),
+    "tempscale.query_tau": st.one_of(st.none(), st.floats(0, 1, exclude_min=True)),
+    "tempscale.rule": st.sampled_from(["fixed", "log", "rate"]),
+    "tempscale.rate": st.floats(0, 10),
     "htp.pool": st.sampled_from(["mean", "all"]),
 }
 

@@ -1,4 +1,4 @@
-"""Attention over packed sequences: two kernels, neither of which builds an n x n matrix.
+"""Inside attention: the temperature of the softmax, and two kernels, neither of which builds an n x n matrix.
 
 `fused` hands whole sequences to torch's fused causal attention. `blocked` walks over blocks of queries, for layers
 whose logits are capped, which no fused kernel does, or whose window hides distant keys; scores in float32 (float64 for
@@ -7,15 +7,18 @@ float64 queries). The kernel of a layer is chosen when the model is loaded, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
-from torch.nn import functional
+
+from eddy_embed.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import torch
 
     from eddy_embed.sequence import Ints
 
@@ -25,6 +28,46 @@ SCORES = 2**24
 """Scores that the blocked kernel holds at once."""
 GROUP_WASTE = 1.25
 """Sequences share a fused call while the longest is at most this many times the shortest."""
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """What divides the logits of every layer before the softmax (TempScale, Zhou et al. 2025, equation 8).
+
+    Attributes:
+        tau: Temperature, above 0 and at most 1; lower is sharper.
+        query_tau: Temperature for queries, None for the same.
+        rule: "fixed": divide by tau. "log": multiply by ln n instead. "rate": multiply by 1 + rate * ln n instead;
+            n is the number of tokens of the sequence. The last two are the paper's comparison rows.
+        rate: The rate of that rule.
+    """
+
+    tau: float = 0.8
+    query_tau: float | None = None
+    rule: Literal["fixed", "log", "rate"] = "fixed"
+    rate: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their range.
+
+        Raises:
+            InvalidParameter: With the value.
+        """
+        for name, value in (("tau", self.tau), ("query_tau", self.query_tau)):
+            if value is not None and not 0 < value <= 1:
+                raise InvalidParameter(f"tempscale: {name}={value} must be above 0 and at most 1")
+        if self.rule not in ("fixed", "log", "rate"):
+            raise InvalidParameter(f"tempscale: rule={self.rule!r} is unknown; choose fixed, log or rate")
+        if not 0 <= self.rate < float("inf"):
+            raise InvalidParameter(f"tempscale: rate={self.rate} must not be negative")
+
+    def factor(self, length: int, query: bool) -> float:
+        """The factor on the logits of a sequence of so many tokens."""
+        if self.rule == "log":
+            return math.log(length)
+        if self.rule == "rate":
+            return 1 + self.rate * math.log(length)
+        return 1 / (self.query_tau if query and self.query_tau is not None else self.tau)
 
 
 @dataclass(frozen=True)
@@ -56,42 +99,49 @@ class Group:
         real: Index into the flattened rows of the tokens that are not repetitions, shape (tokens,).
         tokens: Index of the same tokens among the packed ones, shape (tokens,).
         run: First packed token and the one after the last, where the group is one sequence.
+        factor: On the logits, after scale and cap.
     """
 
     rows: torch.Tensor
     real: torch.Tensor
     tokens: torch.Tensor
     run: tuple[int, int] | None
+    factor: float = 1.0
 
     def to(self, device: torch.device) -> Group:
         """The same group with its indices on a device."""
-        return Group(self.rows.to(device), self.real.to(device), self.tokens.to(device), self.run)
+        return replace(self, rows=self.rows.to(device), real=self.real.to(device), tokens=self.tokens.to(device))
 
 
-def group(offsets: Ints) -> list[Group]:
+def group(offsets: Ints, factors: Sequence[float] | None = None) -> list[Group]:
     """Groups of sequences whose lengths differ little.
 
     Causality makes a mask needless: the repetitions stand behind every real token, and no real query sees them.
 
     Args:
         offsets: First token of every sequence and the total, shape (sequences + 1,).
+        factors: Factor on the logits of each sequence, None for 1; a group shares one.
     """
+    import torch
+
     lengths = np.diff(offsets)
-    order = np.argsort(lengths, kind="stable")
+    given = np.ones(len(lengths)) if factors is None else np.asarray(factors, np.float64)
+    order = np.lexsort((lengths, given))
     groups: list[Group] = []
     start = 0
     for at in range(1, len(order) + 1):
-        if at < len(order) and lengths[order[at]] <= GROUP_WASTE * lengths[order[start]]:
-            continue
+        if at < len(order) and given[order[at]] == given[order[start]]:
+            if lengths[order[at]] <= GROUP_WASTE * lengths[order[start]]:
+                continue
         members = order[start:at]
         longest = int(lengths[members].max())
         columns = np.arange(longest)
         rows = offsets[members][:, None] + np.minimum(columns, lengths[members][:, None] - 1)
         real = np.flatnonzero(columns < lengths[members][:, None])
         run = (int(offsets[members[0]]), int(offsets[members[0] + 1])) if len(members) == 1 else None
-        groups.append(
-            Group(torch.from_numpy(rows), torch.from_numpy(real), torch.from_numpy(rows.reshape(-1)[real]), run)
-        )
+        tokens = torch.from_numpy(rows.reshape(-1)[real])
+        factor = float(given[members[0]])
+        groups.append(Group(torch.from_numpy(rows), torch.from_numpy(real), tokens, run, factor))
         start = at
     return groups
 
@@ -116,25 +166,33 @@ def attend(
     for members in groups:
         if members.run is not None:
             first, end = members.run
-            result = kernel(query[:, :, first:end], key[:, :, first:end], value[:, :, first:end], traits)
+            result = kernel(
+                query[:, :, first:end], key[:, :, first:end], value[:, :, first:end], traits, members.factor
+            )
             out[first:end] = result[0].transpose(0, 1)
             continue
         q, k, v = (states[0].index_select(1, members.rows.reshape(-1)) for states in (query, key, value))
         shape = members.rows.shape
         q, k, v = (states.view(states.shape[0], *shape, -1).transpose(0, 1) for states in (q, k, v))
-        result = kernel(q, k, v, traits).transpose(1, 2).flatten(0, 1)
+        result = kernel(q, k, v, traits, members.factor).transpose(1, 2).flatten(0, 1)
         out.index_copy_(0, members.tokens, result.index_select(0, members.real))
     return out.unsqueeze(0)
 
 
-def _fused(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, traits: Traits) -> torch.Tensor:
+def _fused(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, traits: Traits, factor: float) -> torch.Tensor:
+    from torch.nn import functional
+
     grouped = key.shape[1] != query.shape[1]
     return functional.scaled_dot_product_attention(
-        query, key, value, is_causal=True, scale=traits.scale, enable_gqa=grouped
+        query, key, value, is_causal=True, scale=traits.scale * factor, enable_gqa=grouped
     )
 
 
-def _blocked(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, traits: Traits) -> torch.Tensor:
+def _blocked(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, traits: Traits, factor: float
+) -> torch.Tensor:
+    import torch
+
     exact = torch.float64 if query.dtype == torch.float64 else torch.float32
     batch, heads, length, width = query.shape
     shared = key.shape[1]
@@ -151,6 +209,6 @@ def _blocked(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, traits
             scores = torch.tanh(scores / traits.cap) * traits.cap
         distance = positions[first:end, None] - positions[None, seen:end]
         hidden = distance < 0 if traits.window is None else (distance < 0) | (distance >= traits.window)
-        weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
+        weights = (scores * factor).masked_fill(hidden, float("-inf")).softmax(-1)
         out[:, :, first:end] = (weights @ v[..., seen:end, :]).flatten(1, 2).to(query.dtype)
     return out

@@ -100,13 +100,20 @@ class Host:
         values = np.stack([np.random.default_rng([seed, kind]).standard_normal(self.width) * spread for kind in (0, 1)])
         return torch.from_numpy(values).to(self.device, self.dtype)
 
-    def run(self, packed: Packed, rewired: range, values: torch.Tensor | None) -> torch.Tensor:
+    def run(
+        self,
+        packed: Packed,
+        rewired: range,
+        values: torch.Tensor | None,
+        factors: list[float] | None = None,
+    ) -> torch.Tensor:
         """Hidden states at the exit layer.
 
         Args:
             packed: The sequences.
             rewired: Indices l whose state h[l] is copied along the edges on its way into layer l+1.
             values: Values of the two kinds of placeholder, shape (2, width); needed where the sequences hold any.
+            factors: Factor on the logits of each sequence, None for 1.
 
         Returns:
             h[M], shape (tokens, width), in the model's dtype.
@@ -114,7 +121,8 @@ class Host:
         Raises:
             InterventionDidNotRun: A copy, a placeholder or an attention layer did not run as often as it must.
         """
-        call = Pass([g.to(self.device) for g in group(packed.offsets)], traits=self.traits, capture=self.exit_layer)
+        groups = [members.to(self.device) for members in group(packed.offsets, factors)]
+        call = Pass(groups, traits=self.traits, capture=self.exit_layer)
         if len(packed.placeholders):
             if values is None:
                 raise InterventionDidNotRun("the sequences hold placeholders, but no values were given for them")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from eddy_embed.attention import Temperature
 from eddy_embed.errors import IncompatibleMethods
 from eddy_embed.layout import Layout
 from eddy_embed.postprocess import Post
@@ -20,6 +21,7 @@ class Method:
     Attributes:
         layout: The tokens laid out.
         rewire: A layer's input.
+        temperature: A layer's attention.
         readout: Hidden states to vectors.
         post: What is done to vectors, fitted on a library.
         terms: The registered names and parameters it was made from; empty for a method put together by hand.
@@ -27,6 +29,7 @@ class Method:
 
     layout: Layout | None = None
     rewire: CopyEdges | None = None
+    temperature: Temperature | None = None
     readout: Readout | None = None
     post: Post | None = None
     terms: tuple[Term, ...] = ()
@@ -41,8 +44,7 @@ class Method:
         twice = [part for part in parts if getattr(self, part) is not None and getattr(other, part) is not None]
         if twice:
             raise IncompatibleMethods(
-                f"{self} and {other} both set {', '.join(twice)}; a method has one layout, one rewiring, one readout, "
-                "one post-processing"
+                f"{self} and {other} both set {', '.join(twice)}; a method sets each part at most once"
             )
         chosen = {part: getattr(self, part) or getattr(other, part) for part in parts}
         return Method(**chosen, terms=self.terms + other.terms if self.terms and other.terms else ())
@@ -54,5 +56,6 @@ class Method:
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that decides a vector, as plain values; registered names do not."""
-        parts = {"layout": self.layout, "rewire": self.rewire, "readout": self.readout, "post": self.post}
+        names = [field.name for field in fields(self) if field.name != "terms"]
+        parts = {name: getattr(self, name) for name in names}
         return {name: asdict(part) for name, part in parts.items() if part is not None}

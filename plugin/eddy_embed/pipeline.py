@@ -60,7 +60,7 @@ class Pipeline:
         for first, chunk in chunks(texts):
             planned = self.planner.plan(chunk, role, first=first)
             self.counts.add(planned)
-            for at, sums in enumerate(self.open_runner.run(planned, [[] for _ in planned], bar), start=first):
+            for at, sums in enumerate(self.open_runner.run(planned, [[] for _ in planned], bar, role), start=first):
                 yield at, self.finish(sums.document, at)
 
     def documents(self, texts: list[str], passage_size: int, late: bool, bar: Progress) -> Iterator[LongDocument]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from eddy_embed.host import Host
+    from eddy_embed.layout import TextRole
     from eddy_embed.method import Method
     from eddy_embed.plan import Job, Planned
     from eddy_embed.progress import Progress
@@ -84,19 +85,23 @@ class Runner:
             and method.rewire is not None
             and host.exit_layer in method.rewire.inputs(host.layers)
         )
+        self._temperature = method.temperature
         self._values = host.placeholder_values(method.rewire.seed) if method.rewire else None
         # Passes of several threads beside each other would only share the processor, and multiply the memory.
         self._lock = threading.Lock()
         self._batch_tokens = batch_tokens
         self._batch_size = batch_size
 
-    def run(self, planned: Seq[Planned], divisions: Seq[Seq[Ints]], bar: Progress) -> list[Sums]:
+    def run(
+        self, planned: Seq[Planned], divisions: Seq[Seq[Ints]], bar: Progress, role: TextRole = "document"
+    ) -> list[Sums]:
         """Run texts.
 
         Args:
             planned: The texts.
             divisions: For each text, the divisions whose spans are wanted, each of shape (spans, 2).
             bar: Told of every window done.
+            role: What the texts are.
 
         Returns:
             Sums for each text.
@@ -106,7 +111,7 @@ class Runner:
         sums = [Sums.zero(self.host.width, spans) for spans in divisions]
 
         def together(members: list[tuple[int, Job]]) -> list[tuple[_Read, Raw]]:
-            return self._pass([job for _, job in members], [divisions[at] for at, _ in members])
+            return self._pass([job for _, job in members], [divisions[at] for at, _ in members], role)
 
         for batch in passes([len(job.sequence) for _, job in jobs], self._batch_tokens, self._batch_size):
             members = [jobs[index] for index in batch]
@@ -117,9 +122,12 @@ class Runner:
             bar.advance(len(batch))
         return sums
 
-    def _pass(self, jobs: list[Job], divisions: list[Seq[Ints]]) -> list[tuple[_Read, Raw]]:
+    def _pass(self, jobs: list[Job], divisions: list[Seq[Ints]], role: TextRole) -> list[tuple[_Read, Raw]]:
         packed = pack([job.sequence for job in jobs])
-        hidden = self.host.run(packed, self._rewired, self._values)
+        factors = None
+        if self._temperature is not None:
+            factors = [self._temperature.factor(len(job.sequence), role == "query") for job in jobs]
+        hidden = self.host.run(packed, self._rewired, self._values, factors)
         if self._copy_at_exit and len(packed.edges):
             hidden = copy_states(hidden, torch.from_numpy(packed.edges).to(hidden.device))
         reads = [_read(self._readout, job, spans) for job, spans in zip(jobs, divisions, strict=True)]

@@ -20,7 +20,14 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
 
 
 def attend(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float, cap: float | None, window: int | None
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    scale: float,
+    cap: float | None,
+    window: int | None,
+    tau: float = 1.0,
 ) -> torch.Tensor:
     """Causal attention.
 
@@ -31,6 +38,7 @@ def attend(
         scale: Factor on the scores.
         cap: Soft cap of the scaled scores, cap · tanh(score / cap).
         window: Token i sees i - window + 1 .. i.
+        tau: Divides the scores after the cap.
 
     Returns:
         Shape (tokens, heads, size).
@@ -45,6 +53,7 @@ def attend(
             scores = keys[first : i + 1] @ q[i, head] * scale
             if cap is not None:
                 scores = cap * torch.tanh(scores / cap)
+            scores = scores / tau
             weights = torch.exp(scores - scores.max())
             out[i, head] = (weights / weights.sum()) @ values[first : i + 1]
     return out

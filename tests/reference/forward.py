@@ -36,6 +36,7 @@ def forward(
     edges: Sequence[tuple[int, int]] = (),
     rewire: tuple[int, int] | None = None,
     upto: int | None = None,
+    tau: float = 1.0,
 ) -> list[torch.Tensor]:
     """h[0] .. h[upto] of one sequence.
 
@@ -46,6 +47,7 @@ def forward(
         edges: (destination, source) positions.
         rewire: (s, e): the copy happens on h[s] .. h[e-1], as they enter layers s+1 .. e. None or s = e: never.
         upto: Last state wanted, 0..L; None: L.
+        tau: Temperature of every layer's softmax.
 
     Returns:
         Tensors of shape (tokens, hidden), as they leave their layer and so before any copy; h[L] after the final norm.
@@ -65,7 +67,7 @@ def forward(
             break
         if start <= index <= end - 1:
             x = copied(x, edges)
-        x = block(config, layer, index, x, angles(base, index, x))
+        x = block(config, layer, index, x, angles(base, index, x), tau)
         states.append(x)
     if last == config.num_hidden_layers:
         states[-1] = apply(final_norm(base), x)

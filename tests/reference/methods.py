@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "tp": {"prompt": "plain", "range": None, "exit": -2, "placeholders": 1},
     "htp": {"k": 1, "range": None, "exit": -2, "pool": "mean", "local_only": False, "global_only": False},
 }
+TEMPERATURE = {"tau": 1.0, "query_tau": None, "rule": "fixed", "rate": 0.0}
+"""TempScale, with any method."""
 TEMPLATES = {"plain": lay.PLAIN, "prompteol": lay.PROMPTEOL, "cot": lay.COT, "knowledge": lay.KNOWLEDGE}
 LAST = ("prompteol", "cot", "knowledge", "metaeol")
 
@@ -34,10 +37,21 @@ def default_range(layers: int) -> tuple[int, int]:
 
 
 def settings(method: str, params: Params) -> dict[str, Any]:
-    unknown = set(params) - set(DEFAULTS[method])
+    unknown = set(params) - set(DEFAULTS[method]) - set(TEMPERATURE)
     if unknown:
         raise ValueError(f"{method} has no {sorted(unknown)}")
     return DEFAULTS[method] | dict(params)
+
+
+def temperature(p: Params, tokens: int, role: str) -> float:
+    """Divisor of the logits of a sequence of so many tokens; the comparison rows multiply instead."""
+    rule = p.get("rule", "fixed")
+    if rule == "log":
+        return 1 / math.log(tokens)
+    if rule == "rate":
+        return 1 / (1 + p["rate"] * math.log(tokens))
+    tau = p.get("tau", 1.0)
+    return (p.get("query_tau") or tau) if role == "query" else tau
 
 
 def _arranged(method: str, p: Params, filled: lay.Filled, sentences: Sequence[lay.Span] | None) -> lay.Layout:
@@ -125,7 +139,7 @@ def run(
     span = p.get("range") or default_range(model.config.num_hidden_layers)
     top = exit_layer(model, p["exit"])
     vectors = {position: torch.from_numpy(value(model, kind, seed)) for position, kind in arranged.placeholders.items()}
-    h = forward(model, arranged.ids, vectors, arranged.edges, span, top)[top]
+    h = forward(model, arranged.ids, vectors, arranged.edges, span, top, temperature(p, len(arranged.ids), role))[top]
     pool = p.get("pool", "mean")
     if method in LAST or p.get("prompt") in LAST:
         pool = "last"

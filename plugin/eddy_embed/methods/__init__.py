@@ -14,6 +14,7 @@ from eddy_embed.methods.plain import plain
 from eddy_embed.methods.post import abtt, centre, post_method, whiten
 from eddy_embed.methods.presets import default_exit, default_range
 from eddy_embed.methods.prompts import cot, knowledge, metaeol, prompteol
+from eddy_embed.methods.tempscale import tempscale
 from eddy_embed.methods.tp import tp
 from eddy_embed.text import Term, parse_terms
 
@@ -37,6 +38,7 @@ __all__ = [
     "plain",
     "prompteol",
     "resolve",
+    "tempscale",
     "tp",
     "whiten",
     "with_post",
@@ -44,7 +46,7 @@ __all__ = [
 
 _REGISTRY: dict[str, Callable[..., Method]] = {
     method.__name__: method
-    for method in (plain, prompteol, cot, knowledge, metaeol, echo, tp, htp, centre, abtt, whiten)
+    for method in (plain, prompteol, cot, knowledge, metaeol, echo, tp, htp, tempscale, centre, abtt, whiten)
 }
 
 
@@ -135,9 +137,11 @@ def _build(term: Term) -> Method:
 
 
 def _check_types(term: Term, signature: Any) -> None:
-    kinds: dict[str, tuple[type, str]] = {
+    kinds: dict[str, tuple[type | tuple[type, ...], str]] = {
         "int": (int, "a whole number"),
         "int | None": (int, "a whole number"),
+        "float": ((float, int), "a number"),
+        "float | None": ((float, int), "a number"),
         "bool": (bool, "true or false"),
         "str": (str, "a name"),
         "str | None": (str, "a text in quotation marks"),
