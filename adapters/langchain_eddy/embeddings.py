@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from eddy_embed.engines import in_worker, open_embedder, settings_key, settings_of
 from eddy_embed.errors import EddyError
-from langchain_eddy.parameters import checked
+from langchain_eddy.parameters import checked, parts_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -113,6 +113,23 @@ class EddyEmbeddings(BaseModel, Embeddings):
         self._live = (model, tokenizer)
         _ = self.embedder
         return self
+
+    @classmethod
+    def from_llm(cls, llm: Any, *, method: str, **settings: Any) -> Self:
+        """Embed with the model that an LLM of LangChain has loaded: one set of weights answers and embeds.
+
+        As `from_model` otherwise.
+
+        Args:
+            llm: A `HuggingFacePipeline`, or a `ChatHuggingFace` around one (package langchain-huggingface); it may go
+                on generating meanwhile.
+            method: How a text becomes a vector.
+            **settings: The other parameters of the class.
+
+        Raises:
+            InvalidParameter: The object holds no loaded model.
+        """
+        return cls.from_model(*parts_of(llm), method=method, **settings)
 
     @property
     def embedder(self) -> Embedder:

@@ -66,6 +66,25 @@ def checked(given: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
     return _plain(values)
 
 
+def parts_of(llm: Any) -> tuple[Any, Any]:
+    """The loaded model and the tokenizer of a `HuggingFacePipeline`, or of a chat model around one.
+
+    Args:
+        llm: The LLM object.
+
+    Raises:
+        InvalidParameter: It has none: its model runs elsewhere, or not on torch.
+    """
+    pipeline = getattr(getattr(llm, "llm", llm), "pipeline", None)
+    model, tokenizer = getattr(pipeline, "model", None), getattr(pipeline, "tokenizer", None)
+    if model is None or tokenizer is None:
+        raise InvalidParameter(
+            f"llm is a {type(llm).__name__}, which holds no loaded model to share; give a HuggingFacePipeline, or the "
+            "model itself: EddyEmbeddings.from_model(model, tokenizer, method=...)."
+        )
+    return model, tokenizer
+
+
 def _put(values: dict[str, Any], name: str, value: Any, origin: str) -> None:
     if values.get(name) not in (None, value):
         raise InvalidParameter(f"{origin}={value!r} and {name}={values[name]!r} differ; give one of them.")

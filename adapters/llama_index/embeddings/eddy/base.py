@@ -18,7 +18,7 @@ from eddy_embed.engines import in_worker, open_embedder, settings_key, settings_
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
 from llama_index.embeddings.eddy import bookkeeping
 from llama_index.embeddings.eddy.cache import RoleKeyedCache, query_role
-from llama_index.embeddings.eddy.parameters import checked
+from llama_index.embeddings.eddy.parameters import checked, parts_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -165,6 +165,22 @@ class EddyEmbedding(BaseEmbedding):
         self._live = (model, tokenizer)
         _ = self.embedder
         return self
+
+    @classmethod
+    def from_llm(cls, llm: Any, *, method: str, **settings: Any) -> Self:
+        """Embed with the model that an LLM of LlamaIndex has loaded: one set of weights answers and embeds.
+
+        As `from_model` otherwise.
+
+        Args:
+            llm: A `HuggingFaceLLM` (package llama-index-llms-huggingface); it may go on generating meanwhile.
+            method: How a text becomes a vector.
+            **settings: The other parameters of the class.
+
+        Raises:
+            InvalidParameter: The object holds no loaded model.
+        """
+        return cls.from_model(*parts_of(llm), method=method, **settings)
 
     @classmethod
     def class_name(cls) -> str:

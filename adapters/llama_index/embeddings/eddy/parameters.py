@@ -50,6 +50,24 @@ def checked(values: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
     return {k: v for k, v in values.items() if v is not None or k not in ("model_kwargs", "callback_manager")}
 
 
+def parts_of(llm: Any) -> tuple[Any, Any]:
+    """The loaded model and the tokenizer of a `HuggingFaceLLM`, which keeps them in private attributes.
+
+    Args:
+        llm: The LLM object.
+
+    Raises:
+        InvalidParameter: It has none: its model runs elsewhere, or not on torch.
+    """
+    model, tokenizer = getattr(llm, "_model", None), getattr(llm, "_tokenizer", None)
+    if model is None or tokenizer is None:
+        raise InvalidParameter(
+            f"llm is a {type(llm).__name__}, which holds no loaded model to share; give a HuggingFaceLLM, or the model "
+            "itself: EddyEmbedding.from_model(model, tokenizer, method=...)."
+        )
+    return model, tokenizer
+
+
 def _refuse_unknown(values: Mapping[str, Any], fields: Sequence[str]) -> None:
     for name in values:
         if name not in fields:
