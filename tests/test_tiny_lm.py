@@ -25,8 +25,7 @@ TIMES = ["in spring", "after 1987", "before noon", "every 14 days", "when it rai
 
 SETTINGS = {
     "phases": ((32, 4), (64, 2)),
-    "warmup": 2,
-    "decay": 3,
+    "schedule": ((-1, 0.0), (1, 1.0), (3, 1.0), (6, 0.0)),
     "tokens": 256,
     "micro": 128,
     "chunk": 64,
@@ -135,7 +134,7 @@ def test_chunked_loss_equals_the_plain_one() -> None:
 
 
 def test_schedule_warms_up_and_ends_at_zero() -> None:
-    factors = [optim.schedule(step, 10, 2, 4) for step in range(11)]
+    factors = [optim.schedule(step, ((-1, 0), (1, 1), (6, 1), (10, 0))) for step in range(11)]
     assert factors == [0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25, 0]
 
 

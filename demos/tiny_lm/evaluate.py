@@ -101,6 +101,7 @@ def evaluate(judge: Judge, pairs: list[tuple[str, str]], length: int) -> tuple[d
                 if len(window) == length - 1 and low < length - 1:
                     places[f"{low}-{high}"].nats += float(window[low:high].double().sum())
                     places[f"{low}-{high}"].tokens += len(window[low:high])
+    sources["total"] = sources.pop("total", Score())
     return sources, places
 
 

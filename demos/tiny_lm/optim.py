@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,9 +26,10 @@ class Rates:
     clip: float = 1.0
 
 
-def schedule(step: int, steps: int, warmup: int, decay: int) -> float:
-    """Factor on the rates: linear warm-up, level, then linear to zero over the last ``decay`` steps."""
-    return max(0.0, min(1.0, (step + 1) / max(1, warmup), (steps - step) / max(1, decay)))
+def schedule(step: int, knots: Sequence[tuple[int, float]]) -> float:
+    """Factor on the rates: linear between knots (step, factor), level outside them."""
+    steps, factors = zip(*knots, strict=True)
+    return float(np.interp(step, steps, factors))
 
 
 def orthogonalise(update: Tensor) -> Tensor:

@@ -32,8 +32,7 @@ class Settings:
 
     Attributes:
         phases: (length of a row, steps) of each part of the run; short rows first are cheap, the last reach the window.
-        warmup: steps of linear warm-up.
-        decay: steps of linear decay to zero at the end.
+        schedule: (step, factor on the learning rates), linear in between: warm-up, level, decay to zero.
         tokens: positions in one step.
         chunk: positions whose logits are held at once.
         micro: most positions in one forward pass.
@@ -42,8 +41,7 @@ class Settings:
     """
 
     phases: tuple[tuple[int, int], ...] = ((256, 1000), (512, 400), (2048, 100))
-    warmup: int = 60
-    decay: int = 600
+    schedule: tuple[tuple[int, float], ...] = ((-1, 0.0), (59, 1.0), (700, 1.0), (1500, 0.0))
     tokens: int = 12288
     chunk: int = 1024
     micro: int = 3072
@@ -122,7 +120,7 @@ class Trainer:
             loss += part
             for name, grad in found.items():
                 grads[name] = grads[name].add_(grad) if name in grads else grad.float()
-        factor = schedule(self.step, s.steps, s.warmup, s.decay)
+        factor = schedule(self.step, s.schedule)
         norm = self.optimiser.step(grads, factor, self.step, self.pool.map)
         self.step, self.seen = self.step + 1, self.seen + counted
         return loss, norm
@@ -188,6 +186,8 @@ def read_settings(path: Path | None, overrides: list[str]) -> Settings:
         place[last] = json.loads(value)
     if "phases" in given:
         given["phases"] = tuple((int(length), int(steps)) for length, steps in given["phases"])
+    if "schedule" in given:
+        given["schedule"] = tuple((int(step), float(factor)) for step, factor in given["schedule"])
     given["shape"] = Shape(**given.get("shape", {}))
     given["rates"] = Rates(**given.get("rates", {}))
     return Settings(**given)
