@@ -127,7 +127,8 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -
     if mask is None or queries.is_cuda:
         return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, is_causal=mask is None)
     scores = (queries * queries.shape[-1] ** -0.5) @ keys.transpose(-1, -2)
-    return (scores + mask).softmax(-1) @ values
+    mixed: Tensor = (scores + mask).softmax(-1) @ values
+    return mixed
 
 
 def after_attention(
