@@ -1,14 +1,35 @@
-"""Eddy for LangChain: embeddings, and long documents embedded whole."""
+"""Eddy for LangChain: embeddings, sentences as chunks, and long documents embedded whole."""
+
+from typing import TYPE_CHECKING, Any
 
 from langchain_eddy.chroma import IngestReport, aingest_documents, ingest_documents
 from langchain_eddy.embeddings import EddyEmbeddings
 from langchain_eddy.passages import EmbeddedPassage, embed_passages
 
+if TYPE_CHECKING:
+    from langchain_eddy.splitter import SentenceTextSplitter
+
 __all__ = [
     "EddyEmbeddings",
     "EmbeddedPassage",
     "IngestReport",
+    "SentenceTextSplitter",
     "aingest_documents",
     "embed_passages",
     "ingest_documents",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Only the splitter needs LangChain's package of splitters, which embeddings do well without.
+    if name != "SentenceTextSplitter":
+        raise AttributeError(f"module 'langchain_eddy' has no attribute {name!r}")
+    try:
+        from langchain_eddy.splitter import SentenceTextSplitter
+    except ModuleNotFoundError as error:
+        if error.name != "langchain_text_splitters":
+            raise
+        raise ImportError(
+            "SentenceTextSplitter needs LangChain's splitters: pip install langchain-text-splitters"
+        ) from error
+    return SentenceTextSplitter

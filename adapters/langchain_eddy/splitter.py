@@ -1,0 +1,142 @@
+"""`SentenceTextSplitter`: whole sentences up to a size, with exact start indices."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.documents import Document
+from langchain_text_splitters import TextSplitter
+
+from eddy_embed.segment import Segmenter
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from langchain_eddy.embeddings import EddyEmbeddings
+
+
+class SentenceTextSplitter(TextSplitter):
+    """Splits texts into chunks of whole sentences; a chunk is a piece of its text, character for character.
+
+    For vectors that know the whole document use `ingest_documents` instead, which needs no splitter.
+
+    Args:
+        chunk_size: Most that `length_function` may say of a chunk. A longer sentence is a chunk alone.
+        chunk_overlap: Sentences at a chunk's end that are repeated in the next, up to this length.
+        length_function: What sizes are measured in; characters by default, the model's tokens with `from_embeddings`
+            or `from_huggingface_tokenizer`. It is called a few times for each chunk.
+        add_start_index: Whether documents get the metadata `start_index`, where the chunk begins in its text.
+        strip_whitespace: Whether white space around chunks is left out; otherwise chunks without overlap give the
+            text back when joined.
+        language: Language of the sentence rules.
+
+    Raises:
+        ValueError: A size is outside its range.
+        InvalidParameter: No such language.
+    """
+
+    def __init__(
+        self,
+        chunk_size: int = 4000,
+        chunk_overlap: int = 0,
+        length_function: Callable[[str], int] = len,
+        add_start_index: bool = False,
+        strip_whitespace: bool = True,
+        *,
+        language: str = "en",
+    ) -> None:
+        super().__init__(
+            chunk_size=chunk_size,
+            chunk_overlap=chunk_overlap,
+            length_function=length_function,
+            add_start_index=add_start_index,
+            strip_whitespace=strip_whitespace,
+        )
+        self._segmenter = Segmenter(language)
+
+    @classmethod
+    def from_embeddings(cls, embeddings: EddyEmbeddings, *, chunk_size: int = 256, **settings: Any) -> Self:
+        """Measure in tokens of the embeddings' model, and use their language.
+
+        Args:
+            embeddings: Those that the chunks are for.
+            chunk_size: Most tokens in a chunk.
+            **settings: The other parameters of the class.
+        """
+        tokenizer = embeddings.embedder._pipeline.planner.tokenizer
+
+        def count(text: str) -> int:
+            return int(tokenizer([text])[0].ids.size)
+
+        return cls(chunk_size=chunk_size, length_function=count, **{"language": embeddings.language, **settings})
+
+    def split_text(self, text: str) -> list[str]:
+        """Split a text into chunks.
+
+        Args:
+            text: Any text; a blank one has no chunks.
+
+        Raises:
+            InvalidText: It is not valid Unicode.
+        """
+        return [text[start:end] for start, end in self._chunks(text)]
+
+    def create_documents(self, texts: list[str], metadatas: list[dict[Any, Any]] | None = None) -> list[Document]:
+        """Split texts into documents.
+
+        Args:
+            texts: The texts.
+            metadatas: Metadata for the documents of each.
+
+        Raises:
+            InvalidText: A text is not valid Unicode.
+        """
+        documents = []
+        for text, metadata in zip(texts, metadatas or [{}] * len(texts), strict=True):
+            for start, end in self._chunks(text):
+                # The base class searches for the chunk, and finds another place where sentences are repeated.
+                place = {"start_index": start} if self._add_start_index else {}
+                documents.append(Document(text[start:end], metadata={**copy.deepcopy(metadata), **place}))
+        return documents
+
+    def _chunks(self, text: str) -> Iterator[tuple[int, int]]:
+        spans = self._spans(text)
+
+        def size(first: int, last: int) -> int:
+            return self._length_function(text[spans[first][0] : spans[last][1]])
+
+        first = 0
+        while first < len(spans):
+            last = _furthest(first, len(spans), lambda first, last: size(first, last) <= self._chunk_size)
+            yield spans[first][0], spans[last][1]
+            start = first
+            first = last + 1
+            # Whatever is repeated must leave room for the next sentence, or no chunk would ever get further.
+            while (
+                first < len(spans)
+                and first - 1 > start
+                and size(first - 1, last) <= self._chunk_overlap
+                and size(first - 1, last + 1) <= self._chunk_size
+            ):
+                first -= 1
+
+    def _spans(self, text: str) -> list[tuple[int, int]]:
+        sentences = self._segmenter.sentences(text)
+        if self._strip_whitespace:
+            return [(sentence.start, sentence.end) for sentence in sentences]
+        starts = [0, *(sentence.start for sentence in sentences[1:])] if sentences else []
+        return list(zip(starts, [*starts[1:], len(text)], strict=False))
+
+
+def _furthest(first: int, count: int, fits: Callable[[int, int], bool]) -> int:
+    """Last sentence of the chunk that begins with `first`, found with few measurements: doubled steps, then halved."""
+    good, step = first, 1
+    while good + step < count and fits(first, good + step):
+        good, step = good + step, step * 2
+    while step > 1:
+        step //= 2
+        if good + step < count and fits(first, good + step):
+            good += step
+    return good
