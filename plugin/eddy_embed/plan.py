@@ -139,8 +139,9 @@ class Planner:
             jobs = [Job(sequence, owner, sequence.text)]
         else:
             spans = self._spans(text) if spans is None else spans
-            overhead = len(sequence) - len(own) * (int(sequence.copies.max()) + 1) - self._placeholders(len(spans))
-            jobs = self._windows(text, role, owner, whole, spans, overhead)
+            copies = int(sequence.copies.max()) + 1
+            overhead = len(sequence) - len(own) * copies - self._placeholders(len(spans))
+            jobs = self._windows(text, role, owner, whole, spans, (self.max_length - overhead) // copies, copies)
         read = whole.count_before(len(kept))
         wanted = spans if sentences else None
         if wanted is not None:
@@ -172,8 +173,9 @@ class Planner:
             keep -= max(1, excess // (int(sequence.copies.max()) + 1))
         raise self._no_room(owner)
 
-    def _windows(self, text: str, role: TextRole, owner: int, whole: _Whole, spans: Ints, overhead: int) -> list[Job]:
-        budget = self.max_length - overhead
+    def _windows(
+        self, text: str, role: TextRole, owner: int, whole: _Whole, spans: Ints, budget: int, copies: int
+    ) -> list[Job]:
         for _ in range(REPLANS):
             each = self._placeholders(1)
             if budget <= each:
@@ -197,7 +199,7 @@ class Planner:
             excess = max(len(sequence) for sequence in sequences) - self.max_length
             if excess <= 0:
                 return _count_once(sequences, owner, [(begins[w.first], begins[w.last + 1]) for w in chosen], text)
-            budget -= excess
+            budget -= -(-excess // copies)
         raise self._no_room(owner)
 
     def _no_room(self, owner: int) -> TextTooLong:
