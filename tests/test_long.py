@@ -93,13 +93,13 @@ def test_normalising_windows_before_they_are_averaged_is_noticed(monkeypatch: py
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("max_length", [WINDOW, 1024])
+@pytest.mark.parametrize("max_length", [160, 1024])
 def test_a_long_documents_vector_is_that_of_encode_document(method: str, max_length: int) -> None:
     e = embedder("llama", method, max_length=max_length)
-    late = not ("prompteol" in method or "last" in method or "hybrid" in method)
-    document = e.encode_long(TEXT, late=late)
-    assert np.array_equal(document.vector, e.encode_document(TEXT))
-    assert (document.n_windows > 1) == (max_length == WINDOW)
+    text = f"{TEXT} {TEXT}"
+    document = e.encode_long(text, late=e.reads_spans)
+    assert np.array_equal(document.vector, e.encode_document(text))
+    assert (document.n_windows > 1) == (max_length == 160)
 
 
 @pytest.mark.parametrize("family", families.FAMILIES)
