@@ -1,0 +1,198 @@
+"""The frameworks' own first programs, with nothing but the embedding line changed, and what hangs on to them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from llama_index.core import Document, Settings
+from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
+from llama_index.core.instrumentation import get_dispatcher
+from llama_index.core.instrumentation.event_handlers import BaseEventHandler
+from llama_index.core.schema import TextNode
+
+import eddy_embed
+from langchain_eddy import EddyEmbeddings
+from llama_index.embeddings.eddy import EddyEmbedding
+from llama_index.node_parser.eddy import LongDocumentNodeParser
+
+TINY = str(Path(eddy_embed.__path__[0]) / "models" / "tiny")
+FILES = {
+    "ferry.txt": "The ferry to the island leaves at nine in the morning. Dogs travel for free.",
+    "bread.txt": "Bread rises because yeast turns sugar into gas. Bakers wait for it.",
+    "granite.md": "# Granite\n\nGranite cools slowly, deep under the ground.",
+}
+
+LLAMA_INDEX = """
+from llama_index.core import Settings, SimpleDirectoryReader, VectorStoreIndex
+
+{embedding}
+
+documents = SimpleDirectoryReader("data").load_data()
+index = VectorStoreIndex.from_documents(documents)
+retriever = index.as_retriever(similarity_top_k=3)
+nodes = retriever.retrieve("Why does bread rise?")
+"""
+
+LANGCHAIN = """
+from pathlib import Path
+
+from langchain_core.documents import Document
+from langchain_core.output_parsers import StrOutputParser
+from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.runnables import RunnableParallel, RunnablePassthrough
+from langchain_core.vectorstores import InMemoryVectorStore
+from langchain_text_splitters import RecursiveCharacterTextSplitter
+
+{embedding}
+
+docs = [Document(path.read_text(), metadata={{"source": path.name}}) for path in sorted(Path("data").iterdir())]
+text_splitter = RecursiveCharacterTextSplitter(chunk_size=1000, chunk_overlap=200, add_start_index=True)
+all_splits = text_splitter.split_documents(docs)
+vector_store = InMemoryVectorStore(embeddings)
+document_ids = vector_store.add_documents(documents=all_splits)
+retriever = vector_store.as_retriever(search_kwargs={{"k": 2}})
+
+
+def format_docs(docs):
+    return "\\n\\n".join(doc.page_content for doc in docs)
+
+
+prompt = ChatPromptTemplate.from_template("Context: {{context}}\\nQuestion: {{question}}\\nAnswer:")
+answer = RunnablePassthrough.assign(context=lambda x: format_docs(x["context"])) | prompt | llm | StrOutputParser()
+rag_chain = RunnableParallel(context=retriever, question=RunnablePassthrough()).assign(answer=answer)
+result = rag_chain.invoke("Why does bread rise?")
+"""
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+@pytest.fixture
+def settings():
+    """LlamaIndex's global settings, as they were before."""
+    before = dict(vars(Settings))
+    yield Settings
+    vars(Settings).clear()
+    vars(Settings).update(before)
+
+
+def run(program: str, embedding: str, **names: Any) -> dict[str, Any]:
+    exec(compile(program.format(embedding=embedding), "starter", "exec"), names)
+    return names
+
+
+def cosines(embedder, question: str) -> dict[str, float]:
+    vectors = embedder.encode_document(list(FILES.values()))
+    return dict(zip(FILES, (vectors @ embedder.encode_query(question)).tolist(), strict=True))
+
+
+LINE = """
+from llama_index.embeddings.eddy import EddyEmbedding
+Settings.embed_model = EddyEmbedding(model_name="eddy-tiny", method="htp")
+"""
+
+
+def test_llama_index_starter(data, settings):
+    theirs = run(LLAMA_INDEX, "from llama_index.core import MockEmbedding\nSettings.embed_model = MockEmbedding(8)")
+    ours = run(LLAMA_INDEX, LINE)
+    assert len(ours["nodes"]) == len(theirs["nodes"]) == 3
+    for node in ours["nodes"]:
+        assert FILES[node.metadata["file_name"]] == node.text
+    expected = cosines(Settings.embed_model.embedder, "Why does bread rise?")
+    assert max(expected, key=expected.__getitem__) == ours["nodes"][0].metadata["file_name"]
+
+
+def test_llama_index_starter_answers_with_the_model_that_embeds(data, settings):
+    module = pytest.importorskip("llama_index.llms.huggingface", reason="needs llama-index-llms-huggingface")
+    model = {"model_name": TINY, "tokenizer_name": TINY, "device_map": "cpu", "context_window": 2048}
+    settings.llm = module.HuggingFaceLLM(**model, max_new_tokens=8, generate_kwargs={"do_sample": False})
+    line = (
+        "from llama_index.embeddings.eddy import EddyEmbedding\n"
+        "Settings.embed_model = EddyEmbedding.from_llm(Settings.llm, method='htp')"
+    )
+    response = run(LLAMA_INDEX, line)["index"].as_query_engine(similarity_top_k=1).query("Why does bread rise?")
+    assert len(response.source_nodes) == 1 and isinstance(response.response, str)
+
+
+def test_llama_index_callbacks_reach_the_starter(data, settings):
+    debug = LlamaDebugHandler(print_trace_on_end=False)
+    settings.callback_manager = CallbackManager([debug])
+    run(LLAMA_INDEX, LINE)
+    assert len(debug.get_event_pairs(CBEventType.EMBEDDING)) == 2, "the texts in one batch, and the question"
+
+
+async def test_llama_index_events_of_async_calls_and_of_the_parser():
+    debug, seen = LlamaDebugHandler(print_trace_on_end=False), []
+
+    class Handler(BaseEventHandler):
+        def handle(self, event, **kwargs):
+            seen.append(type(event).__name__)
+
+    dispatcher = get_dispatcher()
+    old = list(dispatcher.event_handlers)
+    dispatcher.add_event_handler(Handler())
+    manager = CallbackManager([debug])
+    embedding = EddyEmbedding(model_name="eddy-tiny", method="htp", embed_batch_size=2, callback_manager=manager)
+    parser = LongDocumentNodeParser(embed_model=embedding, callback_manager=manager)
+    try:
+        await embedding.aget_text_embedding_batch(list(FILES.values()))
+        await embedding.aget_query_embedding("bread")
+        nodes = parser.get_nodes_from_documents([Document(text=FILES["bread.txt"])])
+        await embedding.acall(nodes)
+    finally:
+        dispatcher.event_handlers = old
+    assert len(debug.get_event_pairs(CBEventType.EMBEDDING)) == 3, "two batches and a query; the passages have theirs"
+    assert len(debug.get_event_pairs(CBEventType.NODE_PARSING)) == 1
+    assert [seen.count(f"Embedding{kind}Event") for kind in ("Start", "End")] == [3, 3]
+
+
+def test_actors_build_from_plain_arguments_and_send_json():
+    """As llama-index-ingestion-ray does: `transform_class(**transform_kwargs)` in an actor, nodes as JSON between."""
+    model = {"model_name": "eddy-tiny", "method": "htp", "query_instruction": "Find it."}
+    chain = [(LongDocumentNodeParser, {"embed_model": model, "passage_size": 12}), (EddyEmbedding, model)]
+    nodes: list[Any] = [Document(text=FILES["bread.txt"], id_="bread")]
+    vectors = []
+    for transform_class, transform_kwargs in chain:
+        transform = transform_class(**json.loads(json.dumps(transform_kwargs)))
+        nodes = [TextNode.from_json(node.to_json()) for node in transform(nodes)]
+        vectors.append([node.embedding for node in nodes])
+    expected = EddyEmbedding(**model).embedder.encode_long(FILES["bread.txt"], passage_size=12).passages
+    assert vectors[0] == vectors[1] and len(expected) > 1
+    assert np.abs(np.array(vectors[1]) - [passage.vector for passage in expected]).max() <= 1e-5
+
+
+def test_langchain_starter(data):
+    pytest.importorskip("langchain_text_splitters", reason="needs langchain-text-splitters")
+    from langchain_core.runnables import RunnableLambda
+    from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
+
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(TINY), AutoTokenizer.from_pretrained(TINY)
+    generate = pipeline("text-generation", model=model, tokenizer=tokenizer, max_new_tokens=8, do_sample=False)
+    seen: list[str] = []
+
+    def said(prompt) -> str:
+        seen.append(prompt.to_string())
+        return str(generate(seen[-1], return_full_text=False)[0]["generated_text"])
+
+    line = (
+        "from langchain_eddy import EddyEmbeddings\nembeddings = EddyEmbeddings(model_name='eddy-tiny', method='htp')"
+    )
+    result = run(LANGCHAIN, line, llm=RunnableLambda(said))["result"]
+    assert isinstance(result["answer"], str) and len(result["context"]) == 2
+    expected = cosines(EddyEmbeddings(model_name="eddy-tiny", method="htp").embedder, "Why does bread rise?")
+    assert [source.metadata["source"] for source in result["context"]] == sorted(expected, key=expected.__getitem__)[
+        :0:-1
+    ]
+    for source in result["context"]:
+        assert FILES[source.metadata["source"]] == source.page_content and source.page_content in seen[0]
