@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from eddy_embed.errors import InvalidParameter
 from eddy_embed.layout import Layout
 from eddy_embed.methods.build import build
 from eddy_embed.readout import Readout
@@ -63,7 +64,13 @@ def metaeol(prompts: str | None = None, exit: int | None = -1) -> Method:
     Args:
         prompts: Wordings to use instead, one a line, each with `{text}`.
         exit: Layer read, counted over h[0] .. h[L].
+
+    Raises:
+        InvalidParameter: There is no wording, or one without `{text}`.
     """
-    first, *others = [line for line in prompts.split("\n") if line.strip()] if prompts else TASKS
+    wordings = TASKS if prompts is None else [line for line in prompts.split("\n") if line.strip()]
+    if not wordings:
+        raise InvalidParameter(f"metaeol: prompts={prompts!r} holds no wording; give one or more, one a line")
+    first, *others = wordings
     layout = Layout(first, others=tuple(others))
     return build(metaeol, {"prompts": prompts, "exit": exit}, layout=layout, readout=Readout(exit=exit, pool="last"))
