@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -293,11 +292,3 @@ def test_an_error_inside_with_closes_too() -> None:
         raise ZeroDivisionError
     with pytest.raises(EddyError, match="closed"):
         e.encode_document("a")
-
-
-def test_texts_may_come_from_a_generator(shared: Embedder) -> None:
-    def texts() -> Iterator[str]:
-        yield from TEXTS
-
-    assert np.array_equal(shared.encode_document(texts()), shared.encode_document(TEXTS))
-    assert len(shared.encode_long(texts())) == len(TEXTS)

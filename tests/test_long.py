@@ -134,7 +134,7 @@ def test_a_passage_of_all_sentences_is_the_document() -> None:
 def test_several_documents_come_in_order_and_each_as_if_alone() -> None:
     e = embedder("llama", "htp", max_length=WINDOW)
     texts = [TEXT, "Salt.", TEXT[::-1]]
-    documents = e.encode_long(texts)
+    documents = e.encode_long(text for text in texts)
     for text, document in zip(texts, documents, strict=True):
         alone = e.encode_long(text)
         assert document.text == text
