@@ -1,0 +1,84 @@
+"""Which sequences share a pass, and what happens when memory does not suffice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.comparison import TEXTS, embedder
+
+from eddy_embed import host
+from eddy_embed.batching import passes, run_halving
+
+
+@given(st.lists(st.integers(1, 100), max_size=40), st.integers(1, 200), st.one_of(st.none(), st.integers(1, 6)))
+def test_passes_hold_every_sequence_once_within_their_limits(
+    lengths: list[int], batch_tokens: int, batch_size: int | None
+) -> None:
+    found = passes(lengths, batch_tokens, batch_size)
+    assert sorted(index for members in found for index in members) == list(range(len(lengths)))
+    for members in found:
+        assert len(members) == 1 or sum(lengths[index] for index in members) <= batch_tokens
+        assert len(members) <= (batch_size or len(lengths))
+    flat = [lengths[index] for members in found for index in members]
+    assert flat == sorted(lengths, reverse=True), "the longest first"
+
+
+def test_passes_by_hand() -> None:
+    # Longest first, up to 10 tokens: 7; 5 and 4; 3 and 3
+    assert passes([3, 7, 4, 5, 3], 10, None) == [[1], [3, 2], [0, 4]]
+    assert passes([3, 7, 4, 5, 3], 100, 2) == [[1, 3], [2, 0], [4]]
+    assert passes([], 10, None) == []
+
+
+def test_work_that_does_not_fit_is_halved_in_order() -> None:
+    calls: list[list[int]] = []
+
+    def run(items: list[int]) -> list[int]:
+        calls.append(items)
+        if len(items) > 2:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
+        return [item * 10 for item in items]
+
+    assert run_halving(run, [1, 2, 3, 4, 5]) == [10, 20, 30, 40, 50]
+    assert calls == [[1, 2, 3, 4, 5], [1, 2], [3, 4, 5], [3], [4, 5]]
+
+
+@pytest.mark.parametrize("name", ["MemoryError", "OutOfMemoryError"])
+def test_one_sequence_that_does_not_fit_is_an_error_with_the_remedy(name: str) -> None:
+    kind = MemoryError if name == "MemoryError" else type(name, (RuntimeError,), {})
+
+    def run(items: list[int]) -> list[int]:
+        raise kind("no room")
+
+    with pytest.raises(MemoryError, match=r"no room\); choose a smaller max_length"):
+        run_halving(run, [1, 2])
+
+
+def test_other_failures_are_not_tried_again() -> None:
+    calls = []
+
+    def run(items: list[int]) -> list[int]:
+        calls.append(items)
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    with pytest.raises(RuntimeError, match="mat1"):
+        run_halving(run, [1, 2])
+    assert len(calls) == 1
+
+
+def test_a_pass_that_does_not_fit_gives_the_same_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    e = embedder("llama", "htp")
+    expected = e.encode_document(TEXTS)
+    run, refused = host.Host.run, []
+
+    def tight(self: host.Host, packed: object, *more: object) -> object:
+        if len(packed.offsets) > 2:
+            refused.append(packed)
+            raise MemoryError
+        return run(self, packed, *more)
+
+    monkeypatch.setattr(host.Host, "run", tight)
+    assert np.abs(e.encode_document(TEXTS) - expected).max() <= 1e-5
+    assert refused
