@@ -218,6 +218,7 @@ def test_wheel_holds_what_a_user_needs(wheel: Path) -> None:
         "llama_index/embeddings/eddy/__init__.py",
         "llama_index/node_parser/eddy/__init__.py",
         "langchain_eddy/__init__.py",
+        "chroma_eddy/__init__.py",
         "eddy_demo/cli.py",
         *(f"eddy_demo/handbook/{page.name}" for page in (ROOT / "docs").glob("*.md")),
     }
@@ -228,7 +229,7 @@ def test_wheel_holds_what_a_user_needs(wheel: Path) -> None:
 def test_wheel_holds_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names if ".dist-info/" not in name}
-    assert top == {"eddy_embed", "eddy_demo", "langchain_eddy", "llama_index"}
+    assert top == {"chroma_eddy", "eddy_embed", "eddy_demo", "langchain_eddy", "llama_index"}
     shared = ("llama_index/__init__.py", *(f"llama_index/{n}/__init__.py" for n in ("embeddings", "node_parser")))
     assert not set(shared) & set(names)
     assert not [n for n in names if n.endswith((".pyc", ".pt", ".npz")) or "__pycache__" in n]

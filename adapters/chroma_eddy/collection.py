@@ -1,0 +1,98 @@
+"""Opening a collection with the embedding function that made it, and with no other."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from chromadb.errors import NotFoundError
+
+from chroma_eddy.function import EddyEmbeddingFunction
+from eddy_embed.errors import FingerprintMismatch
+
+if TYPE_CHECKING:
+    from chromadb.api import ClientAPI
+    from chromadb.api.models.Collection import Collection
+
+# In the metadata of collections made here, since Chroma exchanges a stored configuration before it asks whether it may;
+# and in that of rows, which the adapters for other frameworks write.
+_FINGERPRINT = "eddy_fingerprint"
+
+
+def open_collection(
+    client: ClientAPI,
+    name: str,
+    function: EddyEmbeddingFunction,
+    *,
+    configuration: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> Collection:
+    """Open a collection, or create it in cosine space, refusing one whose vectors another embedder made.
+
+    Chroma itself compares the names of the functions only, so that `get_collection` and `get_or_create_collection`
+    take another model or method without a word.
+
+    Args:
+        client: Any of Chroma's clients.
+        name: The collection's name.
+        function: Embeds what is added and asked.
+        configuration: For a new collection, Chroma's further settings.
+        metadata: For a new collection.
+
+    Raises:
+        FingerprintMismatch: The collection was made with another function, or with another configuration of this one.
+    """
+    try:
+        found = client.get_collection(name, embedding_function=None)
+    except NotFoundError:
+        # Another process may be quicker: whatever comes back is checked like any other.
+        found = client.get_or_create_collection(
+            name,
+            embedding_function=function,  # type: ignore[arg-type]
+            configuration=dict(configuration or {}),  # type: ignore[arg-type]
+            metadata={**(metadata or {}), _FINGERPRINT: function.fingerprint},
+        )
+    _check_maker(found, function)
+    _check_space(found)
+    return client.get_collection(name, embedding_function=function)  # type: ignore[arg-type]
+
+
+def _check_maker(collection: Collection, function: EddyEmbeddingFunction) -> None:
+    stored = collection.configuration_json.get("embedding_function") or {}
+    kind, config = stored.get("name"), stored.get("config") or {}
+    if kind == function.name():
+        told = (collection.metadata or {}).get(_FINGERPRINT)
+        if {config.get("fingerprint"), told or function.fingerprint} != {function.fingerprint}:
+            raise FingerprintMismatch(
+                f"Collection {collection.name!r} was made with {config!r}"
+                f"{'' if told in (None, config.get('fingerprint')) else f', put in place of fingerprint {told}'}, and "
+                f"the function given is {function.get_config()!r}: their vectors cannot be compared. Give the function "
+                "it was made with, or embed the documents again into another collection."
+            )
+        return
+    if kind is not None:
+        raise FingerprintMismatch(
+            f"Collection {collection.name!r} was made with Chroma's embedding function {kind!r}, whose vectors cannot "
+            f"be compared with those of {function.model_name!r}; use another collection."
+        )
+    first = collection.get(limit=1, include=["metadatas"])
+    rows = first["metadatas"] or []
+    maker = (rows[0] or {}).get(_FINGERPRINT) if rows else None
+    if first["ids"] and maker != function.fingerprint:
+        raise FingerprintMismatch(
+            f"Collection {collection.name!r} holds vectors of "
+            f"{'an unknown maker' if maker is None else f'fingerprint {maker}'}, and {function.model_name!r}, "
+            f"{function.settings['method']!r} makes {function.fingerprint}; use another collection."
+        )
+
+
+def _check_space(collection: Collection) -> None:
+    configuration = collection.configuration_json
+    space = next((c.get("space") for kind in ("hnsw", "spann") if (c := configuration.get(kind))), None)
+    if space != "cosine":
+        warnings.warn(
+            f"Collection {collection.name!r} is in {space!r} space: distances are not 1 minus the cosine. A collection "
+            "that open_collection creates is in cosine space.",
+            stacklevel=3,
+        )

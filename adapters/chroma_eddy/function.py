@@ -1,0 +1,296 @@
+"""`EddyEmbeddingFunction`: a causal language model as Chroma's embedding function, without training."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space
+from chromadb.utils.embedding_functions import register_embedding_function
+
+from eddy_embed.engines import ENGINE_SETTINGS, open_embedder, settings_key
+from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from eddy_embed import Embedder
+
+# What belongs to a process and not to a collection, which may be opened on another machine or have come from one:
+# nothing that is stored beside vectors may decide that foreign code runs.
+_NOT_STORED = frozenset({"device", "trust_remote_code"})
+_STORED = frozenset(ENGINE_SETTINGS) - _NOT_STORED | {"model_name", "fingerprint", "live_model"}
+# Parameters of Chroma's SentenceTransformerEmbeddingFunction under other names.
+_ALIASES = {"normalize_embeddings": "normalize", "model": "model_name"}
+
+# Chroma makes a new function for every query to a collection that was opened without one, so something must hold the
+# embedders between queries. Its own functions keep their models in the same way.
+_kept: dict[str, Embedder] = {}
+
+
+class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
+    """Embeds documents and queries with a causal language model that was never trained to embed.
+
+    The model is loaded when the object is made, so that a wrong name or method fails there; one that Chroma makes from
+    a collection's stored configuration loads on first use, and only once in a process. Functions of equal
+    configuration share one loaded model.
+
+    The stored configuration holds the fingerprint: if the model behind a name has changed since, the first use raises
+    an error. `device` and `trust_remote_code` are not stored.
+
+    Args:
+        model_name: `"eddy-tiny"` (bundled), a Hugging Face id or a path.
+        method: How a text becomes a vector, such as `"htp"`, `"plain:pool=mean"` or `"tp:prompt=prompteol"`.
+        max_length: Most tokens in one pass; None: the model's window.
+        overflow: What happens to a longer text: `"window"` reads all of it in overlapping windows, `"error"` refuses
+            it, `"truncate"` cuts and counts.
+        query_instruction: Stands before every query.
+        text_instruction: Stands before every document.
+        normalize: Whether vectors have length 1; `normalize_embeddings` is another name for it.
+        post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote.
+        batch_size: Most texts in one forward pass.
+        batch_tokens: Most tokens in one forward pass; None: the engine's choice.
+        device: Such as `"cpu"` or `"cuda:1"`; None: the best one present.
+        dtype: `"auto"`, `"float32"`, `"bfloat16"` or `"float16"`.
+        language: Language of the sentence rules.
+        revision: Revision of a model on the Hugging Face hub.
+        cache_folder: Where downloaded models are kept.
+        trust_remote_code: Whether code that comes with the model may run.
+        local_files_only: Never ask the hub.
+        model_kwargs: Further arguments of `from_pretrained`; plain values.
+        **others: Refused, with the name that is meant.
+
+    Raises:
+        InvalidParameter: An unknown parameter, or one outside its range.
+        ModelNotFound: No such model.
+        UnknownMethod: No such method.
+    """
+
+    def __init__(
+        self,
+        model_name: str | os.PathLike[str] | None = None,
+        *,
+        method: str | None = None,
+        max_length: int | None = None,
+        overflow: Literal["window", "error", "truncate"] = "window",
+        query_instruction: str | None = None,
+        text_instruction: str | None = None,
+        normalize: bool = True,
+        post: str | os.PathLike[str] | None = None,
+        batch_size: int | None = None,
+        batch_tokens: int | None = None,
+        device: str | None = None,
+        dtype: str = "auto",
+        language: str = "en",
+        revision: str | None = None,
+        cache_folder: str | os.PathLike[str] | None = None,
+        trust_remote_code: bool = False,
+        local_files_only: bool = False,
+        model_kwargs: Mapping[str, Any] | None = None,
+        **others: Any,
+    ) -> None:
+        given = {k: v for k, v in locals().items() if k not in ("self", "others", "__class__")}
+        self._configure({**given, **_known(others)})
+        _ = self.embedder
+
+    def _configure(self, values: Mapping[str, Any]) -> None:
+        """Take the settings over, without loading anything."""
+        plain = _plain(values)
+        self.model_name: str = plain.pop("model_name")
+        self.settings: dict[str, Any] = plain
+        self._promised: str | None = None
+        self._live: tuple[Any, Any] | None = None
+        self._was_live = False
+        self._engine: Embedder | None = None
+
+    @classmethod
+    def from_model(cls, model: Any, tokenizer: Any, *, method: str, **settings: Any) -> Self:
+        """Embed with a model that is already loaded; its weights are shared, never copied or changed.
+
+        A collection that is made with it must be opened with such a function again: Chroma cannot make one.
+
+        Args:
+            model: A transformers model; it may go on generating meanwhile.
+            tokenizer: Its tokenizer.
+            method: How a text becomes a vector.
+            **settings: The other parameters of the class; `model_name` defaults to the model's own.
+        """
+        self = cls.__new__(cls)
+        name = getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
+        self._configure({"model_name": name, **_known(settings), "method": method})
+        self._live, self._was_live = (model, tokenizer), True
+        _ = self.embedder
+        return self
+
+    @property
+    def embedder(self) -> Embedder:
+        """The engine; loaded on first use if Chroma made this object.
+
+        Raises:
+            FingerprintMismatch: The model, or the library, gives other vectors now than when the collection was made.
+        """
+        if self._engine is None:
+            if self._was_live and self._live is None:
+                raise EddyError(
+                    f"The collection was made with {self.model_name!r} as a loaded model, which Chroma cannot load; "
+                    "open it with embedding_function=EddyEmbeddingFunction.from_model(model, tokenizer, method=...)."
+                )
+            engine = open_embedder(self.model_name, self.settings, self._live)
+            if self._promised is not None:
+                # Held from here on also if it is not the right one: asked again, it need not be loaded again.
+                _kept[settings_key(self.model_name, self.settings)] = engine
+                if engine.fingerprint != self._promised:
+                    raise FingerprintMismatch(
+                        f"The collection was made with fingerprint {self._promised}, and {self.model_name!r}, "
+                        f"{self.settings['method']!r} has {engine.fingerprint} now: the model, or the library, has "
+                        "changed since. Embed the documents again into another collection."
+                    )
+            self._engine = engine
+        return self._engine
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of everything that decides a vector."""
+        return self._promised or self.embedder.fingerprint
+
+    @staticmethod
+    def release() -> None:
+        """Let go of the models that Chroma's own functions loaded in this process."""
+        _kept.clear()
+
+    # --- what Chroma asks for ---
+
+    def __call__(self, input: Documents) -> Embeddings:
+        """Embed documents.
+
+        Args:
+            input: The documents; none may be blank.
+
+        Raises:
+            InvalidText: A document is blank, or not valid Unicode.
+        """
+        return cast("Embeddings", list(self.embedder.encode_document(list(input), show_progress=False)))
+
+    def embed_query(self, input: Documents) -> Embeddings:
+        """Embed queries, with the query's wording and instruction.
+
+        Args:
+            input: The queries; none may be blank.
+
+        Raises:
+            InvalidText: A query is blank, or not valid Unicode.
+        """
+        return cast("Embeddings", list(self.embedder.encode_query(list(input), show_progress=False)))
+
+    @staticmethod
+    def name() -> str:
+        """Name under which Chroma knows the function."""
+        return "eddy"
+
+    def default_space(self) -> Space:
+        """The distance of collections that name none."""
+        return "cosine"
+
+    def get_config(self) -> dict[str, Any]:
+        """What a collection stores: the settings without those of the process, and the fingerprint."""
+        stored = {name: value for name, value in self.settings.items() if name not in _NOT_STORED}
+        live = {"live_model": True} if self._was_live else {}
+        return {"model_name": self.model_name, **stored, **live, "fingerprint": self.fingerprint}
+
+    @staticmethod
+    def build_from_config(config: dict[str, Any]) -> EddyEmbeddingFunction:
+        """The function of a stored configuration; its model is loaded on first use.
+
+        Args:
+            config: From `get_config`.
+
+        Raises:
+            InvalidParameter: It is none of this function.
+        """
+        EddyEmbeddingFunction.validate_config(config)
+        self = EddyEmbeddingFunction.__new__(EddyEmbeddingFunction)
+        self._configure({k: v for k, v in config.items() if k not in ("fingerprint", "live_model")})
+        self._promised, self._was_live = config["fingerprint"], config.get("live_model", False)
+        return self
+
+    @staticmethod
+    def validate_config(config: dict[str, Any]) -> None:
+        """Refuse what `get_config` cannot have written.
+
+        Args:
+            config: A stored configuration.
+
+        Raises:
+            InvalidParameter: An entry is missing or unknown.
+        """
+        missing = {"model_name", "method", "fingerprint"} - set(config)
+        unknown = set(config) - _STORED
+        inside = _NOT_STORED & set(config.get("model_kwargs") or {})
+        if missing or unknown or inside:
+            raise InvalidParameter(
+                f"A stored configuration of the embedding function 'eddy' lacks {sorted(missing)} and has "
+                f"{sorted(unknown | inside)} too much: {config!r}. It was written by another version or by hand; give "
+                "the function when opening the collection."
+            )
+
+    def validate_config_update(self, old_config: dict[str, Any], new_config: dict[str, Any]) -> None:
+        """Refuse a configuration that gives other vectors than those that are stored.
+
+        Args:
+            old_config: The collection's.
+            new_config: The one to replace it.
+
+        Raises:
+            FingerprintMismatch: They differ.
+        """
+        if old_config.get("fingerprint") != new_config.get("fingerprint"):
+            raise FingerprintMismatch(
+                f"The collection's vectors were made with {old_config!r}; those of {new_config!r} cannot be compared "
+                "with them. Embed the documents again into another collection."
+            )
+
+
+def _known(others: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("model_name", *ENGINE_SETTINGS)
+    known: dict[str, Any] = {}
+    for name, value in others.items():
+        known[_ALIASES.get(name, name)] = value
+        if _ALIASES.get(name, name) not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {near[0]}=?" if near else f"known: {', '.join(sorted(names))}"
+            raise InvalidParameter(f"EddyEmbeddingFunction has no parameter {name!r} (given: {value!r}); {hint}")
+    return known
+
+
+def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as JSON can hold them, without those that were not given."""
+    values = {name: value for name, value in given.items() if value is not None}
+    model_name = values.get("model_name")
+    if model_name is None:
+        raise InvalidParameter("model_name is missing; name a model, such as model_name='eddy-tiny'.")
+    if not isinstance(model_name, (str, os.PathLike)):
+        raise InvalidParameter(
+            f"model_name is a {type(model_name).__name__}, not a name or path; "
+            "for a loaded model use EddyEmbeddingFunction.from_model(model, tokenizer, method=...)."
+        )
+    if values.get("method") is None:
+        raise InvalidParameter("method is missing; name one, such as method='htp' (`eddy methods` lists them).")
+    for name in ("model_name", "post", "cache_folder", "device", "method"):
+        if name in values:
+            values[name] = str(values[name])
+    values["dtype"] = str(values.get("dtype", "auto")).removeprefix("torch.")
+    values["model_kwargs"] = dict(values.get("model_kwargs", {}))
+    try:
+        json.dumps(values["model_kwargs"])
+    except TypeError as error:
+        raise InvalidParameter(
+            f"model_kwargs={values['model_kwargs']!r} cannot be stored with a collection ({error}); use plain values, "
+            "or EddyEmbeddingFunction.from_model with a model that was loaded with them."
+        ) from None
+    return values
+
+
+register_embedding_function(EddyEmbeddingFunction)  # type: ignore[no-untyped-call]

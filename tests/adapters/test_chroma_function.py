@@ -1,0 +1,246 @@
+"""EddyEmbeddingFunction in real Chroma collections: stored, rebuilt, reopened elsewhere, and kept from others."""
+
+from __future__ import annotations
+
+import gc
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import chromadb
+import numpy as np
+import pytest
+from chromadb.api.types import EmbeddingFunction
+from chromadb.utils.embedding_functions import DefaultEmbeddingFunction, known_embedding_functions
+
+import eddy_embed
+from chroma_eddy import EddyEmbeddingFunction, function, open_collection
+from eddy_embed import Embedder
+from eddy_embed.errors import (
+    EddyError,
+    FingerprintMismatch,
+    InvalidParameter,
+    InvalidText,
+    ModelNotFound,
+    NotFitted,
+    UnknownMethod,
+)
+
+TINY = Path(eddy_embed.__path__[0]) / "models" / "tiny"
+TEXTS = [
+    "The ferry to the island leaves at nine in the morning.",
+    "Bread rises because yeast turns sugar into gas. Bakers wait for it.",
+    "Granite cools slowly, deep under the ground.",
+]
+SETTINGS = {"model_name": "eddy-tiny", "method": "htp", "query_instruction": "Find the answer."}
+
+
+@pytest.fixture(scope="module")
+def eddy() -> EddyEmbeddingFunction:
+    return EddyEmbeddingFunction(**SETTINGS)
+
+
+@pytest.fixture
+def client(tmp_path):
+    return chromadb.PersistentClient(str(tmp_path))
+
+
+def close(a, b) -> bool:
+    return bool(np.abs(np.asarray(a) - np.asarray(b)).max() <= 1e-5)
+
+
+def test_is_what_chroma_asks_for(eddy):
+    assert isinstance(eddy, EmbeddingFunction) and eddy.name() == "eddy" and not eddy.is_legacy()
+    assert known_embedding_functions["eddy"] is EddyEmbeddingFunction
+    vectors = eddy(TEXTS)
+    assert type(vectors) is list and vectors[0].dtype == np.float32
+    assert close(vectors, eddy.embedder.encode_document(TEXTS))
+    assert close(eddy.embed_query(TEXTS), eddy.embedder.encode_query(TEXTS))
+    assert not close(eddy.embed_query(TEXTS), vectors)
+
+
+def test_configuration_is_plain_and_gives_the_same_function(eddy):
+    config = json.loads(json.dumps(eddy.get_config()))
+    rebuilt = EddyEmbeddingFunction.build_from_config(config)
+    assert rebuilt._engine is None, "reading a configuration loads no model"
+    assert rebuilt.get_config() == config and rebuilt._engine is None
+    assert rebuilt.embedder is eddy.embedder
+    assert config["fingerprint"] == eddy.fingerprint
+    here = EddyEmbeddingFunction(**SETTINGS, device="cpu", trust_remote_code=True)
+    assert not {"device", "trust_remote_code"} & set(here.get_config()), "of the process, not of the collection"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"model_name": "eddy-tiny", "method": "htp"},
+        {**SETTINGS, "fingerprint": "f", "colour": 1},
+        {**SETTINGS, "fingerprint": "f", "trust_remote_code": True},
+        {**SETTINGS, "fingerprint": "f", "model_kwargs": {"trust_remote_code": True}},
+    ],
+)
+def test_configurations_that_were_tampered_with_are_refused(config):
+    with pytest.raises(InvalidParameter, match="stored configuration"):
+        EddyEmbeddingFunction.build_from_config(config)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"method": "htp", "querry_instruction": "x"}, InvalidParameter, "query_instruction"),
+        ({"method": "htp", "overflow": "cut"}, ValueError, "overflow"),
+        ({"method": "htpp"}, UnknownMethod, "htp"),
+        ({"method": "htp+whiten:dims=8"}, NotFitted, "post="),
+        ({"method": "htp", "model_kwargs": {"a": object()}}, InvalidParameter, "plain values"),
+        ({"model_name": "/nowhere", "method": "htp"}, ModelNotFound, "nowhere"),
+        ({"model_name": object(), "method": "htp"}, InvalidParameter, "from_model"),
+        ({"model_name": None, "method": "htp"}, InvalidParameter, "model_name is missing"),
+        ({}, InvalidParameter, "method="),
+    ],
+)
+def test_what_is_wrong_is_refused_at_construction(arguments, error, says):
+    with pytest.raises(error, match=says):
+        EddyEmbeddingFunction(**{"model_name": "eddy-tiny", **arguments})
+
+
+def test_other_names_of_parameters():
+    raw = EddyEmbeddingFunction(model="eddy-tiny", method="htp", normalize_embeddings=False)
+    assert np.linalg.norm(raw(TEXTS[:1])[0]) != pytest.approx(1, abs=1e-3)
+
+
+def test_documents_and_questions_of_a_collection(client, eddy):
+    collection = open_collection(client, "facts", eddy, metadata={"of": "facts"})
+    collection.upsert(ids=["0", "1", "2"], documents=TEXTS)
+    assert collection.configuration_json["hnsw"]["space"] == "cosine" and collection.metadata == {
+        "of": "facts",
+        "eddy_fingerprint": eddy.fingerprint,
+    }
+    assert close(collection.get(include=["embeddings"])["embeddings"], eddy.embedder.encode_document(TEXTS))
+    found = collection.query(query_texts=["Why does bread rise?"], n_results=3)
+    cosines = eddy.embedder.encode_document(TEXTS) @ eddy.embedder.encode_query("Why does bread rise?")
+    assert found["ids"][0] == [str(i) for i in np.argsort(-cosines)]
+    assert np.abs(1 - np.array(found["distances"][0]) - np.sort(cosines)[::-1]).max() <= 1e-4
+    with pytest.raises(InvalidText, match="1"):
+        collection.add(ids=["3", "4"], documents=["fine", " "])
+    assert collection.count() == 3
+
+
+def test_cosine_also_without_our_help(client, eddy):
+    collection = client.create_collection("plain", embedding_function=eddy)
+    assert collection.configuration_json["hnsw"]["space"] == "cosine"
+
+
+CHILD = """
+import sys
+import chromadb, chroma_eddy
+collection = chromadb.PersistentClient(sys.argv[1]).get_collection("facts")
+print(collection.query(query_texts=["Why does bread rise?"], n_results=3)["distances"][0])
+"""
+
+
+def test_another_process_reopens_it_by_what_is_stored(client, eddy, tmp_path):
+    collection = open_collection(client, "facts", eddy)
+    collection.add(ids=["0", "1", "2"], documents=TEXTS)
+    expected = collection.query(query_texts=["Why does bread rise?"], n_results=3)["distances"][0]
+    child = subprocess.run([sys.executable, "-c", CHILD, str(tmp_path)], capture_output=True, text=True)
+    assert child.returncode == 0, child.stderr
+    assert close(json.loads(child.stdout), expected)
+
+
+def test_the_model_is_loaded_once_for_all_rebuilds(client, monkeypatch):
+    made = EddyEmbeddingFunction(model_name="eddy-tiny", method="plain", max_length=59)
+    open_collection(client, "facts", made).add(ids=["0"], documents=TEXTS[:1])
+    del made
+    gc.collect()
+    loads, load = [], Embedder.__init__
+
+    def counted(self, *args, **kwargs):
+        loads.append(args)
+        load(self, *args, **kwargs)
+
+    monkeypatch.setattr(Embedder, "__init__", counted)
+    EddyEmbeddingFunction.release()
+    collection = client.get_collection("facts")
+    _ = collection.configuration
+    for _ in range(3):
+        collection.query(query_texts=["ferry"], n_results=1)
+        gc.collect()
+    assert len(loads) == 1
+    EddyEmbeddingFunction.release()
+    gc.collect()
+    assert not function._kept
+
+
+@pytest.mark.parametrize("change", [{"method": "plain"}, {"query_instruction": None}, {"max_length": 64}])
+def test_another_configuration_is_refused(client, eddy, change):
+    open_collection(client, "facts", eddy).add(ids=["0"], documents=TEXTS[:1])
+    other = EddyEmbeddingFunction(**{**SETTINGS, **change})
+    client.get_collection("facts", embedding_function=other)  # which Chroma takes without a word
+    with pytest.raises(FingerprintMismatch, match=r"'facts'.*cannot be compared"):
+        open_collection(client, "facts", other)
+    same = open_collection(client, "facts", EddyEmbeddingFunction(**SETTINGS, dtype="float32", device="cpu"))
+    assert same.count() == 1
+
+
+def test_a_configuration_exchanged_under_the_vectors_is_noticed(client, eddy):
+    collection = open_collection(client, "facts", eddy)
+    plain = EddyEmbeddingFunction(model_name="eddy-tiny", method="plain")
+    with pytest.raises(FingerprintMismatch, match="cannot be compared"):
+        collection.modify(configuration={"embedding_function": plain})
+    # Chroma stores it first and asks afterwards.
+    for function_ in (plain, eddy):
+        with pytest.raises(FingerprintMismatch, match="in place of"):
+            open_collection(client, "facts", function_)
+    collection.modify(configuration={"embedding_function": eddy})
+    assert open_collection(client, "facts", eddy).count() == 0
+
+
+def test_collections_of_others_are_refused(client, eddy):
+    client.create_collection("theirs", embedding_function=DefaultEmbeddingFunction())
+    with pytest.raises(FingerprintMismatch, match="'default'"):
+        open_collection(client, "theirs", eddy)
+    bare = client.create_collection("bare", embedding_function=None, configuration={"hnsw": {"space": "cosine"}})
+    assert open_collection(client, "bare", eddy).count() == 0, "nothing in it that could be compared"
+    bare.add(ids=["0"], embeddings=eddy(TEXTS[:1]), metadatas=[{"eddy_fingerprint": eddy.fingerprint}])
+    assert open_collection(client, "bare", eddy).query(query_texts=["ferry"], n_results=1)["ids"] == [["0"]]
+    with pytest.raises(FingerprintMismatch, match="fingerprint"):
+        open_collection(client, "bare", EddyEmbeddingFunction(model_name="eddy-tiny", method="plain"))
+    unknown = client.create_collection("unknown", embedding_function=None)
+    unknown.add(ids=["0"], embeddings=[[1.0, 0.0]])
+    with pytest.raises(FingerprintMismatch, match="unknown maker"):
+        open_collection(client, "unknown", eddy)
+
+
+def test_another_space_is_told(client, eddy):
+    with pytest.warns(UserWarning, match="'l2' space"):
+        open_collection(client, "far", eddy, configuration={"hnsw": {"space": "l2"}})
+
+
+def test_a_model_that_changed_in_its_place_is_noticed(client, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(TINY, folder)
+    made = EddyEmbeddingFunction(model_name=folder, method="plain")
+    open_collection(client, "facts", made).add(ids=["0"], documents=TEXTS[:1])
+    del made
+    gc.collect()
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**settings, "max_position_embeddings": 128}))
+    with pytest.raises(FingerprintMismatch, match="has changed since"):
+        client.get_collection("facts").query(query_texts=["ferry"], n_results=1)
+    EddyEmbeddingFunction.release()
+
+
+def test_a_live_model_is_shared_and_must_be_given_again(client, eddy):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(TINY, dtype="float32"), AutoTokenizer.from_pretrained(TINY)
+    live = EddyEmbeddingFunction.from_model(model, tokenizer, method="htp", query_instruction="Find the answer.")
+    assert close(live(TEXTS), eddy(TEXTS)) and not live.is_legacy()
+    collection = open_collection(client, "facts", live)
+    collection.add(ids=["0"], documents=TEXTS[:1])
+    assert collection.query(query_texts=["ferry"], n_results=1)["ids"] == [["0"]]
+    with pytest.raises(EddyError, match="from_model"):
+        client.get_collection("facts").query(query_texts=["ferry"], n_results=1)
