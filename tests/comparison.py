@@ -44,6 +44,15 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "prompteol+tempscale:rule=log": ("prompteol", {"rule": "log"}),
     "plain+tempscale:rule=rate,rate=0.1": ("plain", {"rule": "rate", "rate": 0.1}),
     "htp:range=1-3,exit=-1+tempscale:tau=0.6": ("htp", {"range": (1, 3), "exit": -1, "tau": 0.6}),
+    "kv:layers=2-4": ("kv", {"layers": (2, 3, 4)}),
+    'kv:layers="1,3,5-6",bias=-0.5,n=3,pool=mean': (
+        "kv",
+        {"layers": (1, 3, 5, 6), "bias": -0.5, "n": 3, "pool": "mean"},
+    ),
+    "kv:layers=3-6,bias=2,verb=Summarize,pool=last,exit=-2+tempscale:tau=0.7": (
+        "kv",
+        {"layers": (3, 4, 5, 6), "bias": 2.0, "verb": "Summarize", "pool": "last", "exit": -2, "tau": 0.7},
+    ),
     "htp": ("htp", {}),
     "htp:range=1-4,exit=-1": ("htp", {"range": (1, 4), "exit": -1}),
     "htp:k=2,range=1-5,exit=4,pool=all": ("htp", {"k": 2, "range": (1, 5), "exit": 4, "pool": "all"}),

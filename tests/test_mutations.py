@@ -64,6 +64,10 @@ def averages(method: str) -> bool:
     return _pool(method) != "last"
 
 
+def averages_the_text(method: str) -> bool:
+    return averages(method) and METHODS[method][0] != "kv"
+
+
 def reads_last(method: str) -> bool:
     return _pool(method) in ("last", "hybrid")
 
@@ -170,15 +174,17 @@ def _positions_from_one(patch: Patch) -> None:
 
 def _one_sequence(patch: Patch) -> None:
     group = attention.group
-    patch.setattr(host, "group", lambda offsets, factors=None: group(offsets[[0, -1]]))
+    patch.setattr(host, "group", lambda offsets, factors=None: group(offsets[[0, -1]], factors and factors[:1]))
 
 
 def _traits(patch: Patch, **changes: Callable[[object], object]) -> None:
     attend = moments.attend
 
-    def mutated(query: object, key: object, value: object, groups: object, traits: attention.Traits) -> object:
+    def mutated(
+        query: object, key: object, value: object, groups: object, traits: attention.Traits, *more: object
+    ) -> object:
         changed = {name: change(getattr(traits, name)) for name, change in changes.items()}
-        return attend(query, key, value, groups, replace(traits, **changed))
+        return attend(query, key, value, groups, replace(traits, **changed), *more)
 
     patch.setattr(moments, "attend", mutated)
 
@@ -232,7 +238,7 @@ MUTATIONS = {
     "exit off by one": Mutation(_exit_off, everything),
     "final norm left out": Mutation(_norm_left_out, reads_top, loads=False),
     "begin token pooled": Mutation(_with_bos, averages),
-    "instruction pooled": Mutation(_with_prompt, averages),
+    "instruction pooled": Mutation(_with_prompt, averages_the_text),
     "first token not pooled": Mutation(_without_first, averages),
     "last but one": Mutation(_last_but_one, reads_last),
     "weights reversed": Mutation(_weights_reversed, weighs),

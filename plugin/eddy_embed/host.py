@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from eddy_embed.attention import Traits, group
+from eddy_embed.attention import Reroute, Traits, group
 from eddy_embed.errors import InterventionDidNotRun, NotFinite, UnsupportedModel
 from eddy_embed.moments import ATTENTION, Pass, current, install, register
 from eddy_embed.sequence import Packed, Role, Sequence, pack
@@ -106,6 +106,7 @@ class Host:
         rewired: range,
         values: torch.Tensor | None,
         factors: list[float] | None = None,
+        reroute: Reroute | None = None,
     ) -> torch.Tensor:
         """Hidden states at the exit layer.
 
@@ -114,6 +115,7 @@ class Host:
             rewired: Indices l whose state h[l] is copied along the edges on its way into layer l+1.
             values: Values of the two kinds of placeholder, shape (2, width); needed where the sequences hold any.
             factors: Factor on the logits of each sequence, None for 1.
+            reroute: Further entries in the attention of some layers, None for none.
 
         Returns:
             h[M], shape (tokens, width), in the model's dtype.
@@ -122,7 +124,7 @@ class Host:
             InterventionDidNotRun: A copy, a placeholder or an attention layer did not run as often as it must.
         """
         groups = [members.to(self.device) for members in group(packed.offsets, factors)]
-        call = Pass(groups, traits=self.traits, capture=self.exit_layer)
+        call = Pass(groups, reroute=reroute, traits=self.traits, capture=self.exit_layer)
         if len(packed.placeholders):
             if values is None:
                 raise InterventionDidNotRun("the sequences hold placeholders, but no values were given for them")
@@ -132,8 +134,14 @@ class Host:
             call.edges = torch.from_numpy(packed.edges).to(self.device)
             call.rewired = rewired
         self._forward(packed, call)
-        expected = {"embedding": 1, "attention": self.kept, "copy": len(call.rewired)}
-        ran = {"embedding": call.embedded, "attention": len(call.seen), "copy": call.copies}
+        routes = sum(layer <= self.kept for layer in reroute.layers or ()) if reroute else 0
+        expected = {"embedding": 1, "attention": self.kept, "copy": len(call.rewired), "re-routing": routes}
+        ran = {
+            "embedding": call.embedded,
+            "attention": len(call.seen),
+            "copy": call.copies,
+            "re-routing": call.rerouted,
+        }
         if ran != expected or call.captured is None:
             raise InterventionDidNotRun(f"{self.name}: expected {expected} runs, counted {ran}; no vector is returned")
         return call.captured

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from eddy_embed.attention import Temperature
+from eddy_embed.attention import Reroute, Temperature
 from eddy_embed.errors import IncompatibleMethods
 from eddy_embed.layout import Layout
 from eddy_embed.postprocess import Post
@@ -21,7 +21,8 @@ class Method:
     Attributes:
         layout: The tokens laid out.
         rewire: A layer's input.
-        temperature: A layer's attention.
+        temperature: Inside attention: what divides its logits.
+        reroute: Inside attention: its further entries.
         readout: Hidden states to vectors.
         post: What is done to vectors, fitted on a library.
         terms: The registered names and parameters it was made from; empty for a method put together by hand.
@@ -30,6 +31,7 @@ class Method:
     layout: Layout | None = None
     rewire: CopyEdges | None = None
     temperature: Temperature | None = None
+    reroute: Reroute | None = None
     readout: Readout | None = None
     post: Post | None = None
     terms: tuple[Term, ...] = ()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from eddy_embed.attention import Group, Traits, attend
+from eddy_embed.attention import Group, Reroute, Traits, attend
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.rewire import copy_states
 
@@ -28,12 +28,14 @@ class Pass:
     placeholders: tuple[torch.Tensor, torch.Tensor] | None = None
     edges: torch.Tensor | None = None
     rewired: range = range(0)
+    reroute: Reroute | None = None
     traits: tuple[Traits, ...] | None = None
     capture: int = 0
     captured: torch.Tensor | None = None
     seen: list[Traits] = field(default_factory=list)
     embedded: int = 0
     copies: int = 0
+    rerouted: int = 0
 
 
 # Not a keyword argument of forward: embedding modules receive none, and some architectures drop those they do not know.
@@ -96,7 +98,9 @@ def _attention(
         raise InterventionDidNotRun(f"attention {index + 1} of {type(module).__name__} is not as it was at load")
     call.seen.append(traits)
     groups = [members.to(query.device) for members in call.groups]
-    return attend(query, key, value, groups, traits), None
+    extra = call.reroute if call.reroute is not None and index + 1 in (call.reroute.layers or ()) else None
+    call.rerouted += extra is not None
+    return attend(query, key, value, groups, traits, extra), None
 
 
 def _embed(_: nn.Module, __: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:

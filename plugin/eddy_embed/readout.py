@@ -29,12 +29,14 @@ class Readout:
         pool: "mean" over the text's tokens, "last" token of the sequence, "hybrid" (half of each) or "weighted"
             (mean with weights 1, 2, 3 ..; SGPT, Muennighoff 2022).
         placeholders: Whether the mean also covers placeholders (HTP, section 4.4 read literally).
+        prompt: Whether the mean also covers the prompt around the text (KV-Embedding).
         end: Whether the mean also covers the sequence's end token (Echo as released).
     """
 
     exit: int | None = -1
     pool: Pool = "mean"
     placeholders: bool = False
+    prompt: bool = False
     end: bool = False
 
     def __post_init__(self) -> None:
@@ -82,6 +84,8 @@ class Readout:
         if self.placeholders:
             extra = np.flatnonzero((sequence.roles == Role.PST) | (sequence.roles == Role.BPST))
             counted = np.sort(np.concatenate([counted, extra]))
+        if self.prompt:
+            counted = np.sort(np.concatenate([counted, np.flatnonzero(sequence.roles == Role.PROMPT)]))
         if self.end:
             counted = np.append(counted, last)
         if self.pool == "weighted":

@@ -86,6 +86,7 @@ class Runner:
             and host.exit_layer in method.rewire.inputs(host.layers)
         )
         self._temperature = method.temperature
+        self._reroute = method.reroute
         self._values = host.placeholder_values(method.rewire.seed) if method.rewire else None
         # Passes of several threads beside each other would only share the processor, and multiply the memory.
         self._lock = threading.Lock()
@@ -127,7 +128,7 @@ class Runner:
         factors = None
         if self._temperature is not None:
             factors = [self._temperature.factor(len(job.sequence), role == "query") for job in jobs]
-        hidden = self.host.run(packed, self._rewired, self._values, factors)
+        hidden = self.host.run(packed, self._rewired, self._values, factors, self._reroute)
         if self._copy_at_exit and len(packed.edges):
             hidden = copy_states(hidden, torch.from_numpy(packed.edges).to(hidden.device))
         reads = [_read(self._readout, job, spans) for job, spans in zip(jobs, divisions, strict=True)]

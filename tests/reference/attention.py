@@ -28,6 +28,8 @@ def attend(
     cap: float | None,
     window: int | None,
     tau: float = 1.0,
+    entries: int = 0,
+    bias: float = 0.0,
 ) -> torch.Tensor:
     """Causal attention.
 
@@ -39,6 +41,8 @@ def attend(
         cap: Soft cap of the scaled scores, cap · tanh(score / cap).
         window: Token i sees i - window + 1 .. i.
         tau: Divides the scores after the cap.
+        entries: The last so many tokens are seen by every token once more, whatever comes before what.
+        bias: Added to the scores of those.
 
     Returns:
         Shape (tokens, heads, size).
@@ -53,9 +57,15 @@ def attend(
             scores = keys[first : i + 1] @ q[i, head] * scale
             if cap is not None:
                 scores = cap * torch.tanh(scores / cap)
-            scores = scores / tau
+            scores, seen = scores / tau, values[first : i + 1]
+            for j in range(tokens - 1, max(tokens - 1 - entries, -1), -1):
+                extra = keys[j] @ q[i, head] * scale
+                if cap is not None:
+                    extra = cap * torch.tanh(extra / cap)
+                scores = torch.cat([scores, (extra / tau + bias).reshape(1)])
+                seen = torch.cat([seen, values[j : j + 1]])
             weights = torch.exp(scores - scores.max())
-            out[i, head] = (weights / weights.sum()) @ values[first : i + 1]
+            out[i, head] = (weights / weights.sum()) @ seen
     return out
 
 

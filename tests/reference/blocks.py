@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -61,31 +62,33 @@ def _project(config: Any, attention: Any, x: torch.Tensor) -> tuple[torch.Tensor
 
 
 def _attention(
-    config: Any, attention: Any, index: int, x: torch.Tensor, turn: Angles | None, tau: float = 1.0
+    config: Any, attention: Any, index: int, x: torch.Tensor, turn: Angles | None, inside: Mapping[str, Any]
 ) -> torch.Tensor:
     q, k, v = _project(config, attention, x)
     if turn is not None:
         q, k = rotate(q, *turn), rotate(k, *turn)
     cap = getattr(config, "attn_logit_softcapping", None)
-    out = attend(q, k, v, scale=scale_of(config, q.shape[-1]), cap=cap, window=window_of(config, index), tau=tau)
+    out = attend(q, k, v, scale=scale_of(config, q.shape[-1]), cap=cap, window=window_of(config, index), **inside)
     output = {"gpt2": "c_proj", "gpt_neox": "dense"}.get(config.model_type, "o_proj")
     return apply(getattr(attention, output), out.reshape(x.shape[0], -1))
 
 
-def block(config: Any, layer: Any, index: int, x: torch.Tensor, turn: Angles | None, tau: float = 1.0) -> torch.Tensor:
-    """Output of layer `index` (0-based) for its input x (tokens, hidden)."""
+def block(
+    config: Any, layer: Any, index: int, x: torch.Tensor, turn: Angles | None, inside: Mapping[str, Any]
+) -> torch.Tensor:
+    """Output of layer `index` (0-based) for its input x (tokens, hidden); `inside` goes to `attend`."""
     kind = config.model_type
     if kind == "gpt2":
-        x = x + _attention(config, layer.attn, index, apply(layer.ln_1, x), turn, tau)
+        x = x + _attention(config, layer.attn, index, apply(layer.ln_1, x), turn, inside)
         return x + apply(layer.mlp, apply(layer.ln_2, x))
     if kind == "gpt_neox":  # parallel residual
-        attended = _attention(config, layer.attention, index, apply(layer.input_layernorm, x), turn, tau)
+        attended = _attention(config, layer.attention, index, apply(layer.input_layernorm, x), turn, inside)
         return x + attended + apply(layer.mlp, apply(layer.post_attention_layernorm, x))
     if kind == "olmo2":  # norms behind, none in front
-        attended = _attention(config, layer.self_attn, index, x, turn, tau)
+        attended = _attention(config, layer.self_attn, index, x, turn, inside)
         x = x + apply(layer.post_attention_layernorm, attended)
         return x + apply(layer.post_feedforward_layernorm, apply(layer.mlp, x))
-    attended = _attention(config, layer.self_attn, index, apply(layer.input_layernorm, x), turn, tau)
+    attended = _attention(config, layer.self_attn, index, apply(layer.input_layernorm, x), turn, inside)
     if kind in ("gemma2", "gemma3_text"):  # norms in front and behind
         x = x + apply(layer.post_attention_layernorm, attended)
         inner = apply(layer.mlp, apply(layer.pre_feedforward_layernorm, x))

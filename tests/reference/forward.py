@@ -37,6 +37,7 @@ def forward(
     rewire: tuple[int, int] | None = None,
     upto: int | None = None,
     tau: float = 1.0,
+    reroute: tuple[Sequence[int], float, int] | None = None,
 ) -> list[torch.Tensor]:
     """h[0] .. h[upto] of one sequence.
 
@@ -48,6 +49,7 @@ def forward(
         rewire: (s, e): the copy happens on h[s] .. h[e-1], as they enter layers s+1 .. e. None or s = e: never.
         upto: Last state wanted, 0..L; None: L.
         tau: Temperature of every layer's softmax.
+        reroute: Layers (1..L), bias and number of the last tokens that every token sees once more there.
 
     Returns:
         Tensors of shape (tokens, hidden), as they leave their layer and so before any copy; h[L] after the final norm.
@@ -67,7 +69,10 @@ def forward(
             break
         if start <= index <= end - 1:
             x = copied(x, edges)
-        x = block(config, layer, index, x, angles(base, index, x), tau)
+        inside: dict[str, Any] = {"tau": tau}
+        if reroute is not None and index + 1 in reroute[0]:
+            inside.update(bias=reroute[1], entries=reroute[2])
+        x = block(config, layer, index, x, angles(base, index, x), inside)
         states.append(x)
     if last == config.num_hidden_layers:
         states[-1] = apply(final_norm(base), x)

@@ -22,6 +22,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "cot": {"exit": -1},
     "knowledge": {"exit": -1},
     "metaeol": {"prompts": (), "exit": -1},
+    "kv": {"layers": (), "bias": 1.0, "n": 1, "verb": "Compress", "pool": "hybrid", "exit": -1},
     "echo": {"preset": "rewrite", "exit": -1},
     "tp": {"prompt": "plain", "range": None, "exit": -2, "placeholders": 1},
     "htp": {"k": 1, "range": None, "exit": -2, "pool": "mean", "local_only": False, "global_only": False},
@@ -82,6 +83,9 @@ def layout(
     wording = p["prompt"] if method == "tp" else method
     if wording == "echo":
         template = lay.ECHO[p.get("preset", "rewrite")][0 if role == "query" else 1]
+    elif wording == "kv":
+        kind = "Query" if role == "query" else "Context"
+        template = f'"{kind}: {{text}}" {p["verb"]} the {kind} in one word:'
     else:
         template = wording_of or TEMPLATES.get(wording, lay.PLAIN)
     whole = lay.fill(tokenizer, template, text, instruction)
@@ -139,7 +143,12 @@ def run(
     span = p.get("range") or default_range(model.config.num_hidden_layers)
     top = exit_layer(model, p["exit"])
     vectors = {position: torch.from_numpy(value(model, kind, seed)) for position, kind in arranged.placeholders.items()}
-    h = forward(model, arranged.ids, vectors, arranged.edges, span, top, temperature(p, len(arranged.ids), role))[top]
+    tau = temperature(p, len(arranged.ids), role)
+    route = (p["layers"], p["bias"], p["n"]) if method == "kv" else None
+    h = forward(model, arranged.ids, vectors, arranged.edges, span, top, tau, route)[top]
+    if method == "kv":  # all tokens but the special ones in front
+        specials = sum(token.owner == "special" for token in lay.fill(tokenizer, "{text}", text).tokens)
+        pooled = list(range(specials, len(arranged.ids)))
     pool = p.get("pool", "mean")
     if method in LAST or p.get("prompt") in LAST:
         pool = "last"

@@ -10,9 +10,10 @@ from eddy_embed.errors import InvalidParameter, UnknownMethod
 from eddy_embed.method import Method
 from eddy_embed.methods.echo import echo
 from eddy_embed.methods.htp import htp
+from eddy_embed.methods.kv import kv
 from eddy_embed.methods.plain import plain
 from eddy_embed.methods.post import abtt, centre, post_method, whiten
-from eddy_embed.methods.presets import default_exit, default_range
+from eddy_embed.methods.presets import default_exit, default_layers, default_range
 from eddy_embed.methods.prompts import cot, knowledge, metaeol, prompteol
 from eddy_embed.methods.tempscale import tempscale
 from eddy_embed.methods.tp import tp
@@ -32,6 +33,7 @@ __all__ = [
     "echo",
     "htp",
     "knowledge",
+    "kv",
     "metaeol",
     "names",
     "parse",
@@ -46,7 +48,7 @@ __all__ = [
 
 _REGISTRY: dict[str, Callable[..., Method]] = {
     method.__name__: method
-    for method in (plain, prompteol, cot, knowledge, metaeol, echo, tp, htp, tempscale, centre, abtt, whiten)
+    for method in (plain, prompteol, cot, knowledge, metaeol, echo, tp, htp, kv, tempscale, centre, abtt, whiten)
 }
 
 
@@ -108,7 +110,18 @@ def resolve(method: Method, backbone: Backbone) -> Method:
                 f"{method}: the pass ends at layer {exit_layer}, below layer {start + 1} where the copies begin, so "
                 "they would have no effect; choose a later exit or an earlier range"
             )
-    return replace(method, layout=method.layout or plain().layout, rewire=rewire, readout=readout)
+    reroute = method.reroute
+    if reroute is not None:
+        layers = default_layers(backbone) if reroute.layers is None else reroute.layers
+        reroute = replace(reroute, layers=layers)
+        if layers and layers[-1] > backbone.layers:
+            raise InvalidParameter(f"kv: layer {layers[-1]} is above the model's {backbone.layers} layers")
+        if layers and layers[0] > exit_layer:
+            raise InvalidParameter(
+                f"{method}: the pass ends at layer {exit_layer}, below the first re-routed layer {layers[0]}, so the "
+                "entries would have no effect; choose a later exit or earlier layers"
+            )
+    return replace(method, layout=method.layout or plain().layout, rewire=rewire, reroute=reroute, readout=readout)
 
 
 def with_post(method: Method, post: Post | None) -> Method:
@@ -147,6 +160,7 @@ def _check_types(term: Term, signature: Any) -> None:
         "str | None": (str, "a text in quotation marks"),
         "Pool": (str, "a name"),
         "tuple[int, int] | None": (tuple, "a range such as 1-7"),
+        "tuple[int, int] | int | str | None": ((tuple, str, int), "a range such as 13-22 or a quoted list"),
     }
     for key, value in term.parameters:
         annotation = str(signature[key].annotation)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from eddy_embed.errors import InvalidParameter
+
 if TYPE_CHECKING:
     from eddy_embed.backbone import Backbone
 
 _KEY = tuple[str, str, int, int]
+_Shape = tuple[str, int, int, int]
 
 # (method, architecture, layers, vocabulary). Token Prepending (Fu et al. 2024): released settings. HTP (Ding et al.
 # 2025): table 9.
@@ -25,6 +28,30 @@ _EXITS: dict[_KEY, int] = {
     ("tp", "llama", 32, 32000): -6,
     ("htp", "mistral", 32, 32768): -3,
 }
+
+
+# KV-Embedding, the layers of its experiments, here counted from 1: (architecture, layers, hidden, vocabulary).
+_KV_LAYERS: dict[_Shape, tuple[int, ...]] = {
+    ("qwen3", 36, 2560, 151936): tuple(range(13, 23)),
+    ("mistral", 32, 4096, 32000): tuple(range(14, 21)),
+    ("llama", 32, 4096, 128256): (11, 12, 21, *range(27, 33)),
+}
+
+
+def default_layers(backbone: Backbone) -> tuple[int, ...]:
+    """The layers that KV-Embedding re-routes on a backbone.
+
+    Raises:
+        InvalidParameter: None are published for it.
+    """
+    shape = (backbone.architecture, backbone.layers, backbone.hidden, backbone.vocabulary)
+    if shape not in _KV_LAYERS:
+        middle, reach = backbone.layers // 2, backbone.layers // 8
+        raise InvalidParameter(
+            f"kv: no layers are published for a {backbone.architecture} model of {backbone.layers} layers; name them, "
+            f"as in kv:layers={middle - reach}-{middle + reach} for its middle"
+        )
+    return _KV_LAYERS[shape]
 
 
 def default_range(methods: list[str], backbone: Backbone) -> tuple[int, int]:

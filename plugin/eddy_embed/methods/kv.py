@@ -1,0 +1,66 @@
+"""KV-Embedding: the last token's keys and values, within every token's reach."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eddy_embed.attention import Reroute
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.layout import Layout
+from eddy_embed.methods.build import build
+from eddy_embed.readout import Pool, Readout
+
+if TYPE_CHECKING:
+    from eddy_embed.method import Method
+
+
+def kv(
+    layers: tuple[int, int] | int | str | None = None,
+    bias: float = 1.0,
+    n: int = 1,
+    verb: str = "Compress",
+    pool: Pool = "hybrid",
+    exit: int | None = -1,
+) -> Method:
+    """In some layers every token also attends to the keys and values of the last one, which has seen everything.
+
+    Section 3.2; the entry's logit is biased by b after scale, cap and temperature, and the key keeps its position.
+
+    Args:
+        layers: One, (first, last), or a list such as "11,12,21,27-32", counted from 1; "" for none. None: those of the
+            paper, for its backbones.
+        bias: b, added to the logits of the entries; -inf switches them off.
+        n: Entries: the last n tokens.
+        verb: What the prompt asks for (table 22): "Compress", "Summarize", ..
+        pool: "hybrid" over the text and its prompt, as in the paper, or another.
+        exit: Layer read, counted over h[0] .. h[L].
+
+    Raises:
+        InvalidParameter: A value is outside its range.
+    """
+    chosen = None if layers is None else _layers(layers)
+    given = {"layers": layers, "bias": bias, "n": n, "verb": verb, "pool": pool, "exit": exit}
+    if "{" in verb or "}" in verb:
+        raise InvalidParameter(f"kv: verb={verb!r} must be a word")
+    document, query = (f'"{kind}: {{text}}" {verb} the {kind} in one word:' for kind in ("Context", "Query"))
+    return build(
+        kv,
+        given,
+        layout=Layout(document, query),
+        reroute=Reroute(chosen, float(bias), n),
+        readout=Readout(exit=exit, pool=pool, prompt=True),
+    )
+
+
+def _layers(layers: tuple[int, int] | int | str) -> tuple[int, ...]:
+    if isinstance(layers, int):
+        return (layers,)
+    if isinstance(layers, tuple):
+        return tuple(range(layers[0], layers[1] + 1))
+    found: set[int] = set()
+    for part in layers.replace(" ", "").split(","):
+        first, _, last = part.partition("-")
+        if part and not (first.isdigit() and (last or first).isdigit()):
+            raise InvalidParameter(f"kv: layers={layers!r} must be numbers and ranges, such as 11,12,27-32")
+        found.update(range(int(first), int(last or first) + 1) if part else ())
+    return tuple(sorted(found))

@@ -1,0 +1,136 @@
+"""KV re-routing: neutral without layers or mass, exact on both kernels, and every part of it noticed when wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tests import families
+from tests.comparison import TEXTS, embedder, gap
+
+from eddy_embed import attention, methods
+from eddy_embed.attention import Reroute, Traits
+from eddy_embed.backbone import Backbone
+from eddy_embed.errors import InterventionDidNotRun, InvalidParameter
+
+ALL = [*families.FAMILIES, *families.MORE_FAMILIES]
+METHOD = "kv:layers=2-4"
+
+
+@pytest.mark.parametrize("family", ALL)
+def test_no_layers_and_no_mass_are_the_prompt_alone(family: str) -> None:
+    alone = embedder(family, 'kv:layers=""').encode_document(TEXTS)
+    massless = embedder(family, "kv:layers=1-6,bias=-inf").encode_document(TEXTS)
+    assert np.abs(massless - alone).max() < 1e-6
+    assert np.abs(embedder(family, METHOD).encode_document(TEXTS) - alone).max() > 1e-4
+
+
+@pytest.mark.parametrize("family", ALL)
+def test_company_changes_nothing(family: str) -> None:
+    e = embedder(family, "kv:layers=2-4,n=40")  # more entries than the shorter texts have tokens
+    alone = np.stack([e.encode_document(text) for text in TEXTS])
+    assert np.abs(e.encode_document(TEXTS) - alone).max() < 1e-5
+
+
+@pytest.mark.parametrize("entries", [1, 3, 9])
+@pytest.mark.parametrize("shared", [1, 2, 4])
+def test_both_kernels_equal_a_softmax_over_all_entries(entries: int, shared: int) -> None:
+    generator = torch.Generator().manual_seed(entries * 10 + shared)
+    lengths = [7, 6, 1, 30]
+    tokens, heads, width = sum(lengths), 4, 16
+    query = torch.randn(1, heads, tokens, width, generator=generator, dtype=torch.float64)
+    key, value = torch.randn(2, 1, shared, tokens, width, generator=generator, dtype=torch.float64)
+    reroute = Reroute((1,), bias=0.7, entries=entries)
+    traits = Traits(0.3, None, None)
+    groups = attention.group(np.concatenate([[0], np.cumsum(lengths)]), [1.25] * len(lengths))
+    fused = attention.attend(query, key, value, groups, traits, reroute)
+    # A window that hides nothing makes the blocked kernel do the same work.
+    blocked = attention.attend(query, key, value, groups, replace(traits, window=10**6), reroute)
+    expected = torch.empty_like(fused)
+    first = 0
+    for length in lengths:
+        for head in range(heads):
+            k, v = (states[0, head // (heads // shared), first : first + length] for states in (key, value))
+            extra = range(max(length - entries, 0), length)
+            for row in range(length):
+                logits = k[: row + 1] @ query[0, head, first + row] * 0.3 * 1.25
+                more = k[list(extra)] @ query[0, head, first + row] * 0.3 * 1.25 + 0.7
+                weights = torch.cat([logits, more]).softmax(0)
+                expected[0, first + row, head] = weights @ torch.cat([v[: row + 1], v[list(extra)]])
+        first += length
+    assert (fused - expected).abs().max() < 1e-12
+    assert (blocked - expected).abs().max() < 1e-12
+
+
+def _patched(monkeypatch: pytest.MonkeyPatch, change: object) -> None:
+    right = attention._with_entries
+
+    def wrong(*states: object) -> object:
+        *rest, members, traits, reroute = states
+        return right(*rest, *change(members, traits, reroute))
+
+    monkeypatch.setattr(attention, "_with_entries", wrong)
+
+
+MUTATIONS = {
+    "bias dropped": lambda members, traits, reroute: (members, traits, replace(reroute, bias=0.0)),
+    "last but one": lambda members, traits, reroute: (replace(members, last=members.last - 1), traits, reroute),
+    "one entry more": lambda members, traits, reroute: (members, traits, replace(reroute, entries=2)),
+    "scale forgotten": lambda members, traits, reroute: (members, replace(traits, scale=1.0), reroute),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_a_wrong_entry_is_noticed(family: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _patched(monkeypatch, MUTATIONS[name])
+    assert gap(embedder(family, METHOD, exactly=True), family, METHOD, TEXTS) > 1e-5
+
+
+def test_wrong_layers_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    e = embedder("llama", METHOD, exactly=True)
+    e._pipeline.runner._reroute = Reroute((3, 4, 5))
+    assert gap(e, "llama", METHOD, TEXTS) > 1e-5
+
+
+def test_a_skipped_layer_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    e = embedder("llama", METHOD)
+    e._pipeline.runner._reroute = Reroute((3, 3))
+    with pytest.raises(InterventionDidNotRun, match="re-routing"):
+        e.encode_document("Salt.")
+
+
+def test_published_layers_and_none_for_other_models() -> None:
+    qwen = Backbone("qwen3", 36, 2560, 151936, 32768)
+    assert methods.resolve(methods.parse("kv"), qwen).reroute.layers == tuple(range(13, 23))
+    with pytest.raises(InvalidParameter, match="kv:layers=3-3"):
+        embedder("llama", "kv")
+
+
+@pytest.mark.parametrize(
+    "form", ['kv:layers="11,12,21,27-32"', "kv:layers=13-22,bias=-inf", "kv:layers=4,n=2,verb=Summarize"]
+)
+def test_text_forms(form: str) -> None:
+    assert str(methods.parse(form)) == form
+
+
+@pytest.mark.parametrize("bad", ["n=0", "bias=nan", "bias=inf", 'layers="a-b"', "layers=0", 'verb="{x}"', "pool=most"])
+def test_bad_values_are_refused(bad: str) -> None:
+    with pytest.raises(InvalidParameter):
+        methods.parse(f"kv:{bad}")
+
+
+def test_layers_that_never_run_are_refused() -> None:
+    with pytest.raises(InvalidParameter, match="above the model"):
+        embedder("llama", "kv:layers=5-9")
+    with pytest.raises(InvalidParameter, match="no effect"):
+        embedder("llama", "kv:layers=4-5,exit=3")
+
+
+def test_parts_of_a_text_need_a_mean() -> None:
+    document = embedder("llama", "kv:layers=2-4,pool=mean").encode_long(TEXTS[2])
+    assert len(document.sentences) == 3
+    alone = embedder("llama", "kv:layers=2-4").encode_long(TEXTS[2], late=False)
+    assert len(alone.sentences) == 3
