@@ -23,6 +23,17 @@ _ENCODE_ELSEWHERE = {
     "convert_to_numpy": "vectors are lists of floats, as LangChain asks",
     "convert_to_tensor": "vectors are lists of floats, as LangChain asks",
     "device": "use device=",
+    "precision": "vectors are lists of floats, as LangChain asks",
+    "truncate_dim": "join post-processing to the method, such as method='htp+whiten:dims=256', and give its post=",
+}
+# What model_kwargs holds for sentence-transformers, and from_pretrained knows nothing of.
+_MODEL_ELSEWHERE = {
+    "prompts": "use query_instruction= and text_instruction=",
+    "default_prompt_name": "use query_instruction= and text_instruction=",
+    "truncate_dim": _ENCODE_ELSEWHERE["truncate_dim"],
+    "similarity_fn_name": "the product of two vectors is their cosine",
+    "tokenizer_kwargs": _ELSEWHERE["tokenizer_kwargs"],
+    "processor_kwargs": _ELSEWHERE["tokenizer_kwargs"],
 }
 # What model_kwargs may hold that is a parameter of its own here; the rest goes to from_pretrained.
 _MODEL = {
@@ -105,6 +116,10 @@ def _unpack_model_kwargs(values: dict[str, Any]) -> None:
     rest.update(rest.pop("model_kwargs", None) or {})
     if (backend := rest.pop("backend", "torch")) != "torch":
         raise InvalidParameter(f"model_kwargs['backend']={backend!r} is not offered; models run on torch.")
+    for name in rest:
+        if name in _MODEL_ELSEWHERE:
+            hint = _MODEL_ELSEWHERE[name]
+            raise InvalidParameter(f"model_kwargs has no entry {name!r} (given: {rest[name]!r}); {hint}")
     for name in [name for name in rest if name in _MODEL]:
         convert: Callable[[Any], Any] = _dtype if _MODEL[name] == "dtype" else lambda value: value
         _put(values, _MODEL[name], convert(rest.pop(name)), f"model_kwargs[{name!r}]")

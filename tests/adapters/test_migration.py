@@ -1,0 +1,135 @@
+"""What docs/migration.md says of other libraries' parameters; its examples run with those of the other documents."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from chromadb.utils.embedding_functions import SentenceTransformerEmbeddingFunction
+from llama_index.core.callbacks import CallbackManager
+from llama_index.core.storage.kvstore import SimpleKVStore
+
+import eddy_embed
+from chroma_eddy import EddyEmbeddingFunction
+from eddy_embed import Embedder
+from eddy_embed.errors import InvalidParameter
+from langchain_eddy import EddyEmbeddings
+from llama_index.embeddings.eddy import EddyEmbedding
+
+TINY = str(Path(eddy_embed.__path__[0]) / "models" / "tiny")
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "migration.md"
+VALUES: dict[str, Any] = {
+    "model_name": "eddy-tiny",
+    "max_length": 512,
+    "query_instruction": "query:",
+    "text_instruction": "passage:",
+    "normalize": True,
+    "embed_batch_size": 10,
+    "cache_folder": None,
+    "trust_remote_code": False,
+    "device": "cpu",
+    "callback_manager": CallbackManager([]),
+    "show_progress_bar": True,
+    "show_progress": True,
+    "num_workers": 2,
+    "embeddings_cache": SimpleKVStore(),
+    "revision": None,
+    "local_files_only": True,
+    "model_kwargs": {},
+    "encode_kwargs": {"batch_size": 32, "normalize_embeddings": True, "show_progress_bar": False},
+    "normalize_embeddings": False,
+}
+
+
+def table(heading: str) -> dict[str, str]:
+    """Rows of the table whose first column is headed so: parameter and what the page says of it."""
+    lines = PAGE.read_text().split(f"\n| {heading} |", 1)[1].splitlines()[2:]
+    rows: dict[str, str] = {}
+    for line in lines:
+        if not (row := re.fullmatch(r"\| `(\w+)` \| (.+) \|", line)):
+            break
+        rows[row[1]] = row[2]
+    return rows
+
+
+OURS = [
+    ("HuggingFaceEmbedding", EddyEmbedding),
+    ("HuggingFaceEmbeddings", EddyEmbeddings),
+    ("SentenceTransformerEmbeddingFunction", EddyEmbeddingFunction),
+]
+
+
+@pytest.mark.parametrize(
+    ("ours", "name", "says"),
+    [(ours, name, says) for heading, ours in OURS for name, says in table(heading).items()],
+    ids=lambda value: value if isinstance(value, str) and " " not in value else "",
+)
+def test_every_row_of_a_framework_is_true(ours, name, says):
+    required = {"model_name": "eddy-tiny", "method": "htp"}
+    if says.startswith("same"):
+        ours(**{**required, name: VALUES[name]})
+        return
+    assert says.startswith("not offered: ")
+    with pytest.raises(InvalidParameter) as refused:
+        ours(**{**required, name: True})
+    assert (
+        name in str(refused.value) and "did you mean" not in str(refused.value) and "known:" not in str(refused.value)
+    )
+
+
+@pytest.mark.parametrize("heading", ["SentenceTransformer", "encode", "TextEmbedding"])
+def test_rows_of_libraries_name_what_exists(heading):
+    names = {*inspect.signature(Embedder.__init__).parameters, *dir(Embedder)}
+    for name, says in table(heading).items():
+        assert not says.startswith("same") or name in names
+        for word in re.findall(r"`(\w+)=?`", says):
+            assert word in names or word == "HF_TOKEN", f"{heading}.{name}: {word}"
+
+
+def missing(heading: str, function: Any, *also: str) -> set[str]:
+    parameters = inspect.signature(function).parameters.values()
+    kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return {p.name for p in parameters if p.kind not in kinds} - {"self", *also} - set(table(heading))
+
+
+def test_no_parameter_of_the_others_is_forgotten():
+    assert missing("SentenceTransformerEmbeddingFunction", SentenceTransformerEmbeddingFunction.__init__) == set()
+    checked = 0
+    for package, path, heading, also in [
+        ("sentence_transformers", "SentenceTransformer.__init__", "SentenceTransformer", _RARE),
+        ("sentence_transformers", "SentenceTransformer.encode", "encode", ("chunk_size",)),
+        ("llama_index.embeddings.huggingface", "HuggingFaceEmbedding.__init__", "HuggingFaceEmbedding", ("model",)),
+    ]:
+        try:
+            found: Any = __import__(package, fromlist=["x"])
+        except ModuleNotFoundError:
+            continue
+        for part in path.split("."):
+            found = getattr(found, part)
+        assert missing(heading, found, *also) == set(), heading
+        checked += 1
+    if not checked:
+        pytest.skip("the rest needs sentence-transformers and llama-index-embeddings-huggingface")
+
+
+_RARE = ("processor_kwargs", "config_kwargs", "model_card_data", "use_auth_token", "tokenizer_kwargs")
+
+
+@pytest.mark.parametrize("name", ["prompts", "default_prompt_name", "truncate_dim", "tokenizer_kwargs"])
+def test_what_model_kwargs_held_for_sentence_transformers_is_refused(name):
+    with pytest.raises(InvalidParameter, match=name):
+        EddyEmbeddings(model_name="eddy-tiny", method="htp", model_kwargs={name: {}})
+
+
+def test_a_bare_causal_model_gives_the_vectors_of_sentence_transformers():
+    package = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers")
+    texts = ["The ferry leaves at noon.", "Dogs travel for free. Cats do not, says the captain, and he is right."]
+    theirs = package.SentenceTransformer(TINY, device="cpu", model_kwargs={"dtype": "float32"})
+    ours = Embedder("eddy-tiny", method="plain:pool=last", query_instruction="query:", dtype="float32")
+    assert np.abs(theirs.encode(texts, normalize_embeddings=True) - ours.encode_document(texts)).max() <= 1e-5
+    asked = theirs.encode(texts, prompt="query: ", normalize_embeddings=True)
+    assert np.abs(asked - ours.encode_query(texts)).max() <= 1e-5
