@@ -224,5 +224,5 @@ def test_shipped_model_is_small_and_knows_some_english(tokenizer) -> None:
     shuffled[0, 1:] = ids[0, 1:][torch.randperm(ids.shape[1] - 1)]
     with torch.no_grad():
         loss, noise = (float(llama(input_ids=x, labels=x).loss) for x in (ids, shuffled))
-    assert math.exp(loss) < 250 < 8192
+    assert math.exp(loss) < 60, "8192 would be uniform"
     assert noise > loss + 1, "word order matters to it"
