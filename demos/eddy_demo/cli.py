@@ -18,7 +18,7 @@ from rich.text import Text
 
 from eddy_demo import handbook, show
 from eddy_demo.errors import DemoError, NoLibrary
-from eddy_demo.recipe import METHOD, MODEL, choose_recipe, delete, holds_library, read_recipe
+from eddy_demo.recipe import METHOD, MODEL, PASSAGE_SIZE, choose_recipe, delete, holds_library, read_recipe
 from eddy_embed.errors import EddyError
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ def ingest(
     model: ModelOption = None,
     method: MethodOption = None,
     passage_size: Annotated[
-        int | None, typer.Option(min=8, help="Most tokens in a passage. New libraries: 256.", show_default=False)
+        int | None,
+        typer.Option(min=8, help=f"Most tokens in a passage. New libraries: {PASSAGE_SIZE}.", show_default=False),
     ] = None,
     late: Annotated[
         bool | None,
@@ -175,6 +176,8 @@ def demo(
         show.answers(out, asked, found)
     read_and_asked = f"{show.count(len(reading.documents), 'document')}, {show.count(len(questions), 'question')}"
     out.print(f"\n{read_and_asked}: {time.monotonic() - started:.0f} seconds.", style="dim")
+    if recipe.model == MODEL:
+        out.print(f"{MODEL} is a small model, there without a download; a larger --model finds more.", style="dim")
     example = "How do I use my own model?" if not paths else "..."
     out.print("\nAsk the same library a question of your own:", style="bold")
     out.print(Text(f"  {_command()} ask {shlex.quote(example)}{_library_option(library)}"), soft_wrap=True)

@@ -13,6 +13,7 @@ from eddy_demo.errors import LibraryMismatch, NoLibrary
 FORMAT = 1
 MODEL = "eddy-tiny"
 METHOD = "htp"
+PASSAGE_SIZE = 128
 POST = "post.npz"
 """What the method's post-processing was fitted to, beside the recipe."""
 _LEFT = {POST, "library.part"}
@@ -39,7 +40,7 @@ class Recipe:
 
     model: str
     method: str
-    passage_size: int = 256
+    passage_size: int = PASSAGE_SIZE
     late: bool = True
     fingerprint: str = ""
     dimension: int = 0

@@ -48,11 +48,13 @@ def unwrapped(text: str) -> str:
     lines = text.split("\n")
     fenced = listed = False
     out = [lines[0]]
-    for before, line in pairwise(lines):
+    for at, (before, line) in enumerate(pairwise(lines)):
         fenced ^= before.lstrip().startswith(_FENCES)
         listed = bool(_ITEM.match(before)) or (listed and before.startswith(" "))
         indent = len(line) - len(line.lstrip(" ")) if listed else 0
-        joins = not fenced and len(before) >= _WRAPPED and _PROSE.match(line, indent) and not before.startswith("#")
+        # A passage may begin in the middle of a line: its first line is short then.
+        wrapped = len(before) >= _WRAPPED or (at == 0 and before[-1:].isalnum())
+        joins = not fenced and wrapped and _PROSE.match(line, indent) and not before.startswith("#")
         out += [" " + "\0" * indent if joins else "\n" + line[:indent], line[indent:]]
     return "".join(out)
 
