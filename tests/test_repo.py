@@ -99,7 +99,11 @@ def test_only_the_host_names_transformers(path: Path) -> None:
 @pytest.mark.parametrize("path", ADAPTER_FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_adapters_know_no_demo_and_no_other_framework(path: Path) -> None:
     own = path.relative_to(ROOT / "adapters").parts[0]
-    others = {"llama_index": ("langchain", "langchain_core"), "langchain_eddy": ("llama_index",)}.get(own, ())
+    others = {
+        "llama_index": ("langchain", "langchain_core", "langchain_eddy", "chroma_eddy"),
+        "langchain_eddy": ("llama_index", "chroma_eddy"),
+        "chroma_eddy": ("llama_index", "langchain", "langchain_core", "langchain_eddy"),
+    }.get(own, ())
     for name, line in imported(path):
         where = f"{path.relative_to(ROOT)}:{line} imports {name}"
         assert not starts_with(name, "eddy_demo", "tiny_lm", *others), where
