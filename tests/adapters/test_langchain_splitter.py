@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from itertools import pairwise
@@ -15,11 +16,7 @@ from langchain_core.stores import InMemoryByteStore
 
 from eddy_embed import Segmenter
 from eddy_embed.errors import InvalidParameter, InvalidText
-from langchain_eddy import EddyEmbeddings
-
-pytest.importorskip("langchain_text_splitters", reason="needs langchain-text-splitters")
-
-from langchain_eddy import SentenceTextSplitter
+from langchain_eddy import EddyEmbeddings, SentenceTextSplitter
 
 STORY = (
     "The harbour lay still that morning. Only the ferry moved, slow and white, towards the island. "
@@ -160,7 +157,7 @@ def test_a_record_manager_adds_nothing_twice(embeddings, tmp_path):
 
 
 def test_a_cache_serves_the_embedder_that_filled_it_and_no_other(embeddings, monkeypatch):
-    cache = pytest.importorskip("langchain_classic.embeddings", reason="needs langchain-classic").CacheBackedEmbeddings
+    cache = importlib.import_module("langchain_classic.embeddings").CacheBackedEmbeddings
     store, queries = InMemoryByteStore(), InMemoryByteStore()
 
     def cached(inner: EddyEmbeddings):

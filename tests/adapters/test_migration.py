@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 from pathlib import Path
@@ -108,7 +109,7 @@ _RARE = ("processor_kwargs", "config_kwargs", "model_card_data", "use_auth_token
     ],
 )
 def test_no_parameter_of_the_others_is_forgotten(package, path, heading, also):
-    found: Any = pytest.importorskip(package, reason=f"needs {package}")
+    found: Any = importlib.import_module(package)
     for part in path.split("."):
         found = getattr(found, part)
     heading = heading or found.__name__
@@ -122,7 +123,7 @@ def test_what_model_kwargs_held_for_sentence_transformers_is_refused(name):
 
 
 def test_a_bare_causal_model_gives_the_vectors_of_sentence_transformers():
-    package = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers")
+    package = importlib.import_module("sentence_transformers")
     texts = ["The ferry leaves at noon.", "Dogs travel for free. Cats do not, says the captain, and he is right."]
     theirs = package.SentenceTransformer(TINY, device="cpu", model_kwargs={"dtype": "float32"})
     ours = Embedder("eddy-tiny", method="plain:pool=last", query_instruction="query:", dtype="float32")

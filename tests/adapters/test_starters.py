@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,7 @@ def test_llama_index_starter(data, settings):
 
 
 def test_llama_index_starter_answers_with_the_model_that_embeds(data, settings):
-    module = pytest.importorskip("llama_index.llms.huggingface", reason="needs llama-index-llms-huggingface")
+    module = importlib.import_module("llama_index.llms.huggingface")
     model = {"model_name": TINY, "tokenizer_name": TINY, "device_map": "cpu", "context_window": 2048}
     settings.llm = module.HuggingFaceLLM(**model, max_new_tokens=8, generate_kwargs={"do_sample": False})
     line = (
@@ -173,7 +174,6 @@ def test_actors_build_from_plain_arguments_and_send_json():
 
 
 def test_langchain_starter(data):
-    pytest.importorskip("langchain_text_splitters", reason="needs langchain-text-splitters")
     from langchain_core.runnables import RunnableLambda
     from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
 
