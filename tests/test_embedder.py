@@ -292,3 +292,37 @@ def test_an_error_inside_with_closes_too() -> None:
         raise ZeroDivisionError
     with pytest.raises(EddyError, match="closed"):
         e.encode_document("a")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("device", "meta"), ("dtype", "bfloat16"), ("revision", "main"), ("model_kwargs", {"a": 1})]
+)
+def test_a_loaded_model_takes_no_options_of_loading(name: str, value: object) -> None:
+    model, tokenizer = loaded("llama")
+    with pytest.raises(InvalidParameter, match=name):
+        Embedder(model, tokenizer=tokenizer, method="plain", **{name: value})
+    Embedder(model, tokenizer=tokenizer, method="plain", device="cpu", dtype="float32")
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "nowhere"])
+def test_a_device_that_is_not_there_is_named(device: str) -> None:
+    with pytest.raises(InvalidParameter, match=device):
+        Embedder("eddy-tiny", method="plain", device=device)
+
+
+def test_a_keyword_that_the_model_refuses_is_named() -> None:
+    with pytest.raises(InvalidParameter, match="no_such_option"):
+        Embedder("eddy-tiny", method="plain", model_kwargs={"no_such_option": 1})
+
+
+def test_wordings_of_unlike_length_are_counted_by_the_longest() -> None:
+    model, tokenizer = loaded("llama")
+    long = "A longer wording, to leave less room for the text: {text} and so on"
+    method = f'metaeol:prompts="A {{text}}\\n{long}"'
+    text = "The tide comes in. " * 6
+    cut = Embedder(model, tokenizer=tokenizer, method=method, max_length=72, overflow="truncate")
+    cut.encode_document(text)
+    assert cut.counts.truncated_texts == 1 and cut.counts.truncated_tokens > 0
+    windowed = Embedder(model, tokenizer=tokenizer, method=method, max_length=72)
+    windowed.encode_document(text)
+    assert windowed.counts.windowed_texts == 1 and windowed.counts.windows > 1

@@ -116,7 +116,21 @@ def test_text_forms(form: str) -> None:
     assert str(methods.parse(form)) == form
 
 
-@pytest.mark.parametrize("bad", ["n=0", "bias=nan", "bias=inf", 'layers="a-b"', "layers=0", 'verb="{x}"', "pool=most"])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "layers=9-3",
+        'layers="5-2"',
+        "layers=true",
+        "n=0",
+        "bias=nan",
+        "bias=inf",
+        'layers="a-b"',
+        "layers=0",
+        'verb="{x}"',
+        "pool=most",
+    ],
+)
 def test_bad_values_are_refused(bad: str) -> None:
     with pytest.raises(InvalidParameter):
         methods.parse(f"kv:{bad}")

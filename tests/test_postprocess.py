@@ -134,6 +134,21 @@ def test_bad_values_are_refused(tmp_path) -> None:
         methods.parse("htp+whiten+centre")
 
 
+@pytest.mark.parametrize("post", ["centre", "abtt", "whiten"])
+def test_vectors_that_do_not_differ_teach_nothing(post: str) -> None:
+    model, tokenizer = families.build("llama")
+    for texts in (["Jars."], ["Jars.", "Jars."]):
+        with pytest.raises(InvalidParameter, match="that differ"):
+            Embedder(model, tokenizer=tokenizer, method=f"plain+{post}").fit(texts)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"not a file of numbers"])
+def test_a_damaged_file_is_named(content: bytes, tmp_path) -> None:
+    (tmp_path / "post.npz").write_bytes(content)
+    with pytest.raises(InvalidParameter, match=r"post\.npz"):
+        Fitted.load(tmp_path / "post.npz")
+
+
 def test_an_embedder_refuses_to_run_unfitted() -> None:
     with pytest.raises(NotFitted, match=r"fit\(texts\)"):
         embedder("htp+whiten").encode_query("Jars.")

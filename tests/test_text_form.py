@@ -62,6 +62,8 @@ def built(draw: st.DrawFn) -> Method:
     given_ = draw(st.fixed_dictionaries({}, optional=parameters_of(name)))
     if given_.get("local_only"):
         given_.pop("global_only", None)
+    if given_.get("rule") != "rate":
+        given_.pop("rate", None)
     return getattr(methods, name)(**given_)
 
 
@@ -235,7 +237,7 @@ def backbone(layers: int, architecture: str = "other", vocabulary: int = 1000) -
         ("tp", backbone(80), (1, 7), 79),  # at most 7
         ("tp:prompt=prompteol", backbone(32, "llama", 32000), (1, 7), 27),  # Llama-2 7B, released: h[27] = -6
         ("tp", backbone(32, "llama", 128256), (1, 3), 31),  # Llama 3 8B
-        ("htp", backbone(32, "llama", 128256), (1, 7), 31),  # TP's settings are not HTP's
+        ("htp", backbone(32, "llama", 128256), (1, 3), 31),  # as TP, where HTP has no entry of its own
         ("htp", backbone(32, "mistral", 32768), (1, 7), 30),  # table 9: -3
         ("htp", backbone(42, "gemma2", 256000), (1, 6), 41),
         ("htp:range=2-4,exit=-1", backbone(42, "gemma2", 256000), (2, 4), 42),

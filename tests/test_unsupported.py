@@ -12,7 +12,7 @@ import torch
 import transformers
 from tests import families
 from tests.comparison import embedder, loaded
-from transformers import AutoModel, AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoModel, AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2MoeConfig
 
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, InvalidParameter, UnsupportedModel
@@ -218,3 +218,38 @@ def test_the_settings_are_plain_values_and_survive_closing() -> None:
     assert e.fingerprint == fingerprint
     with pytest.raises(EddyError, match="closed"):
         e.encode_document("a")
+
+
+SHAPE = {
+    "vocab_size": 640,
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "sliding_window": 16,
+}
+EXPERTS = {"moe_intermediate_size": 32, "shared_expert_intermediate_size": 32, "num_experts": 4}
+
+
+def test_windows_that_only_a_mask_holds_are_refused() -> None:
+    tokenizer = families.build("llama")[1]
+    hidden = transformers.PhimoeConfig(**SHAPE, num_local_experts=4)
+    sliding = Qwen2MoeConfig(**SHAPE, **EXPERTS, use_sliding_window=True, layer_types=["sliding_attention"] * 4)
+    for config in (hidden, sliding):
+        with pytest.raises(UnsupportedModel, match="16 tokens"):
+            Embedder(AutoModelForCausalLM.from_config(config), tokenizer=tokenizer, method="plain")
+    # The same class without a window in any layer is read exactly.
+    full = Qwen2MoeConfig(**SHAPE, **EXPERTS)
+    Embedder(AutoModelForCausalLM.from_config(full), tokenizer=tokenizer, method="plain")
+
+
+@pytest.mark.parametrize(("name", "value"), [("rms_norm_eps", 0.5), ("hidden_act", "relu")])
+def test_another_configuration_is_another_fingerprint(name: str, value: object) -> None:
+    model, tokenizer = families.build("llama")
+    other = copy.deepcopy(model)
+    changed = type(model)(model.config.__class__(**{**model.config.to_dict(), name: value}))
+    changed.load_state_dict(other.state_dict())
+    same = Embedder(other, tokenizer=tokenizer, method="plain")
+    assert same.fingerprint == Embedder(model, tokenizer=tokenizer, method="plain").fingerprint
+    assert Embedder(changed, tokenizer=tokenizer, method="plain").fingerprint != same.fingerprint

@@ -7,10 +7,11 @@ import os
 import shlex
 import shutil
 import sys
+import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -108,7 +109,7 @@ def ingest(
 
     reading = read(paths)
     if rebuild:
-        delete(library)
+        _clear(library, device, model, method, passage_size, late)
     recipe = choose_recipe(library, model, method, passage_size, late)
     _ingest(library, recipe, reading, device)
     if reading.skipped:
@@ -168,7 +169,7 @@ def demo(
     started = time.monotonic()
     reading = read(paths or [handbook.folder()])
     if rebuild:
-        delete(library)
+        _clear(library, device, model, method)
     recipe = choose_recipe(library, model, method)
     embedder = _ingest(library, recipe, reading, device) or _load(recipe, library, device)
     questions = question or list(handbook.QUESTIONS)
@@ -239,6 +240,14 @@ def main() -> None:
 def _fail(message: str) -> NoReturn:
     err.print(Text.assemble(("Error: ", "bold red"), show.printable(message)), soft_wrap=True)
     sys.exit(1)
+
+
+def _clear(library: Path, device: str | None, *choices: Any) -> None:
+    """Delete a library, once it is certain that the model and method for the new one work."""
+    with tempfile.TemporaryDirectory() as empty:
+        folder = Path(empty) / "library"
+        _load(choose_recipe(folder, *choices), folder, device)
+    delete(library)
 
 
 def _load(recipe: Recipe, library: Path, device: str | None) -> Embedder:

@@ -60,6 +60,8 @@ class Temperature:
             raise InvalidParameter(f"tempscale: rule={self.rule!r} is unknown; choose fixed, log or rate")
         if not 0 <= self.rate < float("inf"):
             raise InvalidParameter(f"tempscale: rate={self.rate} must not be negative")
+        if self.rate and self.rule != "rate":
+            raise InvalidParameter(f"tempscale: rate={self.rate} has no effect with rule={self.rule}; add rule=rate")
 
     def factor(self, length: int, query: bool) -> float:
         """The factor on the logits of a sequence of so many tokens."""

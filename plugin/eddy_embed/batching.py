@@ -58,4 +58,8 @@ def run_halving(run: Callable[[list[Item]], list[Result]], items: list[Item]) ->
 
 def _out_of_memory(error: BaseException) -> bool:
     name = type(error).__name__
-    return isinstance(error, MemoryError) or name == "OutOfMemoryError" or "can't allocate memory" in str(error)
+    return (
+        isinstance(error, MemoryError)
+        or name == "OutOfMemoryError"
+        or any(said in str(error).lower() for said in ("can't allocate memory", "out of memory"))
+    )

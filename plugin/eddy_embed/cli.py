@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from eddy_embed import __version__
-from eddy_embed.errors import EddyError, InvalidText
+from eddy_embed.errors import EddyError, InvalidText, MissingExtra
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,6 +139,9 @@ def evaluate(
     from eddy_embed.evaluate.run import Evaluation
     from eddy_embed.evaluate.tasks import find_tasks
 
+    missing = [name for name in ("bm25s", "scipy", "sklearn") if find_spec(name) is None]
+    if missing:
+        raise MissingExtra(f"{', '.join(missing)} not installed; pip install 'eddy-embed[evaluate]'")
     if data is None:
         raise typer.BadParameter("name a folder, or set EDDY_EVAL_DATA", param_hint="--data")
     baselines = ("bm25", "overlap")
@@ -192,7 +196,11 @@ def _lines(texts: list[str] | None, file: Path | None) -> Iterator[str]:
     except UnicodeDecodeError as error:
         raise InvalidText(f"{file}: byte {error.start} is not UTF-8; convert the file first") from None
     # Not splitlines(): form feeds and the like are characters of a text, not ends of a line.
-    yield from (line.removesuffix("\r") for line in decoded.split("\n") if line.strip())
+    lines = decoded.removesuffix("\n").split("\n") if decoded else []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            raise InvalidText(f"{file}, line {number} is blank, and every line gives a vector; take it out")
+        yield line.removesuffix("\r")
 
 
 def _write(texts: list[str], vectors: NDArray[np.float32], output: Path | None) -> None:
@@ -216,6 +224,6 @@ def main() -> None:
     """Run the command line; errors of ours and of the file system end in a sentence, not a traceback."""
     try:
         app()
-    except (EddyError, OSError) as error:
+    except (EddyError, OSError, MemoryError) as error:
         typer.echo(f"eddy: {error}", err=True)
         raise SystemExit(1) from None

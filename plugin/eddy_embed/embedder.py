@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Vectors = NDArray[np.float32]
-    Raw = NDArray[np.float64]
 
 
 class Embedder:
@@ -173,6 +172,7 @@ class Embedder:
             self._settings = {
                 "format": 1,
                 "architecture": self.backbone.architecture,
+                "config": self._pipeline.open_runner.host.settings,
                 "weights": weights_digest(self._pipeline.open_runner.host.tensors()),
                 "tokenizer": self._pipeline.planner.tokenizer.digest,
                 "method": self.method.settings,
@@ -263,7 +263,7 @@ class Embedder:
         check_count("passage_size", passage_size)
         if late and not self.reads_spans:
             raise IncompatibleMethods(
-                f"{self.method} reads one token, which has no vectors for parts of a text; use late=False or pool=mean"
+                f"{self.method} gives no vectors for parts of a text; use late=False, or a method such as htp"
             )
         given = checked_texts(texts)
         with Progress(self.show_progress if show_progress is None else show_progress, progress) as bar:
@@ -322,10 +322,9 @@ class Embedder:
         """
         if role not in get_args(TextRole):
             raise InvalidParameter(f"role={role!r} is unknown; choose one of {', '.join(get_args(TextRole))}")
-        (plan,) = self._pipeline.planner.plan(checked_texts(text), role)
-        return explain(
-            plan, method=self.method, host=self._pipeline.open_runner.host, tokenizer=self._pipeline.planner.tokenizer
-        )
+        planner, host = self._pipeline.planner, self._pipeline.open_runner.host
+        (plan,) = planner.plan(checked_texts(text), role)
+        return explain(plan, method=self.method, host=host, tokenizer=planner.tokenizer, role=role)
 
     def close(self) -> None:
         """Let go of the model; a shared one stays with its owner."""

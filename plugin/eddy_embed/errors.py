@@ -43,6 +43,10 @@ class NotFinite(EddyError):
     """A vector holds NaN or infinity; the message names the text."""
 
 
+class MissingExtra(EddyError):
+    """A command needs packages of an extra that is not installed."""
+
+
 class NotFitted(EddyError):
     """Post-processing was asked for before it was fitted on a library."""
 

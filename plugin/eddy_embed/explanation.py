@@ -11,6 +11,7 @@ from eddy_embed.sequence import PLACEHOLDER_ID, Role
 
 if TYPE_CHECKING:
     from eddy_embed.host import Host
+    from eddy_embed.layout import TextRole
     from eddy_embed.method import Method
     from eddy_embed.plan import Planned
     from eddy_embed.readout import Readout
@@ -57,6 +58,8 @@ class Explanation:
         exit_layer: The layer read.
         layers: Layers of the full model.
         rewired: Layers on whose input states are copied, counted from 1.
+        rerouted: Layers whose attention has further entries, counted from 1.
+        logits: Factor on the attention logits of the first window.
         kernels: Attention kernel of each layer that runs.
         bytes: Bytes of the embeddings and the layers that run: all that was loaded, or is shared.
         device: Where it runs.
@@ -72,6 +75,8 @@ class Explanation:
     exit_layer: int
     layers: int
     rewired: list[int]
+    rerouted: list[int]
+    logits: float
     kernels: list[str]
     bytes: int
     device: str
@@ -82,12 +87,17 @@ class Explanation:
         kernels = {kernel: self.kernels.count(kernel) for kernel in dict.fromkeys(self.kernels)}
         rewired = f"inputs of layers {self.rewired[0]} to {self.rewired[-1]}" if self.rewired else "none"
         extra = self.sequence_tokens / self.text_tokens - 1
+        attention = ", ".join(f"{kernel} in {count} layers" for kernel, count in kernels.items())
+        if self.rerouted:
+            attention += f"; last token's keys and values in layers {', '.join(map(str, self.rerouted))}"
+        if self.logits != 1:
+            attention += f"; logits times {self.logits:.3g}"
         lines = [
             f"method    {self.method}",
             f"layers    reads layer {self.exit_layer} of {self.layers}; {len(self.kernels)} run, "
             f"{self.layers - len(self.kernels)} left out",
             f"copies    {rewired}",
-            f"attention {', '.join(f'{kernel} in {count} layers' for kernel, count in kernels.items())}",
+            f"attention {attention}",
             f"cost      {self.text_tokens} tokens of text, {self.sequence_tokens} run ({extra:+.0%}), "
             f"{self.windows} window{'s' if self.windows > 1 else ''}, {self.truncated} cut",
             f"memory    {self.bytes / 2**20:.1f} MiB of weights, {self.dtype} on {self.device}",
@@ -106,7 +116,7 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(plan: Planned, *, method: Method, host: Host, tokenizer: Tokenizer) -> Explanation:
+def explain(plan: Planned, *, method: Method, host: Host, tokenizer: Tokenizer, role: TextRole) -> Explanation:
     """Explain a planned text.
 
     Args:
@@ -114,6 +124,7 @@ def explain(plan: Planned, *, method: Method, host: Host, tokenizer: Tokenizer) 
         method: The resolved method.
         host: The model.
         tokenizer: Its tokenizer.
+        role: What the text is.
     """
     job = plan.jobs[0]
     sequence = job.sequence
@@ -128,6 +139,7 @@ def explain(plan: Planned, *, method: Method, host: Host, tokenizer: Tokenizer) 
         start, end = int(sequence.starts[at]), int(sequence.ends[at])
         tokens.append(ExplainedToken(piece, token, Role(kind), start, end, sources.get(at), float(weights[at])))
     rewired = method.rewire.inputs(host.exit_layer) if method.rewire and len(sequence.edges) else range(0)
+    rerouted = method.reroute.layers if method.reroute else ()
     return Explanation(
         method=str(method),
         tokens=tokens,
@@ -138,6 +150,8 @@ def explain(plan: Planned, *, method: Method, host: Host, tokenizer: Tokenizer) 
         exit_layer=host.exit_layer,
         layers=host.layers,
         rewired=[layer + 1 for layer in rewired],
+        rerouted=[layer for layer in rerouted or () if layer <= host.exit_layer],
+        logits=method.temperature.factor(len(sequence), role == "query") if method.temperature else 1.0,
         kernels=[traits.kernel for traits in host.traits],
         bytes=host.bytes,
         device=str(host.device),

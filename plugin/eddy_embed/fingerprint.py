@@ -57,7 +57,7 @@ def digest(settings: dict[str, Any]) -> str:
 def weights_digest(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
     """Hash of names, shapes and evenly spaced values of tensors, rounded to bfloat16.
 
-    Rounding makes the digest the same whatever the dtype a checkpoint was loaded in.
+    Rounding makes the digest the same in float32 and bfloat16; float16, which rounds otherwise, gives another.
     """
     import torch
 

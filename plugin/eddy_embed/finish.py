@@ -44,11 +44,7 @@ class Finish:
             NotFinite: A state is NaN or infinite.
             NotFitted: The method has post-processing that has not been fitted.
         """
-        if not np.isfinite(raw).all():
-            raise NotFinite(
-                f"text {text}: the model gave NaN or infinity; load it with dtype='float32' or 'bfloat16', or choose "
-                "an earlier exit layer"
-            )
+        _check_finite(raw, text)
         if self.post is not None:
             if self.fitted is None:
                 raise NotFitted(
@@ -56,7 +52,16 @@ class Finish:
                     "post= what an earlier fit saved"
                 )
             raw = self.fitted.apply(unit(raw))
+            _check_finite(raw, text)
         return unit(raw) if self.normalize else raw
+
+
+def _check_finite(raw: Doubles, text: int) -> None:
+    if not np.isfinite(raw).all():
+        raise NotFinite(
+            f"text {text}: the model, or the post-processing, gave NaN or infinity; load the model with "
+            "dtype='float32' or 'bfloat16', choose an earlier exit layer, or fit again"
+        )
 
 
 def unit(vectors: Doubles) -> Doubles:

@@ -5,6 +5,9 @@ With `view`, `moments` and `loading` the only file that names transformers' inte
 
 from __future__ import annotations
 
+import json
+import re
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,6 +73,12 @@ class Host:
     def width(self) -> int:
         """Width of a hidden state."""
         return int(self._view.config.hidden_size)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The configuration that decides hidden states, as plain values, and what was found in the attention layers."""
+        config = {key: value for key, value in self._view.config.to_dict().items() if _decides(key, value)}
+        return {"config": json.loads(json.dumps(config, default=str)), "attention": [asdict(t) for t in self.traits]}
 
     @property
     def bytes(self) -> int:
@@ -185,6 +194,18 @@ class Host:
         for name in tail:
             setattr(self._parent, name, nn.Identity())
 
+    def _check_windows(self, sizes: set[int]) -> None:
+        """Refuse windows that reach the layers through a mask alone, which a short trial text cannot show."""
+        kinds = list(getattr(self._view.config, "layer_types", None) or [])[: self.kept]
+        if kinds and all(kind == "full_attention" for kind in kinds):
+            return
+        unknown = sizes - {traits.window for traits in self.traits}
+        if unknown:
+            raise UnsupportedModel(
+                f"{self.name}: its attention hides keys beyond {min(unknown)} tokens by a mask that its layers do not "
+                "announce, so longer texts would be read wrongly; it is not supported"
+            )
+
     def _check(self) -> None:
         """Compare the view with the model's own attention, and a packed sequence with the same one alone.
 
@@ -210,6 +231,7 @@ class Host:
                 "registry, so it cannot be computed exactly here; use a model whose class supports attention_interface"
             )
         self.traits = tuple(call.seen)
+        self._check_windows(call.local)
         together = self.run(pack([_plain(ids) for ids in texts]), range(0), None)
         expected = torch.cat([states for states in own if states is not None])
         if together.shape != expected.shape or together.shape[1] != self.width:
@@ -227,6 +249,17 @@ class Host:
                 f"{self.name}: hidden states of packed sequences differ from the model's own by "
                 f"{float(difference):.2g} (allowed {allowed:.0e}); its layers mix tokens in a way that is not supported"
             )
+
+
+_INCIDENTAL = re.compile(
+    r"_.*|dtype|torch_dtype|architectures|transformers_version|num_hidden_layers|.*_token_id|use_cache|return_.*|output_.*"
+    r"|id2label|label2id|tie_word_embeddings|quantization_config|is_decoder|initializer_range|.*dropout|.*pdrop"
+)
+
+
+def _decides(key: str, value: Any) -> bool:
+    """Whether an entry of a configuration decides hidden states; lists by layer are in the attention's own account."""
+    return not _INCIDENTAL.fullmatch(key) and not isinstance(value, list)
 
 
 def _plain(ids: np.ndarray[Any, np.dtype[np.int64]]) -> Sequence:

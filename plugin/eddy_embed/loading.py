@@ -73,9 +73,10 @@ def load(
     Raises:
         ModelNotFound: Nothing usable is there.
         UnsupportedModel: It is no causal language model, or weights are missing.
+        InvalidParameter: The device, the dtype or one of `model_kwargs` cannot be used.
     """
     where = locate(name)
-    device = device or _best_device()
+    device = _usable(device) if device else _best_device()
     kind = _dtype(dtype, device)
     try:
         config = AutoConfig.from_pretrained(where, **options)
@@ -103,6 +104,10 @@ def load(
                 **options,
                 **model_kwargs,
             )
+    except TypeError as error:
+        raise InvalidParameter(
+            f"model_kwargs={model_kwargs!r} is refused by the model: {_first_line(error)}"
+        ) from error
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelNotFound(f"weights of {os.fspath(name)!r} could not be read: {_first_line(error)}") from error
     absent = sorted(info["missing_keys"]) + sorted(str(entry) for entry in info["mismatched_keys"])
@@ -129,6 +134,14 @@ def _quiet(show_progress: bool) -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if bar:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def _usable(device: str) -> str:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, ValueError) as error:
+        raise InvalidParameter(f"device={device!r} cannot be used here: {_first_line(error)}") from None
+    return device
 
 
 def _best_device() -> str:

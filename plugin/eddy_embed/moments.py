@@ -33,6 +33,7 @@ class Pass:
     capture: int = 0
     captured: torch.Tensor | None = None
     seen: list[Traits] = field(default_factory=list)
+    local: set[int] = field(default_factory=set)
     embedded: int = 0
     copies: int = 0
     rerouted: int = 0
@@ -62,8 +63,11 @@ def register() -> None:
     AttentionMaskInterface.register(ATTENTION, _no_mask)
 
 
-def _no_mask(*_: Any, **__: Any) -> None:
-    """No mask: our attention knows the sequences itself."""
+def _no_mask(*_: Any, local_size: int | None = None, **__: Any) -> None:
+    """No mask: our attention knows the sequences itself. Windows that only a mask would hold are noted."""
+    call = current.get()
+    if call is not None and local_size is not None:
+        call.local.add(local_size)
 
 
 def _attention(

@@ -70,6 +70,17 @@ def open_model(
     if isinstance(model, torch.nn.Module):
         if tokenizer is None:
             raise InvalidParameter("a loaded model needs tokenizer=, the one it was trained with")
+        asked = {"revision": revision, "cache_folder": cache_folder, "model_kwargs": model_kwargs}
+        refused = [name for name, value in asked.items() if value]
+        first = next(model.parameters())
+        if device is not None and device not in (str(first.device), first.device.type):
+            refused.append("device")
+        if dtype not in ("auto", str(first.dtype).removeprefix("torch.")):
+            refused.append("dtype")
+        if refused:
+            raise InvalidParameter(
+                f"{', '.join(refused)}: a loaded model stays as it is and where it is; leave this out, or name it"
+            )
         backbone = describe(getattr(model, "config", None))
         name = str(getattr(model, "name_or_path", "") or type(model).__name__)
         return Opened(name, model, tokenizer, backbone, methods.resolve(method, backbone))

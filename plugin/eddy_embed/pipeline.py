@@ -11,7 +11,6 @@ from eddy_embed.document import LongDocument, assemble, group_sentences
 from eddy_embed.errors import EddyError
 from eddy_embed.fingerprint import Counts
 from eddy_embed.inputs import chunks
-from eddy_embed.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from eddy_embed.finish import Finish
     from eddy_embed.layout import TextRole
     from eddy_embed.plan import Planned, Planner
+    from eddy_embed.progress import Progress
     from eddy_embed.runner import Runner
     from eddy_embed.sequence import Ints
 
@@ -84,16 +84,16 @@ class Pipeline:
                     totals = zip(sums[at].parts, sums[at].sizes, strict=True)
                     parts = [self._means(total, sizes, first + at) for total, sizes in totals]
                 else:
-                    parts = [self._alone(text, spans, first + at) for spans in divisions[at]]
+                    parts = [self._alone(text, spans, first + at, bar) for spans in divisions[at]]
                 yield assemble(text, plan, groups[at], (parts[0], parts[1]), vector)
 
     def _means(self, total: Doubles, sizes: Ints, text: int) -> tuple[Vectors, Ints]:
         return self.finish(total / np.maximum(sizes, 1)[:, None], text).astype(np.float32), sizes
 
-    def _alone(self, text: str, spans: Ints, number: int) -> tuple[Vectors, Ints]:
+    def _alone(self, text: str, spans: Ints, number: int, bar: Progress) -> tuple[Vectors, Ints]:
         """Vectors and token counts of spans of a text, each embedded by itself."""
         planned = self.planner.plan([text[start:end] for start, end in spans.tolist()], "document")
-        sums = self.open_runner.run(planned, [[] for _ in planned], Progress(show=False))
+        sums = self.open_runner.run(planned, [[] for _ in planned], bar)
         vectors = self.finish(np.stack([each.document for each in sums]), number)
         return vectors.astype(np.float32), np.array([plan.tokens for plan in planned], np.int64)
 

@@ -238,7 +238,8 @@ def _shared(wordings: list[Planned]) -> Planned:
     for plan in wordings:
         total = sum(len(job.counted) for job in plan.jobs) * len(wordings)
         jobs += [replace(job, share=len(job.counted) / total) for job in plan.jobs]
-    return replace(wordings[0], jobs=jobs)
+    shortest = max(wordings, key=lambda plan: plan.truncated)
+    return replace(shortest, jobs=jobs, windows=max(plan.windows for plan in wordings))
 
 
 def _split(spans: Ints, whole: _Whole, text: str, budget: int) -> Ints:

@@ -11,6 +11,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -194,7 +195,7 @@ class Fitted:
                 post = Post(**json.loads(str(held["post"])))
                 matrix = held["matrix"] if "matrix" in held else None
                 return cls(post, held["mean"], matrix, int(held["count"]))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, EOFError, BadZipFile, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidParameter(f"no fitted post-processing at {path}: {error}; fit it first") from error
 
 
@@ -208,6 +209,11 @@ def fit(post: Post, moments: Moments) -> Fitted:
     Raises:
         InvalidParameter: There are fewer than two vectors, or more components are asked for than there are.
     """
+    if moments.count < 2 or not np.trace(moments.covariance) > 0:
+        raise InvalidParameter(
+            f"{post.kind} needs at least 2 vectors that differ to be fitted on, not {moments.count} alike; give it "
+            "more of the library's texts"
+        )
     width = len(moments.mean)
     wanted = post.components if post.kind == "abtt" else post.dims or 0
     if wanted > width:

@@ -167,5 +167,5 @@ def _check_types(term: Term, signature: Any) -> None:
         kind, wanted = kinds[annotation]
         if value is None and annotation.endswith("| None"):
             continue
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
             raise InvalidParameter(f"{term.name}: {key}={value!r} must be {wanted}")

@@ -53,14 +53,15 @@ def kv(
 
 
 def _layers(layers: tuple[int, int] | int | str) -> tuple[int, ...]:
-    if isinstance(layers, int):
-        return (layers,)
     if isinstance(layers, tuple):
-        return tuple(range(layers[0], layers[1] + 1))
+        layers = f"{layers[0]}-{layers[1]}"
+    layers = str(layers)
     found: set[int] = set()
     for part in layers.replace(" ", "").split(","):
         first, _, last = part.partition("-")
         if part and not (first.isdigit() and (last or first).isdigit()):
             raise InvalidParameter(f"kv: layers={layers!r} must be numbers and ranges, such as 11,12,27-32")
+        if part and int(first) > int(last or first):
+            raise InvalidParameter(f"kv: layers={layers!r}: {part} counts down; write the lower layer first")
         found.update(range(int(first), int(last or first) + 1) if part else ())
     return tuple(sorted(found))

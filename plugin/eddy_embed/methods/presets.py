@@ -57,7 +57,9 @@ def default_layers(backbone: Backbone) -> tuple[int, ...]:
 def default_range(methods: list[str], backbone: Backbone) -> tuple[int, int]:
     """The rewire range of a method on a backbone: the published one, or [1, min(7, max(2, L/4))]."""
     fallback = (1, min(7, max(2, backbone.layers // 4), backbone.layers))
-    return next((_RANGES[key] for key in _keys(methods, backbone) if key in _RANGES), fallback)
+    # HTP without an entry of its own takes Token Prepending's.
+    keys = _keys([*methods, "tp"] if "htp" in methods else methods, backbone)
+    return next((_RANGES[key] for key in keys if key in _RANGES), fallback)
 
 
 def default_exit(methods: list[str], backbone: Backbone) -> int:
