@@ -171,6 +171,36 @@ def test_counts_add_up() -> None:
     assert e.counts.truncated_texts == e.counts.truncated_tokens == 0
 
 
+def test_tokens_are_counted_without_a_pass(shared: Embedder) -> None:
+    _, tokenizer = loaded("llama")
+    bare = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in TEXTS]
+    before = str(shared.counts)
+    assert shared.count_tokens(TEXTS) == bare and shared.count_tokens(TEXTS[0]) == bare[0]
+    assert shared.count_tokens(["", " "])[0] == 0 and shared.count_tokens([]) == []
+    assert str(shared.counts) == before
+    for call in (shared.count_tokens, lambda text: shared.count_tokens(text, role="query")):
+        with pytest.raises(InvalidText, match="surrogate"):
+            call("a\ud800")
+    with pytest.raises(InvalidText, match="blank"):
+        shared.count_tokens(" ", role="document")
+    with pytest.raises(InvalidParameter, match="passage"):
+        shared.count_tokens("a", role="passage")  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("method", ["plain", "htp", "echo:preset=released", "tp:prompt=prompteol,placeholders=2"])
+def test_tokens_of_a_role_are_those_of_its_pass(method: str) -> None:
+    e = make(method=method, query_instruction=INSTRUCTION)
+    for role in ("document", "query"):
+        passes = [e.explain(text, role=role).sequence_tokens for text in TEXTS]
+        assert e.count_tokens(TEXTS, role=role) == passes
+    long = "The keeper wrote a line in the log. " * 60
+    assert e.count_tokens(long, role="document") > e.max_length, "not divided into windows"
+    wordings = ["A {text}", "A longer wording: {text} and so on"]
+    alone = [make(method=f'metaeol:prompts="{each}"').count_tokens(long, role="document") for each in wordings]
+    together = make(method='metaeol:prompts="{}"'.format("\\n".join(wordings)))
+    assert together.count_tokens(long, role="document") == alone[1] > alone[0]
+
+
 def test_truncation_is_counted() -> None:
     e = make(method="plain", max_length=20, overflow="truncate")
     e.encode_document([TEXTS[0], TEXTS[1], TEXTS[2]])

@@ -62,6 +62,21 @@ def test_a_template_for_queries() -> None:
     assert Layout("{{{text}}}").fill("a", "document", None).string == "{a}"
 
 
+@pytest.mark.parametrize(
+    ("instructed", "string"),
+    [
+        ("{{{instruction}}} {prompt}", "{find {it}} a"),
+        ("{prompt} {{prompt}} {instruction}", "a {prompt} find {it}"),
+        ("{{{prompt}}}, {instruction}", "{a}, find {it}"),
+        ("{{instruction}} {instruction}: {prompt}", "{instruction} find {it}: a"),
+    ],
+)
+def test_doubled_braces_around_an_instruction_are_braces(instructed: str, string: str) -> None:
+    prompt = Layout(instructed=instructed).fill("a", "document", "find {it}")
+    assert prompt.string == string
+    assert [prompt.string[start:end] for start, end in prompt.slots.tolist()] == ["a"]
+
+
 def test_tokens_that_straddle_the_border_of_the_text() -> None:
     # This(0,4) sentence(4,13) :(13,15) _"!(15,18) a(18,19) ?"(19,21) means(21,27) ...: the text is characters 17 to 20.
     # The token before it begins with the wording's quotation mark, so it is the wording's; the one behind begins with

@@ -30,9 +30,22 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"method"}),
     frozenset({"methods"}),
     frozenset({"host", "view", "moments", "loading", "batching"}),
-    frozenset({"plan", "document", "finish", "fingerprint", "inputs", "runner", "pipeline", "explanation", "opening"}),
+    frozenset(
+        {
+            "plan",
+            "document",
+            "finish",
+            "fingerprint",
+            "inputs",
+            "runner",
+            "pipeline",
+            "explanation",
+            "opening",
+            "described",
+        }
+    ),
     frozenset({"embedder"}),
-    frozenset({"engines", "evaluate", "layers", "diagnose"}),
+    frozenset({"engines", "parameters", "evaluate", "layers", "diagnose"}),
     frozenset({"cli"}),
 )
 PARTS = FLOORS[2]

@@ -206,7 +206,22 @@ def test_joining_takes_the_parts_of_both() -> None:
     assert both.settings.keys() == {"layout", "rewire", "readout", "post"}
 
 
-@pytest.mark.parametrize("template", ["", "no slot", "{text} {other}", "{text", "text}", "{}", "{0}", "{text!x} {"])
+@pytest.mark.parametrize(
+    "template",
+    [
+        "",
+        "no slot",
+        "{text} {other}",
+        "{text",
+        "text}",
+        "{}",
+        "{0}",
+        "{text!x} {",
+        "{} {text}",
+        "{text!r}",
+        "{text:>9}",
+    ],
+)
 def test_templates_need_their_slot(template: str) -> None:
     with pytest.raises(InvalidParameter, match="template"):
         Layout(template)

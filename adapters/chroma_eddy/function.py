@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from chromadb.utils.embedding_functions import register_embedding_function
 
 from eddy_embed.engines import ENGINE_SETTINGS, open_embedder, settings_key
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
+from eddy_embed.parameters import plain, refuse_unknown
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -254,34 +254,14 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
 
 
 def _known(others: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("model_name", *ENGINE_SETTINGS)
-    known: dict[str, Any] = {}
-    for name, value in others.items():
-        known[_ALIASES.get(name, name)] = value
-        if _ALIASES.get(name, name) not in names:
-            near = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {near[0]}=?" if near else f"known: {', '.join(sorted(names))}"
-            raise InvalidParameter(f"EddyEmbeddingFunction has no parameter {name!r} (given: {value!r}); {hint}")
+    known = {_ALIASES.get(name, name): value for name, value in others.items()}
+    refuse_unknown("EddyEmbeddingFunction", known, ("model_name", *ENGINE_SETTINGS))
     return known
 
 
 def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as JSON can hold them, without those that were not given."""
-    values = {name: value for name, value in given.items() if value is not None}
-    model_name = values.get("model_name")
-    if model_name is None:
-        raise InvalidParameter("model_name is missing; name a model, such as model_name='eddy-tiny'.")
-    if not isinstance(model_name, (str, os.PathLike)):
-        raise InvalidParameter(
-            f"model_name is a {type(model_name).__name__}, not a name or path; "
-            "for a loaded model use EddyEmbeddingFunction.from_model(model, tokenizer, method=...)."
-        )
-    if values.get("method") is None:
-        raise InvalidParameter("method is missing; name one, such as method='htp' (`eddy methods` lists them).")
-    for name in ("model_name", "post", "cache_folder", "device", "method"):
-        if name in values:
-            values[name] = str(values[name])
-    values["dtype"] = str(values.get("dtype", "auto")).removeprefix("torch.")
+    values = plain("EddyEmbeddingFunction", {name: value for name, value in given.items() if value is not None})
     values["model_kwargs"] = dict(values.get("model_kwargs", {}))
     try:
         json.dumps(values["model_kwargs"])

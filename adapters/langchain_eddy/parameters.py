@@ -1,13 +1,12 @@
-"""Names of parameters: those that users of other embedding classes know, and what is meant by a wrong one."""
+"""Names of parameters that users of LangChain's other embedding classes know."""
 
 from __future__ import annotations
 
-import difflib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.parameters import plain, refuse_unknown
 
 # Parameters of HuggingFaceEmbeddings without a counterpart.
 _ELSEWHERE = {
@@ -68,13 +67,8 @@ def checked(given: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
     values.pop("model", None)
     _unpack(values, "encode_kwargs", _ENCODE, _ENCODE_ELSEWHERE)
     _unpack_model_kwargs(values)
-    for name in values:
-        if name not in fields:
-            near = difflib.get_close_matches(name, fields, n=1)
-            guess = f"did you mean {near[0]}=?" if near else f"known: {', '.join(sorted(fields))}"
-            hint = _ELSEWHERE.get(name) or guess
-            raise InvalidParameter(f"EddyEmbeddings has no parameter {name!r} (given: {values[name]!r}); {hint}")
-    return _plain(values)
+    refuse_unknown("EddyEmbeddings", values, fields, _ELSEWHERE)
+    return plain("EddyEmbeddings", values)
 
 
 def parts_of(llm: Any) -> tuple[Any, Any]:
@@ -129,23 +123,3 @@ def _unpack_model_kwargs(values: dict[str, Any]) -> None:
 
 def _dtype(value: Any) -> str:
     return str(value).removeprefix("torch.")
-
-
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    model_name = values.get("model_name")
-    if model_name is None:
-        raise InvalidParameter("model_name is missing; name a model, such as model_name='eddy-tiny'.")
-    if not isinstance(model_name, (str, os.PathLike)):
-        raise InvalidParameter(
-            f"model_name is a {type(model_name).__name__}, not a name or path; "
-            "for a loaded model use EddyEmbeddings.from_model(model, tokenizer, method=...)."
-        )
-    if values.get("method") is None:
-        raise InvalidParameter("method is missing; name one, such as method='htp' (`eddy methods` lists them).")
-    values["model_name"] = os.fspath(model_name)
-    values["method"] = str(values["method"])
-    values["dtype"] = _dtype(values.get("dtype") or "auto")
-    for name in ("device", "cache_folder", "post"):
-        if values.get(name) is not None:
-            values[name] = str(values[name])
-    return values

@@ -65,11 +65,7 @@ class SentenceTextSplitter(TextSplitter):
             chunk_size: Most tokens in a chunk.
             **settings: The other parameters of the class.
         """
-        tokenizer = embeddings.embedder._pipeline.planner.tokenizer
-
-        def count(text: str) -> int:
-            return int(tokenizer([text])[0].ids.size)
-
+        count = embeddings.embedder.count_tokens
         return cls(chunk_size=chunk_size, length_function=count, **{"language": embeddings.language, **settings})
 
     def split_text(self, text: str) -> list[str]:

@@ -6,17 +6,17 @@ import copy
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 import torch
 
 from eddy_embed import methods
 from eddy_embed.batching import BATCH_TOKENS
+from eddy_embed.described import Described
 from eddy_embed.document import LongDocument
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
-from eddy_embed.explanation import Explanation, explain
-from eddy_embed.fingerprint import Counts, digest, weights_digest
+from eddy_embed.fingerprint import Counts
 from eddy_embed.finish import unit
 from eddy_embed.inputs import check_count, check_options, checked_texts, chunks
 from eddy_embed.layout import TextRole
@@ -25,7 +25,6 @@ from eddy_embed.opening import assemble, finish_for, open_model
 from eddy_embed.plan import Overflow
 from eddy_embed.postprocess import Fitted, Moments, fit
 from eddy_embed.progress import Progress
-from eddy_embed.readout import Readout
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     Vectors = NDArray[np.float32]
 
 
-class Embedder:
+class Embedder(Described):
     """Turns a causal language model into an embedding model.
 
     Thread-safe. Vectors of a text are the same alone and in any company: within 1e-5 in float32, 2e-2 in bfloat16.
@@ -136,60 +135,6 @@ class Embedder:
         self.max_length = self._pipeline.planner.max_length
         self.show_progress = show_progress
         self._settings: dict[str, Any] | None = None
-
-    @property
-    def dimension(self) -> int:
-        """Width of the vectors."""
-        if self._pipeline.finish.fitted is not None:
-            return self._pipeline.finish.fitted.dimension
-        post = self.method.post
-        return self.backbone.hidden if post is None or post.dims is None else post.dims
-
-    @property
-    def reads_spans(self) -> bool:
-        """Whether parts of a text can be read out of a pass over the whole: where the method averages positions."""
-        return cast("Readout", self.method.readout).spans
-
-    @property
-    def counts(self) -> Counts:
-        """What was read, windowed and cut so far."""
-        return self._pipeline.counts
-
-    @property
-    def normalize(self) -> bool:
-        """Whether vectors have length 1."""
-        return self._pipeline.finish.normalize
-
-    @property
-    def post(self) -> Fitted | None:
-        """What the post-processing learned, None where there is none or it has not been fitted."""
-        return self._pipeline.finish.fitted
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Everything that decides a vector, as plain values."""
-        if self._settings is None:
-            self._settings = {
-                "format": 1,
-                "architecture": self.backbone.architecture,
-                "config": self._pipeline.open_runner.host.settings,
-                "weights": weights_digest(self._pipeline.open_runner.host.tensors()),
-                "tokenizer": self._pipeline.planner.tokenizer.digest,
-                "method": self.method.settings,
-                "segmenter": self._pipeline.planner.segmenter.fingerprint,
-                "max_length": self.max_length,
-                "overflow": self._pipeline.planner.overflow,
-                "query_instruction": self._pipeline.planner.instructions["query"],
-                "text_instruction": self._pipeline.planner.instructions["document"],
-                "normalize": self.normalize,
-                "post": None if self.post is None else self.post.digest,
-            }
-        return self._settings
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of `settings`: vectors of equal fingerprint may be compared, others may not."""
-        return digest(self.settings)
 
     def encode_document(self, texts: str | Iterable[str], *, show_progress: bool | None = None) -> Vectors:
         """Vectors of documents.
@@ -312,19 +257,6 @@ class Embedder:
         other._pipeline = replace(self._pipeline, finish=finish, counts=Counts())
         other._settings = None
         return other
-
-    def explain(self, text: str, *, role: TextRole = "document") -> Explanation:
-        """What happens to a text: its tokens, placeholders, copies, layers, pooled positions, kernels and cost.
-
-        Raises:
-            InvalidParameter: No such role.
-            InvalidText: The text is blank, no string, or not valid Unicode.
-        """
-        if role not in get_args(TextRole):
-            raise InvalidParameter(f"role={role!r} is unknown; choose one of {', '.join(get_args(TextRole))}")
-        planner, host = self._pipeline.planner, self._pipeline.open_runner.host
-        (plan,) = planner.plan(checked_texts(text), role)
-        return explain(plan, method=self.method, host=host, tokenizer=planner.tokenizer, role=role)
 
     def close(self) -> None:
         """Let go of the model; a shared one stays with its owner."""

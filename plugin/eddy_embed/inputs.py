@@ -47,8 +47,12 @@ def check_count(name: str, value: Any, *, optional: bool = False) -> None:
         raise InvalidParameter(f"{name}={value!r} must be a whole number of at least 1{', or None' * optional}")
 
 
-def checked_texts(texts: str | Iterable[str]) -> list[str]:
+def checked_texts(texts: str | Iterable[str], *, blank: bool = False) -> list[str]:
     """The texts as a list.
+
+    Args:
+        texts: One text or several.
+        blank: Whether blank texts may be among them.
 
     Raises:
         InvalidText: One of them is no string, blank, or not valid Unicode; the message gives its index.
@@ -59,7 +63,7 @@ def checked_texts(texts: str | Iterable[str]) -> list[str]:
     for index, text in enumerate(given):
         if not isinstance(text, str):
             raise InvalidText(f"text {index} is a {type(text).__name__}, not a string: {text!r:.60}")
-        if not text.strip():
+        if not blank and not text.strip():
             raise InvalidText(f"text {index} is {'blank' if text else 'empty'} ({text!r:.40}); drop it first")
         if not text.isascii():
             raise_on_surrogates(text, f"text {index}")

@@ -203,15 +203,25 @@ def _fields(template: str) -> list[str]:
 
 def _literals(template: str) -> list[tuple[str, str]]:
     try:
-        parts = [(literal, field or "") for literal, field, _, _ in Formatter().parse(template)]
+        parts = list(Formatter().parse(template))
     except ValueError as error:
         raise InvalidParameter(f"template {template!r} is malformed: {error}; write a brace as {{{{ or }}}}") from None
-    return parts
+    for _, field, form, conversion in parts:
+        if field == "" or form or conversion:
+            raise InvalidParameter(
+                f"template {template!r} has a field without a name, or one with a format; name it only"
+            )
+    return [(literal, field or "") for literal, field, _, _ in parts]
 
 
 def _around_prompt(instructed: str, instruction: str) -> tuple[str, str]:
-    head, _, tail = instructed.partition("{prompt}")
-    return head.replace("{instruction}", instruction), tail.replace("{instruction}", instruction)
+    head, tail = "", None
+    for literal, field in _literals(instructed):
+        written = literal + (instruction if field == "instruction" else "")
+        head, tail = (head + written, tail) if tail is None else (head, tail + written)
+        if field == "prompt":
+            tail = ""
+    return head, tail or ""
 
 
 def _block_inserts(blocks: Blocks, tokens: Tokens, sentences: Ints, first_text: int) -> _Inserts:

@@ -32,13 +32,11 @@ class Job:
 
     Attributes:
         sequence: Its tokens; offsets count characters of the text.
-        owner: Index of the text.
         counted: Positions of the text tokens that it answers for, in order.
         share: Its weight among the sequences of the text, by the tokens it answers for; they sum to 1.
     """
 
     sequence: Sequence
-    owner: int
     counted: Ints
     share: float = 1.0
 
@@ -90,7 +88,7 @@ class Planner:
         Args:
             texts: Not blank, valid Unicode.
             role: Whether they are documents or queries.
-            first: Index of the first text, for owners and messages.
+            first: Index of the first text, for messages.
             sentences: Whether sentences are wanted even where the layout does without.
 
         Raises:
@@ -103,6 +101,20 @@ class Planner:
             for layout in self.layout.wordings
         ]
         return [_shared([main, *more]) for main, *more in zip(first_wording, *others, strict=True)]
+
+    def lengths(self, texts: Seq[str], role: TextRole) -> list[int]:
+        """Tokens of the sequence that each text would be if no length were too long, in its longest wording.
+
+        Args:
+            texts: Not blank, valid Unicode.
+            role: Whether they are documents or queries.
+        """
+        spans = [self._spans(text) if self.layout.needs_sentences else None for text in texts]
+        wordings = [replace(self, layout=layout) for layout in self.layout.wordings]
+        return [
+            max(len(wording._lay(text, role, own)) for wording in wordings)
+            for text, own in zip(texts, spans, strict=True)
+        ]
 
     def _plan_wording(
         self, texts: Seq[str], role: TextRole, first: int, spans: Seq[Ints | None], sentences: bool
@@ -119,29 +131,29 @@ class Planner:
         return self.layout.arrange(prompt, tokens, self.tokenizer.prefix, spans, end)
 
     def _fit(
-        self, text: str, role: TextRole, owner: int, sequence: Sequence, spans: Ints | None, sentences: bool
+        self, text: str, role: TextRole, number: int, sequence: Sequence, spans: Ints | None, sentences: bool
     ) -> Planned:
         own = sequence.text
         if len(own) == 0:
-            raise InvalidText(f"text {owner} ({text[:40]!r}) has no tokens in this model's vocabulary; drop it")
+            raise InvalidText(f"text {number} ({text[:40]!r}) has no tokens in this model's vocabulary; drop it")
         count = len(own)
         whole = _Whole(sequence.starts[own], np.maximum(sequence.ends[own], sequence.starts[own] + 1))
         kept = text
         if len(sequence) <= self.max_length:
-            jobs = [Job(sequence, owner, own)]
+            jobs = [Job(sequence, own)]
         elif self.overflow == "error":
             raise TextTooLong(
-                f"text {owner} ({text[:40]!r}) takes {len(sequence)} tokens, {len(sequence) - self.max_length} more "
+                f"text {number} ({text[:40]!r}) takes {len(sequence)} tokens, {len(sequence) - self.max_length} more "
                 f"than max_length={self.max_length}; use overflow='window' to read all of it, or split it"
             )
         elif self.overflow == "truncate":
-            sequence, kept = self._truncate(text, role, owner, whole)
-            jobs = [Job(sequence, owner, sequence.text)]
+            sequence, kept = self._truncate(text, role, number, whole)
+            jobs = [Job(sequence, sequence.text)]
         else:
             spans = self._spans(text) if spans is None else spans
             copies = int(sequence.copies.max()) + 1
             overhead = len(sequence) - len(own) * copies - self._placeholders(len(spans))
-            jobs = self._windows(text, role, owner, whole, spans, (self.max_length - overhead) // copies, copies)
+            jobs = self._windows(text, role, number, whole, spans, (self.max_length - overhead) // copies, copies)
         read = whole.count_before(len(kept))
         wanted = spans if sentences else None
         if wanted is not None:
@@ -162,7 +174,7 @@ class Planner:
         moved = sequence.starts >= 0
         return replace(sequence, starts=sequence.starts + begin * moved, ends=sequence.ends + begin * moved)
 
-    def _truncate(self, text: str, role: TextRole, owner: int, whole: _Whole) -> tuple[Sequence, str]:
+    def _truncate(self, text: str, role: TextRole, number: int, whole: _Whole) -> tuple[Sequence, str]:
         keep = min(len(whole.starts), self.max_length)
         while keep >= 1:
             kept = text[: int(whole.ends[keep - 1])]
@@ -171,10 +183,10 @@ class Planner:
             if excess <= 0:
                 return sequence, kept
             keep -= max(1, excess // (int(sequence.copies.max()) + 1))
-        raise self._no_room(owner)
+        raise self._no_room(number)
 
     def _windows(
-        self, text: str, role: TextRole, owner: int, whole: _Whole, spans: Ints, budget: int, copies: int
+        self, text: str, role: TextRole, number: int, whole: _Whole, spans: Ints, budget: int, copies: int
     ) -> list[Job]:
         for _ in range(REPLANS):
             each = self._placeholders(1)
@@ -198,13 +210,13 @@ class Planner:
             ]
             excess = max(len(sequence) for sequence in sequences) - self.max_length
             if excess <= 0:
-                return _count_once(sequences, owner, [(begins[w.first], begins[w.last + 1]) for w in chosen], text)
+                return _count_once(sequences, [(begins[w.first], begins[w.last + 1]) for w in chosen], text)
             budget -= -(-excess // copies)
-        raise self._no_room(owner)
+        raise self._no_room(number)
 
-    def _no_room(self, owner: int) -> TextTooLong:
+    def _no_room(self, number: int) -> TextTooLong:
         return TextTooLong(
-            f"text {owner}: max_length={self.max_length} leaves no room for the text beside its prompt and "
+            f"text {number}: max_length={self.max_length} leaves no room for the text beside its prompt and "
             "placeholders; raise max_length or shorten the instruction"
         )
 
@@ -267,7 +279,7 @@ def _after_space(text: str, at: int) -> bool:
     return text[at].isspace() or text[at - 1].isspace()
 
 
-def _count_once(sequences: list[Sequence], owner: int, ranges: list[tuple[int, int]], text: str) -> list[Job]:
+def _count_once(sequences: list[Sequence], ranges: list[tuple[int, int]], text: str) -> list[Job]:
     """Share the text among its windows: a token that stands in two counts where it is further from the border."""
     begins = [_begins(sequence, text) for sequence in sequences]
     shared = zip(pairwise(begins), pairwise(ranges), strict=True)
@@ -276,7 +288,7 @@ def _count_once(sequences: list[Sequence], owner: int, ranges: list[tuple[int, i
     for sequence, own, (low, high) in zip(sequences, begins, pairwise([*borders, len(text) + 1]), strict=True):
         inside = (own >= low) & (own < high)
         if inside.any():
-            jobs.append(Job(sequence, owner, sequence.text[inside]))
+            jobs.append(Job(sequence, sequence.text[inside]))
     return jobs
 
 

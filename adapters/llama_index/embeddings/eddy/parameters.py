@@ -1,13 +1,12 @@
-"""Names of parameters: those that users of other embedding classes know, and what is meant by a wrong one."""
+"""Names of parameters that users of LlamaIndex's other embedding classes know."""
 
 from __future__ import annotations
 
-import difflib
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.parameters import plain, refuse_unknown
 
 # Parameters of HuggingFaceEmbedding that have no counterpart under another name.
 _ELSEWHERE = {
@@ -42,14 +41,8 @@ def checked(values: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
         if values.get("model_name") not in (None, alias):
             raise InvalidParameter(f"model={alias!r} and model_name={values['model_name']!r} differ; give one of them.")
         values["model_name"] = alias
-    _refuse_unknown(values, fields)
-    _refuse_missing(values)
-    values["model_name"] = os.fspath(values["model_name"])
-    values["method"] = str(values["method"])
-    values["dtype"] = str(values.get("dtype") or "auto").removeprefix("torch.")
-    for name in ("device", "cache_folder", "post"):
-        if values.get(name) is not None:
-            values[name] = str(values[name])
+    refuse_unknown("EddyEmbedding", values, fields, _ELSEWHERE)
+    values = plain("EddyEmbedding", values)
     return {k: v for k, v in values.items() if v is not None or k not in ("model_kwargs", "callback_manager")}
 
 
@@ -69,25 +62,3 @@ def parts_of(llm: Any) -> tuple[Any, Any]:
             "itself: EddyEmbedding.from_model(model, tokenizer, method=...)."
         )
     return model, tokenizer
-
-
-def _refuse_unknown(values: Mapping[str, Any], fields: Sequence[str]) -> None:
-    for name in values:
-        if name not in fields:
-            near = difflib.get_close_matches(name, fields, n=1)
-            guess = f"did you mean {near[0]}=?" if near else f"known: {', '.join(sorted(fields))}"
-            hint = _ELSEWHERE.get(name) or guess
-            raise InvalidParameter(f"EddyEmbedding has no parameter {name!r} (given: {values[name]!r}); {hint}")
-
-
-def _refuse_missing(values: Mapping[str, Any]) -> None:
-    model_name = values.get("model_name")
-    if model_name is None:
-        raise InvalidParameter("model_name is missing; name a model, such as model_name='eddy-tiny'.")
-    if not isinstance(model_name, (str, os.PathLike)):
-        raise InvalidParameter(
-            f"model_name is a {type(model_name).__name__}, not a name or path; "
-            "for a loaded model use EddyEmbedding.from_model(model, tokenizer, method=...)."
-        )
-    if values.get("method") is None:
-        raise InvalidParameter("method is missing; name one, such as method='htp' (`eddy methods` lists them).")

@@ -1,0 +1,131 @@
+"""What an embedder says of itself and of texts, without embedding any."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast, get_args, overload
+
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.explanation import Explanation, explain
+from eddy_embed.fingerprint import Counts, digest, weights_digest
+from eddy_embed.inputs import checked_texts, chunks
+from eddy_embed.layout import TextRole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from eddy_embed.backbone import Backbone
+    from eddy_embed.method import Method
+    from eddy_embed.pipeline import Pipeline
+    from eddy_embed.postprocess import Fitted
+    from eddy_embed.readout import Readout
+
+
+class Described:
+    """The base of `Embedder`."""
+
+    method: Method
+    backbone: Backbone
+    max_length: int
+    _pipeline: Pipeline
+    _settings: dict[str, Any] | None
+
+    @property
+    def dimension(self) -> int:
+        """Width of the vectors."""
+        if self._pipeline.finish.fitted is not None:
+            return self._pipeline.finish.fitted.dimension
+        post = self.method.post
+        return self.backbone.hidden if post is None or post.dims is None else post.dims
+
+    @property
+    def reads_spans(self) -> bool:
+        """Whether parts of a text can be read out of a pass over the whole: where the method averages positions."""
+        return cast("Readout", self.method.readout).spans
+
+    @property
+    def counts(self) -> Counts:
+        """What was read, windowed and cut so far."""
+        return self._pipeline.counts
+
+    @property
+    def normalize(self) -> bool:
+        """Whether vectors have length 1."""
+        return self._pipeline.finish.normalize
+
+    @property
+    def post(self) -> Fitted | None:
+        """What the post-processing learned, None where there is none or it has not been fitted."""
+        return self._pipeline.finish.fitted
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that decides a vector, as plain values."""
+        if self._settings is None:
+            self._settings = {
+                "format": 1,
+                "architecture": self.backbone.architecture,
+                "config": self._pipeline.open_runner.host.settings,
+                "weights": weights_digest(self._pipeline.open_runner.host.tensors()),
+                "tokenizer": self._pipeline.planner.tokenizer.digest,
+                "method": self.method.settings,
+                "segmenter": self._pipeline.planner.segmenter.fingerprint,
+                "max_length": self.max_length,
+                "overflow": self._pipeline.planner.overflow,
+                "query_instruction": self._pipeline.planner.instructions["query"],
+                "text_instruction": self._pipeline.planner.instructions["document"],
+                "normalize": self.normalize,
+                "post": None if self.post is None else self.post.digest,
+            }
+        return self._settings
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of `settings`: vectors of equal fingerprint may be compared, others may not."""
+        return digest(self.settings)
+
+    @overload
+    def count_tokens(self, texts: str, *, role: TextRole | None = None) -> int: ...
+    @overload
+    def count_tokens(self, texts: list[str] | tuple[str, ...], *, role: TextRole | None = None) -> list[int]: ...
+    def count_tokens(self, texts: str | Iterable[str], *, role: TextRole | None = None) -> int | list[int]:
+        """Tokens of texts; the model does not run.
+
+        Args:
+            texts: One text or several.
+            role: None: of the text alone, as `passage_size` is measured; blank texts may be counted too. "document" or
+                "query": of the sequence that it becomes, with prompt, instruction, placeholders and specials, and its
+                longest wording. A text of more than `max_length` is read in windows, refused or cut.
+
+        Returns:
+            A number for one text, a list for several.
+
+        Raises:
+            InvalidParameter: No such role.
+            InvalidText: A text is no string, not valid Unicode, or, for a role, blank.
+        """
+        given = checked_texts(texts, blank=role is None)
+        planner = self._pipeline.planner
+        sizes: list[int] = []
+        for _, chunk in chunks(given):
+            if role is None:
+                sizes += [len(tokens.ids) for tokens in planner.tokenizer(chunk)]
+            else:
+                sizes += planner.lengths(chunk, _checked(role))
+        return sizes[0] if isinstance(texts, str) else sizes
+
+    def explain(self, text: str, *, role: TextRole = "document") -> Explanation:
+        """What happens to a text: its tokens, placeholders, copies, layers, pooled positions, kernels and cost.
+
+        Raises:
+            InvalidParameter: No such role.
+            InvalidText: The text is blank, no string, or not valid Unicode.
+        """
+        planner, host = self._pipeline.planner, self._pipeline.open_runner.host
+        (plan,) = planner.plan(checked_texts(text), _checked(role))
+        return explain(plan, method=self.method, host=host, tokenizer=planner.tokenizer, role=role)
+
+
+def _checked(role: TextRole) -> TextRole:
+    if role not in get_args(TextRole):
+        raise InvalidParameter(f"role={role!r} is unknown; choose one of {', '.join(get_args(TextRole))}")
+    return role
