@@ -1,0 +1,101 @@
+"""`eddy methods`, `eddy embed`, `eddy explain`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eddy_embed.cli.options import (
+    Device,
+    Dtype,
+    Instruction,
+    MaxLength,
+    MethodText,
+    Model,
+    Role,
+    given_texts,
+    open_embedder,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def methods() -> None:
+    """List the methods, their parameters and defaults."""
+    from eddy_embed import methods as registry
+
+    for name in registry.names():
+        summary, parameters = registry.describe(name)
+        shown = ", ".join(f"{key}={'auto' if value is None else value}" for key, value in parameters.items())
+        typer.echo(f"{typer.style(name, bold=True)}\n  {summary}\n  {shown}")
+
+
+def embed(
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts to embed.")] = None,
+    model: Model = "eddy-tiny",
+    method: MethodText = "htp",
+    file: Annotated[
+        Path | None, typer.Option("--input", "-i", help="A file with one text a line; - for standard input.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="A .npy or .jsonl file. Default: JSON lines on standard output."),
+    ] = None,
+    role: Role = "document",
+    instruction: Instruction = None,
+    max_length: MaxLength = None,
+    device: Device = None,
+    dtype: Dtype = "auto",
+) -> None:
+    """Embed texts, one vector each."""
+    if output is not None and output.suffix not in (".npy", ".jsonl"):
+        raise typer.BadParameter(f"{output} must end in .npy or .jsonl", param_hint="--output")
+    given = list(given_texts(texts, file))
+    if not given:
+        raise typer.BadParameter("no texts; give some, or a file with --input", param_hint="TEXTS")
+    embedder = open_embedder(model, method, instruction, max_length, device, dtype)
+    embedder.show_progress = len(given) > 1 and sys.stderr.isatty()
+    vectors = embedder.encode_query(given) if role == "query" else embedder.encode_document(given)
+    _write(given, vectors, output)
+    counts = embedder.counts
+    if counts.windowed_texts:
+        typer.echo(
+            f"{counts.windowed_texts} of {counts.texts} texts exceed the window and were read in several", err=True
+        )
+
+
+def explain(
+    text: Annotated[str, typer.Argument(help="A text.")],
+    model: Model = "eddy-tiny",
+    method: MethodText = "htp",
+    role: Role = "document",
+    instruction: Instruction = None,
+    max_length: MaxLength = None,
+    device: Device = None,
+    dtype: Dtype = "auto",
+) -> None:
+    """Show what happens to a text: its tokens, placeholders, copies, layers, pooled positions and cost."""
+    typer.echo(str(open_embedder(model, method, instruction, max_length, device, dtype).explain(text, role=role)))
+
+
+def _write(texts: list[str], vectors: NDArray[np.float32], output: Path | None) -> None:
+    if output is not None and output.suffix == ".npy":
+        import numpy as np
+
+        np.save(output, vectors)
+        return
+    rows = (
+        json.dumps({"text": text, "vector": vector.tolist()}, ensure_ascii=False)
+        for text, vector in zip(texts, vectors, strict=True)
+    )
+    if output is None:
+        for row in rows:
+            typer.echo(row)
+    else:
+        output.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")

@@ -1,0 +1,66 @@
+"""What the commands share: options, texts, and an embedder of them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from eddy_embed.errors import InvalidText
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from eddy_embed.embedder import Embedder
+
+Model = Annotated[str, typer.Option(help="Bundled name, folder, or Hugging Face id.")]
+MethodText = Annotated[str, typer.Option(help="Such as 'htp' or 'tp:prompt=prompteol'; see `eddy methods`.")]
+Role = Annotated[Literal["document", "query"], typer.Option(help="What the texts are.")]
+Instruction = Annotated[str | None, typer.Option(help="Put in front of every text.")]
+MaxLength = Annotated[int | None, typer.Option(help="Most tokens in a pass. Default: the model's window.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, mps. Default: an accelerator if there is one.")]
+Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16.")]
+
+
+def open_embedder(
+    model: str, method: str, instruction: str | None, max_length: int | None, device: str | None, dtype: str
+) -> Embedder:
+    """An embedder; a misspelt method is refused before a model loads."""
+    from eddy_embed import methods as registry
+
+    registry.parse(method)
+    from eddy_embed.embedder import Embedder
+
+    return Embedder(
+        model,
+        method=method,
+        query_instruction=instruction,
+        text_instruction=instruction,
+        max_length=max_length,
+        device=device,
+        dtype=dtype,
+    )
+
+
+def given_texts(texts: list[str] | None, file: Path | None) -> Iterator[str]:
+    """Texts named on the command line, then the lines of a file; - is standard input.
+
+    Raises:
+        InvalidText: The file is not UTF-8, or has a blank line.
+    """
+    yield from texts or []
+    if file is None:
+        return
+    raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    try:
+        decoded = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidText(f"{file}: byte {error.start} is not UTF-8; convert the file first") from None
+    # Not splitlines(): form feeds and the like are characters of a text, not ends of a line.
+    lines = decoded.removesuffix("\n").split("\n") if decoded else []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            raise InvalidText(f"{file}, line {number} is blank, and every line gives a vector; take it out")
+        yield line.removesuffix("\r")
