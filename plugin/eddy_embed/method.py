@@ -57,7 +57,15 @@ class Method:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Everything that decides a vector, as plain values; registered names do not."""
+        """Everything that decides a vector, as plain values; registered names do not.
+
+        A part of a class that is not Eddy's brings the name of the class.
+        """
         names = [field.name for field in fields(self) if field.name != "terms"]
         parts = {name: getattr(self, name) for name in names}
-        return {name: asdict(part) for name, part in parts.items() if part is not None}
+        return {name: {**asdict(part), **_class_of(part)} for name, part in parts.items() if part is not None}
+
+
+def _class_of(part: object) -> dict[str, str]:
+    kind = type(part)
+    return {} if kind.__module__.startswith("eddy_embed.") else {"class": f"{kind.__module__}.{kind.__qualname__}"}

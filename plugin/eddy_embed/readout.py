@@ -50,8 +50,11 @@ class Readout:
 
     @property
     def spans(self) -> bool:
-        """Whether a part of a text can be read out of a pass over the whole: only where positions are averaged."""
-        return self.pool in ("mean", "weighted")
+        """Whether a part of a text can be read out of a pass over the whole: only where positions are averaged.
+
+        A part's vector is the mean over its tokens. A class with weights of its own says so itself where that is fine.
+        """
+        return self.pool in ("mean", "weighted") and type(self).weights is Readout.weights
 
     def layer(self, layers: int) -> int:
         """The exit layer M of a model of `layers` layers, 0 <= M <= layers.

@@ -1,12 +1,11 @@
-"""The registry: every method by its name, in Python and as text."""
+"""Every method by its name, in Python and as text."""
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from eddy_embed.errors import InvalidParameter, UnknownMethod
+from eddy_embed.errors import InvalidParameter
 from eddy_embed.method import Method
 from eddy_embed.methods.echo import echo
 from eddy_embed.methods.htp import htp
@@ -15,13 +14,12 @@ from eddy_embed.methods.plain import plain
 from eddy_embed.methods.post import abtt, centre, post_method, whiten
 from eddy_embed.methods.presets import default_exit, default_layers, default_range
 from eddy_embed.methods.prompts import cot, knowledge, metaeol, prompteol
+from eddy_embed.methods.registry import build_term, describe, names, register
 from eddy_embed.methods.tempscale import tempscale
 from eddy_embed.methods.tp import tp
-from eddy_embed.text import Term, parse_terms
+from eddy_embed.text import parse_terms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from eddy_embed.backbone import Backbone
     from eddy_embed.postprocess import Post
 
@@ -39,6 +37,7 @@ __all__ = [
     "parse",
     "plain",
     "prompteol",
+    "register",
     "resolve",
     "tempscale",
     "tp",
@@ -46,26 +45,8 @@ __all__ = [
     "with_post",
 ]
 
-_REGISTRY: dict[str, Callable[..., Method]] = {
-    method.__name__: method
-    for method in (plain, prompteol, cot, knowledge, metaeol, echo, tp, htp, kv, tempscale, centre, abtt, whiten)
-}
-
-
-def names() -> list[str]:
-    """Names of the registered methods."""
-    return list(_REGISTRY)
-
-
-def describe(name: str) -> tuple[str, dict[str, Any]]:
-    """First line of a method's description, and its parameters with their defaults.
-
-    Raises:
-        UnknownMethod: No method has that name.
-    """
-    build = _lookup(name)
-    summary = (inspect.getdoc(build) or "").splitlines()[0]
-    return summary, {key: parameter.default for key, parameter in inspect.signature(build).parameters.items()}
+for _method in (plain, prompteol, cot, knowledge, metaeol, echo, tp, htp, kv, tempscale, centre, abtt, whiten):
+    register(_method)
 
 
 def parse(text: str) -> Method:
@@ -80,7 +61,7 @@ def parse(text: str) -> Method:
         raise InvalidParameter(f"method must be a text such as 'htp' or a Method, not {text!r}")
     method = Method()
     for at, term in enumerate(parse_terms(text.strip())):
-        built = _build(term)
+        built = build_term(term)
         method = method | built if at else built
     return method
 
@@ -126,46 +107,7 @@ def resolve(method: Method, backbone: Backbone) -> Method:
 
 def with_post(method: Method, post: Post | None) -> Method:
     """The same method with other post-processing, or with none."""
-    terms = tuple(term for term in method.terms if _build(term).post is None)
+    terms = tuple(term for term in method.terms if build_term(term).post is None)
     if post is not None and method.terms:
         terms += post_method(post).terms
     return replace(method, post=post, terms=terms)
-
-
-def _lookup(name: str) -> Callable[..., Method]:
-    if name not in _REGISTRY:
-        raise UnknownMethod(f"unknown method {name!r}; choose one of {', '.join(_REGISTRY)}")
-    return _REGISTRY[name]
-
-
-def _build(term: Term) -> Method:
-    build = _lookup(term.name)
-    signature = inspect.signature(build).parameters
-    given = dict(term.parameters)
-    for key in given:
-        if key not in signature:
-            raise InvalidParameter(f"{term.name} has no parameter {key!r}; it takes {', '.join(signature)}")
-    _check_types(term, signature)
-    return build(**given)
-
-
-def _check_types(term: Term, signature: Any) -> None:
-    kinds: dict[str, tuple[type | tuple[type, ...], str]] = {
-        "int": (int, "a whole number"),
-        "int | None": (int, "a whole number"),
-        "float": ((float, int), "a number"),
-        "float | None": ((float, int), "a number"),
-        "bool": (bool, "true or false"),
-        "str": (str, "a name"),
-        "str | None": (str, "a text in quotation marks"),
-        "Pool": (str, "a name"),
-        "tuple[int, int] | None": (tuple, "a range such as 1-7"),
-        "tuple[int, int] | int | str | None": ((tuple, str, int), "a range such as 13-22 or a quoted list"),
-    }
-    for key, value in term.parameters:
-        annotation = str(signature[key].annotation)
-        kind, wanted = kinds[annotation]
-        if value is None and annotation.endswith("| None"):
-            continue
-        if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-            raise InvalidParameter(f"{term.name}: {key}={value!r} must be {wanted}")

@@ -1,0 +1,142 @@
+"""The registry: functions that make methods, by their names; those of other packages too."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from eddy_embed.errors import InvalidParameter, UnknownMethod
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eddy_embed.method import Method
+    from eddy_embed.text import Term
+
+    _F = TypeVar("_F", bound=Callable[..., Method])
+
+GROUP = "eddy_embed.methods"
+"""The entry points by which an installed package offers methods."""
+
+_REGISTRY: dict[str, Callable[..., Method]] = {}
+_KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "int": (int, "a whole number"),
+    "int | None": (int, "a whole number"),
+    "float": ((float, int), "a number"),
+    "float | None": ((float, int), "a number"),
+    "bool": (bool, "true or false"),
+    "str": (str, "a name"),
+    "str | None": (str, "a text in quotation marks"),
+    "Pool": (str, "a name"),
+    "tuple[int, int] | None": (tuple, "a range such as 1-7"),
+    "tuple[int, int] | int | str | None": ((tuple, str, int), "a range such as 13-22 or a quoted list"),
+}
+
+
+def register(function: _F) -> _F:
+    """Let a method be called by the name of the function that makes it, also in text; usable as a decorator.
+
+    Args:
+        function: Returns what `eddy_embed.methods.build.build` makes. Every parameter has a default and a type that
+            the text form can hold: int, float, bool, str, one of these or None, or `tuple[int, int] | None`.
+
+    Returns:
+        The function.
+
+    Raises:
+        InvalidParameter: The name is taken, or is none; or a parameter has no default, or another type.
+    """
+    name = function.__name__
+    if not re.fullmatch(r"[A-Za-z_]\w*", name):
+        raise InvalidParameter(f"a method needs a function with a name, not {name!r}; use def")
+    taken = _REGISTRY.get(name)
+    # The same function again, as when a cell of a notebook is run twice, takes the place of the first.
+    if taken is not None and (taken.__module__, taken.__qualname__) != (function.__module__, function.__qualname__):
+        raise InvalidParameter(f"method {name!r} is registered already, by {taken.__module__}; choose another name")
+    for key, parameter in inspect.signature(function).parameters.items():
+        if parameter.default is parameter.empty:
+            raise InvalidParameter(f"{name}: {key} has no default; every parameter of a method needs one")
+        if _annotation(parameter) not in _KINDS:
+            raise InvalidParameter(
+                f"{name}: {key} is annotated {_annotation(parameter)!r}, which the text form cannot hold; use one of "
+                f"{', '.join(_KINDS)}"
+            )
+    _REGISTRY[name] = function
+    return function
+
+
+def names() -> list[str]:
+    """Names of the methods: registered ones, then those that installed packages offer."""
+    return [*_REGISTRY, *(name for name in _offered() if name not in _REGISTRY)]
+
+
+def describe(name: str) -> tuple[str, dict[str, Any]]:
+    """First line of a method's description, and its parameters with their defaults.
+
+    Raises:
+        UnknownMethod: No method has that name.
+    """
+    build = _lookup(name)
+    summary = (inspect.getdoc(build) or "").partition("\n")[0]
+    return summary, {key: parameter.default for key, parameter in inspect.signature(build).parameters.items()}
+
+
+def build_term(term: Term) -> Method:
+    """The method that a term names.
+
+    Raises:
+        UnknownMethod: No method has that name.
+        InvalidParameter: A parameter is unknown, or its value is wrong.
+    """
+    build = _lookup(term.name)
+    signature = inspect.signature(build).parameters
+    given = dict(term.parameters)
+    for key, value in given.items():
+        if key not in signature:
+            raise InvalidParameter(f"{term.name} has no parameter {key!r}; it takes {', '.join(signature)}")
+        annotation = _annotation(signature[key])
+        kind, wanted = _KINDS[annotation]
+        if value is None and annotation.endswith("| None"):
+            continue
+        if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+            raise InvalidParameter(f"{term.name}: {key}={value!r} must be {wanted}")
+    return build(**given)
+
+
+def _annotation(parameter: inspect.Parameter) -> str:
+    given = parameter.annotation
+    return given if isinstance(given, str) else inspect.formatannotation(given)
+
+
+def _lookup(name: str) -> Callable[..., Method]:
+    if name not in _REGISTRY:
+        offered = _offered()
+        if name not in offered:
+            raise UnknownMethod(
+                f"unknown method {name!r}; choose one of {', '.join([*_REGISTRY, *offered])}, or install or import the "
+                "package that registers it"
+            )
+        _load(offered[name])
+    return _REGISTRY[name]
+
+
+def _offered() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def _load(point: EntryPoint) -> None:
+    try:
+        function = point.load()
+    except (ImportError, AttributeError) as error:
+        raise UnknownMethod(
+            f"method {point.name!r} is offered as {point.value!r}, which cannot be loaded: {error}; repair or remove "
+            "the package"
+        ) from error
+    if getattr(function, "__name__", None) != point.name:
+        raise UnknownMethod(
+            f"method {point.name!r} is offered as {point.value!r}, which has the name "
+            f"{getattr(function, '__name__', None)!r}; the package must offer it under that name"
+        )
+    register(function)
