@@ -11,7 +11,7 @@ from tests import families
 from tests.comparison import TEXTS, embedder, gap
 
 from eddy_embed import attention, methods
-from eddy_embed.attention import Reroute, Traits
+from eddy_embed.attention import Reroute, Traits, dispatch
 from eddy_embed.backbone import Backbone
 from eddy_embed.errors import InterventionDidNotRun, InvalidParameter
 
@@ -65,13 +65,13 @@ def test_both_kernels_equal_a_softmax_over_all_entries(entries: int, shared: int
 
 
 def _patched(monkeypatch: pytest.MonkeyPatch, change: object) -> None:
-    right = attention._with_entries
+    right = dispatch.with_entries
 
     def wrong(*states: object) -> object:
         *rest, members, traits, reroute = states
         return right(*rest, *change(members, traits, reroute))
 
-    monkeypatch.setattr(attention, "_with_entries", wrong)
+    monkeypatch.setattr(dispatch, "with_entries", wrong)
 
 
 MUTATIONS = {

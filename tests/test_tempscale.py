@@ -9,8 +9,8 @@ import pytest
 from tests import families
 from tests.comparison import TEXTS, embedder, gap
 
-from eddy_embed import attention, methods
-from eddy_embed.attention import Temperature
+from eddy_embed import methods
+from eddy_embed.attention import Temperature, Traits, dispatch
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
 
 ALL = [*families.FAMILIES, *families.MORE_FAMILIES]
@@ -75,12 +75,12 @@ def test_a_forgotten_temperature_is_noticed(family: str, monkeypatch: pytest.Mon
 
 
 def test_a_temperature_in_front_of_the_cap_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = attention._blocked
+    right = dispatch.blocked
 
-    def wrong(query: object, key: object, value: object, traits: attention.Traits, factor: float) -> object:
+    def wrong(query: object, key: object, value: object, traits: Traits, factor: float) -> object:
         return right(query, key, value, replace(traits, scale=traits.scale * factor), 1.0)
 
     method = "plain+tempscale"
     assert gap(embedder("gemma2", method, exactly=True), "gemma2", method, TEXTS) <= 1e-9
-    monkeypatch.setattr(attention, "_blocked", wrong)
+    monkeypatch.setattr(dispatch, "blocked", wrong)
     assert gap(embedder("gemma2", method, exactly=True), "gemma2", method, TEXTS) > 1e-4

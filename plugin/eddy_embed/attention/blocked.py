@@ -1,0 +1,47 @@
+"""Attention by blocks of queries, for layers whose logits are capped or whose window hides distant keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+    from eddy_embed.attention.settings import Traits
+
+SCORES = 2**24
+"""Scores that the blocked kernel holds at once."""
+
+
+def blocked(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, traits: Traits, factor: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention, and the logarithm of the softmax's denominator, shape (batch, heads, tokens)."""
+    import torch
+
+    exact = torch.float64 if query.dtype == torch.float64 else torch.float32
+    batch, heads, length, width = query.shape
+    shared = key.shape[1]
+    q = query.reshape(batch, shared, heads // shared, length, width).to(exact) * traits.scale
+    k, v = (states.unsqueeze(2).to(exact) for states in (key, value))
+    out = query.new_empty(batch, heads, length, value.shape[3])
+    mass = query.new_empty(batch, heads, length, dtype=exact)
+    positions = torch.arange(length, device=query.device)
+    block = max(1, min(length, SCORES // (batch * heads * length)))
+    for first in range(0, length, block):
+        end = min(first + block, length)
+        seen = 0 if traits.window is None else max(0, first - traits.window + 1)
+        scores = capped(q[..., first:end, :] @ k[..., seen:end, :].transpose(-1, -2), traits) * factor
+        distance = positions[first:end, None] - positions[None, seen:end]
+        hidden = distance < 0 if traits.window is None else (distance < 0) | (distance >= traits.window)
+        scores = scores.masked_fill(hidden, float("-inf"))
+        mass[:, :, first:end] = scores.logsumexp(-1).flatten(1, 2)
+        out[:, :, first:end] = (scores.softmax(-1) @ v[..., seen:end, :]).flatten(1, 2).to(query.dtype)
+    return out, mass
+
+
+def capped(scores: torch.Tensor, traits: Traits) -> torch.Tensor:
+    """Scaled logits behind the layer's soft cap."""
+    import torch
+
+    return scores if traits.cap is None else torch.tanh(scores / traits.cap) * traits.cap

@@ -1,0 +1,66 @@
+"""Attention within packed sequences: each group of them through the kernel of its layer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eddy_embed.attention.blocked import blocked
+from eddy_embed.attention.entries import with_entries
+from eddy_embed.attention.fused import fused, fused_with_mass
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+    from eddy_embed.attention.groups import Group
+    from eddy_embed.attention.settings import Reroute, Traits
+
+
+def attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    groups: Sequence[Group],
+    traits: Traits,
+    reroute: Reroute | None = None,
+) -> torch.Tensor:
+    """Causal attention within each of the packed sequences.
+
+    Args:
+        query: Shape (1, heads, tokens, head width).
+        key: Shape (1, key-value heads, tokens, head width); the heads divide evenly among them.
+        value: Shape (1, key-value heads, tokens, head width).
+        groups: The sequences.
+        traits: What the layer does to its logits.
+        reroute: Further entries, None for none.
+
+    Returns:
+        Shape (1, tokens, heads, head width), in the queries' dtype.
+    """
+    out = query.new_empty(query.shape[2], query.shape[1], value.shape[3])
+    for members in groups:
+        if members.run is not None:
+            first, end = members.run
+            q, k, v = (states[:, :, first:end] for states in (query, key, value))
+            out[first:end] = _group(q, k, v, members, traits, reroute)[0].transpose(0, 1)
+            continue
+        q, k, v = (states[0].index_select(1, members.rows.reshape(-1)) for states in (query, key, value))
+        shape = members.rows.shape
+        q, k, v = (states.view(states.shape[0], *shape, -1).transpose(0, 1) for states in (q, k, v))
+        result = _group(q, k, v, members, traits, reroute).transpose(1, 2).flatten(0, 1)
+        out.index_copy_(0, members.tokens, result.index_select(0, members.real))
+    return out.unsqueeze(0)
+
+
+def _group(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, members: Group, traits: Traits, reroute: Reroute | None
+) -> torch.Tensor:
+    whole = traits.kernel == "fused"
+    if reroute is None:
+        return fused(q, k, v, traits, members.factor) if whole else blocked(q, k, v, traits, members.factor)[0]
+    if whole and q.device.type == "cpu":
+        out, mass = fused_with_mass(q, k, v, traits, members.factor)
+    else:
+        out, mass = blocked(q, k, v, traits, members.factor)
+    return with_entries(q, k, v, out, mass, members, traits, reroute)

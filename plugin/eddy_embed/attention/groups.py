@@ -1,0 +1,78 @@
+"""Sequences of like length, which share one call of a kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+    from eddy_embed.sequence import Ints
+
+GROUP_WASTE = 1.25
+"""Sequences share a fused call while the longest is at most this many times the shortest."""
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Sequences of like length that share one call.
+
+    Attributes:
+        rows: Index of each sequence's tokens, its last token repeated up to the longest, shape (sequences, longest).
+        real: Index into the flattened rows of the tokens that are not repetitions, shape (tokens,).
+        tokens: Index of the same tokens among the packed ones, shape (tokens,).
+        run: First packed token and the one after the last, where the group is one sequence.
+        factor: On the logits, after scale and cap.
+        last: Column of each sequence's last token, shape (sequences,).
+    """
+
+    rows: torch.Tensor
+    real: torch.Tensor
+    tokens: torch.Tensor
+    run: tuple[int, int] | None
+    factor: float
+    last: torch.Tensor
+
+    def to(self, device: torch.device) -> Group:
+        """The same group with its indices on a device."""
+        moved = {name: getattr(self, name).to(device) for name in ("rows", "real", "tokens", "last")}
+        return replace(self, **moved)
+
+
+def group(offsets: Ints, factors: Sequence[float] | None = None) -> list[Group]:
+    """Groups of sequences whose lengths differ little.
+
+    Causality makes a mask needless: the repetitions stand behind every real token, and no real query sees them.
+
+    Args:
+        offsets: First token of every sequence and the total, shape (sequences + 1,).
+        factors: Factor on the logits of each sequence, None for 1; a group shares one.
+    """
+    import torch
+
+    lengths = np.diff(offsets)
+    given = np.ones(len(lengths)) if factors is None else np.asarray(factors, np.float64)
+    order = np.lexsort((lengths, given))
+    groups: list[Group] = []
+    start = 0
+    for at in range(1, len(order) + 1):
+        if at < len(order) and given[order[at]] == given[order[start]]:
+            if lengths[order[at]] <= GROUP_WASTE * lengths[order[start]]:
+                continue
+        members = order[start:at]
+        longest = int(lengths[members].max())
+        columns = np.arange(longest)
+        rows = offsets[members][:, None] + np.minimum(columns, lengths[members][:, None] - 1)
+        real = np.flatnonzero(columns < lengths[members][:, None])
+        run = (int(offsets[members[0]]), int(offsets[members[0] + 1])) if len(members) == 1 else None
+        tokens = torch.from_numpy(rows.reshape(-1)[real])
+        factor = float(given[members[0]])
+        last = torch.from_numpy(lengths[members] - 1)
+        groups.append(Group(torch.from_numpy(rows), torch.from_numpy(real), tokens, run, factor, last))
+        start = at
+    return groups
