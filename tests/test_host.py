@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from transformers import modeling_utils
 
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
+from eddy_embed.progress import Progress
 
 METHOD = "htp:range=1-3,exit=3"
 LAYER_SHARDS = [f"layer{index}" for index in range(families.LAYERS)]
@@ -241,3 +243,22 @@ def test_bfloat16_alone_and_in_company(family: str, method: str, checkpoints: di
     # Large random weights magnify rounding; the direction is the same.
     assert np.sum(vectors * full.encode_document(TEXTS), axis=1).min() > 0.9
     assert half.fingerprint == full.fingerprint
+
+
+@pytest.mark.parametrize("method", ["plain", "htp", "prompteol", "kv:layers=2-4"])
+def test_layers_read_side_by_side_are_those_of_passes_that_end_there(method: str) -> None:
+    top = families.LAYERS
+    joined = "," if ":" in method else ":"
+    exits = (0, 2, 3, top) if method == "plain" else (3, top)  # copies and re-routing end below earlier exits
+    e = embedder("llama", f"{method}{joined}exit={top}", normalize=False)
+    pipeline = replace(e._pipeline, runner=e._pipeline.open_runner.at_layers(exits))
+    together = np.stack([vector for _, vector in pipeline.vectors(TEXTS, "document", Progress(show=False))])
+    for part, exit_layer in zip(np.split(together, len(exits), axis=1), exits, strict=True):
+        alone = embedder("llama", f"{method}{joined}exit={exit_layer}", normalize=False).encode_document(TEXTS)
+        assert np.abs(part - alone).max() <= 1e-5 * np.abs(alone).max()
+
+
+def test_layers_that_no_pass_can_give_together_are_refused() -> None:
+    for method, layers in (("plain:exit=2", (3,)), ("plain:exit=2", ()), ("htp:pool=all", (1, 2))):
+        with pytest.raises(InvalidParameter, match="out of one pass"):
+            embedder("llama", method)._pipeline.open_runner.at_layers(layers)

@@ -13,6 +13,7 @@ from tests.reference.readout import unit
 from tests.reference.windows import Window, document_vector, passes, span_vector
 
 from eddy_embed import Embedder, runner
+from eddy_embed.document import Part
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, TextTooLong
 
 TEXT = (
@@ -121,6 +122,37 @@ def test_offsets_are_exact_and_passages_cover_the_sentences(family: str, passage
     for span in [*document.sentences, *document.passages]:
         assert abs(np.linalg.norm(span.vector) - 1) <= 1e-6 and span.vector.dtype == np.float32
         assert TEXT[span.start : span.end].strip() == TEXT[span.start : span.end]
+
+
+@pytest.mark.parametrize("late", [True, False])
+@pytest.mark.parametrize("parts", [("document",), ("passages",), ("sentences",), ("document", "sentences")])
+def test_parts_that_are_not_wanted_are_left_out_and_cost_nothing(late: bool, parts: tuple[Part, ...]) -> None:
+    e, every = (embedder("llama", "htp", max_length=WINDOW) for _ in range(2))
+    before = e.counts.positions
+    some = e.encode_long(TEXT, passage_size=40, late=late, parts=parts)
+    ran = e.counts.positions - before
+    whole = every.encode_long(TEXT, passage_size=40, late=late)
+    for name in ("passages", "sentences"):
+        mine, theirs = getattr(some, name), getattr(whole, name)
+        assert len(mine) == (len(theirs) if name in parts else 0)
+        for a, b in zip(mine, theirs, strict=False):
+            assert (a.start, a.end, a.n_tokens) == (b.start, b.end, b.n_tokens)
+            assert np.abs(a.vector - b.vector).max() <= 1e-6
+    assert np.array_equal(some.vector, whole.vector if "document" in parts else np.zeros(0))
+    plan = e._pipeline.planner.plan
+    alone = {
+        "document": [TEXT],
+        "passages": [TEXT[p.start : p.end] for p in whole.passages],
+        "sentences": [TEXT[s.start : s.end] for s in whole.sentences],
+    }
+    wanted = alone["document"] if late else [text for name in parts for text in alone[name]]
+    assert ran == sum(len(job.sequence) for planned in plan(wanted, "document") for job in planned.jobs)
+
+
+@pytest.mark.parametrize("parts", [(), "passages", ("pages",), None])
+def test_unknown_parts_are_refused(parts: Any) -> None:
+    with pytest.raises(InvalidParameter, match="one or more of document, passages, sentences"):
+        embedder("llama", "htp").encode_long(TEXT, parts=parts)
 
 
 def test_a_passage_of_all_sentences_is_the_document() -> None:

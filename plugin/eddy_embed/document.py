@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from eddy_embed.finish import Finish
 from eddy_embed.sequence import last_overlapping, owners
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from collections.abc import Sequence as Seq
 
     from numpy.typing import NDArray
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from eddy_embed.sequence import Ints
 
     Vector = NDArray[np.float32]
-    Parts = tuple[tuple[Vector, Ints], tuple[Vector, Ints]]
+    Read = tuple[Vector, Ints]
+
+Part = Literal["document", "passages", "sentences"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +63,9 @@ class LongDocument:
 
     Attributes:
         text: The document.
-        vector: Of the whole, the same as `encode_document` gives, shape (dimension,).
-        passages: In order; they cover every sentence.
-        sentences: In order; between two of them there is only white space.
+        vector: Of the whole, the same as `encode_document` gives, shape (dimension,); (0,) where it was not asked for.
+        passages: In order; they cover every sentence. Empty where they were not asked for.
+        sentences: In order; between two of them there is only white space. Empty where they were not asked for.
         n_tokens: Tokens of the text, without prompt and placeholders.
         n_windows: Passes over the text; above 1, it exceeds the model's window.
         n_truncated: Tokens at its end that were not read (only with overflow="truncate").
@@ -85,7 +88,8 @@ class LongDocument:
 
         passages = [replace(passage, vector=again(passage.vector)) for passage in self.passages]
         sentences = [replace(sentence, vector=again(sentence.vector)) for sentence in self.sentences]
-        return replace(self, vector=again(self.vector), passages=passages, sentences=sentences)
+        vector = again(self.vector) if len(self.vector) else self.vector
+        return replace(self, vector=vector, passages=passages, sentences=sentences)
 
 
 def group_sentences(sizes: Seq[int], most: int) -> list[tuple[int, int]]:
@@ -130,25 +134,48 @@ def positions_by_span(job: Job, spans: Ints) -> tuple[Ints, list[Ints]]:
     return np.array(order, np.int64), [found[span] for span in order]
 
 
-def assemble(text: str, plan: Planned, passages: Seq[tuple[int, int]], parts: Parts, vector: Vector) -> LongDocument:
+def assemble(
+    text: str,
+    plan: Planned,
+    groups: Seq[tuple[int, int]],
+    sentences: Read | None,
+    passages: Read | None,
+    vector: Vector | None,
+    parts: Collection[Part],
+) -> LongDocument:
     """A document out of the vectors of its parts.
 
     Args:
         text: The document.
         plan: Its plan, with its sentences.
-        passages: First and last sentence of each passage.
-        parts: Vectors and token counts of the sentences, then of the passages.
-        vector: Of the whole.
+        groups: First and last sentence of each passage.
+        sentences: Vectors of the sentences, and the tokens averaged in each; None where they were not made.
+        passages: The same of the passages.
+        vector: Of the whole; None where it was not made.
+        parts: What the document shall hold.
     """
     spans = np.zeros((0, 2), np.int64) if plan.spans is None else plan.spans
-    (sentence_vectors, sentence_sizes), (passage_vectors, passage_sizes) = parts
-    sentences: list[Span] = []
+    nothing = np.zeros(0, np.float32)
+    around = nothing if vector is None else vector
     found: list[Passage] = []
-    for at, (first, last) in enumerate(passages):
-        start, end, size = int(spans[first, 0]), int(spans[last, 1]), int(passage_sizes[at])
-        around = passage_vectors[at] if size else vector
-        found.append(Passage(start, end, size, around, first, last))
-        for index in range(first, last + 1):
-            own = sentence_vectors[index] if sentence_sizes[index] else around
-            sentences.append(Span(int(spans[index, 0]), int(spans[index, 1]), int(sentence_sizes[index]), own))
-    return LongDocument(text, vector, found, sentences, plan.tokens, plan.windows, plan.truncated)
+    inside = np.zeros(len(spans), np.int64)
+    for at, (first, last) in enumerate(groups):
+        inside[first : last + 1] = at
+        if passages is not None:
+            size = int(passages[1][at])
+            own = passages[0][at] if size else around
+            found.append(Passage(int(spans[first, 0]), int(spans[last, 1]), size, own, first, last))
+    lines: list[Span] = []
+    if sentences is not None and "sentences" in parts:
+        rows = zip(spans.tolist(), sentences[1].tolist(), sentences[0], inside.tolist(), strict=True)
+        for (start, end), size, own, passage in rows:
+            lines.append(Span(start, end, size, own if size else found[passage].vector))
+    return LongDocument(
+        text,
+        around if "document" in parts else nothing,
+        found if "passages" in parts else [],
+        lines,
+        plan.tokens,
+        plan.windows,
+        plan.truncated,
+    )

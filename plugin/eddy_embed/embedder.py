@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast, overload
 
@@ -14,11 +14,11 @@ import torch
 from eddy_embed import methods
 from eddy_embed.batching import BATCH_TOKENS
 from eddy_embed.described import Described
-from eddy_embed.document import LongDocument
+from eddy_embed.document import LongDocument, Part
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
 from eddy_embed.fingerprint import Counts
 from eddy_embed.finish import unit
-from eddy_embed.inputs import check_count, check_options, checked_texts, chunks
+from eddy_embed.inputs import PARTS, PASSAGES, check_count, check_options, check_parts, checked_texts, chunks
 from eddy_embed.layout import TextRole
 from eddy_embed.method import Method
 from eddy_embed.opening import assemble, finish_for, open_model
@@ -164,6 +164,7 @@ class Embedder(Described):
         *,
         passage_size: int = 256,
         late: bool = True,
+        parts: Collection[Part] = PARTS,
         show_progress: bool | None = None,
         progress: Callable[[int, int, str], None] | None = None,
     ) -> LongDocument: ...
@@ -174,6 +175,7 @@ class Embedder(Described):
         *,
         passage_size: int = 256,
         late: bool = True,
+        parts: Collection[Part] = PARTS,
         show_progress: bool | None = None,
         progress: Callable[[int, int, str], None] | None = None,
     ) -> list[LongDocument]: ...
@@ -183,6 +185,7 @@ class Embedder(Described):
         *,
         passage_size: int = 256,
         late: bool = True,
+        parts: Collection[Part] = PARTS,
         show_progress: bool | None = None,
         progress: Callable[[int, int, str], None] | None = None,
     ) -> LongDocument | list[LongDocument]:
@@ -193,6 +196,7 @@ class Embedder(Described):
             passage_size: Most tokens in a passage, which holds whole sentences, at least one.
             late: Passages and sentences are read out of the pass over the whole document, so that they know what
                 surrounds them (late chunking). False: each is embedded by itself.
+            parts: Which vectors are wanted: "document", "passages", "sentences". What is left out costs nothing.
             show_progress: Show a bar; None: as the embedder was told.
             progress: Called with the number of windows done, their total, and "embed".
 
@@ -201,18 +205,20 @@ class Embedder(Described):
 
         Raises:
             IncompatibleMethods: `late`, and the method reads one token only.
+            InvalidParameter: There is no such part.
             InvalidText: A text is blank, no string, or not valid Unicode.
             TextTooLong: A text exceeds the window and overflow is "error".
             NotFinite: The model gave NaN or infinity.
         """
         check_count("passage_size", passage_size)
+        check_parts(parts)
         if late and not self.reads_spans:
             raise IncompatibleMethods(
                 f"{self.method} gives no vectors for parts of a text; use late=False, or a method such as htp"
             )
         given = checked_texts(texts)
         with Progress(self.show_progress if show_progress is None else show_progress, progress) as bar:
-            documents = list(self._pipeline.documents(given, passage_size, late, bar))
+            documents = list(self._pipeline.documents(given, passage_size, late, bar, parts))
         return documents[0] if isinstance(texts, str) else documents
 
     def fit(self, texts: Iterable[str], *, passage_size: int = 256, show_progress: bool | None = None) -> Fitted:
@@ -237,7 +243,7 @@ class Embedder(Described):
         moments = Moments(self.backbone.hidden)
         for _, chunk in chunks(checked_texts(texts)):
             documents = plain.encode_long(
-                chunk, passage_size=passage_size, late=self.reads_spans, show_progress=show_progress
+                chunk, passage_size=passage_size, late=self.reads_spans, parts=PASSAGES, show_progress=show_progress
             )
             moments.add(unit(np.stack([passage.vector for each in documents for passage in each.passages])))
         fitted = fit(self.method.post, moments)

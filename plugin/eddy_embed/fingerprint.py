@@ -29,6 +29,7 @@ class Counts:
         windowed_texts: Texts that exceeded the window and were read in several.
         truncated_texts: Texts whose end was cut, as asked.
         truncated_tokens: Tokens cut.
+        positions: Positions run through the model: tokens, prompts, placeholders, copies, overlaps of windows.
     """
 
     texts: int = 0
@@ -37,6 +38,7 @@ class Counts:
     windowed_texts: int = 0
     truncated_texts: int = 0
     truncated_tokens: int = 0
+    positions: int = 0
 
     def add(self, planned: Iterable[Planned]) -> None:
         """Count texts."""

@@ -116,8 +116,9 @@ class Host:
         values: torch.Tensor | None,
         factors: list[float] | None = None,
         reroute: Reroute | None = None,
+        layers: tuple[int, ...] | None = None,
     ) -> torch.Tensor:
-        """Hidden states at the exit layer.
+        """Hidden states at the exit layer, or at several layers up to it.
 
         Args:
             packed: The sequences.
@@ -125,15 +126,17 @@ class Host:
             values: Values of the two kinds of placeholder, shape (2, width); needed where the sequences hold any.
             factors: Factor on the logits of each sequence, None for 1.
             reroute: Further entries in the attention of some layers, None for none.
+            layers: Layers l whose states are read, each at most M; None: M alone.
 
         Returns:
-            h[M], shape (tokens, width), in the model's dtype.
+            The h[l] side by side, shape (tokens, layers * width), in the model's dtype.
 
         Raises:
             InterventionDidNotRun: A copy, a placeholder or an attention layer did not run as often as it must.
         """
         groups = [members.to(self.device) for members in group(packed.offsets, factors)]
-        call = Pass(groups, reroute=reroute, traits=self.traits, capture=self.exit_layer)
+        wanted = (self.exit_layer,) if layers is None else layers
+        call = Pass(groups, reroute=reroute, traits=self.traits, captures=frozenset(wanted))
         if len(packed.placeholders):
             if values is None:
                 raise InterventionDidNotRun("the sequences hold placeholders, but no values were given for them")
@@ -151,9 +154,9 @@ class Host:
             "copy": call.copies,
             "re-routing": call.rerouted,
         }
-        if ran != expected or call.captured is None:
+        if ran != expected or call.captured.keys() != call.captures:
             raise InterventionDidNotRun(f"{self.name}: expected {expected} runs, counted {ran}; no vector is returned")
-        return call.captured
+        return call.captured[wanted[0]] if len(wanted) == 1 else torch.cat([call.captured[at] for at in wanted], dim=-1)
 
     def _forward(self, packed: Packed, call: Pass) -> torch.Tensor:
         ids = torch.from_numpy(packed.ids).to(self.device).unsqueeze(0)
@@ -165,8 +168,8 @@ class Host:
         finally:
             current.reset(token)
         states: torch.Tensor = out.last_hidden_state[0]
-        if self.exit_layer == self.layers:
-            call.captured = states
+        if self.layers in call.captures:
+            call.captured[self.layers] = states
         return states
 
     def _drop_tail(self) -> None:
@@ -188,7 +191,7 @@ class Host:
             if child is not self._stack:
                 handles.append(child.register_forward_pre_hook(note(name)))
         packed = pack([_plain(np.zeros(2, np.int64))])
-        self._forward(packed, Pass(group(packed.offsets), capture=self.exit_layer))
+        self._forward(packed, Pass(group(packed.offsets)))
         for handle in handles:
             handle.remove()
         for name in tail:
@@ -218,12 +221,12 @@ class Host:
         self._view.set_attn_implementation("eager")
         own = []
         for packed in alone:
-            call = Pass(group(packed.offsets), capture=self.exit_layer)
+            call = Pass(group(packed.offsets), captures=frozenset({self.exit_layer}))
             self._forward(packed, call)
-            own.append(call.captured)
+            own.append(call.captured[self.exit_layer])
         register()
         self._view.set_attn_implementation(ATTENTION)
-        call = Pass([g.to(self.device) for g in group(alone[0].offsets)], capture=self.exit_layer)
+        call = Pass([g.to(self.device) for g in group(alone[0].offsets)])
         self._forward(alone[0], call)
         if len(call.seen) != self.kept:
             raise UnsupportedModel(
@@ -233,7 +236,7 @@ class Host:
         self.traits = tuple(call.seen)
         self._check_windows(call.local)
         together = self.run(pack([_plain(ids) for ids in texts]), range(0), None)
-        expected = torch.cat([states for states in own if states is not None])
+        expected = torch.cat(own)
         if together.shape != expected.shape or together.shape[1] != self.width:
             raise UnsupportedModel(
                 f"{self.name}: hidden states have shape {tuple(together.shape)}, not width {self.width}"

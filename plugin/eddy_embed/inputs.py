@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, get_args
 
+from eddy_embed.document import Part
 from eddy_embed.errors import InvalidParameter, InvalidText
 from eddy_embed.plan import Overflow
 from eddy_embed.tokens import raise_on_surrogates
@@ -13,6 +14,9 @@ from eddy_embed.tokens import raise_on_surrogates
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+PARTS: tuple[Part, ...] = get_args(Part)
+"""The parts of a document that have vectors."""
+PASSAGES: tuple[Part, ...] = ("passages",)
 CHUNK_CHARACTERS = 4_000_000
 """Characters of text planned at once: enough to sort by length, little enough to hold."""
 
@@ -33,6 +37,18 @@ def check_options(overflow: Any, normalize: Any, instructions: Mapping[str, Any]
         if not isinstance(instruction, str):
             raise InvalidParameter(f"{name}={instruction!r} must be a string, or None for none")
         raise_on_surrogates(instruction, name)
+
+
+def check_parts(parts: Any) -> None:
+    """Refuse what names no part of a document.
+
+    Raises:
+        InvalidParameter: With the choices.
+    """
+    if isinstance(parts, str) or not isinstance(parts, Collection) or not parts or not set(parts) <= set(PARTS):
+        raise InvalidParameter(
+            f"parts={parts!r} must hold one or more of {', '.join(PARTS)}, as in parts=('passages',)"
+        )
 
 
 def check_count(name: str, value: Any, *, optional: bool = False) -> None:
@@ -70,11 +86,11 @@ def checked_texts(texts: str | Iterable[str], *, blank: bool = False) -> list[st
     return given
 
 
-def chunks(texts: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """Runs of texts that are planned together, each with the index of its first."""
+def chunks(texts: list[str], characters: int = CHUNK_CHARACTERS) -> Iterator[tuple[int, list[str]]]:
+    """Runs of texts of so many characters together, at least one text, each with the index of its first."""
     first, size = 0, 0
     for at, text in enumerate(texts):
-        if at > first and size + len(text) > CHUNK_CHARACTERS:
+        if at > first and size + len(text) > characters:
             yield first, texts[first:at]
             first, size = at, 0
         size += len(text)

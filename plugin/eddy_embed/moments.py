@@ -30,8 +30,8 @@ class Pass:
     rewired: range = range(0)
     reroute: Reroute | None = None
     traits: tuple[Traits, ...] | None = None
-    capture: int = 0
-    captured: torch.Tensor | None = None
+    captures: frozenset[int] = frozenset()
+    captured: dict[int, torch.Tensor] = field(default_factory=dict)
     seen: list[Traits] = field(default_factory=list)
     local: set[int] = field(default_factory=set)
     embedded: int = 0
@@ -124,8 +124,8 @@ def _enter(index: int) -> Any:
         if call is None:
             return None
         hidden = args[0] if args else kwargs["hidden_states"]
-        if index == call.capture:
-            call.captured = hidden[0]
+        if index == 0 and 0 in call.captures:
+            call.captured[0] = hidden[0]
         if call.edges is None or index not in call.rewired:
             return None
         call.copies += 1
@@ -138,7 +138,7 @@ def _enter(index: int) -> Any:
 def _leave(layer: int) -> Any:
     def hook(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
         call = current.get()
-        if call is not None and layer == call.capture:
-            call.captured = (output[0] if isinstance(output, tuple) else output)[0]
+        if call is not None and layer in call.captures:
+            call.captured[layer] = (output[0] if isinstance(output, tuple) else output)[0]
 
     return hook

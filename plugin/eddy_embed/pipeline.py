@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from eddy_embed.document import LongDocument, assemble, group_sentences
+from eddy_embed.document import LongDocument, Part, assemble, group_sentences
 from eddy_embed.errors import EddyError
 from eddy_embed.fingerprint import Counts
 from eddy_embed.inputs import chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
+    from collections.abc import Sequence as Seq
 
     from numpy.typing import NDArray
 
@@ -21,11 +22,15 @@ if TYPE_CHECKING:
     from eddy_embed.layout import TextRole
     from eddy_embed.plan import Planned, Planner
     from eddy_embed.progress import Progress
-    from eddy_embed.runner import Runner
+    from eddy_embed.runner import Runner, Sums
     from eddy_embed.sequence import Ints
 
     Vectors = NDArray[np.float32]
     Doubles = NDArray[np.float64]
+    Read = tuple[Vectors, Ints]
+
+ALONE_CHARACTERS = 100_000
+"""Characters of documents whose parts are embedded together, each by itself: enough for full batches."""
 
 
 @dataclass(eq=False)
@@ -60,10 +65,12 @@ class Pipeline:
         for first, chunk in chunks(texts):
             planned = self.planner.plan(chunk, role, first=first)
             self.counts.add(planned)
-            for at, sums in enumerate(self.open_runner.run(planned, [[] for _ in planned], bar, role), start=first):
+            for at, sums in enumerate(self._run(planned, [[] for _ in planned], bar, role), start=first):
                 yield at, self.finish(sums.document, at)
 
-    def documents(self, texts: list[str], passage_size: int, late: bool, bar: Progress) -> Iterator[LongDocument]:
+    def documents(
+        self, texts: list[str], passage_size: int, late: bool, bar: Progress, parts: Collection[Part]
+    ) -> Iterator[LongDocument]:
         """Every text with the vectors of its parts.
 
         Args:
@@ -71,31 +78,68 @@ class Pipeline:
             passage_size: Most tokens in a passage.
             late: Whether parts are read out of the pass over the whole.
             bar: Told of every window done.
+            parts: Which vectors are wanted.
         """
         for first, chunk in chunks(texts):
             planned = self.planner.plan(chunk, "document", first=first, sentences=True)
             self.counts.add(planned)
             groups = [group_sentences(cast("Ints", plan.sizes).tolist(), passage_size) for plan in planned]
             divisions = [_divisions(plan, passages) for plan, passages in zip(planned, groups, strict=True)]
-            sums = self.open_runner.run(planned, divisions if late else [[] for _ in planned], bar)
-            for at, (text, plan) in enumerate(zip(chunk, planned, strict=True)):
-                vector = self.finish(sums[at].document, first + at).astype(np.float32)
-                if late:
-                    totals = zip(sums[at].parts, sums[at].sizes, strict=True)
-                    parts = [self._means(total, sizes, first + at) for total, sizes in totals]
-                else:
-                    parts = [self._alone(text, spans, first + at, bar) for spans in divisions[at]]
-                yield assemble(text, plan, groups[at], (parts[0], parts[1]), vector)
+            wholes: list[Doubles | None] = [None] * len(planned)
+            read: Iterator[tuple[Read | None, Read | None]]
+            if late:
+                sums = self._run(planned, divisions, bar)
+                wholes = [each.document for each in sums]
+                read = (self._within(each, at) for at, each in enumerate(sums, start=first))
+            else:
+                if "document" in parts:
+                    wholes = [each.document for each in self._run(planned, [[] for _ in planned], bar)]
+                read = self._alone(chunk, divisions, parts, first, bar)
+            for at, (text, plan, (sentences, passages)) in enumerate(zip(chunk, planned, read, strict=True)):
+                whole = wholes[at]
+                vector = None if whole is None else self.finish(whole, first + at).astype(np.float32)
+                yield assemble(text, plan, groups[at], sentences, passages, vector, parts)
 
-    def _means(self, total: Doubles, sizes: Ints, text: int) -> tuple[Vectors, Ints]:
-        return self.finish(total / np.maximum(sizes, 1)[:, None], text).astype(np.float32), sizes
+    def _run(
+        self, planned: Seq[Planned], divisions: Seq[Seq[Ints]], bar: Progress, role: TextRole = "document"
+    ) -> list[Sums]:
+        self.counts.positions += sum(len(job.sequence) for plan in planned for job in plan.jobs)
+        return self.open_runner.run(planned, divisions, bar, role)
 
-    def _alone(self, text: str, spans: Ints, number: int, bar: Progress) -> tuple[Vectors, Ints]:
-        """Vectors and token counts of spans of a text, each embedded by itself."""
-        planned = self.planner.plan([text[start:end] for start, end in spans.tolist()], "document")
-        sums = self.open_runner.run(planned, [[] for _ in planned], bar)
-        vectors = self.finish(np.stack([each.document for each in sums]), number)
-        return vectors.astype(np.float32), np.array([plan.tokens for plan in planned], np.int64)
+    def _within(self, sums: Sums, text: int) -> tuple[Read, Read]:
+        """Sentences and passages out of the pass over the whole."""
+        sentences, passages = (
+            (self.finish(total / np.maximum(sizes, 1)[:, None], text).astype(np.float32), sizes)
+            for total, sizes in zip(sums.parts, sums.sizes, strict=True)
+        )
+        return sentences, passages
+
+    def _alone(
+        self, texts: list[str], divisions: list[list[Ints]], parts: Collection[Part], first: int, bar: Progress
+    ) -> Iterator[tuple[Read | None, Read | None]]:
+        """Sentences and passages of each text, each embedded by itself; None for those not wanted."""
+        for begin, group in chunks(texts, ALONE_CHARACTERS):
+            at = range(begin, begin + len(group))
+            sentences, passages = (
+                self._each(texts, [(number, divisions[number][kind]) for number in at], first, bar)
+                if name in parts
+                else [None] * len(group)
+                for kind, name in enumerate(("sentences", "passages"))
+            )
+            yield from zip(sentences, passages, strict=True)
+
+    def _each(self, texts: list[str], spans: list[tuple[int, Ints]], first: int, bar: Progress) -> list[Read]:
+        cut = [texts[number][start:end] for number, rows in spans for start, end in rows.tolist()]
+        planned = self.planner.plan(cut, "document")
+        sums = self._run(planned, [[] for _ in planned], bar)
+        found: list[Read] = []
+        at = 0
+        for number, rows in spans:
+            raw = np.stack([each.document for each in sums[at : at + len(rows)]])
+            sizes = np.array([plan.tokens for plan in planned[at : at + len(rows)]], np.int64)
+            found.append((self.finish(raw, first + number).astype(np.float32), sizes))
+            at += len(rows)
+        return found
 
 
 def _divisions(plan: Planned, passages: list[tuple[int, int]]) -> list[Ints]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -11,6 +12,7 @@ import torch
 
 from eddy_embed.batching import passes, run_halving
 from eddy_embed.document import positions_by_span
+from eddy_embed.errors import InvalidParameter
 from eddy_embed.readout import Readout, gather
 from eddy_embed.rewire import copy_states
 from eddy_embed.sequence import pack
@@ -92,6 +94,27 @@ class Runner:
         self._lock = threading.Lock()
         self._batch_tokens = batch_tokens
         self._batch_size = batch_size
+        self._layers: tuple[int, ...] = (host.exit_layer,)
+
+    @property
+    def width(self) -> int:
+        """Width of the sums."""
+        return self.host.width * len(self._layers)
+
+    def at_layers(self, layers: tuple[int, ...]) -> Runner:
+        """The same runner, reading the states of several layers side by side out of each pass.
+
+        Args:
+            layers: Each at most the host's exit layer.
+
+        Raises:
+            InvalidParameter: A layer is not run, or the method copies states at its exit, which is one layer.
+        """
+        if self._readout.placeholders or not layers or not 0 <= min(layers) <= max(layers) <= self.host.exit_layer:
+            raise InvalidParameter(f"layers {layers} cannot be read out of one pass up to layer {self.host.exit_layer}")
+        other = copy.copy(self)
+        other._layers = layers
+        return other
 
     def run(
         self, planned: Seq[Planned], divisions: Seq[Seq[Ints]], bar: Progress, role: TextRole = "document"
@@ -109,7 +132,7 @@ class Runner:
         """
         jobs = [(at, job) for at, plan in enumerate(planned) for job in plan.jobs]
         bar.expect(len(jobs))
-        sums = [Sums.zero(self.host.width, spans) for spans in divisions]
+        sums = [Sums.zero(self.width, spans) for spans in divisions]
 
         def together(members: list[tuple[int, Job]]) -> list[tuple[_Read, Raw]]:
             return self._pass([job for _, job in members], [divisions[at] for at, _ in members], role)
@@ -128,7 +151,7 @@ class Runner:
         factors = None
         if self._temperature is not None:
             factors = [self._temperature.factor(len(job.sequence), role == "query") for job in jobs]
-        hidden = self.host.run(packed, self._rewired, self._values, factors, self._reroute)
+        hidden = self.host.run(packed, self._rewired, self._values, factors, self._reroute, self._layers)
         if self._copy_at_exit and len(packed.edges):
             hidden = copy_states(hidden, torch.from_numpy(packed.edges).to(hidden.device))
         reads = [_read(self._readout, job, spans) for job, spans in zip(jobs, divisions, strict=True)]
