@@ -38,6 +38,10 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "echo:preset=htp,exit=-2": ("echo", {"preset": "htp", "exit": -2}),
     "echo:preset=bare": ("echo", {"preset": "bare"}),
     "tp:prompt=cot,exit=-1": ("tp", {"prompt": "cot", "exit": -1}),
+    "tp:prompt=cot,range=1-4,exit=-1,source=text": (
+        "tp",
+        {"prompt": "cot", "range": (1, 4), "exit": -1, "source": "text"},
+    ),
     "tp:prompt=echo,range=1-3,exit=-1": ("tp", {"prompt": "echo", "range": (1, 3), "exit": -1}),
     "plain+tempscale": ("plain", {"tau": 0.8}),
     "plain:pool=last+tempscale:tau=0.9,query_tau=0.5": ("plain", {"pool": "last", "tau": 0.9, "query_tau": 0.5}),
@@ -57,6 +61,9 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "htp:range=1-4,exit=-1": ("htp", {"range": (1, 4), "exit": -1}),
     "htp:k=2,range=1-5,exit=4,pool=all": ("htp", {"k": 2, "range": (1, 5), "exit": 4, "pool": "all"}),
     "htp:range=1-3,local_only=true": ("htp", {"range": (1, 3), "local_only": True}),
+    "htp:range=1-4,exit=-1,every=auto": ("htp", {"range": (1, 4), "exit": -1, "every": "auto"}),
+    "htp:range=1-3,local_only=true,every=4": ("htp", {"range": (1, 3), "local_only": True, "every": 4}),
+    "htp:range=1-4,exit=-1,source=released": ("htp", {"range": (1, 4), "exit": -1, "source": "released"}),
     "htp:range=1-3,global_only=true": ("htp", {"range": (1, 3), "global_only": True}),
 }
 """Text form -> name and parameters for the reference."""

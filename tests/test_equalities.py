@@ -72,6 +72,23 @@ def test_one_block_without_summary_is_token_prepending(family: str, parameters: 
     assert np.abs(several[0].encode_document(TEXTS[0]) - several[1].encode_document(TEXTS[0])).max() <= 1e-6
 
 
+@pytest.mark.parametrize("parameters", ["range=1-4,exit=-1", "range=2-3,exit=4"])
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_one_block_is_token_prepending_from_the_text_end(family: str, parameters: str) -> None:
+    # Blanks behind the text are the sequence's last token, and not the text's.
+    texts = [TEXTS[0], TEXTS[2] + "\n", SENTENCE + " \n\n"]
+    block = embedder(family, f"htp:local_only=true,k=9,{parameters}").encode_document(texts)
+    text, last = (embedder(family, f"tp:source={s},{parameters}").encode_document(texts) for s in ("text", "last"))
+    assert np.abs(block - text).max() <= 1e-6
+    assert np.abs(block[1:] - last[1:]).max() > 1e-4
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_blocks_of_more_tokens_than_there_are_are_one_block(family: str) -> None:
+    by_tokens, by_sentences = (embedder(family, f"htp:{m}").encode_document(TEXTS[:2]) for m in ("every=500", "k=9"))
+    assert np.abs(by_tokens - by_sentences).max() <= 1e-6
+
+
 @pytest.mark.parametrize("family", families.FAMILIES)
 def test_one_sentence_in_blocks_of_any_size_is_one_block(family: str) -> None:
     vectors = [embedder(family, f"htp:k={k}").encode_document(SENTENCE) for k in (1, 2, 50)]

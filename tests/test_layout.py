@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.layout import Blocks, Layout
+from eddy_embed.layout import Layout
+from eddy_embed.placeholders import Blocks
 from eddy_embed.sequence import PLACEHOLDER_ID, Role, Sequence, last_overlapping, owners, pack
 from eddy_embed.tokens import Tokens
 

@@ -13,6 +13,7 @@ from tests.comparison import INSTRUCTION, METHODS, TEXTS, embedder, gap
 from eddy_embed import Embedder, attention, host, moments, runner
 from eddy_embed.errors import InterventionDidNotRun
 from eddy_embed.layout import Layout
+from eddy_embed.placeholders import Blocks
 from eddy_embed.readout import Readout
 from eddy_embed.sequence import Packed, Role
 
@@ -53,6 +54,14 @@ def copies(method: str) -> bool:
 
 def pools_placeholders(method: str) -> bool:
     return _pool(method) == "all"
+
+
+def divides_tokens(method: str) -> bool:
+    return _parameters(method).get("every") is not None
+
+
+def has_a_source(method: str) -> bool:
+    return "source" in _parameters(method)
 
 
 def ends_inside(method: str) -> bool:
@@ -96,6 +105,22 @@ def _edges(patch: Patch, destination: int, source: int) -> None:
 def _rewired(patch: Patch, change: Callable[[range], range]) -> None:
     run = host.Host.run
     patch.setattr(host.Host, "run", lambda self, packed, rewired, *more: run(self, packed, change(rewired), *more))
+
+
+def _longer_blocks(patch: Patch) -> None:
+    settled = Blocks.settled
+
+    def mutated(self: Blocks, tokens: int, sentences: int) -> Blocks:
+        blocks = settled(self, tokens, sentences)
+        return replace(blocks, every=int(blocks.every or 0) + 1)
+
+    patch.setattr(Blocks, "settled", mutated)
+
+
+def _usual_source(patch: Patch) -> None:
+    inserts, placeholders = Blocks.inserts, Layout._placeholders
+    patch.setattr(Blocks, "inserts", lambda self, *more: inserts(replace(self, source="end"), *more))
+    patch.setattr(Layout, "_placeholders", lambda self, *more: placeholders(replace(self, source="last"), *more))
 
 
 def _exit_off(patch: Patch) -> None:
@@ -223,6 +248,8 @@ MUTATIONS = {
     "edge source before": Mutation(lambda patch: _edges(patch, 0, -1), copies),
     "edge destination before": Mutation(lambda patch: _edges(patch, -1, 0), copies),
     "edge destination behind": Mutation(lambda patch: _edges(patch, 1, 0), copies),
+    "blocks a token longer": Mutation(_longer_blocks, divides_tokens),
+    "source as usual": Mutation(_usual_source, has_a_source),
     "range empty": Mutation(lambda patch: _rewired(patch, lambda r: range(0)), copies, loads=False),
     "range too long": Mutation(
         lambda patch: _rewired(patch, lambda r: range(r.start, r.stop + 1)), ends_inside, loads=False

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from eddy_embed import methods
 from eddy_embed.backbone import Backbone
 from eddy_embed.errors import EddyError, IncompatibleMethods, InvalidParameter, UnknownMethod
-from eddy_embed.layout import Blocks, Layout
+from eddy_embed.layout import Layout
 from eddy_embed.method import Method
+from eddy_embed.placeholders import Blocks
 from eddy_embed.readout import Readout
 from eddy_embed.rewire import CopyEdges
 from eddy_embed.text import Term, parse_terms, print_terms
@@ -43,6 +44,9 @@ BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "tempscale.query_tau": st.one_of(st.none(), st.floats(0, 1, exclude_min=True)),
     "tempscale.rule": st.sampled_from(["fixed", "log", "rate"]),
     "tempscale.rate": st.floats(0, 10),
+    "tp.source": st.sampled_from(["last", "text"]),
+    "htp.source": st.sampled_from(["end", "released"]),
+    "htp.every": st.one_of(st.none(), st.just("auto"), st.integers(1, 500)),
     "htp.pool": st.sampled_from(["mean", "all"]),
 }
 
@@ -62,6 +66,8 @@ def built(draw: st.DrawFn) -> Method:
     given_ = draw(st.fixed_dictionaries({}, optional=parameters_of(name)))
     if given_.get("local_only"):
         given_.pop("global_only", None)
+    if given_.get("every"):
+        given_.pop("k", None)
     if given_.get("rule") != "rate":
         given_.pop("rate", None)
     return getattr(methods, name)(**given_)
@@ -157,6 +163,12 @@ def test_texts_are_printed_in_one_way(text: str, expected: str) -> None:
         ("htp:k=none", InvalidParameter, "htp: k=None must be a whole number"),
         ("htp:k=0", InvalidParameter, "k=0 must be at least 1"),
         ("htp:k=-3", InvalidParameter, "k=-3 must be at least 1"),
+        ("htp:every=0", InvalidParameter, "every=0 must be at least 1"),
+        ("htp:every=often", InvalidParameter, "every='often' must be a number of tokens, or auto"),
+        ("htp:every=1.5", InvalidParameter, "every=1.5 must be a whole number, or a name"),
+        ("htp:every=4,k=2", InvalidParameter, "k=2 and every=4: blocks are of sentences or of tokens"),
+        ("htp:source=last", InvalidParameter, "source='last' is unknown; choose one of end, released"),
+        ("tp:source=end", InvalidParameter, "source='end' is unknown; choose one of last, text"),
         ("htp:seed=-1", InvalidParameter, "seed=-1 must not be negative"),
         ("htp:range=7", InvalidParameter, "range=7 must be a range such as 1-7"),
         ("htp:range=7-1", InvalidParameter, "range=7-1 must satisfy 1 <= start <= end"),
@@ -251,6 +263,10 @@ def backbone(layers: int, architecture: str = "other", vocabulary: int = 1000) -
         ("tp", backbone(28), (1, 7), 27),
         ("tp", backbone(80), (1, 7), 79),  # at most 7
         ("tp:prompt=prompteol", backbone(32, "llama", 32000), (1, 7), 27),  # Llama-2 7B, released: h[27] = -6
+        ("tp:prompt=metaeol", backbone(32, "llama", 32000), (1, 7), 27),
+        ("tp:prompt=knowledge", backbone(32, "llama", 32000), (1, 7), 31),
+        ("tp", backbone(32, "llama", 32000), (1, 7), 31),
+        ("tp:prompt=cot", backbone(40, "llama", 32000), (1, 7), 39),  # Llama-2 13B
         ("tp", backbone(32, "llama", 128256), (1, 3), 31),  # Llama 3 8B
         ("htp", backbone(32, "llama", 128256), (1, 3), 31),  # as TP, where HTP has no entry of its own
         ("htp", backbone(32, "mistral", 32768), (1, 7), 30),  # table 9: -3

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from string import Formatter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.placeholders import Blocks, Inserts
 from eddy_embed.sequence import PLACEHOLDER_ID, Role, Sequence, last_overlapping, owners
 
 if TYPE_CHECKING:
@@ -16,37 +17,7 @@ if TYPE_CHECKING:
     from eddy_embed.tokens import Tokens
 
 TextRole = Literal["document", "query"]
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """Placeholders of Hierarchical Token Prepending: K consecutive sentences are a block.
-
-    Attributes:
-        sentences: K, the sentences of a block.
-        local: Whether a PST stands before every block.
-        summary: Whether the B-PSTs of all blocks stand ahead of the first.
-    """
-
-    sentences: int = 1
-    local: bool = True
-    summary: bool = True
-
-    def __post_init__(self) -> None:
-        """Refuse empty blocks.
-
-        Raises:
-            InvalidParameter: K is below 1, or neither kind of placeholder is wanted.
-        """
-        if self.sentences < 1:
-            raise InvalidParameter(f"k={self.sentences} must be at least 1")
-        if not (self.local or self.summary):
-            raise InvalidParameter("blocks need PST, B-PST or both; local_only and global_only exclude each other")
-
-    @property
-    def per_block(self) -> int:
-        """Placeholders that each block brings."""
-        return int(self.local) + int(self.summary)
+TextSource = Literal["last", "text"]
 
 
 @dataclass(frozen=True)
@@ -58,8 +29,10 @@ class Layout:
         query_template: Wording for queries, where it differs.
         others: Further wordings; a text is run in each, and its vector is the mean over all.
         instructed: Wording around an instruction, with `{instruction}` and `{prompt}`.
-        placeholders: Number of PST placeholders ahead of the text (Token Prepending), all fed by the sequence's last
-            token. They stand after the colon that introduces the text, or right before the text without one.
+        placeholders: Number of PST placeholders ahead of the text (Token Prepending). They stand after the colon that
+            introduces the text, or right before the text without one.
+        source: The token whose state they get: the sequence's "last", or the last of the "text" (of its last copy,
+            blanks at its end aside).
         blocks: Placeholders by blocks of sentences instead.
         end: Whether the tokenizer's end token stands behind it all.
     """
@@ -69,6 +42,7 @@ class Layout:
     others: tuple[str, ...] = ()
     instructed: str = "{instruction} {prompt}"
     placeholders: int = 0
+    source: TextSource = "last"
     blocks: Blocks | None = None
     end: bool = False
 
@@ -77,7 +51,7 @@ class Layout:
 
         Raises:
             InvalidParameter: A template has no `{text}`, unknown fields, or unbalanced braces; or a negative number
-                of placeholders; or both kinds at once.
+                of placeholders; or both kinds at once; or an unknown source.
         """
         for template in (self.template, self.query_template or "{text}", *self.others):
             if _fields(template).count("text") < 1 or set(_fields(template)) - {"text"}:
@@ -86,13 +60,17 @@ class Layout:
             raise InvalidParameter(f"template {self.instructed!r} needs {{instruction}} and {{prompt}}, once each")
         if self.placeholders < 0:
             raise InvalidParameter(f"placeholders={self.placeholders} must not be negative")
+        if self.source not in get_args(TextSource):
+            raise InvalidParameter(
+                f"source={self.source!r} is unknown; choose one of {', '.join(get_args(TextSource))}"
+            )
         if self.placeholders and self.blocks:
             raise InvalidParameter("one kind of placeholder at a time: by text (tp) or by block (htp)")
 
     @property
     def needs_sentences(self) -> bool:
         """Whether the text has to be segmented before it can be laid out."""
-        return self.blocks is not None
+        return self.blocks is not None and self.blocks.needs_sentences
 
     @property
     def wordings(self) -> list[Layout]:
@@ -148,24 +126,25 @@ class Layout:
             copies=copies,
             edges=np.empty((0, 2), np.int64),
         )
-        first_text = int(np.argmax(is_text)) if is_text.any() else len(tokens.ids)
+        if end is not None:
+            plain = _ended(plain, end)
+        return _insert(
+            plain, self._placeholders(prompt, tokens, sentences, np.flatnonzero(is_text), len(plain)), prefix
+        )
+
+    def _placeholders(self, prompt: Prompt, tokens: Tokens, sentences: Ints | None, own: Ints, length: int) -> Inserts:
         if self.blocks is not None:
-            if sentences is None:
-                raise InvalidParameter("a layout with blocks needs the text's sentences")
-            inserts = _block_inserts(self.blocks, tokens, sentences + prompt.slots[0, 0], first_text)
-        elif self.placeholders:
-            at = first_text
-            if prompt.introduced is not None:
-                at = int(np.searchsorted(tokens.starts, prompt.introduced, side="left"))
-            inserts = _Inserts(
-                before=np.full(self.placeholders, at, np.int64),
-                roles=np.full(self.placeholders, int(Role.PST), np.int64),
-                sources=np.full(self.placeholders, len(tokens.ids) - 1, np.int64),
-            )
-        else:
-            inserts = _Inserts(*(np.empty(0, np.int64) for _ in range(3)))
-        sequence = _insert(plain, inserts, prefix)
-        return sequence if end is None else _ended(sequence, end)
+            moved = None if sentences is None else sentences + prompt.slots[0, 0]
+            return self.blocks.inserts(tokens, own, moved, length)
+        if not self.placeholders:
+            return Inserts.none()
+        before = int(own[0]) if len(own) else len(tokens.ids)
+        if prompt.introduced is not None:
+            before = int(np.searchsorted(tokens.starts, prompt.introduced, side="left"))
+        source = length - 1
+        if self.source == "text":
+            source = max(int(last_overlapping(tokens.starts, tokens.ends, prompt.visible[-1:])[0]), 0)
+        return Inserts.of_text(self.placeholders, before, source)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,19 +161,17 @@ class Prompt:
     slots: Ints
     introduced: int | None
 
+    @property
+    def visible(self) -> Ints:
+        """Rows (start, end) of the copies without the blanks at their end, shape (copies, 2)."""
+        start, end = self.slots[-1]
+        blank = len(self.string[start:end]) - len(self.string[start:end].rstrip())
+        return np.asarray(self.slots - np.array([0, blank]))
+
     def wording_first(self, start: int, end: int, slot: int) -> bool:
         """Whether a token that reaches into a slot begins with the wording's own characters, blanks aside."""
         border = int(self.slots[slot, 0])
         return not (self.string[start:border].isspace() and self.string[border:end].strip())
-
-
-@dataclass(frozen=True, eq=False)
-class _Inserts:
-    """Placeholders to insert: before which token, as what, and the token whose state they get; shape (inserts,)."""
-
-    before: Ints
-    roles: Ints
-    sources: Ints
 
 
 def _fields(template: str) -> list[str]:
@@ -224,26 +201,6 @@ def _around_prompt(instructed: str, instruction: str) -> tuple[str, str]:
     return head, tail or ""
 
 
-def _block_inserts(blocks: Blocks, tokens: Tokens, sentences: Ints, first_text: int) -> _Inserts:
-    firsts = sentences[:: blocks.sentences, 0]
-    lasts = np.append(sentences[blocks.sentences - 1 :: blocks.sentences, 1], sentences[-1:, 1])[: len(firsts)]
-    spans = np.stack([firsts, lasts], axis=1)
-    sources = last_overlapping(tokens.starts, tokens.ends, spans)
-    owner = owners(tokens.starts, tokens.ends, spans)
-    owned, begins = np.unique(owner[owner >= 0], return_index=True)
-    before = sources.copy() + 1
-    before[owned] = np.flatnonzero(owner >= 0)[begins]
-    kept = sources >= 0
-    sources, before = sources[kept], before[kept]
-    count = len(sources)
-    parts = []
-    if blocks.summary:
-        parts.append((np.full(count, first_text, np.int64), np.full(count, int(Role.BPST), np.int64), sources))
-    if blocks.local:
-        parts.append((before, np.full(count, int(Role.PST), np.int64), sources))
-    return _Inserts(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
-
-
 def _ended(sequence: Sequence, end: int) -> Sequence:
     return replace(
         sequence,
@@ -255,7 +212,7 @@ def _ended(sequence: Sequence, end: int) -> Sequence:
     )
 
 
-def _insert(plain: Sequence, inserts: _Inserts, prefix: Ints) -> Sequence:
+def _insert(plain: Sequence, inserts: Inserts, prefix: Ints) -> Sequence:
     specials = len(prefix)
     order = np.argsort(inserts.before, kind="stable")
     before, roles, sources = inserts.before[order], inserts.roles[order], inserts.sources[order]

@@ -152,8 +152,10 @@ class Planner:
         else:
             spans = self._spans(text) if spans is None else spans
             copies = int(sequence.copies.max()) + 1
-            overhead = len(sequence) - len(own) * copies - self._placeholders(len(spans))
-            jobs = self._windows(text, role, number, whole, spans, (self.max_length - overhead) // copies, copies)
+            blocks = self.layout.blocks and self.layout.blocks.settled(count, len(spans))
+            overhead = len(sequence) - count * copies - (blocks.count(count, len(spans)) if blocks else 0)
+            settled = replace(self, layout=replace(self.layout, blocks=blocks))
+            jobs = settled._windows(text, role, number, whole, spans, (self.max_length - overhead) // copies, copies)
         read = whole.count_before(len(kept))
         wanted = spans if sentences else None
         if wanted is not None:
@@ -163,10 +165,6 @@ class Planner:
     def _spans(self, text: str) -> Ints:
         found = self.segmenter.sentences(text)
         return np.array([(sentence.start, sentence.end) for sentence in found], np.int64).reshape(-1, 2)
-
-    def _placeholders(self, sentences: int) -> int:
-        blocks = self.layout.blocks
-        return -(-sentences // blocks.sentences) * blocks.per_block if blocks else 0
 
     def _lay(self, text: str, role: TextRole, spans: Ints | None, begin: int = 0) -> Sequence:
         prompt = self.layout.fill(text, role, self.instructions[role])
@@ -189,13 +187,15 @@ class Planner:
         self, text: str, role: TextRole, number: int, whole: _Whole, spans: Ints, budget: int, copies: int
     ) -> list[Job]:
         for _ in range(REPLANS):
-            each = self._placeholders(1)
-            if budget <= each:
+            blocks = self.layout.blocks
+            room = blocks.room(budget) if blocks else budget
+            if room < 1:
                 break
-            units = _split(spans, whole, text, budget - each)
+            units = _split(spans, whole, text, room)
             begins = np.append(units[:, 0], len(text))
             begins[0] = 0
-            costs = [whole.count(a, b) + each for a, b in pairwise(begins.tolist())]
+            sizes = [whole.count(a, b) for a, b in pairwise(begins.tolist())]
+            costs = [size + (blocks.count(size, 1) if blocks else 0) for size in sizes]
             if max(costs) > budget:
                 break
             chosen = windows.plan(costs, budget)

@@ -132,10 +132,16 @@ def plain(filled: Filled) -> Layout:
     return _finish(filled)
 
 
-def token_prepending(filled: Filled, placeholders: int = 1) -> Layout:
-    """TP: placeholders after the colon that introduces the text, each fed from the last token of the sequence."""
+def token_prepending(filled: Filled, placeholders: int = 1, source: str = "last") -> Layout:
+    """TP: placeholders after the colon that introduces the text, each fed from the last token of the sequence.
+
+    With source "text" from the last token of the text's last copy, blanks at the text's end aside.
+    """
     new = [Token(-1, kind=PST) for _ in range(placeholders)]
     last = filled.tokens[-1]
+    if source == "text":
+        end = filled.start + len(filled.string[filled.start : filled.end].rstrip())
+        last = [token for token in filled.tokens if token.owner != "special" and token.start < end][-1]
     colon = filled.string.rfind(":", filled.literal, filled.first)
     if colon >= 0:
         _insert_before(filled.tokens, lambda token: token.start >= colon + 1, new)
@@ -150,30 +156,56 @@ def blocks_of(sentences: Sequence[Span], k: int) -> list[Span]:
     return [(group[0][0], group[-1][1]) for group in groups]
 
 
-def hierarchical(filled: Filled, blocks: Sequence[Span], *, local: bool = True, whole: bool = True) -> Layout:
+def hierarchical(
+    filled: Filled, blocks: Sequence[Span], *, local: bool = True, whole: bool = True, source: str = "end"
+) -> Layout:
     """HTP: one PST before each block (`local`), one B-PST for each block before the text (`whole`).
 
     A block whose characters no token overlaps (the text was cut before it) has no placeholders.
     """
-    edges, front = [], []
+    begins, ends = [], []
     for start, end in blocks:
         start, end = start + filled.start, end + filled.start
         words = [t for t in filled.tokens if t.owner in ("prompt", "text")]
         overlapping = [t for t in words if t.start < end and t.end > start]
-        if not overlapping:
-            continue
-        if whole:
-            front.append(Token(-1, kind=BPST))
-            edges.append((front[-1], overlapping[-1]))
-        if local:
-            summary = Token(-1, kind=PST)
-            edges.append((summary, overlapping[-1]))
+        if overlapping:
+            ends.append(overlapping[-1])
+            own = [t for t in filled.tokens if t.owner == "text" and filled.anchor(t) >= start]
+            begins.append(own[0] if own else None)
+    return _by_block(filled, begins, ends, local, whole, source)
 
-            def belongs(token: Token, start: int = start) -> bool:
-                return token.owner == "text" and filled.anchor(token) >= start
 
-            _insert_before(filled.tokens, belongs, [summary])
-    _insert_before(filled.tokens, lambda t: t.owner == "text" or t.kind == PST, front)
+def every(filled: Filled, n: int, *, local: bool = True, whole: bool = True, source: str = "end") -> Layout:
+    """HTP with n tokens of the text in each block, fewer in the last."""
+    text = [token for token in filled.tokens if token.owner == "text"]
+    begins = [token for at, token in enumerate(text) if at % n == 0]
+    ends = [token for at, token in enumerate(text) if at % n == n - 1 or at == len(text) - 1]
+    return _by_block(filled, begins, ends, local, whole, source)
+
+
+def _by_block(
+    filled: Filled, begins: Sequence[Token | None], ends: Sequence[Token], local: bool, whole: bool, source: str
+) -> Layout:
+    """Placeholders for blocks that begin before the one and end with the other token."""
+    tokens = filled.tokens
+    before = [Token(-1, kind=PST) for _ in begins]
+    for summary, first in zip(before, begins, strict=True):
+        _insert_before(tokens, lambda token, first=first: token is first, [summary])
+    sources = list(ends)
+    if source == "released":
+        # the token before the next PST; for the last block the first token behind the text
+        sources = [tokens[tokens.index(summary) - 1] for summary in before[1:]]
+        text = [at for at, token in enumerate(tokens) if token.owner == "text"]
+        sources.append(tokens[text[-1] + 1])
+    edges = []
+    if local:
+        edges += list(zip(before, sources, strict=True))
+    else:
+        tokens[:] = [token for token in tokens if token.kind is None]
+    if whole:
+        front = [Token(-1, kind=BPST) for _ in begins]
+        edges += list(zip(front, sources, strict=True))
+        _insert_before(tokens, lambda t: t.owner == "text" or t.kind == PST, front)
     return _finish(filled, edges)
 
 

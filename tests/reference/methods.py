@@ -24,8 +24,11 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "metaeol": {"prompts": (), "exit": -1},
     "kv": {"layers": (), "bias": 1.0, "n": 1, "verb": "Compress", "pool": "hybrid", "exit": -1},
     "echo": {"preset": "rewrite", "exit": -1},
-    "tp": {"prompt": "plain", "range": None, "exit": -2, "placeholders": 1},
-    "htp": {"k": 1, "range": None, "exit": -2, "pool": "mean", "local_only": False, "global_only": False},
+    "tp": {"prompt": "plain", "range": None, "exit": -2, "placeholders": 1, "source": "last"},
+    "htp": {
+        **{"k": 1, "range": None, "exit": -2, "pool": "mean", "local_only": False, "global_only": False},
+        **{"every": None, "source": "end"},
+    },
 }
 TEMPERATURE = {"tau": 1.0, "query_tau": None, "rule": "fixed", "rate": 0.0}
 """TempScale, with any method."""
@@ -57,12 +60,16 @@ def temperature(p: Params, tokens: int, role: str) -> float:
 
 def _arranged(method: str, p: Params, filled: lay.Filled, sentences: Sequence[lay.Span] | None) -> lay.Layout:
     if method == "tp":
-        return lay.token_prepending(filled, p["placeholders"])
+        return lay.token_prepending(filled, p["placeholders"], p["source"])
     if method == "htp":
         if sentences is None:
             raise ValueError("htp needs the character spans of the sentences")
-        blocks = lay.blocks_of(sentences, p["k"])
-        return lay.hierarchical(filled, blocks, local=not p["global_only"], whole=not p["local_only"])
+        options = {"local": not p["global_only"], "whole": not p["local_only"], "source": p["source"]}
+        if p["every"] is not None:
+            tokens = sum(token.owner == "text" for token in filled.tokens)
+            n = max(1, tokens // len(sentences)) if p["every"] == "auto" else p["every"]
+            return lay.every(filled, n, **options)
+        return lay.hierarchical(filled, lay.blocks_of(sentences, p["k"]), **options)
     return lay.plain(filled)
 
 
@@ -90,7 +97,10 @@ def layout(
         template = wording_of or TEMPLATES.get(wording, lay.PLAIN)
     whole = lay.fill(tokenizer, template, text, instruction)
     for keep in range(sum(token.owner == "text" for token in whole.tokens), 0, -1):
-        arranged = _arranged(method, p, lay.shortened(whole, keep), sentences)
+        kept = lay.shortened(whole, keep)
+        if method == "htp" and p["source"] == "released":
+            kept.tokens.append(lay.Token(tokenizer.eos_token_id, owner="special"))
+        arranged = _arranged(method, p, kept, sentences)
         if max_length is None or len(arranged) <= max_length:
             return arranged
     raise ValueError(f"no token of the text fits into {max_length}")

@@ -12,7 +12,7 @@ from eddy_embed.methods.htp import htp
 from eddy_embed.methods.kv import kv
 from eddy_embed.methods.plain import plain
 from eddy_embed.methods.post import abtt, centre, post_method, whiten
-from eddy_embed.methods.presets import default_exit, default_layers, default_range
+from eddy_embed.methods.presets import default_exit, default_layers, default_range, published_names
 from eddy_embed.methods.prompts import cot, knowledge, metaeol, prompteol
 from eddy_embed.methods.registry import build_term, describe, names, register
 from eddy_embed.methods.tempscale import tempscale
@@ -75,7 +75,7 @@ def resolve(method: Method, backbone: Backbone) -> Method:
     rewire, readout = method.rewire, method.readout
     if readout is None:
         raise InvalidParameter(f"{method} has no readout; join it with a method that has one, such as plain")
-    used = [term.name for term in method.terms]
+    used = published_names(method.terms)
     if readout.exit is None:
         readout = replace(readout, exit=default_exit(used, backbone))
     exit_layer = readout.layer(backbone.layers)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.layout import Blocks, Layout
+from eddy_embed.layout import Layout
 from eddy_embed.methods.build import build
+from eddy_embed.placeholders import Blocks
 from eddy_embed.readout import Readout
 from eddy_embed.rewire import CopyEdges
 
@@ -21,12 +22,13 @@ def htp(
     pool: str = "mean",
     local_only: bool = False,
     global_only: bool = False,
+    every: int | str | None = None,
+    source: str = "end",
     seed: int = 0,
 ) -> Method:
     """Placeholders by blocks of sentences get the state of their block's last token; mean over the text.
 
-    Equation 3 (layout) and sections 4.2 to 4.4. Both placeholders of a block get the state of the last token that
-    overlaps its characters; the released code reads the token before the next placeholder instead.
+    Equation 3 (layout) and sections 4.2 to 4.4.
 
     Args:
         k: Sentences of a block.
@@ -36,6 +38,10 @@ def htp(
             literally), after one more copy where the exit lies inside the range.
         local_only: Only the placeholder before each block (table 4).
         global_only: Only those ahead of all blocks (table 4).
+        every: Tokens of a block instead (section 5.4); "auto": the document's tokens divided by its sentences.
+        source: Whose state the placeholders of a block get. "end": the last token's that overlaps the block's
+            characters (the paper). "released": the token's before the next placeholder; for the last block the first
+            one's behind the text, an end token where nothing else follows.
         seed: Seed of the placeholders' values.
 
     Raises:
@@ -50,8 +56,11 @@ def htp(
         "pool": pool,
         "local_only": local_only,
         "global_only": global_only,
+        "every": every,
+        "source": source,
         "seed": seed,
     }
-    blocks = Blocks(k, local=not global_only, summary=not local_only)
+    blocks = Blocks(k, every, local=not global_only, summary=not local_only, source=source)  # type: ignore[arg-type]
+    layout = Layout(blocks=blocks, end=source == "released")
     readout = Readout(exit=exit, placeholders=pool == "all")
-    return build(htp, given, layout=Layout(blocks=blocks), rewire=CopyEdges(range, seed), readout=readout)
+    return build(htp, given, layout=layout, rewire=CopyEdges(range, seed), readout=readout)

@@ -8,6 +8,7 @@ from eddy_embed.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from eddy_embed.backbone import Backbone
+    from eddy_embed.text import Term
 
 _KEY = tuple[str, str, int, int]
 _Shape = tuple[str, int, int, int]
@@ -25,7 +26,9 @@ _RANGES: dict[_KEY, tuple[int, int]] = {
     ("htp", "qwen2", 28, 151936): (1, 7),
 }
 _EXITS: dict[_KEY, int] = {
-    ("tp", "llama", 32, 32000): -6,
+    ("tp:prompteol", "llama", 32, 32000): -6,
+    ("tp:metaeol", "llama", 32, 32000): -6,
+    ("tp:cot", "llama", 32, 32000): -6,
     ("htp", "mistral", 32, 32768): -3,
 }
 
@@ -52,6 +55,12 @@ def default_layers(backbone: Backbone) -> tuple[int, ...]:
             f"as in kv:layers={middle - reach}-{middle + reach} for its middle"
         )
     return _KV_LAYERS[shape]
+
+
+def published_names(terms: tuple[Term, ...]) -> list[str]:
+    """Names under which a method's settings may have been published, Token Prepending's with and without its prompt."""
+    prompts = [dict(term.parameters).get("prompt", "plain") for term in terms if term.name == "tp"]
+    return [*(f"tp:{prompt}" for prompt in prompts), *(term.name for term in terms)]
 
 
 def default_range(methods: list[str], backbone: Backbone) -> tuple[int, int]:

@@ -27,6 +27,7 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "float": ((float, int), "a number"),
     "float | None": ((float, int), "a number"),
     "bool": (bool, "true or false"),
+    "int | str | None": ((int, str), "a whole number, or a name"),
     "str": (str, "a name"),
     "str | None": (str, "a text in quotation marks"),
     "Pool": (str, "a name"),

@@ -33,12 +33,13 @@ def tp(
     range: tuple[int, int] | None = None,
     exit: int | None = None,
     placeholders: int = 1,
+    source: str = "last",
     seed: int = 0,
 ) -> Method:
     """A placeholder ahead of the text gets the last token's state, layer after layer.
 
-    Section 3.2 and figure 2 of the paper; layers counted as its released code does. Over `plain`, with mean pooling,
-    it is the papers' "TP w. Mean".
+    Section 4.2 and figure 2 of the paper; layers counted as its released code does, one less than in its equation,
+    where an ending layer k of 8 is range (1, 8). Over `plain`, with mean pooling, it is the papers' "TP w. Mean".
 
     Args:
         prompt: The wording and readout it stands on: "plain", "prompteol", "cot", "knowledge", "metaeol" or "echo".
@@ -46,16 +47,24 @@ def tp(
             [1, min(7, max(2, L/4))].
         exit: Layer read, counted over h[0] .. h[L]. None: the published one for the backbone, else -2.
         placeholders: How many placeholders get the state.
+        source: Whose state: the "last" token's of the sequence, or that of the last token of the "text".
         seed: Seed of the placeholders' values.
 
     Raises:
-        InvalidParameter: The prompt is unknown, or there is no placeholder.
+        InvalidParameter: The prompt or the source is unknown, or there is no placeholder.
     """
     if prompt not in PROMPTS:
         raise InvalidParameter(f"tp: prompt={prompt!r} is unknown; choose one of {', '.join(PROMPTS)}")
     if placeholders < 1:
         raise InvalidParameter(f"tp: placeholders={placeholders} must be at least 1")
     base = PROMPTS[prompt](exit=exit)
-    given = {"prompt": prompt, "range": range, "exit": exit, "placeholders": placeholders, "seed": seed}
-    layout = replace(base.layout or Layout(), placeholders=placeholders)
+    given = {
+        "prompt": prompt,
+        "range": range,
+        "exit": exit,
+        "placeholders": placeholders,
+        "source": source,
+        "seed": seed,
+    }
+    layout = replace(base.layout or Layout(), placeholders=placeholders, source=source)  # type: ignore[arg-type]
     return build(tp, given, layout=layout, rewire=CopyEdges(range, seed), readout=base.readout)
