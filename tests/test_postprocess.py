@@ -9,7 +9,7 @@ import pytest
 from tests import families
 
 from eddy_embed import Embedder, methods
-from eddy_embed.errors import IncompatibleMethods, InvalidParameter, NotFinite, NotFitted
+from eddy_embed.errors import IncompatibleMethods, InvalidParameter, InvalidText, NotFinite, NotFitted
 from eddy_embed.postprocess import Fitted, Moments, Post, fit
 
 TEXTS = [
@@ -191,3 +191,48 @@ def test_a_file_of_another_method_is_refused() -> None:
         Embedder(model, tokenizer=tokenizer, method="htp+whiten", post=fitted)
     with pytest.raises(InvalidParameter, match="width 12"):
         Embedder(model, tokenizer=tokenizer, method="htp+centre", post=fitted)
+
+
+@pytest.mark.parametrize("post", [Post("centre"), Post("abtt", components=2), Post("whiten", dims=5)])
+def test_queries_lose_a_mean_of_their_own_if_one_is_given(post: Post, tmp_path) -> None:
+    library, asked = cone(300), cone(200, seed=1) + 5.0
+    fitted, plain = fit(post, seen(library), seen(asked)), fit(post, seen(library))
+    assert np.array_equal(fitted.apply(library), plain.apply(library))
+    # Drawn towards the library's mean by the squared error to be expected over the squared distance.
+    gap = asked.mean(0) - library.mean(0)
+    error = (asked.var(0).sum() + library.var(0).sum() / 200) / 200
+    mean = asked.mean(0) - min(1.0, error / (gap @ gap)) * gap
+    shifted = plain.apply(asked - mean + library.mean(0))
+    assert np.allclose(fitted.apply(asked, "query"), shifted, rtol=0, atol=1e-9 * np.abs(shifted).max())
+    assert np.abs(fitted.apply(asked, "query").mean(0)).max() < 0.1 * np.abs(plain.apply(asked).mean(0)).max()
+    fitted.save(tmp_path / "post.npz")
+    again = Fitted.load(tmp_path / "post.npz")
+    assert again.digest == fitted.digest != plain.digest
+    assert np.array_equal(again.apply(asked, "query"), fitted.apply(asked, "query"))
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_mean_of_few_queries_stays_near_the_librarys(count: int) -> None:
+    # Queries drawn as the library is: what a few of them have in common is chance.
+    library, asked = cone(300), cone(300)[:1].repeat(count, 0)
+    fitted, plain = fit(Post("centre"), seen(library), seen(asked)), fit(Post("centre"), seen(library))
+    kept = np.linalg.norm(fitted.apply(asked, "query")) / np.linalg.norm(plain.apply(asked))
+    assert kept > 0.8 / count**2
+    with pytest.raises(InvalidParameter, match="at least 1"):
+        fit(Post("centre"), seen(library), Moments(library.shape[1]))
+
+
+def test_an_embedder_fits_a_mean_of_queries_and_uses_it_for_queries_alone() -> None:
+    raw, questions = embedder("plain"), ["Where are the maps?", "Where are the nets?", "Who counts the keys?"]
+    model, tokenizer = families.build("llama")
+    with_queries, without = (Embedder(model, tokenizer=tokenizer, method="plain+centre") for _ in range(2))
+    fitted = with_queries.fit(TEXTS, questions)
+    without.fit(TEXTS)
+    assert with_queries.fingerprint != without.fingerprint
+    assert np.array_equal(with_queries.encode_document(TEXTS), without.encode_document(TEXTS))
+    expected = fitted.apply(raw.encode_query(questions), "query")
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    assert np.abs(with_queries.encode_query(questions) - expected).max() < 1e-5
+    assert np.abs(with_queries.encode_query(questions) - without.encode_query(questions)).max() > 1e-3
+    with pytest.raises(InvalidText, match="blank"):
+        with_queries.fit(TEXTS, [" "])

@@ -221,11 +221,20 @@ class Embedder(Described):
             documents = list(self._pipeline.documents(given, passage_size, late, bar, parts))
         return documents[0] if isinstance(texts, str) else documents
 
-    def fit(self, texts: Iterable[str], *, passage_size: int = 256, show_progress: bool | None = None) -> Fitted:
+    def fit(
+        self,
+        texts: Iterable[str],
+        queries: Iterable[str] | None = None,
+        *,
+        passage_size: int = 256,
+        show_progress: bool | None = None,
+    ) -> Fitted:
         """Fit the method's post-processing on the passages of texts; a few hundred passages are enough to be useful.
 
         Args:
             texts: The library, or a sample of it.
+            queries: Questions such as will be asked, a few dozen or more: queries then lose their own mean instead of
+                the library's. None: they are taken like documents.
             passage_size: Most tokens in a passage.
             show_progress: Show a bar; None: as the embedder was told.
 
@@ -246,7 +255,12 @@ class Embedder(Described):
                 chunk, passage_size=passage_size, late=self.reads_spans, parts=PASSAGES, show_progress=show_progress
             )
             moments.add(unit(np.stack([passage.vector for each in documents for passage in each.passages])))
-        fitted = fit(self.method.post, moments)
+        asked = None
+        if queries is not None:
+            asked = Moments(self.backbone.hidden)
+            vectors = plain.encode_query(checked_texts(queries), show_progress=show_progress)
+            asked.add(unit(vectors.astype(np.float64)))
+        fitted = fit(self.method.post, moments, asked)
         self._pipeline.finish = replace(self._pipeline.finish, fitted=fitted)
         self._settings = None
         return fitted

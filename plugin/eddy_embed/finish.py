@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from eddy_embed.postprocess import Fitted, Post
 
     Doubles = NDArray[np.float64]
+    Role = Literal["document", "query"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Finish:
     post: Post | None = None
     fitted: Fitted | None = None
 
-    def __call__(self, raw: Doubles, text: int) -> Doubles:
+    def __call__(self, raw: Doubles, text: int, role: Role = "document") -> Doubles:
         """Vectors of pooled states.
 
         Post-processing takes vectors of length 1, so that it can also be fitted on, and applied to, stored ones.
@@ -39,6 +40,7 @@ class Finish:
         Args:
             raw: Shape (width,) or (vectors, width).
             text: Index of the text, for messages.
+            role: What the texts are.
 
         Raises:
             NotFinite: A state is NaN or infinite.
@@ -51,7 +53,7 @@ class Finish:
                     f"{self.post.kind} has learned nothing yet: call fit(texts) with the library's texts, or pass "
                     "post= what an earlier fit saved"
                 )
-            raw = self.fitted.apply(unit(raw))
+            raw = self.fitted.apply(unit(raw), role)
             _check_finite(raw, text)
         return unit(raw) if self.normalize else raw
 

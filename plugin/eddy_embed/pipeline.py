@@ -66,7 +66,7 @@ class Pipeline:
             planned = self.planner.plan(chunk, role, first=first)
             self.counts.add(planned)
             for at, sums in enumerate(self._run(planned, [[] for _ in planned], bar, role), start=first):
-                yield at, self.finish(sums.document, at)
+                yield at, self.finish(sums.document, at, role)
 
     def documents(
         self, texts: list[str], passage_size: int, late: bool, bar: Progress, parts: Collection[Part]

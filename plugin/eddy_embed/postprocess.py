@@ -140,12 +140,14 @@ class Fitted:
         mean: Subtracted, shape (width,).
         matrix: Applied after that, shape (width, dimension); None for none.
         count: Vectors it was fitted on.
+        query_mean: Subtracted from queries instead of `mean`, shape (width,); None: queries are taken like documents.
     """
 
     post: Post
     mean: Doubles
     matrix: Doubles | None
     count: int
+    query_mean: Doubles | None = None
 
     @property
     def dimension(self) -> int:
@@ -158,10 +160,16 @@ class Fitted:
         found = hashlib.sha256(json.dumps(asdict(self.post), sort_keys=True).encode())
         for array in (self.mean, self.matrix):
             found.update(b"none" if array is None else array.astype("<f4").tobytes())
+        if self.query_mean is not None:
+            found.update(b"queries" + self.query_mean.astype("<f4").tobytes())
         return found.hexdigest()
 
-    def apply(self, vectors: Floats) -> Doubles:
+    def apply(self, vectors: Floats, role: Literal["document", "query"] = "document") -> Doubles:
         """Process vectors of shape (.., width), without normalising them.
+
+        Args:
+            vectors: Of length 1, as they leave the method.
+            role: Whether they are documents' or queries'.
 
         Raises:
             InvalidParameter: They have another width.
@@ -172,7 +180,7 @@ class Fitted:
                 f"vectors of width {x.shape[-1]} do not go with post-processing fitted on width {len(self.mean)}; "
                 "fit it again with this model"
             )
-        x = x - self.mean
+        x = x - (self.query_mean if role == "query" and self.query_mean is not None else self.mean)
         return np.asarray(x if self.matrix is None else x @ self.matrix)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -180,6 +188,8 @@ class Fitted:
         arrays: dict[str, Any] = {"mean": self.mean, "post": json.dumps(asdict(self.post)), "count": self.count}
         if self.matrix is not None:
             arrays["matrix"] = self.matrix
+        if self.query_mean is not None:
+            arrays["query_mean"] = self.query_mean
         with Path(path).open("wb") as file:
             np.savez(file, **arrays)
 
@@ -194,17 +204,19 @@ class Fitted:
             with np.load(path, allow_pickle=False) as held:
                 post = Post(**json.loads(str(held["post"])))
                 matrix = held["matrix"] if "matrix" in held else None
-                return cls(post, held["mean"], matrix, int(held["count"]))
+                query_mean = held["query_mean"] if "query_mean" in held else None
+                return cls(post, held["mean"], matrix, int(held["count"]), query_mean)
         except (OSError, EOFError, BadZipFile, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidParameter(f"no fitted post-processing at {path}: {error}; fit it first") from error
 
 
-def fit(post: Post, moments: Moments) -> Fitted:
+def fit(post: Post, moments: Moments, queries: Moments | None = None) -> Fitted:
     """Learn from vectors' moments.
 
     Args:
         post: What is to be done.
         moments: Of the library's passage vectors, as they leave the method.
+        queries: Of sample queries' vectors, for a mean of their own; None: queries are taken like documents.
 
     Raises:
         InvalidParameter: There are fewer than two vectors, or more components are asked for than there are.
@@ -218,18 +230,34 @@ def fit(post: Post, moments: Moments) -> Fitted:
     wanted = post.components if post.kind == "abtt" else post.dims or 0
     if wanted > width:
         raise InvalidParameter(f"{post.kind}: {wanted} components were asked for, vectors have {width}")
+    query_mean = None if queries is None else _query_mean(queries, moments)
     if post.kind == "centre":
-        return Fitted(post, moments.mean, None, moments.count)
+        return Fitted(post, moments.mean, None, moments.count, query_mean)
     values, axes = np.linalg.eigh(moments.covariance)
     values, axes = values[::-1], _signed(axes[:, ::-1])
     if post.kind == "abtt":
         top = axes[:, : post.components]
-        return Fitted(post, moments.mean, np.eye(width) - top @ top.T, moments.count)
+        return Fitted(post, moments.mean, np.eye(width) - top @ top.T, moments.count, query_mean)
     shrinkage = moments.shrinkage
     shrunk = (1 - shrinkage) * np.maximum(values, 0) + shrinkage * values.mean()
     # Directions without variance carry nothing: a floor keeps them from being blown up.
     scaled = axes / np.sqrt(np.maximum(shrunk, 1e-12 * shrunk[0]))
-    return Fitted(post, moments.mean, scaled[:, : post.dims], moments.count)
+    return Fitted(post, moments.mean, scaled[:, : post.dims], moments.count, query_mean)
+
+
+def _query_mean(queries: Moments, library: Moments) -> Doubles:
+    """The queries' mean, drawn towards the library's by as much as it may be off (James and Stein 1961).
+
+    Its squared error is estimated by the queries' spread around it, the library's counted as one query more: a single
+    query, or several that are alike, then do not lose all that they say to their own mean.
+    """
+    spread = np.trace(library.covariance)
+    if queries.count > 1:
+        spread = spread / queries.count + np.trace(queries.covariance)
+    apart = queries.mean - library.mean
+    distance = float(apart @ apart)
+    weight = 1.0 if distance == 0 else min(1.0, float(spread) / queries.count / distance)
+    return np.asarray(queries.mean - weight * apart)
 
 
 def _signed(axes: Doubles) -> Doubles:
