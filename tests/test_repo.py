@@ -155,6 +155,21 @@ def test_no_file_is_longer_than_a_reader_holds() -> None:
     assert {str(p.relative_to(ROOT)): n for p, n in lengths.items() if n > 350} == {}
 
 
+def test_llamahub_finds_the_classes() -> None:
+    """`import_path` holds every class of `class_authors`; secondary ones may be elsewhere in the distribution."""
+    import llama_index.embeddings.eddy
+    import llama_index.node_parser.eddy
+
+    text = read("pyproject.toml")
+    section = {
+        name: re.findall(r"^(\w+) = ", body, re.MULTILINE)
+        for name, body in re.findall(r"^\[tool\.llamahub([.\w]*)\].*\n((?:.+\n)*)", text, re.MULTILINE)
+    }
+    assert 'import_path = "llama_index.embeddings.eddy"' in text and "contains_example" in section[""]
+    assert section[".class_authors"] == llama_index.embeddings.eddy.__all__
+    assert section[".secondary_class_authors"] == llama_index.node_parser.eddy.__all__
+
+
 # --- The network is blocked -------------------------------------------------------------------------------------------
 ELSEWHERE = "192.0.2.1"  # TEST-NET-1 of RFC 5737, assigned to nobody
 

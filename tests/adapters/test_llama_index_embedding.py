@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import copy
 import gc
+import json
 import pickle
+import shutil
 import time
 import weakref
+from pathlib import Path
 
 import chromadb
 import numpy as np
@@ -15,7 +18,7 @@ import pytest
 from llama_index.core import Document, Settings, StorageContext, VectorStoreIndex
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload, LlamaDebugHandler
-from llama_index.core.ingestion.pipeline import get_transformation_hash
+from llama_index.core.ingestion import IngestionCache, IngestionPipeline
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.instrumentation.span_handlers import SimpleSpanHandler
@@ -23,6 +26,7 @@ from llama_index.core.schema import TextNode
 from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
+import eddy_embed
 from eddy_embed.errors import (
     EddyError,
     FingerprintMismatch,
@@ -34,6 +38,7 @@ from eddy_embed.errors import (
 )
 from llama_index.embeddings.eddy import EddyEmbedding
 
+TINY = Path(eddy_embed.__path__[0]) / "models" / "tiny"
 TEXTS = [
     "The ferry to the island leaves at nine in the morning.",
     "Bread rises because yeast turns sugar into gas. Bakers wait for it.",
@@ -164,24 +169,72 @@ def test_dictionary_round_trip(embedding):
         EddyEmbedding.from_dict({**data, "fingerprint": "0" * 8})
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"method": "plain"},
-        {"max_length": 64},
-        {"overflow": "truncate"},
-        {"query_instruction": "q"},
-        {"text_instruction": "t"},
-        {"normalize": False},
-        {"language": "de"},
-    ],
-)
-def test_ingestion_cache_key_follows_every_setting(embedding, change):
-    nodes = [TextNode(text=TEXTS[0])]
-    other = EddyEmbedding(**{"model_name": "eddy-tiny", "method": "htp", **change})
-    assert get_transformation_hash(nodes, other) != get_transformation_hash(nodes, embedding)
-    twin = EddyEmbedding(model_name="eddy-tiny", method="htp", embeddings_cache=SimpleKVStore())
-    assert get_transformation_hash(nodes, twin) == get_transformation_hash(nodes, embedding)
+USUAL = {"model_name": "eddy-tiny", "method": "htp", "max_length": 24}
+DECIDE = {
+    "model_name": "another",
+    "method": "plain",
+    "max_length": 64,
+    "overflow": "truncate",
+    "text_instruction": "A text.",
+    "normalize": False,
+    "post": "another",
+    "dtype": "bfloat16",
+}
+"""Settings that give these texts other vectors."""
+MAY_DECIDE = {
+    "query_instruction": "A question.",
+    "language": "de",
+    "revision": "main",
+    "model_kwargs": {"attn_implementation": "eager"},
+    "device": "cpu",
+}
+"""Settings that give others other vectors, or may."""
+NEVER = {"callback_manager", "embeddings_cache", "rate_limiter", "num_workers", "embed_batch_size", "batch_tokens"} | {
+    *("cache_folder", "trust_remote_code", "local_files_only", "show_progress"),
+}
+
+
+def test_every_parameter_is_known_to_the_tests_of_the_ingestion_cache():
+    assert {*DECIDE, *MAY_DECIDE} | NEVER == set(EddyEmbedding.model_fields)
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory) -> dict[str, dict[str, str]]:
+    """Another model, and two files of post-processing; what is usual where one of them is exchanged."""
+    from eddy_embed import Embedder
+
+    folder = tmp_path_factory.mktemp("others")
+    shutil.copytree(TINY, folder / "model")
+    config = json.loads((folder / "model" / "config.json").read_text())
+    (folder / "model" / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 0.1}))
+    whitened = {**USUAL, "method": "htp+whiten:dims=8"}
+    for name, texts in (("one.npz", TEXTS * 3), ("two.npz", [text.upper() for text in TEXTS * 3])):
+        Embedder("eddy-tiny", method=whitened["method"], max_length=24).fit(texts, passage_size=8).save(folder / name)
+    return {
+        "model_name": {"model_name": str(folder / "model")},
+        "post": {"post": str(folder / "two.npz")},
+        "usual with post": {**whitened, "post": str(folder / "one.npz")},
+    }
+
+
+@pytest.mark.parametrize("name", [*DECIDE, *MAY_DECIDE])
+def test_ingestion_cache_serves_no_vector_of_another_setting(name, others):
+    usual = others["usual with post"] if name == "post" else USUAL
+    change = others.get(name) or {name: (DECIDE | MAY_DECIDE)[name]}
+    cache = IngestionCache()
+
+    def ingested(embedding: EddyEmbedding) -> list[list[float]]:
+        pipeline = IngestionPipeline(transformations=[embedding], cache=cache)
+        return [node.embedding for node in pipeline.run(nodes=[TextNode(text=" ".join(TEXTS), id_="all")])]
+
+    before = ingested(EddyEmbedding(**usual))
+    other = EddyEmbedding(**{**usual, **change})
+    after = ingested(other)
+    assert len(cache.cache.get_all(cache.collection)) == 2, "stored apart"
+    assert close(after, [other.get_text_embedding(" ".join(TEXTS))])
+    assert (np.shape(after) == np.shape(before) and close(after, before)) is (name in MAY_DECIDE)
+    assert ingested(EddyEmbedding(**usual, embeddings_cache=SimpleKVStore())) == before
+    assert len(cache.cache.get_all(cache.collection)) == 2, "served"
 
 
 def test_pickle_carries_the_configuration_only(embedding):

@@ -342,7 +342,26 @@ def test_async_gives_the_same(parser):
     assert [node.node_id for node in nodes] == ids(parser, documents())
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "change",
+    [{"passage_size": 12}, {"late": False}, {"embed_model": {"model_name": "eddy-tiny", "method": "plain"}}],
+    ids=lambda change: next(iter(change)),
+)
+def test_ingestion_cache_follows_the_parser_s_settings(parser, embedding, change):
+    cache = IngestionCache()
+
+    def ingested(parser: LongDocumentNodeParser) -> list[tuple[str, list[float]]]:
+        nodes = IngestionPipeline(transformations=[parser], cache=cache).run(documents=documents())
+        return [(node.text, node.embedding) for node in nodes]
+
+    first = ingested(parser)
+    other = LongDocumentNodeParser(**{"embed_model": embedding, "passage_size": 24, **change})
+    expected = [(node.text, node.embedding) for node in other.get_nodes_from_documents(documents())]
+    assert ingested(other) == expected != first
+    assert ingested(LongDocumentNodeParser(embed_model=embedding, passage_size=24)) == first
+    assert len(cache.cache.get_all(cache.collection)) == 2
+
+
 def test_two_workers_give_the_same(parser, embedding):
     """Processes are spawned: each takes the parser by configuration and loads the model once."""
     nodes = IngestionPipeline(transformations=[parser, embedding]).run(documents=documents(), num_workers=2)

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
 from llama_index.core import Document, Settings
+from llama_index.core.base.llms.types import ChatMessage, TextBlock, ToolCallBlock
 from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.event_handlers import BaseEventHandler
+from llama_index.core.llms.mock import MockFunctionCallingLLM
 from llama_index.core.schema import TextNode
+from pydantic import Field
 
 import eddy_embed
 from langchain_eddy import EddyEmbeddings
@@ -36,6 +42,77 @@ documents = SimpleDirectoryReader("data").load_data()
 index = VectorStoreIndex.from_documents(documents)
 retriever = index.as_retriever(similarity_top_k=3)
 nodes = retriever.retrieve("Why does bread rise?")
+"""
+
+LLAMA_INDEX_AGENT = """
+import asyncio
+
+from llama_index.core import Settings, SimpleDirectoryReader, StorageContext, VectorStoreIndex, load_index_from_storage
+from llama_index.core.agent.workflow import AgentWorkflow
+
+{embedding}
+
+documents = SimpleDirectoryReader("data").load_data()
+VectorStoreIndex.from_documents(documents).storage_context.persist("storage")
+index = load_index_from_storage(StorageContext.from_defaults(persist_dir="storage"))
+query_engine = index.as_query_engine(llm=llm, similarity_top_k=1)
+
+
+def multiply(a: float, b: float) -> float:
+    \"\"\"Multiply two numbers.\"\"\"
+    return a * b
+
+
+async def search_documents(query: str) -> str:
+    \"\"\"Answer questions about everyday things.\"\"\"
+    return str(await query_engine.aquery(query))
+
+
+agent = AgentWorkflow.from_tools_or_functions([multiply, search_documents], llm=llm, system_prompt="Search first.")
+
+
+async def main():
+    return await agent.run("Why does bread rise? And what is 7 * 8?")
+
+
+response = str(asyncio.run(main()))
+"""
+
+LANGCHAIN_AGENT = """
+from pathlib import Path
+
+from langchain.agents import create_agent
+from langchain.agents.middleware import ModelRequest, dynamic_prompt
+from langchain.tools import tool
+from langchain_core.documents import Document
+from langchain_core.vectorstores import InMemoryVectorStore
+from langchain_text_splitters import RecursiveCharacterTextSplitter
+
+{embedding}
+
+docs = [Document(path.read_text(), metadata={{"source": path.name}}) for path in sorted(Path("data").iterdir())]
+vector_store = InMemoryVectorStore(embeddings)
+text_splitter = RecursiveCharacterTextSplitter(chunk_size=1000, chunk_overlap=200, add_start_index=True)
+vector_store.add_documents(documents=text_splitter.split_documents(docs))
+
+
+@tool(response_format="content_and_artifact")
+def retrieve_context(query: str):
+    \"\"\"Retrieve information that helps to answer.\"\"\"
+    found = vector_store.similarity_search(query, k=2)
+    return "\\n".join(f"{{doc.metadata}}: {{doc.page_content}}" for doc in found), found
+
+
+@dynamic_prompt
+def prompt_with_context(request: ModelRequest) -> str:
+    found = vector_store.similarity_search(request.state["messages"][-1].text, k=1)
+    return "Use this context: " + found[0].page_content
+
+
+question = {{"messages": [{{"role": "user", "content": "Why does bread rise?"}}]}}
+agent = create_agent(model, [retrieve_context], system_prompt="Use the tool.")
+*_, step = agent.stream(question, stream_mode="values")
+chained = create_agent(model, tools=[], middleware=[prompt_with_context]).invoke(question)
 """
 
 LANGCHAIN = """
@@ -102,6 +179,10 @@ LINE = """
 from llama_index.embeddings.eddy import EddyEmbedding
 Settings.embed_model = EddyEmbedding(model_name="eddy-tiny", method="htp")
 """
+LANGCHAIN_LINE = """
+from langchain_eddy import EddyEmbeddings
+embeddings = EddyEmbeddings(model_name="eddy-tiny", method="htp")
+"""
 
 
 def test_llama_index_starter(data, settings):
@@ -124,6 +205,24 @@ def test_llama_index_starter_answers_with_the_model_that_embeds(data, settings):
     )
     response = run(LLAMA_INDEX, line)["index"].as_query_engine(similarity_top_k=1).query("Why does bread rise?")
     assert len(response.source_nodes) == 1 and isinstance(response.response, str)
+
+
+@pytest.mark.filterwarnings("ignore::pydantic.PydanticDeprecationWarning")  # LlamaIndex's, about its own agents
+def test_llama_index_agent_searches_with_it(data, settings):
+    """The tutorial of today: an index that was stored and loaded, asked by an agent's tool, asynchronously."""
+
+    def said(messages, **_):
+        results = [message.content for message in messages if message.role == "tool"]
+        call = ToolCallBlock(
+            tool_call_id="1", tool_name="search_documents", tool_kwargs={"query": "Why does bread rise?"}
+        )
+        return ChatMessage(role="assistant", blocks=[TextBlock(text=results[-1]) if results else call])
+
+    # It completes a prompt with the prompt, so the answer holds what was found.
+    response = run(LLAMA_INDEX_AGENT, LINE, llm=MockFunctionCallingLLM(response_generator=said))["response"]
+    expected = cosines(Settings.embed_model.embedder, "Why does bread rise?")
+    best = max(expected, key=expected.__getitem__)
+    assert FILES[best] in response and not any(text in response for name, text in FILES.items() if name != best)
 
 
 def test_llama_index_callbacks_reach_the_starter(data, settings):
@@ -173,6 +272,32 @@ def test_actors_build_from_plain_arguments_and_send_json():
     assert np.abs(np.array(vectors[1]) - [passage.vector for passage in expected]).max() <= 1e-5
 
 
+@pytest.mark.slow
+def test_ray_builds_and_runs_them(monkeypatch):
+    """llama-index-ingestion-ray itself: pip install llama-index-ingestion-ray && pytest -m slow tests/adapters."""
+    ray = importlib.import_module("ray")
+    package = importlib.import_module("llama_index.ingestion.ray")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    # Without the guard of these tests: Ray's own processes speak to each other by the machine's address.
+    paths = [path for path in os.environ["PYTHONPATH"].split(os.pathsep) if "netguard" not in path]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    model = {"model_name": "eddy-tiny", "method": "htp", "query_instruction": "Find it."}
+    one = {"batch_size": 2, "concurrency": 1, "num_cpus": 1}
+    documents = [Document(text=text * 4, id_=name) for name, text in FILES.items()]
+    chain = [(LongDocumentNodeParser, {"embed_model": model, "passage_size": 24}), (EddyEmbedding, model)]
+    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=2**28, _node_ip_address="127.0.0.1")
+    try:
+        steps = [package.RayTransformComponent(kind, map_batches_kwargs=one, **given) for kind, given in chain]
+        found = package.RayIngestionPipeline(transformations=steps).run(documents=documents)
+    finally:
+        ray.shutdown()
+    parser = LongDocumentNodeParser(embed_model=EddyEmbedding(**model), passage_size=24)
+    expected = {node.node_id: node.embedding for node in parser.get_nodes_from_documents(documents)}
+    assert {node.node_id for node in found} == set(expected) and len(expected) > len(documents)
+    for node in found:
+        assert np.abs(np.subtract(node.embedding, expected[node.node_id])).max() <= 1e-5
+
+
 def test_langchain_starter(data):
     from langchain_core.runnables import RunnableLambda
     from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
@@ -185,10 +310,7 @@ def test_langchain_starter(data):
         seen.append(prompt.to_string())
         return str(generate(seen[-1], return_full_text=False)[0]["generated_text"])
 
-    line = (
-        "from langchain_eddy import EddyEmbeddings\nembeddings = EddyEmbeddings(model_name='eddy-tiny', method='htp')"
-    )
-    result = run(LANGCHAIN, line, llm=RunnableLambda(said))["result"]
+    result = run(LANGCHAIN, LANGCHAIN_LINE, llm=RunnableLambda(said))["result"]
     assert isinstance(result["answer"], str) and len(result["context"]) == 2
     expected = cosines(EddyEmbeddings(model_name="eddy-tiny", method="htp").embedder, "Why does bread rise?")
     assert [source.metadata["source"] for source in result["context"]] == sorted(expected, key=expected.__getitem__)[
@@ -196,3 +318,29 @@ def test_langchain_starter(data):
     ]
     for source in result["context"]:
         assert FILES[source.metadata["source"]] == source.page_content and source.page_content in seen[0]
+
+
+class Scripted(GenericFakeChatModel):
+    """LangChain's own model for tests, which also hears of tools."""
+
+    seen: list[Any] = Field(default_factory=list)
+
+    def bind_tools(self, tools, **_):
+        return self
+
+    def _generate(self, messages, *args, **kwargs):
+        self.seen.append(messages)
+        return super()._generate(messages, *args, **kwargs)
+
+
+def test_langchain_agent_and_chain_of_today(data):
+    call = {"name": "retrieve_context", "args": {"query": "Why does bread rise?"}, "id": "1"}
+    model = Scripted(messages=iter([AIMessage("", tool_calls=[call]), AIMessage("Yeast."), AIMessage("Gas.")]))
+    names = run(LANGCHAIN_AGENT, LANGCHAIN_LINE, model=model)
+    _, _, found, answer = names["step"]["messages"]
+    expected = cosines(names["embeddings"].embedder, "Why does bread rise?")
+    best = sorted(expected, key=expected.__getitem__)[:0:-1]
+    assert answer.content == "Yeast." and [source.metadata["source"] for source in found.artifact] == best
+    assert all(FILES[name] in found.content for name in best)
+    assert names["chained"]["messages"][-1].content == "Gas."
+    assert model.seen[-1][0].content == f"Use this context: {FILES[best[0]]}"
