@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from llama_index.core.callbacks import CallbackManager
+from llama_index.core.rate_limiter import TokenBucketRateLimiter
 from llama_index.core.storage.kvstore import SimpleKVStore
 
 import eddy_embed
@@ -37,6 +38,7 @@ VALUES: dict[str, Any] = {
     "show_progress": True,
     "num_workers": 2,
     "embeddings_cache": SimpleKVStore(),
+    "rate_limiter": TokenBucketRateLimiter(requests_per_minute=60),
     "revision": None,
     "local_files_only": True,
     "model_kwargs": {},
