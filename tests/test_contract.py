@@ -31,6 +31,8 @@ EVERY = [
     "htp:range=1-4,exit=4,pool=all",
     "htp:range=1-3,exit=-1+tempscale:tau=0.6",
     "kv:layers=2-4,n=2",
+    "reba:pool=mean",
+    "reba:piece=9",
 ]
 """Between them they touch every moment of a pass; a newly registered method has to be put in."""
 POOL = [

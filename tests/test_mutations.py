@@ -32,6 +32,9 @@ def _pool(method: str) -> str:
     name, parameters = METHODS[method]
     if {name, parameters.get("prompt")} & LAST:
         return "last"
+    if name == "reba":
+        half = "variant" in parameters and "pool" in parameters
+        return "half" if half else str(parameters.get("pool", "last"))
     return str(parameters.get("pool", "mean"))
 
 
@@ -70,7 +73,7 @@ def ends_inside(method: str) -> bool:
 
 
 def averages(method: str) -> bool:
-    return _pool(method) != "last"
+    return _pool(method) not in ("last", "half")
 
 
 def averages_the_text(method: str) -> bool:

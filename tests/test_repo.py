@@ -25,7 +25,7 @@ EXECUTABLES = Path(sys.executable).parent
 # never import each other, so that each can be read alone.
 FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
-    frozenset({"backbone", "ids", "placeholders", "progress", "segment", "sequence", "text", "tokens"}),
+    frozenset({"backbone", "ids", "placeholders", "progress", "repetition", "segment", "sequence", "text", "tokens"}),
     frozenset({"layout", "rewire", "attention", "readout", "windows", "postprocess"}),
     frozenset({"method"}),
     frozenset({"methods"}),
@@ -37,6 +37,7 @@ FLOORS: tuple[frozenset[str], ...] = (
             "finish",
             "fingerprint",
             "inputs",
+            "refine",
             "runner",
             "pipeline",
             "explanation",

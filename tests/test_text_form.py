@@ -47,6 +47,9 @@ BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "tp.source": st.sampled_from(["last", "text"]),
     "htp.source": st.sampled_from(["end", "released"]),
     "htp.every": st.one_of(st.none(), st.just("auto"), st.integers(1, 500)),
+    "reba.pool": st.sampled_from(["last", "mean"]),
+    "reba.joiner": st.one_of(st.none(), st.sampled_from(["", " ", "\n", " {and} "])),
+    "reba.variant": st.sampled_from(["paper", "released"]),
     "htp.pool": st.sampled_from(["mean", "all"]),
 }
 
@@ -70,6 +73,8 @@ def built(draw: st.DrawFn) -> Method:
         given_.pop("k", None)
     if given_.get("rule") != "rate":
         given_.pop("rate", None)
+    if given_.get("joiner") is not None or given_.get("variant") == "released":
+        given_.pop("piece", None)
     return getattr(methods, name)(**given_)
 
 
@@ -186,6 +191,12 @@ def test_texts_are_printed_in_one_way(text: str, expected: str) -> None:
         ("tempscale:tau=0", InvalidParameter, "tau=0 must be above 0 and at most 1"),
         ("tempscale:tau=nan", InvalidParameter, "tau=nan must be"),
         ("echo:preset=twice", InvalidParameter, "preset='twice' is unknown; choose one of rewrite"),
+        ("reba:k=0", InvalidParameter, "k=0 must be at least 1"),
+        ("reba:piece=0", InvalidParameter, "piece=0 must be at least 1 token"),
+        ("reba:pool=hybrid", InvalidParameter, "pool='hybrid' is unknown; choose last or mean"),
+        ("reba:variant=ours", InvalidParameter, "variant='ours' is unknown; choose paper or released"),
+        ('reba:piece=8,joiner=" "', InvalidParameter, "piece=8 repeats the ids of a piece, which joiner=' '"),
+        ("reba:piece=8,variant=released", InvalidParameter, "piece=8 is not in the released code"),
         ("tp:placeholders=0", InvalidParameter, "placeholders=0 must be at least 1"),
         ("tp:exit=top", InvalidParameter, "exit='top' must be a whole number"),
         ("tp+htp", IncompatibleMethods, "tp and htp both set layout, rewire, readout"),

@@ -43,6 +43,11 @@ class Described:
         return cast("Readout", self.method.readout).spans
 
     @property
+    def reads_words(self) -> bool:
+        """Whether words have vectors: where the method averages positions, or weighs states for each token."""
+        return self.reads_spans or self.method.watch is not None
+
+    @property
     def counts(self) -> Counts:
         """What was read, windowed and cut so far."""
         return self._pipeline.counts

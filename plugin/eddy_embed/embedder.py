@@ -15,10 +15,19 @@ from eddy_embed import methods
 from eddy_embed.batching import BATCH_TOKENS
 from eddy_embed.described import Described
 from eddy_embed.document import LongDocument, Part
-from eddy_embed.errors import IncompatibleMethods, InvalidParameter
+from eddy_embed.errors import IncompatibleMethods, InvalidParameter, InvalidText
 from eddy_embed.fingerprint import Counts
 from eddy_embed.finish import unit
-from eddy_embed.inputs import PARTS, PASSAGES, check_count, check_options, check_parts, checked_texts, chunks
+from eddy_embed.inputs import (
+    PARTS,
+    PASSAGES,
+    check_count,
+    check_options,
+    check_parts,
+    checked_spans,
+    checked_texts,
+    chunks,
+)
 from eddy_embed.layout import TextRole
 from eddy_embed.method import Method
 from eddy_embed.opening import assemble, finish_for, open_model
@@ -220,6 +229,38 @@ class Embedder(Described):
         with Progress(self.show_progress if show_progress is None else show_progress, progress) as bar:
             documents = list(self._pipeline.documents(given, passage_size, late, bar, parts))
         return documents[0] if isinstance(texts, str) else documents
+
+    def encode_words(self, text: str, spans: Iterable[tuple[int, int]]) -> Vectors:
+        """Vectors of words in their text: for each, the mean over the tokens that overlap its characters.
+
+        What is averaged is what the method averages over the text: states at its exit layer, in the copy that it reads;
+        for reba, e of the first copy, whatever its `pool`.
+
+        Args:
+            text: The text, with the document's wording and instruction.
+            spans: Start and end of each word, in characters; they may overlap.
+
+        Returns:
+            float32, shape (spans, dimension), in their order.
+
+        Raises:
+            IncompatibleMethods: The method reads one token only.
+            InvalidParameter: A span is no pair of numbers, lies outside the text, or holds no token.
+            InvalidText: The text is blank, no string, or not valid Unicode.
+            TextTooLong: The text exceeds the window and overflow is "error".
+        """
+        if not self.reads_words:
+            raise IncompatibleMethods(
+                f"{self.method} reads one token for the whole text and gives no vectors for words; use a method that "
+                "averages, such as plain, or reba"
+            )
+        if not isinstance(text, str):
+            raise InvalidText(f"expected a string, not {text!r:.60}")
+        checked = checked_spans(checked_texts(text)[0], spans)
+        if not checked:
+            return np.empty((0, self.dimension), np.float32)
+        with Progress(show=False) as bar:
+            return self._pipeline.words(text, checked, bar).astype(np.float32)
 
     def fit(
         self,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from eddy_embed.repetition import repeated_tokens
 from eddy_embed.sequence import PLACEHOLDER_ID, Role
 
 if TYPE_CHECKING:
@@ -52,13 +53,15 @@ class Explanation:
         method: The method in text form.
         tokens: Tokens of the first window, in order.
         text_tokens: Tokens of the text itself.
-        sequence_tokens: Tokens run through the model, in all windows.
+        sequence_tokens: Tokens run through the model, in all windows and pieces.
         windows: Number of windows.
         truncated: Tokens cut, as asked.
         exit_layer: The layer read.
         layers: Layers of the full model.
         rewired: Layers on whose input states are copied, counted from 1.
         rerouted: Layers whose attention has further entries, counted from 1.
+        watched: Layers whose attention weighs the states that are read, counted from 1.
+        watched_tokens: Tokens of the first window that are watched; of these, attention by every later one is kept.
         logits: Factor on the attention logits of the first window.
         kernels: Attention kernel of each layer that runs.
         bytes: Bytes of the embeddings and the layers that run: all that was loaded, or is shared.
@@ -76,6 +79,8 @@ class Explanation:
     layers: int
     rewired: list[int]
     rerouted: list[int]
+    watched: list[int]
+    watched_tokens: int
     logits: float
     kernels: list[str]
     bytes: int
@@ -90,6 +95,8 @@ class Explanation:
         attention = ", ".join(f"{kernel} in {count} layers" for kernel, count in kernels.items())
         if self.rerouted:
             attention += f"; last token's keys and values in layers {', '.join(map(str, self.rerouted))}"
+        if self.watched:
+            attention += f"; that paid to {self.watched_tokens} tokens watched in layers 1 to {self.watched[-1]}"
         if self.logits != 1:
             attention += f"; logits times {self.logits:.3g}"
         lines = [
@@ -140,17 +147,20 @@ def explain(plan: Planned, *, method: Method, host: Host, tokenizer: Tokenizer, 
         tokens.append(ExplainedToken(piece, token, Role(kind), start, end, sources.get(at), float(weights[at])))
     rewired = method.rewire.inputs(host.exit_layer) if method.rewire and len(sequence.edges) else range(0)
     rerouted = method.reroute.layers if method.reroute else ()
+    repetition = method.layout.repetition if method.layout else None
     return Explanation(
         method=str(method),
         tokens=tokens,
         text_tokens=plan.tokens,
-        sequence_tokens=sum(len(each.sequence) for each in plan.jobs),
+        sequence_tokens=sum(len(each.sequence) + repeated_tokens(each.sequence, repetition) for each in plan.jobs),
         windows=plan.windows,
         truncated=plan.truncated,
         exit_layer=host.exit_layer,
         layers=host.layers,
         rewired=[layer + 1 for layer in rewired],
         rerouted=[layer for layer in rerouted or () if layer <= host.exit_layer],
+        watched=list(range(1, host.exit_layer + 1)) if method.watch else [],
+        watched_tokens=int(np.ptp(index)) + 1 if method.watch else 0,
         logits=method.temperature.factor(len(sequence), role == "query") if method.temperature else 1.0,
         kernels=[traits.kernel for traits in host.traits],
         bytes=host.bytes,

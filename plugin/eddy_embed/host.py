@@ -23,6 +23,8 @@ from eddy_embed.view import find_layers, view_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from eddy_embed.attention import Watching
+
 VALUES_SAMPLED = 4096
 """Vocabulary rows from which the spread of the embeddings is measured."""
 
@@ -117,6 +119,7 @@ class Host:
         factors: list[float] | None = None,
         reroute: Reroute | None = None,
         layers: tuple[int, ...] | None = None,
+        watching: Watching | None = None,
     ) -> torch.Tensor:
         """Hidden states at the exit layer, or at several layers up to it.
 
@@ -127,6 +130,7 @@ class Host:
             factors: Factor on the logits of each sequence, None for 1.
             reroute: Further entries in the attention of some layers, None for none.
             layers: Layers l whose states are read, each at most M; None: M alone.
+            watching: Watches the attention of every layer, None for nobody.
 
         Returns:
             The h[l] side by side, shape (tokens, layers * width), in the model's dtype.
@@ -137,6 +141,9 @@ class Host:
         groups = [members.to(self.device) for members in group(packed.offsets, factors)]
         wanted = (self.exit_layer,) if layers is None else layers
         call = Pass(groups, reroute=reroute, traits=self.traits, captures=frozenset(wanted))
+        if watching is not None:
+            watching.begin(groups, packed.offsets)
+            call.watching = watching
         if len(packed.placeholders):
             if values is None:
                 raise InterventionDidNotRun("the sequences hold placeholders, but no values were given for them")
@@ -147,12 +154,20 @@ class Host:
             call.rewired = rewired
         self._forward(packed, call)
         routes = sum(layer <= self.kept for layer in reroute.layers or ()) if reroute else 0
-        expected = {"embedding": 1, "attention": self.kept, "copy": len(call.rewired), "re-routing": routes}
+        watches = self.kept if watching is not None else 0
+        expected = {
+            "embedding": 1,
+            "attention": self.kept,
+            "copy": len(call.rewired),
+            "re-routing": routes,
+            "watch": watches,
+        }
         ran = {
             "embedding": call.embedded,
             "attention": len(call.seen),
             "copy": call.copies,
             "re-routing": call.rerouted,
+            "watch": call.watched,
         }
         if ran != expected or call.captured.keys() != call.captures:
             raise InterventionDidNotRun(f"{self.name}: expected {expected} runs, counted {ran}; no vector is returned")

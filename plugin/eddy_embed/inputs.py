@@ -86,6 +86,32 @@ def checked_texts(texts: str | Iterable[str], *, blank: bool = False) -> list[st
     return given
 
 
+def checked_spans(text: str, spans: Any) -> list[tuple[int, int]]:
+    """Spans of characters of a text.
+
+    Raises:
+        InvalidParameter: One of them is no pair of numbers, lies outside the text, or holds nothing but white space;
+            the message gives its index.
+    """
+    if isinstance(spans, str | bytes) or not isinstance(spans, Iterable):
+        raise InvalidParameter(f"spans={spans!r:.60} must be a list of pairs (start, end) of characters")
+    found = []
+    for index, span in enumerate(spans):
+        pair = tuple(span) if isinstance(span, Iterable) and not isinstance(span, str | bytes) else ()
+        if len(pair) != 2 or any(isinstance(side, bool) or not isinstance(side, Integral) for side in pair):
+            raise InvalidParameter(f"span {index} is {span!r:.60}; give a pair (start, end) of characters")
+        start, end = int(pair[0]), int(pair[1])
+        if not 0 <= start < end <= len(text):
+            raise InvalidParameter(
+                f"span {index} is ({start}, {end}) in a text of {len(text)} characters; it needs 0 <= start < end, and "
+                "an end within the text"
+            )
+        if not text[start:end].strip():
+            raise InvalidParameter(f"span {index}, ({start}, {end}), holds only white space; choose one with a word")
+        found.append((start, end))
+    return found
+
+
 def chunks(texts: list[str], characters: int = CHUNK_CHARACTERS) -> Iterator[tuple[int, list[str]]]:
     """Runs of texts of so many characters together, at least one text, each with the index of its first."""
     first, size = 0, 0

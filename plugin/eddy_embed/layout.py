@@ -10,6 +10,7 @@ import numpy as np
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.placeholders import Blocks, Inserts
+from eddy_embed.repetition import Repetition
 from eddy_embed.sequence import PLACEHOLDER_ID, Role, Sequence, last_overlapping, owners
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Layout:
             blanks at its end aside).
         blocks: Placeholders by blocks of sentences instead.
         end: Whether the tokenizer's end token stands behind it all.
+        repetition: The bare text several times over, the first copy read.
     """
 
     template: str = "{text}"
@@ -45,6 +47,7 @@ class Layout:
     source: TextSource = "last"
     blocks: Blocks | None = None
     end: bool = False
+    repetition: Repetition | None = None
 
     def __post_init__(self) -> None:
         """Check the wordings.
@@ -66,6 +69,11 @@ class Layout:
             )
         if self.placeholders and self.blocks:
             raise InvalidParameter("one kind of placeholder at a time: by text (tp) or by block (htp)")
+        if self.repetition is not None and replace(self, repetition=None) != Layout(instructed=self.instructed):
+            raise InvalidParameter(
+                "a repeated text stands alone: attention to its first copy must come from the text itself, so it goes "
+                "with no template, no placeholders and no end token"
+            )
 
     @property
     def needs_sentences(self) -> bool:
@@ -81,6 +89,8 @@ class Layout:
     def fill(self, text: str, role: TextRole, instruction: str | None) -> Prompt:
         """Write the text into the wording for its role."""
         template = (self.query_template or self.template) if role == "query" else self.template
+        if self.repetition is not None:
+            template = self.repetition.template
         head, tail = _around_prompt(self.instructed, instruction) if instruction else ("", "")
         string, introduced = head, None
         slots: list[tuple[int, int]] = []
@@ -128,9 +138,9 @@ class Layout:
         )
         if end is not None:
             plain = _ended(plain, end)
-        return _insert(
-            plain, self._placeholders(prompt, tokens, sentences, np.flatnonzero(is_text), len(plain)), prefix
-        )
+        own = np.flatnonzero(is_text)
+        sequence = _insert(plain, self._placeholders(prompt, tokens, sentences, own, len(plain)), prefix)
+        return self.repetition.apply(sequence) if self.repetition is not None and len(own) else sequence
 
     def _placeholders(self, prompt: Prompt, tokens: Tokens, sentences: Ints | None, own: Ints, length: int) -> Inserts:
         if self.blocks is not None:

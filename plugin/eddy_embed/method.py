@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from eddy_embed.attention import Reroute, Temperature
+from eddy_embed.attention import Reroute, Temperature, Watch
 from eddy_embed.errors import IncompatibleMethods
 from eddy_embed.layout import Layout
 from eddy_embed.postprocess import Post
@@ -23,6 +23,7 @@ class Method:
         rewire: A layer's input.
         temperature: Inside attention: what divides its logits.
         reroute: Inside attention: its further entries.
+        watch: Beside attention: what later tokens paid to earlier ones, for the readout.
         readout: Hidden states to vectors.
         post: What is done to vectors, fitted on a library.
         terms: The registered names and parameters it was made from; empty for a method put together by hand.
@@ -32,6 +33,7 @@ class Method:
     rewire: CopyEdges | None = None
     temperature: Temperature | None = None
     reroute: Reroute | None = None
+    watch: Watch | None = None
     readout: Readout | None = None
     post: Post | None = None
     terms: tuple[Term, ...] = ()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from eddy_embed.attention import Group, Reroute, Traits, attend
+from eddy_embed.attention import Group, Reroute, Traits, Watching, attend
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.rewire import copy_states
 
@@ -29,6 +29,7 @@ class Pass:
     edges: torch.Tensor | None = None
     rewired: range = range(0)
     reroute: Reroute | None = None
+    watching: Watching | None = None
     traits: tuple[Traits, ...] | None = None
     captures: frozenset[int] = frozenset()
     captured: dict[int, torch.Tensor] = field(default_factory=dict)
@@ -37,6 +38,7 @@ class Pass:
     embedded: int = 0
     copies: int = 0
     rerouted: int = 0
+    watched: int = 0
 
 
 # Not a keyword argument of forward: embedding modules receive none, and some architectures drop those they do not know.
@@ -104,7 +106,8 @@ def _attention(
     groups = [members.to(query.device) for members in call.groups]
     extra = call.reroute if call.reroute is not None and index + 1 in (call.reroute.layers or ()) else None
     call.rerouted += extra is not None
-    return attend(query, key, value, groups, traits, extra), None
+    call.watched += call.watching is not None
+    return attend(query, key, value, groups, traits, extra, call.watching), None
 
 
 def _embed(_: nn.Module, __: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:

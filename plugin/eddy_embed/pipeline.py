@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from eddy_embed.document import LongDocument, Part, assemble, group_sentences
-from eddy_embed.errors import EddyError
+from eddy_embed.errors import EddyError, InvalidParameter
 from eddy_embed.fingerprint import Counts
 from eddy_embed.inputs import chunks
+from eddy_embed.repetition import repeated_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -103,8 +104,30 @@ class Pipeline:
     def _run(
         self, planned: Seq[Planned], divisions: Seq[Seq[Ints]], bar: Progress, role: TextRole = "document"
     ) -> list[Sums]:
-        self.counts.positions += sum(len(job.sequence) for plan in planned for job in plan.jobs)
+        sequences = [job.sequence for plan in planned for job in plan.jobs]
+        repetition = self.planner.layout.repetition
+        self.counts.positions += sum(len(each) + repeated_tokens(each, repetition) for each in sequences)
         return self.open_runner.run(planned, divisions, bar, role)
+
+    def words(self, text: str, spans: list[tuple[int, int]], bar: Progress) -> Doubles:
+        """Vectors of spans of a text's characters, shape (spans, width); they may overlap.
+
+        Raises:
+            InvalidParameter: A span has no token that is read.
+        """
+        (plan,) = planned = self.planner.plan([text], "document")
+        self.counts.add(planned)
+        # A division of its own for each: divisions are ordered and disjoint, words need not be.
+        (sums,) = self._run(planned, [[np.array([span], np.int64) for span in spans]], bar)
+        for at, (size, span) in enumerate(zip(sums.sizes, spans, strict=True)):
+            if size[0] == 0:
+                cut = f", of which the last {plan.truncated} tokens are cut" if plan.truncated else ""
+                raise InvalidParameter(
+                    f"span {at}, {span}, has no token in the text that is read{cut}; choose another span or a longer "
+                    "max_length"
+                )
+        means = [total[0] / size[0] for total, size in zip(sums.parts, sums.sizes, strict=True)]
+        return self.finish(np.stack(means), 0)
 
     def _within(self, sums: Sums, text: int) -> tuple[Read, Read]:
         """Sentences and passages out of the pass over the whole."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from eddy_embed import windows
-from eddy_embed.errors import InvalidText, TextTooLong
+from eddy_embed.errors import InvalidParameter, InvalidText, TextTooLong
 from eddy_embed.sequence import owners
 
 if TYPE_CHECKING:
@@ -81,6 +81,21 @@ class Planner:
     max_length: int
     overflow: Overflow
     instructions: dict[TextRole, str | None]
+
+    def __post_init__(self) -> None:
+        """Refuse pieces that would not fit.
+
+        Raises:
+            InvalidParameter: A repeated piece is longer than a sequence may be.
+        """
+        repetition = self.layout.repetition
+        if repetition is not None and repetition.piece is not None:
+            tokens = len(self.tokenizer.prefix) + repetition.times * repetition.piece
+            if tokens > self.max_length:
+                raise InvalidParameter(
+                    f"piece={repetition.piece}, {repetition.times} times, takes {tokens} tokens, more than "
+                    f"max_length={self.max_length}; choose a smaller piece"
+                )
 
     def plan(self, texts: Seq[str], role: TextRole, *, first: int = 0, sentences: bool = False) -> list[Planned]:
         """Plan texts.

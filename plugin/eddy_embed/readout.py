@@ -31,6 +31,8 @@ class Readout:
         placeholders: Whether the mean also covers placeholders (HTP, section 4.4 read literally).
         prompt: Whether the mean also covers the prompt around the text (KV-Embedding).
         end: Whether the mean also covers the sequence's end token (Echo as released).
+        text_end: Whether "last" is the last token of the text that is read instead of the sequence's.
+        half: Whether the mean covers the first half of the sequence instead, whatever stands there (ReBA as released).
     """
 
     exit: int | None = -1
@@ -38,6 +40,8 @@ class Readout:
     placeholders: bool = False
     prompt: bool = False
     end: bool = False
+    text_end: bool = False
+    half: bool = False
 
     def __post_init__(self) -> None:
         """Refuse unknown poolings.
@@ -81,9 +85,11 @@ class Readout:
         Returns:
             Positions and weights, both of shape (positions,).
         """
-        last = np.array([len(sequence) - 1], np.int64)
+        last = sequence.text[-1:] if self.text_end else np.array([len(sequence) - 1], np.int64)
         if self.pool == "last":
             return last, np.ones(1)
+        if self.half:
+            counted = np.arange(max(len(sequence) // 2, 1))
         if self.placeholders:
             extra = np.flatnonzero((sequence.roles == Role.PST) | (sequence.roles == Role.BPST))
             counted = np.sort(np.concatenate([counted, extra]))

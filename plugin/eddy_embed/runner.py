@@ -14,6 +14,7 @@ from eddy_embed.batching import passes, run_halving
 from eddy_embed.document import positions_by_span
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.readout import Readout, gather
+from eddy_embed.refine import Refiner
 from eddy_embed.rewire import copy_states
 from eddy_embed.sequence import pack
 
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from eddy_embed.attention import Watching
     from eddy_embed.host import Host
     from eddy_embed.layout import TextRole
     from eddy_embed.method import Method
     from eddy_embed.plan import Job, Planned
     from eddy_embed.progress import Progress
-    from eddy_embed.sequence import Ints
+    from eddy_embed.sequence import Ints, Packed, Sequence
 
     Raw = NDArray[np.float64]
 
@@ -89,6 +91,8 @@ class Runner:
         )
         self._temperature = method.temperature
         self._reroute = method.reroute
+        repetition = method.layout.repetition if method.layout else None
+        self._refiner = None if method.watch is None else Refiner(method.watch, repetition, batch_tokens)
         self._values = host.placeholder_values(method.rewire.seed) if method.rewire else None
         # Passes of several threads beside each other would only share the processor, and multiply the memory.
         self._lock = threading.Lock()
@@ -108,9 +112,11 @@ class Runner:
             layers: Each at most the host's exit layer.
 
         Raises:
-            InvalidParameter: A layer is not run, or the method copies states at its exit, which is one layer.
+            InvalidParameter: A layer is not run, or the method copies states at its exit, which is one layer, or
+                weighs them by the attention up to it.
         """
-        if self._readout.placeholders or not layers or not 0 <= min(layers) <= max(layers) <= self.host.exit_layer:
+        one = self._readout.placeholders or self._refiner is not None
+        if one or not layers or not 0 <= min(layers) <= max(layers) <= self.host.exit_layer:
             raise InvalidParameter(f"layers {layers} cannot be read out of one pass up to layer {self.host.exit_layer}")
         other = copy.copy(self)
         other._layers = layers
@@ -147,21 +153,46 @@ class Runner:
         return sums
 
     def _pass(self, jobs: list[Job], divisions: list[Seq[Ints]], role: TextRole) -> list[tuple[_Read, Raw]]:
-        packed = pack([job.sequence for job in jobs])
-        factors = None
-        if self._temperature is not None:
-            factors = [self._temperature.factor(len(job.sequence), role == "query") for job in jobs]
-        hidden = self.host.run(packed, self._rewired, self._values, factors, self._reroute, self._layers)
-        if self._copy_at_exit and len(packed.edges):
-            hidden = copy_states(hidden, torch.from_numpy(packed.edges).to(hidden.device))
         reads = [_read(self._readout, job, spans) for job, spans in zip(jobs, divisions, strict=True)]
-        index = np.concatenate([read.index + first for read, first in zip(reads, packed.offsets, strict=False)])
-        weight = np.concatenate([read.weight for read in reads])
-        lengths = np.concatenate([read.lengths for read in reads])
         with torch.inference_mode():
+            hidden, starts = self._states([job.sequence for job in jobs], reads, role)
+            index = np.concatenate([read.index + first for read, first in zip(reads, starts, strict=True)])
+            weight = np.concatenate([read.weight for read in reads])
+            lengths = np.concatenate([read.lengths for read in reads])
             rows = gather(hidden, *(torch.from_numpy(array).to(hidden.device) for array in (index, weight, lengths)))
+            if self._refiner is not None:
+                totals = np.add.reduceat(weight, np.cumsum(lengths) - lengths)
+                rows = self._refiner.shared(rows, torch.from_numpy(totals).to(rows))
         split = np.cumsum([len(read.lengths) for read in reads])[:-1]
         return list(zip(reads, np.split(rows.double().cpu().numpy(), split), strict=True))
+
+    def _states(self, sequences: list[Sequence], reads: list[_Read], role: TextRole) -> tuple[torch.Tensor, Ints]:
+        """The states that are read, and the index in them of each sequence's position 0."""
+        refiner = self._refiner
+        if refiner is None:
+            hidden, packed = self._hidden(sequences, role)
+            if self._copy_at_exit and len(packed.edges):
+                hidden = copy_states(hidden, torch.from_numpy(packed.edges).to(hidden.device))
+            return hidden, packed.offsets[:-1]
+        spans = [(int(read.index.min()), int(read.index.max()) + 1) for read in reads]
+        if refiner.by_pieces:
+            hidden, packed = self._hidden(sequences, role)
+            blocks = refiner.pieced(sequences, spans, lambda pieces, watching: self._hidden(pieces, role, watching))
+        else:
+            watching = refiner.watching(spans)
+            hidden, packed = self._hidden(sequences, role, watching)
+            blocks = refiner.watched(watching, len(sequences))
+        return refiner.states(hidden, packed.offsets, spans, blocks)
+
+    def _hidden(
+        self, sequences: list[Sequence], role: TextRole, watching: Watching | None = None
+    ) -> tuple[torch.Tensor, Packed]:
+        packed = pack(sequences)
+        factors = None
+        if self._temperature is not None:
+            factors = [self._temperature.factor(len(sequence), role == "query") for sequence in sequences]
+        hidden = self.host.run(packed, self._rewired, self._values, factors, self._reroute, self._layers, watching)
+        return hidden, packed
 
 
 def _read(readout: Readout, job: Job, divisions: Seq[Ints]) -> _Read:

@@ -45,6 +45,7 @@ class Sequence:
         ends: Character after the token's last, shape (n,); -1 where the token is not text.
         copies: Which copy of the text the token belongs to, shape (n,); -1 where the token is not text.
         edges: Rows (destination, source) of states to copy between layers, shape (edges, 2).
+        first: Whether the first copy of the text is read instead of the last.
     """
 
     ids: Ints
@@ -53,6 +54,7 @@ class Sequence:
     ends: Ints
     copies: Ints
     edges: Ints
+    first: bool = False
 
     def __len__(self) -> int:
         """Number of tokens, placeholders and specials included."""
@@ -60,10 +62,11 @@ class Sequence:
 
     @property
     def text(self) -> Ints:
-        """Positions of the text's tokens, in the last copy where the text stands more than once."""
+        """Positions of the text's tokens, in the copy that is read where the text stands more than once."""
         if self.copies.size == 0:
             return np.empty(0, np.int64)
-        return np.flatnonzero((self.roles == Role.TEXT) & (self.copies == self.copies.max()))
+        read = 0 if self.first else self.copies.max()
+        return np.flatnonzero((self.roles == Role.TEXT) & (self.copies == read))
 
 
 @dataclass(frozen=True, eq=False)

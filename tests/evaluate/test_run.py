@@ -27,6 +27,16 @@ SUBJECTS = {
 }
 
 
+SENSES = [
+    {
+        "word": "bank",
+        "options": ["The bank pays three per cent.", "Her bank closed.", "The bank lends.", "A heron on the bank."],
+        "answer_index": 3,
+    },
+    {"word": "light", "options": ["light", "A light, light lamp"], "answer_index": 0},
+]
+
+
 def write(path: Path, rows: list[dict]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(row) + "\n" for row in rows)
@@ -52,6 +62,7 @@ def folder(tmp_path_factory) -> Path:
     write(root / "classification" / "subject_train.jsonl", labelled[:16])
     write(root / "classification" / "subject_test.jsonl", labelled[16:])
     write(root / "classification" / "crossed.jsonl", labelled)
+    write(root / "wsd" / "senses.jsonl", SENSES)
     return root
 
 
@@ -62,7 +73,7 @@ def embedder(method: str) -> Embedder:
 
 
 def test_tasks_are_read_as_they_are_written(folder: Path) -> None:
-    pairs, shelf, crossed, subject = find_tasks(folder)
+    pairs, shelf, crossed, subject, senses = find_tasks(folder)
     assert (pairs.name, len(pairs.gold), sum(pairs.gold)) == ("same", 16, 4 * 5.0 + 12 * 1.0)
     assert (shelf.name, shelf.ids, shelf.blank) == ("shelf", list(SUBJECTS), 1)
     assert len(shelf.queries) == 4
@@ -70,6 +81,9 @@ def test_tasks_are_read_as_they_are_written(folder: Path) -> None:
     assert (crossed.name, len(crossed.texts), crossed.test_texts) == ("crossed", 24, [])
     assert (subject.name, len(subject.texts), len(subject.test_texts)) == ("subject", 16, 8)
     assert [task.name for task in find_tasks(folder, ["shelf"])] == ["shelf"]
+    assert (senses.name, len(senses.texts), senses.questions) == ("senses", 6, [0, 0, 0, 0, 1, 1])
+    assert senses.spans == [(4, 8), (4, 8), (4, 8), (15, 19), (0, 5), (2, 7)]
+    assert senses.answers == [3, 4]
 
 
 @pytest.mark.parametrize("system", ["plain", "htp", "prompteol", "plain+centre"])
@@ -100,6 +114,23 @@ def test_retrieval_finds_a_document_by_its_best_passage(folder: Path) -> None:
         rank = int(np.argsort(-np.array(best), kind="stable").tolist().index(at))
         ideal = 2.0 + (1 / np.log2(3) if at == 0 else 0.0)
         assert outcome.items[at] == pytest.approx(2.0 / np.log2(rank + 2) / ideal)
+
+
+@pytest.mark.parametrize("system", ["plain", "reba", "echo+centre"])
+def test_the_odd_word_is_the_furthest_from_the_mean(folder: Path, system: str) -> None:
+    (task,) = find_tasks(folder, ["senses"])
+    outcome = Evaluation(embedder).run(system, task)
+    own = embedder(system.split("+")[0])
+    vectors = [own.encode_words(text, [span])[0] for text, span in zip(task.texts, task.spans, strict=True)]
+    vectors = np.array(vectors, np.float64)
+    if "+" in system:
+        vectors -= vectors.mean(0)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    sums = [(1 - vectors[a:b] @ vectors[a:b].T).sum(1) for a, b in [(0, 4), (4, 6)]]
+    assert outcome.items[0] == float(np.argmax(sums[0]) == 3)
+    assert outcome.metric == "accuracy" and outcome.tokens > 0
+    for other in ("prompteol", "bm25", "overlap"):
+        assert Evaluation(embedder).run(other, task) is None
 
 
 def test_baselines_do_what_words_can_do(folder: Path) -> None:
@@ -146,6 +177,10 @@ def test_bad_folders_and_names_are_refused(folder: Path, tmp_path: Path) -> None
         find_tasks(tmp_path)
     with pytest.raises(InvalidParameter, match="there are same, shelf"):
         find_tasks(folder, ["shelves"])
+    for wrong, message in [({"answer_index": 4}, "none of its options"), ({"word": "shore"}, "'shore' is not in")]:
+        write(tmp_path / "words" / "wsd" / "odd.jsonl", [SENSES[0] | wrong])
+        with pytest.raises(InvalidParameter, match=message):
+            find_tasks(tmp_path / "words")
     write(tmp_path / "sts" / "broken.jsonl", [])
     (tmp_path / "sts" / "broken.jsonl").write_text('{"a": 1\n')
     with pytest.raises(InvalidParameter, match="line 1"):

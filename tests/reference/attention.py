@@ -30,6 +30,7 @@ def attend(
     tau: float = 1.0,
     entries: int = 0,
     bias: float = 0.0,
+    seen: list[torch.Tensor] | None = None,
 ) -> torch.Tensor:
     """Causal attention.
 
@@ -43,6 +44,8 @@ def attend(
         tau: Divides the scores after the cap.
         entries: The last so many tokens are seen by every token once more, whatever comes before what.
         bias: Added to the scores of those.
+        seen: Gets the attention of row to column, shape (heads, tokens, tokens), without what those further entries
+            take of it.
 
     Returns:
         Shape (tokens, heads, size).
@@ -50,6 +53,7 @@ def attend(
     tokens, heads, _ = q.shape
     share = heads // k.shape[1]
     out = torch.zeros_like(q)
+    paid = torch.zeros(heads, tokens, tokens, dtype=q.dtype)
     for head in range(heads):
         keys, values = k[:, head // share], v[:, head // share]
         for i in range(tokens):
@@ -57,15 +61,19 @@ def attend(
             scores = keys[first : i + 1] @ q[i, head] * scale
             if cap is not None:
                 scores = cap * torch.tanh(scores / cap)
-            scores, seen = scores / tau, values[first : i + 1]
+            scores, among = scores / tau, values[first : i + 1]
             for j in range(tokens - 1, max(tokens - 1 - entries, -1), -1):
                 extra = keys[j] @ q[i, head] * scale
                 if cap is not None:
                     extra = cap * torch.tanh(extra / cap)
                 scores = torch.cat([scores, (extra / tau + bias).reshape(1)])
-                seen = torch.cat([seen, values[j : j + 1]])
+                among = torch.cat([among, values[j : j + 1]])
             weights = torch.exp(scores - scores.max())
-            out[i, head] = (weights / weights.sum()) @ seen
+            weights = weights / weights.sum()
+            out[i, head] = weights @ among
+            paid[head, i, first : i + 1] = weights[: i + 1 - first]
+    if seen is not None:
+        seen.append(paid)
     return out
 
 

@@ -38,6 +38,7 @@ def forward(
     upto: int | None = None,
     tau: float = 1.0,
     reroute: tuple[Sequence[int], float, int] | None = None,
+    seen: list[torch.Tensor] | None = None,
 ) -> list[torch.Tensor]:
     """h[0] .. h[upto] of one sequence.
 
@@ -50,6 +51,8 @@ def forward(
         upto: Last state wanted, 0..L; None: L.
         tau: Temperature of every layer's softmax.
         reroute: Layers (1..L), bias and number of the last tokens that every token sees once more there.
+
+        seen: Gets the attention of every layer that runs, (heads, tokens, tokens) each.
 
     Returns:
         Tensors of shape (tokens, hidden), as they leave their layer and so before any copy; h[L] after the final norm.
@@ -69,7 +72,7 @@ def forward(
             break
         if start <= index <= end - 1:
             x = copied(x, edges)
-        inside: dict[str, Any] = {"tau": tau}
+        inside: dict[str, Any] = {"tau": tau, "seen": seen}
         if reroute is not None and index + 1 in reroute[0]:
             inside.update(bias=reroute[1], entries=reroute[2])
         x = block(config, layer, index, x, angles(base, index, x), inside)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from . import backward
 from . import layout as lay
 from .forward import copied, exit_layer, forward
 from .readout import POOLINGS, unit
@@ -24,6 +25,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "metaeol": {"prompts": (), "exit": -1},
     "kv": {"layers": (), "bias": 1.0, "n": 1, "verb": "Compress", "pool": "hybrid", "exit": -1},
     "echo": {"preset": "rewrite", "exit": -1},
+    "reba": {"k": 2, "joiner": None, "pool": "last", "variant": "paper", "piece": None, "exit": -1},
     "tp": {"prompt": "plain", "range": None, "exit": -2, "placeholders": 1, "source": "last"},
     "htp": {
         **{"k": 1, "range": None, "exit": -2, "pool": "mean", "local_only": False, "global_only": False},
@@ -135,6 +137,8 @@ def run(
 ) -> Run:
     """One forward pass. `role` decides the wording of echo only: an instruction is used wherever one is given."""
     p = settings(method, params)
+    if method == "reba":
+        return _backward(p, model, tokenizer, text, role, instruction)
     arranged = layout(
         method,
         params,
@@ -167,6 +171,17 @@ def run(
         if span[0] <= top <= span[1] - 1:
             h = copied(h, arranged.edges)
     return Run(arranged, h.numpy(), pooled, pool)
+
+
+def _backward(p: dict[str, Any], model: Any, tokenizer: Any, text: str, role: str, instruction: str | None) -> Run:
+    """Where ReBA is read, e stands for h: at the first copy, whose last token is the array's."""
+    arranged = backward.arranged(tokenizer, text, p, instruction)
+    tau = temperature(p, len(arranged.ids), role)
+    if p["variant"] == "released":
+        arranged, raw = backward.released(model, tokenizer, text, p, instruction, tau=tau)
+        return Run(arranged, raw[None], [0], "last")
+    arranged, e = backward.embeddings(model, tokenizer, text, p, instruction, tau=tau)
+    return Run(arranged, e, list(arranged.text), p["pool"])
 
 
 def embed(method: str, params: Params, model: Any, tokenizer: Any, text: str, **options: Any) -> np.ndarray:

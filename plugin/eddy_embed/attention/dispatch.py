@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from eddy_embed.attention.groups import Group
     from eddy_embed.attention.settings import Reroute, Traits
+    from eddy_embed.attention.watch import Watching
 
 
 def attend(
@@ -24,6 +25,7 @@ def attend(
     groups: Sequence[Group],
     traits: Traits,
     reroute: Reroute | None = None,
+    watching: Watching | None = None,
 ) -> torch.Tensor:
     """Causal attention within each of the packed sequences.
 
@@ -34,33 +36,46 @@ def attend(
         groups: The sequences.
         traits: What the layer does to its logits.
         reroute: Further entries, None for none.
+        watching: Told of every group's attention, None for nobody.
 
     Returns:
         Shape (1, tokens, heads, head width), in the queries' dtype.
     """
     out = query.new_empty(query.shape[2], query.shape[1], value.shape[3])
-    for members in groups:
+    for number, members in enumerate(groups):
         if members.run is not None:
             first, end = members.run
             q, k, v = (states[:, :, first:end] for states in (query, key, value))
-            out[first:end] = _group(q, k, v, members, traits, reroute)[0].transpose(0, 1)
+            done, mass = _group(q, k, v, members, traits, reroute, watching is not None)
+            out[first:end] = done[0].transpose(0, 1)
+            if watching is not None and mass is not None:
+                watching.see(number, q, k, mass, members, traits)
             continue
         q, k, v = (states[0].index_select(1, members.rows.reshape(-1)) for states in (query, key, value))
         shape = members.rows.shape
         q, k, v = (states.view(states.shape[0], *shape, -1).transpose(0, 1) for states in (q, k, v))
-        result = _group(q, k, v, members, traits, reroute).transpose(1, 2).flatten(0, 1)
+        done, mass = _group(q, k, v, members, traits, reroute, watching is not None)
+        if watching is not None and mass is not None:
+            watching.see(number, q, k, mass, members, traits)
+        result = done.transpose(1, 2).flatten(0, 1)
         out.index_copy_(0, members.tokens, result.index_select(0, members.real))
     return out.unsqueeze(0)
 
 
 def _group(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, members: Group, traits: Traits, reroute: Reroute | None
-) -> torch.Tensor:
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    members: Group,
+    traits: Traits,
+    reroute: Reroute | None,
+    with_mass: bool,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
     whole = traits.kernel == "fused"
-    if reroute is None:
-        return fused(q, k, v, traits, members.factor) if whole else blocked(q, k, v, traits, members.factor)[0]
+    if whole and reroute is None and not with_mass:
+        return fused(q, k, v, traits, members.factor), None
     if whole and q.device.type == "cpu":
         out, mass = fused_with_mass(q, k, v, traits, members.factor)
     else:
         out, mass = blocked(q, k, v, traits, members.factor)
-    return with_entries(q, k, v, out, mass, members, traits, reroute)
+    return (out, mass) if reroute is None else with_entries(q, k, v, out, mass, members, traits, reroute)

@@ -22,8 +22,8 @@ def with_entries(
     members: Group,
     traits: Traits,
     reroute: Reroute,
-) -> torch.Tensor:
-    """Merge the entries of each sequence's last tokens into finished attention, exactly.
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Merge the entries of each sequence's last tokens into finished attention and its mass, exactly.
 
     A softmax over more entries is the old one and the new entries, each weighted by its share of the whole mass; no
     mask, and no longer matrix, is needed (KV-Embedding, equations 1 and 2).
@@ -45,4 +45,4 @@ def with_entries(
     whole = torch.logaddexp(mass, scores.logsumexp(-1))
     kept = torch.exp(mass - whole).unsqueeze(-1)
     shares = torch.exp(scores - whole.unsqueeze(-1)).view(batch, shared, heads // shared, length, -1)
-    return (out.to(exact) * kept + (shares @ v).flatten(1, 2)).to(query.dtype)
+    return (out.to(exact) * kept + (shares @ v).flatten(1, 2)).to(query.dtype), whole

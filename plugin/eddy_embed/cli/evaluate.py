@@ -21,7 +21,7 @@ def evaluate(
     ] = None,
     model: Model = "eddy-tiny",
     data: Annotated[
-        Path | None, typer.Option(envvar="EDDY_EVAL_DATA", help="Folder with sts/, retrieval/, classification/.")
+        Path | None, typer.Option(envvar="EDDY_EVAL_DATA", help="Folder with sts/, retrieval/, classification/, wsd/.")
     ] = None,
     tasks: Annotated[list[str] | None, typer.Option("--task", "-t", help="Only this task. Repeat for several.")] = None,
     passage_size: Annotated[int, typer.Option(help="Most tokens in a passage; the best one finds its document.")] = 256,

@@ -111,3 +111,21 @@ def cross_validated(vectors: NDArray[Any], labels: list[str], folds: int = 5) ->
     for train, test in StratifiedKFold(folds, shuffle=True, random_state=0).split(vectors, given):
         right[test] = accuracy(vectors[train], given[train].tolist(), vectors[test], given[test].tolist())
     return right
+
+
+def odd_one_out(vectors: Doubles, questions: Ints, answers: Ints) -> Doubles:
+    """Whether the vector furthest from the mean of its question's is the answer, shape (questions,).
+
+    Of vectors of length 1 it is the one with the largest sum of cosine distances to the others (Duan et al. 2025,
+    appendix A.4).
+
+    Args:
+        vectors: Shape (vectors, width).
+        questions: Question of each vector, ascending from 0, shape (vectors,).
+        answers: Index among the vectors of each question's answer, shape (questions,).
+    """
+    borders = np.flatnonzero(np.diff(questions)) + 1
+    starts = np.concatenate([np.zeros(1, np.int64), borders])
+    distances = [np.linalg.norm(group - group.mean(0), axis=1) for group in np.split(vectors, borders)]
+    picked = starts + np.array([int(np.argmax(each)) for each in distances])
+    return np.asarray(picked == answers, np.float64)

@@ -10,8 +10,8 @@ import numpy as np
 
 from eddy_embed import methods
 from eddy_embed.evaluate import baselines
-from eddy_embed.evaluate.metrics import Interval, accuracy, bootstrap, cross_validated, ndcg, spearman
-from eddy_embed.evaluate.tasks import Classification, Pairs, Retrieval
+from eddy_embed.evaluate.metrics import Interval, accuracy, bootstrap, cross_validated, ndcg, odd_one_out, spearman
+from eddy_embed.evaluate.tasks import Classification, OddOneOut, Pairs, Retrieval
 from eddy_embed.finish import Finish, unit
 from eddy_embed.postprocess import Moments, fit
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Doubles = NDArray[np.float64]
 
-METRICS = {Pairs: "spearman", Retrieval: "ndcg@10", Classification: "accuracy"}
+METRICS = {Pairs: "spearman", Retrieval: "ndcg@10", Classification: "accuracy", OddOneOut: "accuracy"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ class _Embedded:
 
     Attributes:
         library: What post-processing is fitted on, shape (vectors, width).
-        owners: For retrieval, the document of each library vector.
+        owners: For retrieval, the document of each library vector; for words, its question.
         asked: Queries, or test texts, or second texts, shape (texts, width).
         seconds: Spent embedding.
         tokens: Tokens of text embedded.
@@ -97,13 +97,18 @@ class Evaluation:
     _embedded: dict[tuple[str, str], _Embedded] = field(default_factory=dict)
 
     def run(self, system: str, task: Task) -> Outcome | None:
-        """One system on one task; None for a baseline that has nothing to say on this kind of task."""
+        """One system on one task; None for one that has nothing to say on this kind of task.
+
+        So have a baseline of another kind, and, where words are asked for, a method that reads one token only.
+        """
         if system == "bm25":
             return self._outcome(system, task, baselines.bm25(task)) if isinstance(task, Retrieval) else None
         if system == "overlap":
             return self._outcome(system, task, baselines.overlap(task)) if isinstance(task, Pairs) else None
         method = methods.parse(system)
         base = str(methods.with_post(method, None))
+        if isinstance(task, OddOneOut) and not self._embedder(base).reads_words:
+            return None
         if (base, task.name) not in self._embedded:
             self._embedded[base, task.name] = self._embed(base, task)
         held = self._embedded[base, task.name]
@@ -119,16 +124,23 @@ class Evaluation:
         """Let go of a task's vectors."""
         self._embedded = {key: held for key, held in self._embedded.items() if key[1] != task.name}
 
-    def _embed(self, base: str, task: Task) -> _Embedded:
+    def _embedder(self, base: str) -> Embedder:
         if base not in self._embedders:
             self._embedders[base] = self.open_embedder(base)
-        embedder = self._embedders[base]
+        return self._embedders[base]
+
+    def _embed(self, base: str, task: Task) -> _Embedded:
+        embedder = self._embedder(base)
         started, before = time.perf_counter(), embedder.counts.tokens
         if isinstance(task, Retrieval):
             documents = embedder.encode_long(task.texts, passage_size=self.passage_size, late=embedder.reads_spans)
             library = np.stack([passage.vector for each in documents for passage in each.passages])
             owners = np.repeat(np.arange(len(documents)), [len(each.passages) for each in documents])
             asked = embedder.encode_query(task.queries)
+        elif isinstance(task, OddOneOut):
+            words = zip(task.texts, task.spans, strict=True)
+            library = np.concatenate([embedder.encode_words(text, [span]) for text, span in words])
+            owners, asked = np.array(task.questions), library[:0]
         else:
             texts, others = (task.first, task.second) if isinstance(task, Pairs) else (task.texts, task.test_texts)
             both = embedder.encode_document(texts + others)
@@ -155,6 +167,8 @@ def _judge(task: Task, library: Doubles, asked: Doubles, owners: NDArray[np.int6
     if isinstance(task, Retrieval):
         first_passages = np.flatnonzero(np.diff(owners, prepend=-1))
         return np.asarray(np.maximum.reduceat(asked @ library.T, first_passages, axis=1))
+    if isinstance(task, OddOneOut):
+        return odd_one_out(library, owners, np.array(task.answers))
     if task.test_texts:
         return accuracy(library, task.labels, asked, task.test_labels)
     return cross_validated(library, task.labels)

@@ -14,6 +14,7 @@ from eddy_embed.methods.plain import plain
 from eddy_embed.methods.post import abtt, centre, post_method, whiten
 from eddy_embed.methods.presets import default_exit, default_layers, default_range, published_names
 from eddy_embed.methods.prompts import cot, knowledge, metaeol, prompteol
+from eddy_embed.methods.reba import reba
 from eddy_embed.methods.registry import build_term, describe, names, register
 from eddy_embed.methods.tempscale import tempscale
 from eddy_embed.methods.tp import tp
@@ -37,6 +38,7 @@ __all__ = [
     "parse",
     "plain",
     "prompteol",
+    "reba",
     "register",
     "resolve",
     "tempscale",
@@ -45,7 +47,7 @@ __all__ = [
     "with_post",
 ]
 
-for _method in (plain, prompteol, cot, knowledge, metaeol, echo, tp, htp, kv, tempscale, centre, abtt, whiten):
+for _method in (plain, prompteol, cot, knowledge, metaeol, echo, tp, htp, kv, reba, tempscale, centre, abtt, whiten):
     register(_method)
 
 
@@ -91,6 +93,10 @@ def resolve(method: Method, backbone: Backbone) -> Method:
                 f"{method}: the pass ends at layer {exit_layer}, below layer {start + 1} where the copies begin, so "
                 "they would have no effect; choose a later exit or an earlier range"
             )
+    if method.watch is not None and exit_layer == 0:
+        raise InvalidParameter(
+            f"{method}: exit=0 is below the first layer, where there is no attention yet; choose a later exit"
+        )
     reroute = method.reroute
     if reroute is not None:
         layers = default_layers(backbone) if reroute.layers is None else reroute.layers

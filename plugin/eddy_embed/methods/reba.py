@@ -1,0 +1,59 @@
+"""ReBA (Duan et al. 2025): the text again, and its first copy's states refined by the attention paid to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, cast
+
+from eddy_embed.attention import Watch
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.layout import Layout
+from eddy_embed.methods.build import build
+from eddy_embed.readout import Readout
+from eddy_embed.repetition import Repetition
+
+if TYPE_CHECKING:
+    from eddy_embed.method import Method
+
+
+def reba(
+    k: int = 2,
+    pool: str = "last",
+    joiner: str | None = None,
+    piece: int | None = None,
+    variant: str = "paper",
+    exit: int | None = -1,
+) -> Method:
+    """The text repeated; each token of the first copy becomes a sum over later states, weighted by their attention.
+
+    Section 3: e_i is the sum of A[i, j] * v_j over j >= i (equation 4), with A the largest symmetrised attention of
+    any layer and head (algorithm 1).
+
+    Args:
+        k: How often the text stands there.
+        pool: "last": e of the first copy's last token. "mean": the mean of all e (equation 5), which also gives
+            vectors for parts of a text.
+        joiner: Stands between the copies, which are then tokenized together; None: the text's ids are repeated.
+        piece: For long texts (section 6): the text is read once, and each piece of so many tokens repeated by itself.
+        variant: "paper", or "released" for what the authors' code does: weights that sum to 1, and for "last" the
+            last copy's last token, over all states before it.
+        exit: Layer read, counted over h[0] .. h[L]; attention is that of the layers up to it.
+
+    Raises:
+        InvalidParameter: A value is outside its range, or two do not go together.
+    """
+    if pool not in ("last", "mean"):
+        raise InvalidParameter(f"reba: pool={pool!r} is unknown; choose last or mean")
+    if variant not in ("paper", "released"):
+        raise InvalidParameter(f"reba: variant={variant!r} is unknown; choose paper or released")
+    released = variant == "released"
+    if released and piece is not None:
+        raise InvalidParameter(f"reba: piece={piece} is not in the released code; leave out piece or variant=released")
+    given = {"k": k, "pool": pool, "joiner": joiner, "piece": piece, "variant": variant, "exit": exit}
+    read = cast("Literal['last', 'mean']", pool)
+    return build(
+        reba,
+        given,
+        layout=Layout(repetition=Repetition(k, joiner, piece)),
+        watch=Watch(earlier=released and pool == "last", share=released),
+        readout=Readout(exit=exit, pool=read, text_end=not released, half=released and pool == "mean"),
+    )

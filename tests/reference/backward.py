@@ -1,0 +1,123 @@
+"""ReBA: a token's embedding as the sum of the later states, weighted by the attention that they paid to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import layout as lay
+from .forward import exit_layer, forward
+
+
+def attention_matrix(layers: Sequence[Any]) -> np.ndarray:
+    """Algorithm 1: the largest entry of the symmetric attention matrices over all layers and heads.
+
+    Args:
+        layers: For each layer its attention, shape (heads, tokens, tokens), lower triangular.
+    """
+    largest = np.zeros(layers[0].shape[1:])
+    for heads in layers:
+        for attention in heads.numpy():
+            symmetric = (attention + attention.T) / 2
+            largest = (largest + symmetric) / 2 + np.abs(largest - symmetric) / 2
+    return largest
+
+
+def look(model: Any, ids: Sequence[int], top: int, **inside: Any) -> tuple[np.ndarray, np.ndarray]:
+    """States at the exit, and the attention matrix of the layers up to it."""
+    seen: list[Any] = []
+    h = forward(model, ids, upto=top, seen=seen, **inside)[top].numpy()
+    return h, attention_matrix(seen)
+
+
+def backward(a: np.ndarray, v: np.ndarray, i: int) -> np.ndarray:
+    """Equation 4: e_i, over the states from i on."""
+    total = np.zeros(v.shape[1])
+    for j in range(i, len(v)):
+        total = total + a[i, j] * v[j]
+    return total
+
+
+def arranged(tokenizer: Any, text: str, p: Mapping[str, Any], instruction: str | None) -> lay.Layout:
+    """The specials, an instruction, and the text k times: its ids, or the string with the joiner between."""
+    joiner = p["joiner"]
+    template = "{text}" if joiner is None else joiner.join(["{text}"] * p["k"])
+    filled = lay.fill(tokenizer, template, text, instruction)
+    filled.start, filled.end = filled.first, filled.first + len(text)
+    body = []
+    for token in filled.tokens:
+        if token.owner != "special":
+            token.owner = "text" if filled.start <= filled.anchor(token) < filled.end else "prompt"
+        if token.owner == "text":
+            body.append(token)
+    layout = lay.plain(filled)
+    if joiner is None and p["piece"] is None:
+        layout.ids += [token.id for _ in range(p["k"] - 1) for token in body]
+    return layout
+
+
+def embeddings(
+    model: Any, tokenizer: Any, text: str, p: Mapping[str, Any], instruction: str | None, **inside: Any
+) -> tuple[lay.Layout, np.ndarray]:
+    """The layout and e at every position of the first copy; the rest of the array is zero."""
+    layout = arranged(tokenizer, text, p, instruction)
+    top = exit_layer(model, p["exit"])
+    e = np.zeros((layout.text[-1] + 1, model.config.hidden_size))
+    if p["piece"] is None:
+        v, a = look(model, layout.ids, top, **inside)
+        for i in layout.text:
+            e[i] = backward(a, v, i)
+        return layout, e
+    # Section 6: one pass over the whole gives v; each piece is repeated alone, and its attention refines them.
+    v = forward(model, layout.ids, upto=top, **inside)[top].numpy()
+    specials = [token.id for token in lay.fill(tokenizer, "{text}", text).tokens if token.owner == "special"]
+    for first in range(0, len(layout.text), p["piece"]):
+        run = layout.text[first : first + p["piece"]]
+        _, a = look(model, [*specials, *[layout.ids[i] for i in run] * p["k"]], top, **inside)
+        a = a[len(specials) :, len(specials) :]
+        states = np.concatenate([v[run]] * p["k"])
+        for i, position in enumerate(run):
+            e[position] = backward(a, states, i)
+    return layout, e
+
+
+def released(
+    model: Any, tokenizer: Any, text: str, p: Mapping[str, Any], instruction: str | None, **inside: Any
+) -> tuple[lay.Layout, np.ndarray]:
+    """The layout and the sentence's vector as the authors' code has it: weights that sum to 1, BOS among the states."""
+    layout = arranged(tokenizer, text, p, instruction)
+    v, a = look(model, layout.ids, exit_layer(model, p["exit"]), **inside)
+    if p["pool"] == "last":
+        weights = a[-1]
+    else:
+        weights = np.zeros(len(v))
+        for i in range(max(len(v) // 2, 1)):
+            for j in range(i, len(v)):
+                weights[j] += a[i, j]
+    return layout, (weights / weights.sum()) @ v
+
+
+def word(
+    model: Any,
+    tokenizer: Any,
+    text: str,
+    span: lay.Span,
+    p: Mapping[str, Any],
+    instruction: str | None = None,
+    **inside: Any,
+) -> np.ndarray:
+    """A word's raw vector: the mean of e over the tokens that overlap its characters in the first copy.
+
+    As released: their rows summed, over all states (over the later ones where sentences are means), divided by the sum.
+    """
+    layout, e = embeddings(model, tokenizer, text, p, instruction, **inside)
+    own = [i for i, (start, end) in zip(layout.text, layout.spans, strict=True) if start < span[1] and end > span[0]]
+    if p["variant"] == "paper":
+        return e[own].mean(0)
+    v, a = look(model, layout.ids, exit_layer(model, p["exit"]), **inside)
+    if p["pool"] == "mean":
+        a = np.triu(a)
+    weights = a[own].sum(0)
+    return weights / weights.sum() @ v

@@ -1,0 +1,331 @@
+"""ReBA: equal to other methods where it must be, exact beside every kernel, small; every fault of it noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests import families
+from tests.comparison import TEXTS, embedder, exact, gap, loaded
+from tests.reference import backward
+from tests.reference.double import AllDouble
+from tests.reference.readout import unit
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from eddy_embed import Embedder, methods, refine
+from eddy_embed.attention import Reroute, Watch, Watching
+from eddy_embed.attention.watch import _Rectangles
+from eddy_embed.errors import IncompatibleMethods, InterventionDidNotRun, InvalidParameter, InvalidText
+from eddy_embed.layout import Layout
+from eddy_embed.method import Method
+from eddy_embed.readout import Readout
+from eddy_embed.repetition import Repetition
+
+ALL = [*families.FAMILIES, *families.MORE_FAMILIES]
+DEFAULTS = {"k": 2, "joiner": None, "pool": "last", "variant": "paper", "piece": None, "exit": -1}
+LONG = " ".join(TEXTS)
+
+
+@pytest.mark.parametrize("family", ALL)
+def test_one_copy_read_last_is_plain(family: str) -> None:
+    once = embedder(family, "reba:k=1").encode_document(TEXTS)
+    assert np.abs(once - embedder(family, "plain:pool=last").encode_document(TEXTS)).max() <= 1e-6
+    assert np.abs(once - embedder(family, "reba").encode_document(TEXTS)).max() > 1e-3
+
+
+@pytest.mark.parametrize("method", ["reba", "reba:k=3,pool=mean,exit=4", "reba:k=3,piece=5,exit=-2"])
+@pytest.mark.parametrize("family", families.MORE_FAMILIES)
+def test_further_families_equal_the_reference(family: str, method: str) -> None:
+    assert gap(embedder(family, method, exactly=True), family, method, TEXTS) <= 1e-9
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_a_rerouted_entry_is_in_the_softmax_and_not_watched(family: str) -> None:
+    model, tokenizer = loaded(family, exactly=True)
+    method = methods.reba(pool="mean") | Method(reroute=Reroute((2, 4), bias=3.0, entries=2))
+    e = Embedder(model, tokenizer=tokenizer, method=method)
+    p = DEFAULTS | {"pool": "mean"}
+    for text, vector in zip(TEXTS, exact(e, TEXTS), strict=True):
+        layout, states = backward.embeddings(model, tokenizer, text, p, None, reroute=((2, 4), 3.0, 2))
+        assert np.abs(vector - unit(states[layout.text].mean(0))).max() <= 1e-9
+    without = embedder(family, "reba:pool=mean", exactly=True)
+    assert np.abs(exact(without, TEXTS) - exact(e, TEXTS)).max() > 1e-3
+
+
+def test_long_texts_are_pieces_of_one_pass() -> None:
+    # Pieces longer than the text: v of the unrepeated pass, A of the repeated one.
+    model, tokenizer = loaded("llama", exactly=True)
+    p = DEFAULTS | {"pool": "mean"}
+    layout = backward.arranged(tokenizer, TEXTS[0], p | {"piece": 500}, None)
+    n, first = len(layout.text), layout.text[0]
+    _, a = backward.look(model, [*layout.ids, *layout.ids[first:]], 6)
+    v = backward.forward(model, layout.ids)[6].numpy()[first:]
+    e = [sum(a[first + i, first + j] * v[j % n] for j in range(i, 2 * n)) for i in range(n)]
+    vector = exact(embedder("llama", "reba:pool=mean,piece=500", exactly=True), TEXTS[:1])[0]
+    assert np.abs(vector - unit(np.mean(e, axis=0))).max() <= 1e-9
+    with pytest.raises(InvalidParameter, match="piece=512, 2 times, takes 1025 tokens, more than max_length=1024"):
+        embedder("llama", "reba:piece=512")
+
+
+# --- words
+
+
+@pytest.mark.parametrize("parameters", [{}, {"pool": "mean", "k": 3}, {"piece": 6}, {"joiner": "\n"}])
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gemma2"])
+def test_words_equal_the_reference(family: str, parameters: dict[str, Any]) -> None:
+    text = TEXTS[2]
+    spans = [(text.index(word), text.index(word) + len(word)) for word in ("eddy", "runs back", "smoke", "An", "Trout")]
+    model, tokenizer = loaded(family, exactly=True)
+    e = Embedder(model, tokenizer=tokenizer, method=methods.reba(**parameters))
+    with AllDouble():
+        vectors = e.encode_words(text, spans)
+    expected = [unit(backward.word(model, tokenizer, text, span, DEFAULTS | parameters)) for span in spans]
+    assert np.abs(vectors - expected).max() <= 1e-6
+
+
+@pytest.mark.parametrize("pool", ["last", "mean"])
+def test_words_as_released(pool: str) -> None:
+    p = DEFAULTS | {"pool": pool, "variant": "released"}
+    model, tokenizer = loaded("llama", exactly=True)
+    e = Embedder(model, tokenizer=tokenizer, method=f"reba:pool={pool},variant=released", normalize=False)
+    spans = [(3, 8), (4, 24), (0, 89)]
+    with AllDouble():
+        vectors = e.encode_words(TEXTS[0], spans)
+    for vector, span in zip(vectors, spans, strict=True):
+        expected = backward.word(model, tokenizer, TEXTS[0], span, p)
+        assert np.abs(vector - expected).max() <= 1e-6 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("method", ["plain", "htp:range=1-4", "echo", "reba:pool=mean", "tp:prompt=echo"])
+def test_all_words_make_the_text(method: str) -> None:
+    e = embedder("llama", method, normalize=False)
+    text = "Salt and smoke"
+    whole = e.encode_words(text, [(0, len(text))])[0]
+    assert np.abs(whole - e.encode_document(text)).max() <= 1e-6 * np.abs(whole).max()
+    words = e.encode_words(text, [(9, 14), (0, 4), (0, 8)])
+    assert words.shape == (3, families.HIDDEN) and words.dtype == np.float32
+    assert np.array_equal(words[1], e.encode_words(text, [(0, 4)])[0])
+    assert e.encode_words(text, []).shape == (0, families.HIDDEN)
+
+
+def test_words_beyond_the_window_are_read_where_they_stand() -> None:
+    e = embedder("llama", "reba:pool=mean", max_length=64)
+    assert e.explain(LONG).windows > 3
+    start = LONG.index("Trout")
+    document = e.encode_long(LONG)
+    sentence = next(s for s in document.sentences if s.start <= start < s.end)
+    assert np.abs(e.encode_words(LONG, [(sentence.start, sentence.end)])[0] - sentence.vector).max() <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("spans", "message"),
+    [
+        ([(3, 3)], r"span 0 is \(3, 3\) in a text of 5 characters"),
+        ([(0, 2), (-1, 2)], r"span 1 is \(-1, 2\)"),
+        ([(4, 6)], r"span 0 is \(4, 6\) in a text of 5"),
+        ([(1, 2, 3)], "give a pair"),
+        ([(0.0, 2)], "give a pair"),
+        (["ab"], "give a pair"),
+        ([(True, 2)], "give a pair"),
+        ([(2, 3)], "only white space"),
+        ("Sa", "must be a list of pairs"),
+        (None, "must be a list of pairs"),
+    ],
+)
+def test_bad_spans_are_refused(spans: Any, message: str) -> None:
+    with pytest.raises(InvalidParameter, match=message):
+        embedder("llama", "plain").encode_words("Ab cd", spans)
+
+
+def test_words_that_nothing_reads_are_refused() -> None:
+    e = embedder("llama", "plain", max_length=20, overflow="truncate")
+    with pytest.raises(InvalidParameter, match=r"span 1, \(70, 80\), has no token .* the last \d+ tokens are cut"):
+        e.encode_words(TEXTS[0], [(0, 3), (70, 80)])
+    for method in ("prompteol", "plain:pool=hybrid"):
+        with pytest.raises(IncompatibleMethods, match="no vectors for words"):
+            embedder("llama", method).encode_words("Ab cd", [(0, 2)])
+    for text in (["Ab"], None, " "):
+        with pytest.raises(InvalidText):
+            embedder("llama", "plain").encode_words(text, [(0, 1)])
+
+
+# --- what is refused
+
+
+def test_what_it_does_not_go_with() -> None:
+    for other in ("echo", "tp", "htp", "prompteol"):
+        with pytest.raises(IncompatibleMethods, match="both set layout"):
+            methods.parse(f"{other}+reba")
+    twice = Repetition(2)
+    for wrong in ({"template": "A: {text}"}, {"placeholders": 1}, {"end": True}, {"query_template": "{text}?"}):
+        with pytest.raises(InvalidParameter, match="a repeated text stands alone"):
+            Layout(repetition=twice, **wrong)
+    with pytest.raises(InvalidParameter, match="exit=0 is below the first layer"):
+        embedder("llama", "reba:exit=0")
+    with pytest.raises(IncompatibleMethods, match="gives no vectors for parts of a text"):
+        embedder("llama", "reba").encode_long(TEXTS[0])
+
+
+def test_a_watch_refines_any_readout() -> None:
+    model, tokenizer = loaded("llama")
+    parts = Layout(repetition=Repetition(2)), Watch(), Readout(pool="weighted")
+    e = Embedder(model, tokenizer=tokenizer, method=Method(layout=parts[0], watch=parts[1], readout=parts[2]))
+    layout, states = backward.embeddings(model, tokenizer, TEXTS[0], DEFAULTS, None)
+    weights = np.arange(1, len(layout.text) + 1)
+    assert np.abs(e.encode_document(TEXTS[0]) - unit(weights @ states[layout.text])).max() <= 1e-5
+
+
+# --- memory
+
+
+class Largest(TorchDispatchMode):
+    """Notes the number of elements of the largest tensor that any operation makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for made in out if isinstance(out, list | tuple) else [out]:
+            if isinstance(made, torch.Tensor):
+                self.elements = max(self.elements, made.numel())
+        return out
+
+
+def largest(method: str, words: int) -> tuple[int, int]:
+    """Tokens run for a text of so many words, and the elements of the largest tensor made."""
+    e = embedder("llama", method)
+    text = "salt " * words
+    with Largest() as noted:
+        e.encode_document(text)
+    return e.explain(text).sequence_tokens, noted.elements
+
+
+def test_the_last_token_takes_one_column_of_each_layer() -> None:
+    tokens, most = largest("reba", 150)
+    assert 700 < tokens <= families.WINDOW
+    # The model's own projections are the largest tensors of a pass, with the watch and without it.
+    plainly, widest = largest("plain", 300)
+    assert most / tokens == widest / plainly and most < tokens**2 / 4
+    shorter, less = largest("reba", 75)
+    assert most / less < 1.1 * tokens / shorter
+
+
+def test_the_mean_holds_one_matrix_and_no_layers_or_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eddy_embed.attention.watch.SCORES", 2**14)
+    tokens, most = largest("reba:pool=mean", 150)
+    assert 700 < tokens <= families.WINDOW
+    # Rows of both copies, columns of the first.
+    assert most == (tokens - 1) * (tokens - 1) // 2
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_blocks_of_rows_change_nothing(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eddy_embed.attention.watch.SCORES", 700)
+    for method in ("reba:pool=mean,piece=7", "reba:k=3,pool=mean,exit=4"):
+        assert gap(embedder(family, method, exactly=True), family, method, TEXTS) <= 1e-9
+
+
+# --- faults
+
+
+def _one_head(patch: pytest.MonkeyPatch) -> None:
+    see = _Rectangles.see
+    amax = torch.Tensor.amax
+
+    def mutated(*states: Any) -> None:
+        patch.setattr(torch.Tensor, "amax", lambda scores, dim: scores.select(dim, 0))
+        see(*states)
+        patch.setattr(torch.Tensor, "amax", amax)
+
+    patch.setattr(_Rectangles, "see", mutated)
+
+
+def _last_layer(patch: pytest.MonkeyPatch) -> None:
+    see = _Rectangles.see
+
+    def mutated(self: _Rectangles, *states: Any) -> None:
+        self.largest = None
+        see(self, *states)
+
+    patch.setattr(_Rectangles, "see", mutated)
+
+
+def _weights(patch: pytest.MonkeyPatch, change: Callable[..., Any]) -> None:
+    weights = Watching.weights
+    patch.setattr(Watching, "weights", lambda self, *more, **named: change(*weights(self, *more, **named)))
+
+
+def _not_halved(first: int, weights: torch.Tensor) -> tuple[int, torch.Tensor]:
+    return first, 2 * weights - torch.eye(*weights.shape) * weights
+
+
+def _row_off(first: int, weights: torch.Tensor) -> tuple[int, torch.Tensor]:
+    return first - 1, weights
+
+
+def _later_only(first: int, weights: torch.Tensor) -> tuple[int, torch.Tensor]:
+    return first, weights.tril(-1)
+
+
+def _with_bos(patch: pytest.MonkeyPatch) -> None:
+    watching = refine.Refiner.watching
+
+    def mutated(self: Any, spans: Any) -> Watching:
+        made = watching(self, spans)
+        made.first_rows -= 1
+        return made
+
+    patch.setattr(refine.Refiner, "watching", mutated)
+    _weights(patch, lambda first, weights: (first, torch.cat([weights[1:2], weights[1:]])))
+
+
+def _column_off(patch: pytest.MonkeyPatch) -> None:
+    watching = refine.Refiner.watching
+    patch.setattr(refine.Refiner, "watching", lambda self, spans: watching(self, [(a - 1, b - 1) for a, b in spans]))
+
+
+MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "none": lambda patch: None,
+    "one head": _one_head,
+    "one layer": _last_layer,
+    "half missing off the diagonal": lambda patch: _weights(patch, _not_halved),
+    "states off by one": lambda patch: _weights(patch, _row_off),
+    "columns off by one": _column_off,
+    "diagonal left out": lambda patch: _weights(patch, _later_only),
+    "begin token weighed": _with_bos,
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+@pytest.mark.parametrize("method", ["reba", "reba:k=3,pool=mean,exit=4"])
+def test_mutation_is_noticed(name: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    e = embedder("llama", method, exactly=True)
+    MUTATIONS[name](monkeypatch)
+    assert (gap(e, "llama", method, TEXTS) > 1e-5) is (name != "none")
+
+
+def test_a_layer_that_is_not_watched_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    e = embedder("llama", "reba")
+    monkeypatch.setattr(Watching, "begin", lambda self, groups, offsets: None)
+    host = e._pipeline.open_runner.host
+    monkeypatch.setattr(host, "kept", host.kept + 1)
+    with pytest.raises((InterventionDidNotRun, IndexError)):
+        e.encode_document("Salt.")
+
+
+def test_explain_names_the_watch_and_its_cost() -> None:
+    shown = embedder("llama", "reba:pool=mean,exit=-2").explain(TEXTS[0])
+    assert shown.watched == [1, 2, 3, 4, 5] and shown.watched_tokens == shown.text_tokens
+    assert shown.sequence_tokens == 2 * shown.text_tokens + 1
+    assert f"that paid to {shown.text_tokens} tokens watched in layers 1 to 5" in str(shown)
+    one = embedder("llama", "reba").explain(TEXTS[0])
+    assert one.watched_tokens == 1 and [t.weight for t in one.tokens].index(1.0) == one.text_tokens
+    pieces = embedder("llama", "reba:piece=10").explain(TEXTS[0])
+    count = -(-pieces.text_tokens // 10)
+    assert pieces.sequence_tokens == pieces.text_tokens + 1 + 2 * pieces.text_tokens + count
+    assert embedder("llama", "plain").explain(TEXTS[0]).watched == []
