@@ -47,7 +47,12 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "plain:pool=last+tempscale:tau=0.9,query_tau=0.5": ("plain", {"pool": "last", "tau": 0.9, "query_tau": 0.5}),
     "prompteol+tempscale:rule=log": ("prompteol", {"rule": "log"}),
     "plain+tempscale:rule=rate,rate=0.1": ("plain", {"rule": "rate", "rate": 0.1}),
+    'plain+tempscale:lengths="1:1,20:0.7,40:0.5"': ("plain", {"lengths": ((1, 1.0), (20, 0.7), (40, 0.5))}),
     "htp:range=1-3,exit=-1+tempscale:tau=0.6": ("htp", {"range": (1, 3), "exit": -1, "tau": 0.6}),
+    'metaeol:prompts="A: {text} is\\n{text} means:"+tempscale:tau=0.5': (
+        "metaeol",
+        {"prompts": ("A: {text} is", "{text} means:"), "tau": 0.5},
+    ),
     "kv:layers=2-4": ("kv", {"layers": (2, 3, 4)}),
     'kv:layers="1,3,5-6",bias=-0.5,n=3,pool=mean': (
         "kv",

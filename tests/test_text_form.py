@@ -40,8 +40,9 @@ BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "kv.bias": st.floats(allow_nan=False, max_value=100),
     "kv.n": st.integers(1, 99),
     "kv.verb": st.sampled_from(["Compress", "Summarize", "Sum up, briefly,"]),
-    "tempscale.tau": st.floats(0, 1, exclude_min=True),
+    "tempscale.tau": st.one_of(st.none(), st.floats(0, 1, exclude_min=True)),
     "tempscale.query_tau": st.one_of(st.none(), st.floats(0, 1, exclude_min=True)),
+    "tempscale.lengths": st.sampled_from([None, "1:1,512:0.9,2048:0.8", "1:0.5"]),
     "tempscale.rule": st.sampled_from(["fixed", "log", "rate"]),
     "tempscale.rate": st.floats(0, 10),
     "tp.source": st.sampled_from(["last", "text"]),
@@ -75,6 +76,10 @@ def built(draw: st.DrawFn) -> Method:
         given_.pop("rate", None)
     if given_.get("joiner") is not None or given_.get("variant") == "released":
         given_.pop("piece", None)
+    if given_.get("rule", "fixed") != "fixed":
+        given_ = {key: value for key, value in given_.items() if key not in ("tau", "query_tau", "lengths")}
+    if given_.get("lengths") is not None:
+        given_.pop("tau", None)
     return getattr(methods, name)(**given_)
 
 
@@ -190,6 +195,15 @@ def test_texts_are_printed_in_one_way(text: str, expected: str) -> None:
         ('metaeol:prompts="{text}\\nno slot"', InvalidParameter, "template 'no slot' needs {text}"),
         ("tempscale:tau=0", InvalidParameter, "tau=0 must be above 0 and at most 1"),
         ("tempscale:tau=nan", InvalidParameter, "tau=nan must be"),
+        ("tempscale:rule=log,tau=0.5", InvalidParameter, "tau=0.5 has no effect with rule=log"),
+        ("tempscale:rule=rate,rate=1,query_tau=0.5", InvalidParameter, "query_tau=0.5 has no effect with rule=rate"),
+        ('tempscale:rule=log,lengths="1:1"', InvalidParameter, "lengths=.* has no effect with rule=log"),
+        ('tempscale:tau=0.8,lengths="1:1"', InvalidParameter, "tau=0.8 has no effect with lengths"),
+        ('tempscale:lengths="2:1"', InvalidParameter, "must rise, from 1 on"),
+        ('tempscale:lengths="1:1,9:0.9,9:0.8"', InvalidParameter, "must rise, from 1 on"),
+        ('tempscale:lengths="1:1,9:1.5"', InvalidParameter, "lengths, from 9=1.5 must be above 0"),
+        ('tempscale:lengths="1,9"', InvalidParameter, "must be pairs of a number of tokens and a temperature"),
+        ('tempscale:lengths=""', InvalidParameter, "must be pairs"),
         ("echo:preset=twice", InvalidParameter, "preset='twice' is unknown; choose one of rewrite"),
         ("reba:k=0", InvalidParameter, "k=0 must be at least 1"),
         ("reba:piece=0", InvalidParameter, "piece=0 must be at least 1 token"),

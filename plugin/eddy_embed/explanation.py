@@ -63,6 +63,7 @@ class Explanation:
         watched: Layers whose attention weighs the states that are read, counted from 1.
         watched_tokens: Tokens of the first window that are watched; of these, attention by every later one is kept.
         logits: Factor on the attention logits of the first window.
+        logits_from: Where that factor comes from, empty without a temperature.
         kernels: Attention kernel of each layer that runs.
         bytes: Bytes of the embeddings and the layers that run: all that was loaded, or is shared.
         device: Where it runs.
@@ -82,6 +83,7 @@ class Explanation:
     watched: list[int]
     watched_tokens: int
     logits: float
+    logits_from: str
     kernels: list[str]
     bytes: int
     device: str
@@ -98,7 +100,7 @@ class Explanation:
         if self.watched:
             attention += f"; that paid to {self.watched_tokens} tokens watched in layers 1 to {self.watched[-1]}"
         if self.logits != 1:
-            attention += f"; logits times {self.logits:.3g}"
+            attention += f"; logits times {self.logits:.3g} ({self.logits_from})"
         lines = [
             f"method    {self.method}",
             f"layers    reads layer {self.exit_layer} of {self.layers}; {len(self.kernels)} run, "
@@ -162,6 +164,7 @@ def explain(plan: Planned, *, method: Method, host: Host, tokenizer: Tokenizer, 
         watched=list(range(1, host.exit_layer + 1)) if method.watch else [],
         watched_tokens=int(np.ptp(index)) + 1 if method.watch else 0,
         logits=method.temperature.factor(len(sequence), role == "query") if method.temperature else 1.0,
+        logits_from=method.temperature.reason(len(sequence), role == "query") if method.temperature else "",
         kernels=[traits.kernel for traits in host.traits],
         bytes=host.bytes,
         device=str(host.device),

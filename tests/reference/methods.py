@@ -32,7 +32,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         **{"every": None, "source": "end"},
     },
 }
-TEMPERATURE = {"tau": 1.0, "query_tau": None, "rule": "fixed", "rate": 0.0}
+TEMPERATURE = {"tau": 1.0, "query_tau": None, "lengths": (), "rule": "fixed", "rate": 0.0}
 """TempScale, with any method."""
 TEMPLATES = {"plain": lay.PLAIN, "prompteol": lay.PROMPTEOL, "cot": lay.COT, "knowledge": lay.KNOWLEDGE}
 LAST = ("prompteol", "cot", "knowledge", "metaeol")
@@ -57,6 +57,8 @@ def temperature(p: Params, tokens: int, role: str) -> float:
     if rule == "rate":
         return 1 / (1 + p["rate"] * math.log(tokens))
     tau = p.get("tau", 1.0)
+    for first, below in p.get("lengths", ()):  # from `first` tokens on; the last that is reached counts
+        tau = below if tokens >= first else tau
     return (p.get("query_tau") or tau) if role == "query" else tau
 
 

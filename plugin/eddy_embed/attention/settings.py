@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from eddy_embed.errors import InvalidParameter
@@ -15,26 +16,32 @@ Kernel = Literal["fused", "blocked"]
 class Temperature:
     """What divides the logits of every layer before the softmax (TempScale, Zhou et al. 2025, equation 8).
 
+    Its n is the number of tokens of the sequence: of the text, its prompt and its placeholders; there is no padding.
+
     Attributes:
-        tau: Temperature, above 0 and at most 1; lower is sharper.
+        tau: Temperature, above 0 and at most 1; lower is sharper. None: the lengths or the rule decide.
         query_tau: Temperature for queries, None for the same.
-        rule: "fixed": divide by tau. "log": multiply by ln n instead. "rate": multiply by 1 + rate * ln n instead;
-            n is the number of tokens of the sequence. The last two are the paper's comparison rows.
+        lengths: Rows (n, temperature): from n tokens on, the temperature; in order, the first with n = 1.
+        rule: "fixed": divide by tau. "log": multiply by ln n instead, which for one token is 0 and changes nothing,
+            since there is nothing to choose from. "rate": multiply by 1 + rate * ln n instead. The last two are the
+            paper's comparison rows (appendix F.3).
         rate: The rate of that rule.
     """
 
-    tau: float = 0.8
+    tau: float | None = None
     query_tau: float | None = None
+    lengths: tuple[tuple[int, float], ...] = ()
     rule: Literal["fixed", "log", "rate"] = "fixed"
     rate: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range.
+        """Refuse values outside their range, and those that would have no effect.
 
         Raises:
             InvalidParameter: With the value.
         """
-        for name, value in (("tau", self.tau), ("query_tau", self.query_tau)):
+        by_length = [(f"lengths, from {first}", tau) for first, tau in self.lengths]
+        for name, value in (("tau", self.tau), ("query_tau", self.query_tau), *by_length):
             if value is not None and not 0 < value <= 1:
                 raise InvalidParameter(f"tempscale: {name}={value} must be above 0 and at most 1")
         if self.rule not in ("fixed", "log", "rate"):
@@ -43,6 +50,20 @@ class Temperature:
             raise InvalidParameter(f"tempscale: rate={self.rate} must not be negative")
         if self.rate and self.rule != "rate":
             raise InvalidParameter(f"tempscale: rate={self.rate} has no effect with rule={self.rule}; add rule=rate")
+        firsts = [first for first, _ in self.lengths]
+        if firsts and (firsts[0] != 1 or any(one >= other for one, other in pairwise(firsts))):
+            raise InvalidParameter(
+                f"tempscale: lengths begin at {firsts} tokens; they must rise, from 1 on, so that every length has one"
+            )
+        ignored = [name for name in ("tau", "query_tau", "lengths") if getattr(self, name) not in (None, ())]
+        if self.rule != "fixed" and ignored:
+            raise InvalidParameter(
+                f"tempscale: {ignored[0]}={getattr(self, ignored[0])} has no effect with rule={self.rule}; drop one"
+            )
+        if self.lengths and self.tau is not None:
+            raise InvalidParameter(f"tempscale: tau={self.tau} has no effect with lengths; leave one out")
+        if self.rule == "fixed" and not self.lengths and self.tau is None:
+            raise InvalidParameter("tempscale: tau is missing; give it, or lengths")
 
     def factor(self, length: int, query: bool) -> float:
         """The factor on the logits of a sequence of so many tokens."""
@@ -50,7 +71,22 @@ class Temperature:
             return math.log(length)
         if self.rule == "rate":
             return 1 + self.rate * math.log(length)
-        return 1 / (self.query_tau if query and self.query_tau is not None else self.tau)
+        return 1 / self._tau(length, query)
+
+    def reason(self, length: int, query: bool) -> str:
+        """Where that factor comes from."""
+        if self.rule == "log":
+            return f"ln {length}"
+        if self.rule == "rate":
+            return f"1 + {self.rate:g} ln {length}"
+        return f"1/{self._tau(length, query):g}"
+
+    def _tau(self, length: int, query: bool) -> float:
+        if query and self.query_tau is not None:
+            return self.query_tau
+        if self.tau is not None:
+            return self.tau
+        return next(tau for first, tau in reversed(self.lengths) if first <= length)
 
 
 @dataclass(frozen=True)

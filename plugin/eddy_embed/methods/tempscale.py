@@ -5,22 +5,56 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eddy_embed.attention import Temperature
+from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.build import build
 
 if TYPE_CHECKING:
     from eddy_embed.method import Method
 
+TAU = 0.8
+"""Unless said otherwise in the paper."""
 
-def tempscale(tau: float = 0.8, query_tau: float | None = None, rule: str = "fixed", rate: float = 0.0) -> Method:
+
+def tempscale(
+    tau: float | None = None,
+    query_tau: float | None = None,
+    lengths: str | None = None,
+    rule: str = "fixed",
+    rate: float = 0.0,
+) -> Method:
     """Every layer's logits divided by a temperature, whatever the rest of the method: join it to another.
 
     Equation 8 of the paper, which tests it on encoders; on decoders it is our extension.
 
     Args:
-        tau: Temperature, above 0 and at most 1.
+        tau: Temperature, above 0 and at most 1. None: 0.8, unless lengths or a rule decide.
         query_tau: Temperature for queries, None for the same.
-        rule: "fixed", or one of the paper's comparison rows: "log" multiplies by ln n, "rate" by 1 + rate * ln n.
+        lengths: Temperatures by the number of tokens of the sequence, such as "1:1,512:0.9,2048:0.8": 1 below 512
+            tokens, 0.9 from there, 0.8 from 2,048. The paper finds lower ones best for longer texts (appendix E.6);
+            vectors of texts on two sides of a border are made differently.
+        rule: "fixed", or one of the paper's comparison rows: "log" multiplies by ln n, "rate" by 1 + rate * ln n, with
+            n the number of tokens of the sequence, prompt and placeholders included.
         rate: The rate of that rule.
+
+    Raises:
+        InvalidParameter: A value is outside its range, or would have no effect.
     """
-    given = {"tau": tau, "query_tau": query_tau, "rule": rule, "rate": rate}
-    return build(tempscale, given, temperature=Temperature(tau, query_tau, rule, rate))  # type: ignore[arg-type]
+    given = {"tau": tau, "query_tau": query_tau, "lengths": lengths, "rule": rule, "rate": rate}
+    table = () if lengths is None else _table(lengths)
+    if tau is None and not table and rule == "fixed":
+        tau = TAU
+    return build(tempscale, given, temperature=Temperature(tau, query_tau, table, rule, rate))  # type: ignore[arg-type]
+
+
+def _table(lengths: str) -> tuple[tuple[int, float], ...]:
+    rows = []
+    for row in lengths.split(","):
+        first, _, tau = row.partition(":")
+        try:
+            rows.append((int(first), float(tau)))
+        except ValueError:
+            raise InvalidParameter(
+                f"tempscale: lengths={lengths!r} must be pairs of a number of tokens and a temperature, such as "
+                "1:1,512:0.9,2048:0.8"
+            ) from None
+    return tuple(rows)
