@@ -105,7 +105,7 @@ def test_a_skipped_layer_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_published_layers_and_none_for_other_models() -> None:
     qwen = Backbone("qwen3", 36, 2560, 151936, 32768)
     assert methods.resolve(methods.parse("kv"), qwen).reroute.layers == tuple(range(13, 23))
-    with pytest.raises(InvalidParameter, match="kv:layers=3-3"):
+    with pytest.raises(InvalidParameter, match="eddy layers MODEL"):
         embedder("llama", "kv")
 
 

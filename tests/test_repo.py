@@ -46,7 +46,7 @@ FLOORS: tuple[frozenset[str], ...] = (
         }
     ),
     frozenset({"embedder"}),
-    frozenset({"engines", "parameters", "evaluate", "layers", "diagnose"}),
+    frozenset({"engines", "parameters", "evaluate", "layers", "comparison", "pictures", "diagnose"}),
     frozenset({"cli"}),
 )
 PARTS = FLOORS[2]
@@ -131,7 +131,7 @@ def test_references_are_independent(path: Path) -> None:
 
 
 DEPENDENCIES = {"numpy", "rich", "safetensors", "spacy", "tokenizers", "torch", "transformers", "typer"}
-EXTRAS = {"evaluate": {"bm25s", "scipy", "sklearn"}}
+EXTRAS = {"evaluate": {"bm25s", "scipy", "sklearn"}, "pictures": {"matplotlib"}}
 
 
 @pytest.mark.parametrize("path", PLUGIN_FILES, ids=lambda p: str(p.relative_to(PLUGIN)))

@@ -120,6 +120,7 @@ class Host:
         reroute: Reroute | None = None,
         layers: tuple[int, ...] | None = None,
         watching: Watching | None = None,
+        rows: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Hidden states at the exit layer, or at several layers up to it.
 
@@ -131,6 +132,7 @@ class Host:
             reroute: Further entries in the attention of some layers, None for none.
             layers: Layers l whose states are read, each at most M; None: M alone.
             watching: Watches the attention of every layer, None for nobody.
+            rows: Tokens whose states are read, None for all; of the others nothing is kept.
 
         Returns:
             The h[l] side by side, shape (tokens, layers * width), in the model's dtype.
@@ -140,7 +142,7 @@ class Host:
         """
         groups = [members.to(self.device) for members in group(packed.offsets, factors)]
         wanted = (self.exit_layer,) if layers is None else layers
-        call = Pass(groups, reroute=reroute, traits=self.traits, captures=frozenset(wanted))
+        call = Pass(groups, reroute=reroute, traits=self.traits, captures=frozenset(wanted), rows=rows)
         if watching is not None:
             watching.begin(groups, packed.offsets)
             call.watching = watching
@@ -183,8 +185,7 @@ class Host:
         finally:
             current.reset(token)
         states: torch.Tensor = out.last_hidden_state[0]
-        if self.layers in call.captures:
-            call.captured[self.layers] = states
+        call.capture(self.layers, states)
         return states
 
     def _drop_tail(self) -> None:

@@ -32,6 +32,7 @@ class Pass:
     watching: Watching | None = None
     traits: tuple[Traits, ...] | None = None
     captures: frozenset[int] = frozenset()
+    rows: torch.Tensor | None = None
     captured: dict[int, torch.Tensor] = field(default_factory=dict)
     seen: list[Traits] = field(default_factory=list)
     local: set[int] = field(default_factory=set)
@@ -39,6 +40,11 @@ class Pass:
     copies: int = 0
     rerouted: int = 0
     watched: int = 0
+
+    def capture(self, layer: int, states: torch.Tensor) -> None:
+        """Keep the states of all tokens, or of those named in `rows`, if this layer's are wanted."""
+        if layer in self.captures:
+            self.captured[layer] = states if self.rows is None else states[self.rows.to(states.device)]
 
 
 # Not a keyword argument of forward: embedding modules receive none, and some architectures drop those they do not know.
@@ -127,8 +133,8 @@ def _enter(index: int) -> Any:
         if call is None:
             return None
         hidden = args[0] if args else kwargs["hidden_states"]
-        if index == 0 and 0 in call.captures:
-            call.captured[0] = hidden[0]
+        if index == 0:
+            call.capture(0, hidden[0])
         if call.edges is None or index not in call.rewired:
             return None
         call.copies += 1
@@ -141,7 +147,7 @@ def _enter(index: int) -> Any:
 def _leave(layer: int) -> Any:
     def hook(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
         call = current.get()
-        if call is not None and layer in call.captures:
-            call.captured[layer] = (output[0] if isinstance(output, tuple) else output)[0]
+        if call is not None:
+            call.capture(layer, (output[0] if isinstance(output, tuple) else output)[0])
 
     return hook

@@ -1,4 +1,4 @@
-"""The command line: `eddy embed`, `eddy explain`, `eddy methods`, `eddy evaluate`."""
+"""The command line: `eddy embed`, `eddy explain`, `eddy methods`, `eddy evaluate`, `eddy layers`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from eddy_embed import __version__
-from eddy_embed.cli import embed, evaluate
+from eddy_embed.cli import embed, evaluate, layers
 from eddy_embed.errors import EddyError
 
 app = typer.Typer(
@@ -18,7 +18,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (embed.methods, embed.embed, embed.explain, evaluate.evaluate):
+for command in (embed.methods, embed.embed, embed.explain, evaluate.evaluate, layers.layers):
     app.command()(command)
 
 

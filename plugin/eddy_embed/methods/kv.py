@@ -28,7 +28,7 @@ def kv(
 
     Args:
         layers: One, (first, last), or a list such as "11,12,21,27-32", counted from 1; "" for none. None: those of the
-            paper, for its backbones.
+            shipped table; `eddy layers` finds them for other models.
         bias: b, added to the logits of the entries; -inf switches them off.
         n: Entries: the last n tokens.
         verb: What the prompt asks for (table 22): "Compress", "Summarize", ..

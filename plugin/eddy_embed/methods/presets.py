@@ -33,11 +33,13 @@ _EXITS: dict[_KEY, int] = {
 }
 
 
-# KV-Embedding, the layers of its experiments, here counted from 1: (architecture, layers, hidden, vocabulary).
+# (architecture, layers, hidden, vocabulary) to layers counted from 1. KV-Embedding: those of its experiments. The last
+# is eddy-tiny: what `eddy layers eddy-tiny --sample docs --sentences 700` prints for the weights that are shipped.
 _KV_LAYERS: dict[_Shape, tuple[int, ...]] = {
     ("qwen3", 36, 2560, 151936): tuple(range(13, 23)),
     ("mistral", 32, 4096, 32000): tuple(range(14, 21)),
     ("llama", 32, 4096, 128256): (11, 12, 21, *range(27, 33)),
+    ("llama", 8, 320, 8192): (6,),
 }
 
 
@@ -49,10 +51,10 @@ def default_layers(backbone: Backbone) -> tuple[int, ...]:
     """
     shape = (backbone.architecture, backbone.layers, backbone.hidden, backbone.vocabulary)
     if shape not in _KV_LAYERS:
-        middle, reach = backbone.layers // 2, backbone.layers // 8
         raise InvalidParameter(
-            f"kv: no layers are published for a {backbone.architecture} model of {backbone.layers} layers; name them, "
-            f"as in kv:layers={middle - reach}-{middle + reach} for its middle"
+            f"kv: no layers are known for a {backbone.architecture} model of {backbone.layers} layers and width "
+            f"{backbone.hidden}; `eddy layers MODEL --sample FILE` finds them on sentences of yours and prints the "
+            "method to use, such as kv:layers=13-22"
         )
     return _KV_LAYERS[shape]
 

@@ -1,0 +1,91 @@
+"""Pictures as files: a curve over layers, and matrices side by side."""
+
+from __future__ import annotations
+
+import math
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from eddy_embed.errors import InvalidParameter, MissingExtra
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+SUFFIXES = (".png", ".svg")
+COLUMNS = 4
+"""Matrices in a row."""
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a file that could not be drawn, before the work that it would show.
+
+    Raises:
+        InvalidParameter: Its name ends otherwise than in .png or .svg.
+        MissingExtra: The library that draws is not installed.
+        OSError: Its folder is not there.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise InvalidParameter(f"{path} must end in {' or '.join(SUFFIXES)}")
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f"{path}: there is no folder {path.parent}")
+    if find_spec("matplotlib") is None:
+        raise MissingExtra("matplotlib not installed; pip install 'eddy-embed[plot]'")
+
+
+def draw_curve(path: Path, dimensions: Sequence[float], layers: Collection[int], title: str) -> None:
+    """Draw intrinsic dimensions over states.
+
+    Args:
+        path: A .png or .svg file.
+        dimensions: Of h[0] .. h[L-1], NaN where there is none.
+        layers: Counted from 1; the states that enter them are marked.
+        title: Above it.
+    """
+    figure = _figure(6.4, 3.6)
+    axes = figure.subplots()
+    axes.plot(range(len(dimensions)), dimensions, marker="o", markersize=4, color="0.35")
+    marked = [layer - 1 for layer in sorted(layers)]
+    label = "enters a layer to re-route"
+    axes.plot(marked, [dimensions[state] for state in marked], "o", markersize=8, color="tab:red", label=label)
+    axes.set(xlabel="state h[l]", ylabel="intrinsic dimension", title=title)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.legend(frameon=False)
+    figure.savefig(path)
+
+
+def draw_matrices(path: Path, matrices: Mapping[str, NDArray[Any] | str]) -> None:
+    """Draw square matrices side by side.
+
+    Args:
+        path: A .png or .svg file.
+        matrices: Title to matrix, each of shape (n, n), or to the reason why there is none. Each has its own colours:
+            what stands out within a method is to be seen, and levels of two methods say nothing of each other.
+    """
+    columns = min(COLUMNS, len(matrices))
+    rows = math.ceil(len(matrices) / columns)
+    figure = _figure(3.2 * columns, 3.4 * rows)
+    grid = figure.subplots(rows, columns, squeeze=False).flatten()
+    for axes in grid[len(matrices) :]:
+        axes.set_axis_off()
+    for axes, (title, matrix) in zip(grid, matrices.items(), strict=False):
+        axes.set_title(title, fontsize=9, wrap=True, parse_math=False)
+        if isinstance(matrix, str):
+            axes.text(0.5, 0.5, matrix, ha="center", va="center", wrap=True, fontsize=7, parse_math=False)
+            axes.set(xticks=[], yticks=[])
+            continue
+        count = len(matrix)
+        image = axes.imshow(matrix, cmap="viridis", extent=(0.5, count + 0.5, count + 0.5, 0.5))
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.yaxis.get_major_locator().set_params(integer=True)
+        figure.colorbar(image, ax=axes, shrink=0.8)
+    figure.savefig(path)
+
+
+def _figure(width: float, height: float) -> Any:
+    """An empty picture; without pyplot, which would keep a global list of figures and look for a screen."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=150, layout="constrained")
