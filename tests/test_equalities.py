@@ -39,7 +39,9 @@ def test_every_exit_is_the_hidden_state_of_transformers(family: str) -> None:
         assert np.abs(vector - expected).max() <= 1e-5
 
 
-@pytest.mark.parametrize("method", ["htp:range=1-4,exit=-1", "tp:prompt=prompteol,range=2-5,exit=-1"])
+@pytest.mark.parametrize(
+    "method", ["htp:range=1-4,exit=-1", "tp:prompt=prompteol,range=2-5,exit=-1", "echo", "metaeol"]
+)
 @pytest.mark.parametrize("family", families.MORE_FAMILIES)
 def test_further_families_equal_the_reference(family: str, method: str) -> None:
     assert gap(embedder(family, method, exactly=True), family, method, TEXTS[:2]) <= 1e-9

@@ -37,6 +37,7 @@ from eddy_embed.errors import (
     UnknownMethod,
 )
 from llama_index.embeddings.eddy import EddyEmbedding
+from llama_index.node_parser.eddy import LongDocumentNodeParser
 
 TINY = Path(eddy_embed.__path__[0]) / "models" / "tiny"
 TEXTS = [
@@ -294,6 +295,7 @@ def test_a_live_model_is_shared_and_does_not_travel(live, embedding):
 async def test_the_event_loop_goes_on(embedding):
     """A heartbeat beside a long batch: it must not stop while the model runs."""
     texts = [f"Sentence number {i} of a text that takes a while. " * 20 for i in range(12)]
+    parser = LongDocumentNodeParser(embed_model=embedding)
     gaps: list[float] = []
     stop = asyncio.Event()
 
@@ -310,6 +312,7 @@ async def test_the_event_loop_goes_on(embedding):
     await embedding.aget_text_embedding_batch(texts)
     await embedding.aget_query_embedding(texts[0])
     await embedding.acall([TextNode(text=text) for text in texts[:4]])
+    await parser.aget_nodes_from_documents([Document(text=" ".join(texts[:4]))])
     took = time.perf_counter() - started
     stop.set()
     await beating
