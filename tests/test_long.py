@@ -29,8 +29,11 @@ WINDOWED = [
     "tp:prompt=prompteol,range=2-5,exit=-1",
     "htp",
     "htp:range=1-4,exit=-1",
+    "reba",
+    "reba:k=3,pool=mean,exit=4",
+    "reba:pool=mean,piece=7+tempscale:tau=0.6",
 ]
-SPANS = [method for method in WINDOWED if "prompteol" not in method and "hybrid" not in method]
+SPANS = [m for m in WINDOWED if "prompteol" not in m and "hybrid" not in m and m != "reba"]
 WINDOW = 64
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tests import families
-from tests.comparison import TEXTS, embedder, exact, gap, loaded
+from tests.comparison import TEXTS, embedder, exact, expected, gap, loaded
 from tests.reference import backward
 from tests.reference.double import AllDouble
 from tests.reference.readout import unit
@@ -40,6 +40,8 @@ def test_one_copy_read_last_is_plain(family: str) -> None:
 @pytest.mark.parametrize("family", families.MORE_FAMILIES)
 def test_further_families_equal_the_reference(family: str, method: str) -> None:
     assert gap(embedder(family, method, exactly=True), family, method, TEXTS) <= 1e-9
+    single = embedder(family, method).encode_query(TEXTS)
+    assert max(np.abs(v - expected(family, method, t)).max() for v, t in zip(single, TEXTS, strict=True)) <= 1e-5
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
@@ -167,6 +169,8 @@ def test_what_it_does_not_go_with() -> None:
         embedder("llama", "reba:exit=0")
     with pytest.raises(IncompatibleMethods, match="gives no vectors for parts of a text"):
         embedder("llama", "reba").encode_long(TEXTS[0])
+    with pytest.raises(InvalidParameter, match="run it once for each exit"):
+        embedder("llama", "reba")._pipeline.open_runner.at_layers((5, 6))
 
 
 def test_a_watch_refines_any_readout() -> None:
@@ -226,7 +230,7 @@ def test_the_mean_holds_one_matrix_and_no_layers_or_heads(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
 def test_blocks_of_rows_change_nothing(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eddy_embed.attention.watch.SCORES", 700)
-    for method in ("reba:pool=mean,piece=7", "reba:k=3,pool=mean,exit=4"):
+    for method in ("reba:pool=mean,piece=7+tempscale:tau=0.6", "reba:k=3,pool=mean,exit=4"):
         assert gap(embedder(family, method, exactly=True), family, method, TEXTS) <= 1e-9
 
 

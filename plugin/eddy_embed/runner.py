@@ -115,8 +115,12 @@ class Runner:
             InvalidParameter: A layer is not run, or the method copies states at its exit, which is one layer, or
                 weighs them by the attention up to it.
         """
-        one = self._readout.placeholders or self._refiner is not None
-        if one or not layers or not 0 <= min(layers) <= max(layers) <= self.host.exit_layer:
+        if self._refiner is not None:
+            raise InvalidParameter(
+                f"layers {layers}: the method weighs states by the attention up to its exit, another for each layer; "
+                "run it once for each exit"
+            )
+        if self._readout.placeholders or not layers or not 0 <= min(layers) <= max(layers) <= self.host.exit_layer:
             raise InvalidParameter(f"layers {layers} cannot be read out of one pass up to layer {self.host.exit_layer}")
         other = copy.copy(self)
         other._layers = layers
