@@ -1,4 +1,4 @@
-"""Pictures as files: a curve over layers, and matrices side by side."""
+"""Pictures as files: a curve over layers, scores over sizes, and matrices side by side."""
 
 from __future__ import annotations
 
@@ -53,6 +53,31 @@ def draw_curve(path: Path, dimensions: Sequence[float], layers: Collection[int],
     axes.set(xlabel="state h[l]", ylabel="intrinsic dimension", title=title)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend(frameon=False)
+    figure.savefig(path)
+
+
+def draw_scores(
+    path: Path, panels: Mapping[str, Mapping[str, Mapping[str, tuple[float, float, float]]]], label: str
+) -> None:
+    """Draw scores with their intervals over sizes, panels side by side.
+
+    Args:
+        path: A .png or .svg file.
+        panels: By title and then by the name of a curve, the score, low and high at each size, in the order of sizes.
+        label: What the sizes are.
+    """
+    figure = _figure(5.5 * len(panels), 3.8)
+    for axes, (title, curves) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        sizes = list(dict.fromkeys(size for points in curves.values() for size in points))
+        for name, points in curves.items():
+            at = [sizes.index(size) for size in points]
+            values, low, high = zip(*points.values(), strict=True)
+            (line,) = axes.plot(at, values, marker="o", markersize=4, label=name)
+            axes.fill_between(at, low, high, color=line.get_color(), alpha=0.12)
+        axes.set_xticks(range(len(sizes)), sizes)
+        axes.set_title(title, parse_math=False)
+        axes.set_xlabel(label)
+        axes.legend(frameon=False, fontsize="small")
     figure.savefig(path)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from functools import cache
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +16,12 @@ from eddy_embed import Embedder
 from eddy_embed.cli import app
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.evaluate import report
+from eddy_embed.evaluate.embedded import embed
+from eddy_embed.evaluate.outcome import Journal, Outcome
 from eddy_embed.evaluate.run import Evaluation
+from eddy_embed.evaluate.systems import System, beside
 from eddy_embed.evaluate.tasks import find_tasks
+from eddy_embed.postprocess import Moments, Post, fit
 
 SUBJECTS = {
     "river": "The river floods its banks. Boats wait below the lock until the water falls.",
@@ -66,10 +70,18 @@ def folder(tmp_path_factory) -> Path:
     return root
 
 
-@cache
+opened: list[str] = []
+
+
 def embedder(method: str) -> Embedder:
+    opened.append(method)
     model, tokenizer = families.build("llama")
     return Embedder(model, tokenizer=tokenizer, method=method)
+
+
+def measure(names: list[str], tasks: list, **options) -> dict[tuple[str, str], Outcome]:
+    found = Evaluation(embedder, **options).run([System.named(name) for name in names], tasks)
+    return {(outcome.system.label, outcome.task): outcome for outcome in found}
 
 
 def test_tasks_are_read_as_they_are_written(folder: Path) -> None:
@@ -88,38 +100,90 @@ def test_tasks_are_read_as_they_are_written(folder: Path) -> None:
 
 @pytest.mark.parametrize("system", ["plain", "htp", "prompteol", "plain+centre"])
 def test_scores_are_those_of_the_vectors(folder: Path, system: str) -> None:
-    tasks = {task.name: task for task in find_tasks(folder)}
-    evaluation = Evaluation(embedder)
-    pairs = evaluation.run(system, tasks["same"])
+    (task,) = find_tasks(folder, ["same"])
+    outcome = measure([system], [task])[system, "same"]
     own = embedder(system.split("+")[0])
-    vectors = own.encode_document(tasks["same"].first + tasks["same"].second).astype(np.float64)
+    vectors = own.encode_document(task.first + task.second).astype(np.float64)
     if "+" in system:
-        # Centred on all the task's texts, then normalised.
-        vectors -= vectors.mean(0)
+        # Centred on all the task's distinct texts, then normalised.
+        vectors -= own.encode_document(list(dict.fromkeys(task.first))).mean(0)
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = (vectors[:16] * vectors[16:]).sum(1)
-    assert np.allclose(pairs.items[:, 0], cosines, atol=1e-6)
-    same = np.array(tasks["same"].gold) > 3
+    assert np.allclose(outcome.metrics["spearman"][:, 0], cosines, atol=1e-6)
+    same = np.array(task.gold) > 3
     assert cosines[same].min() > cosines[~same].max()
-    assert pairs.tokens > 0
+    # Four distinct texts, each embedded once.
+    assert outcome.cost.positions == sum(own.count_tokens(list(dict.fromkeys(task.first)), role="document"))
 
 
-def test_retrieval_finds_a_document_by_its_best_passage(folder: Path) -> None:
+@pytest.mark.parametrize("method", ["plain", "prompteol"])
+def test_retrieval_finds_a_document_by_its_best_passage(folder: Path, method: str) -> None:
     (task,) = find_tasks(folder, ["shelf"])
-    outcome = Evaluation(embedder, passage_size=1).run("plain", task)
-    documents = embedder("plain").encode_long(task.texts, passage_size=1)
-    queries = embedder("plain").encode_query(task.queries)
-    for at, query in enumerate(queries):
+    outcome = measure([method], [task], passage_size=1)[method, "shelf"]
+    own = embedder(method)
+    documents = own.encode_long(task.texts, passage_size=1, late=own.reads_spans)
+    for at, query in enumerate(own.encode_query(task.queries)):
         best = [max(float(passage.vector @ query) for passage in document.passages) for document in documents]
         rank = int(np.argsort(-np.array(best), kind="stable").tolist().index(at))
         ideal = 2.0 + (1 / np.log2(3) if at == 0 else 0.0)
-        assert outcome.items[at] == pytest.approx(2.0 / np.log2(rank + 2) / ideal)
+        assert outcome.metrics["ndcg@10"][at] == pytest.approx(2.0 / np.log2(rank + 2) / ideal)
+        assert outcome.metrics["mrr@10"][at] == pytest.approx(1 / (rank + 1))
+
+
+def test_layers_share_a_pass_and_score_as_if_alone(folder: Path) -> None:
+    tasks = find_tasks(folder)
+    names = ["plain:exit=0", "plain:exit=3", "plain", "plain:exit=3+whiten"]
+    opened.clear()
+    together = measure(names, tasks)
+    assert opened == ["plain", "plain"]  # once for the model's fingerprint
+    for name in names:
+        for (_, task), alone in measure([name], tasks).items():
+            shared = together[name, task]
+            assert list(shared.metrics) == list(alone.metrics)
+            for metric, items in alone.metrics.items():
+                assert np.allclose(shared.metrics[metric], items, atol=1e-5)
+            assert (shared.cost.layers, shared.cost.ran) == (alone.cost.layers, families.LAYERS)
+            assert shared.cost.work == alone.cost.work > 0
+            assert (
+                alone.cost.ran == alone.cost.layers == max(3 if "3" in name else families.LAYERS * ("0" not in name), 1)
+            )
+
+
+def test_queries_are_centred_by_the_mean_of_other_queries(folder: Path) -> None:
+    (task,) = find_tasks(folder, ["shelf"])
+    vectors = embed(embedder("plain"), [families.LAYERS], task, 256)[0]
+    done = vectors.processed(Post("centre"), query_mean=True)
+    assert np.array_equal(done.library, vectors.processed(Post("centre")).library)
+    order = np.random.default_rng(0).permutation(4)
+    seen = Moments(vectors.library.shape[1])
+    seen.add(vectors.library)
+    for mine, others in ((order[:2], order[2:]), (order[2:], order[:2])):
+        asked = Moments(vectors.library.shape[1])
+        asked.add(vectors.asked[others])
+        expected = fit(Post("centre"), seen, asked).apply(vectors.asked[mine], "query")
+        assert np.allclose(done.asked[mine], expected / np.linalg.norm(expected, axis=1, keepdims=True))
+
+
+def test_fits_on_more_vectors_include_those_on_fewer(folder: Path) -> None:
+    (task,) = find_tasks(folder, ["crossed"])
+    system = System("plain+whiten")
+    outcomes = Evaluation(embedder).run([System("plain+whiten", fit_on=size) for size in (8, 24, None, 25)], [task])
+    assert [outcome.system.fit_on for outcome in outcomes] == [8, 24, None]
+    assert np.array_equal(outcomes[1].metrics["accuracy"], outcomes[2].metrics["accuracy"])
+    vectors = embed(embedder("plain"), [families.LAYERS], task, 256)[0]
+    for size in (8, 16):
+        seen = Moments(vectors.library.shape[1])
+        seen.add(vectors.library[np.random.default_rng(0).permutation(24)[:size]])
+        expected = fit(system.method.post, seen).apply(vectors.library)
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+        assert np.allclose(vectors.processed(Post("whiten"), fit_on=size).library, expected)
 
 
 @pytest.mark.parametrize("system", ["plain", "reba", "echo+centre"])
 def test_the_odd_word_is_the_furthest_from_the_mean(folder: Path, system: str) -> None:
     (task,) = find_tasks(folder, ["senses"])
-    outcome = Evaluation(embedder).run(system, task)
+    outcome = measure([system, "prompteol", "bm25", "overlap"], [task])
+    assert list(outcome) == [(system, "senses")]
     own = embedder(system.split("+")[0])
     vectors = [own.encode_words(text, [span])[0] for text, span in zip(task.texts, task.spans, strict=True)]
     vectors = np.array(vectors, np.float64)
@@ -127,49 +191,135 @@ def test_the_odd_word_is_the_furthest_from_the_mean(folder: Path, system: str) -
         vectors -= vectors.mean(0)
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     sums = [(1 - vectors[a:b] @ vectors[a:b].T).sum(1) for a, b in [(0, 4), (4, 6)]]
-    assert outcome.items[0] == float(np.argmax(sums[0]) == 3)
-    assert outcome.metric == "accuracy" and outcome.tokens > 0
-    for other in ("prompteol", "bm25", "overlap"):
-        assert Evaluation(embedder).run(other, task) is None
+    assert outcome[system, "senses"].metrics["accuracy"][0] == float(np.argmax(sums[0]) == 3)
+    assert outcome[system, "senses"].cost.tokens > 0
 
 
 def test_baselines_do_what_words_can_do(folder: Path) -> None:
-    tasks = {task.name: task for task in find_tasks(folder)}
-    evaluation = Evaluation(embedder)
-    bm25 = evaluation.run("bm25", tasks["shelf"])
-    assert bm25.score() == pytest.approx((3 + 2.0 / (2.0 + 1 / np.log2(3))) / 4)
-    assert evaluation.run("overlap", tasks["same"]).items[:, 0].max() == 1.0
-    assert evaluation.run("bm25", tasks["same"]) is None
-    assert evaluation.run("overlap", tasks["shelf"]) is None
+    found = measure(["bm25", "overlap"], find_tasks(folder))
+    assert set(found) == {("bm25", "shelf"), ("overlap", "same")}
+    assert found["bm25", "shelf"].score() == pytest.approx((3 + 2.0 / (2.0 + 1 / np.log2(3))) / 4)
+    assert found["overlap", "same"].metrics["spearman"][:, 0].max() == 1.0
+
+
+def test_every_system_stands_beside_its_baseline() -> None:
+    wanted = [system.label for system in beside(["htp+whiten", "htp:exit=-2", "htp"], "plain", query_mean=True)]
+    assert wanted[:5] == ["bm25", "overlap", "plain:exit=0", "plain", "plain:pool=last"]
+    queries = ["plain+whiten (query mean)", "htp+whiten (query mean)"]
+    assert sorted(wanted[5:]) == sorted(["plain+whiten", "htp+whiten", *queries, "htp:exit=-2", "htp"])
+    assert wanted.index("plain+whiten") < wanted.index("htp+whiten")
+    assert System("htp+whiten", query_mean=True).reference("plain").label == queries[0]
+    assert System("htp+whiten").reference("plain+centre").label == "plain+centre"
+    assert System("bm25").reference("plain").label == "plain"
+    with pytest.raises(InvalidParameter, match="no readout"):
+        System.named("tempscale")
 
 
 def test_a_table_marks_ties_and_keeps_cost_beside_the_score(folder: Path, tmp_path: Path) -> None:
-    evaluation = Evaluation(embedder)
-    tasks = find_tasks(folder)
-    ran = [evaluation.run(system, task) for task in tasks for system in ("plain", "htp", "bm25")]
-    outcomes = [outcome for outcome in ran if outcome is not None]
-    text = report.table(outcomes, "plain")
-    rows = {line.split("`")[1]: line for line in text.splitlines()[2:]}
-    assert rows["plain"].rstrip("| ").endswith("1.00×")
-    assert rows["htp"].count("=") + rows["htp"].count(" +") + rows["htp"].count(" - ") >= 4
-    report.save(outcomes, "plain", tmp_path / "out.json", {"model": "tiny"})
-    saved = json.loads((tmp_path / "out.json").read_text())
-    assert saved["model"] == "tiny"
-    assert {row["system"] for row in saved["outcomes"]} == {"plain", "htp", "bm25"}
-    for row, outcome in zip(saved["outcomes"], outcomes, strict=True):
-        assert row["score"] == pytest.approx(outcome.score(), abs=1e-4)
-        assert row["interval"][0] <= row["score"] <= row["interval"][1]
+    found = list(measure(["plain", "htp", "bm25", "plain:exit=0"], find_tasks(folder)).values())
+    rows = {line.split("`")[1]: line for line in report.table(found, "plain").splitlines()[2:]}
+    assert rows["plain"].endswith("| 1.00× | 1.00× |")
+    assert "≤" in rows["plain:exit=0"] and "≤" not in rows["htp"]
+    assert sum(rows["htp"].count(sign) for sign in (" = ", " + ", " - ")) == 5
+    saved = report.summary(found, "plain")
+    report.save(tmp_path / "out.json", {"model": "tiny"}, saved)
+    assert json.loads((tmp_path / "out.json").read_text()) == {"model": "tiny", "outcomes": saved}
+    for row, outcome in zip(saved, found, strict=True):
+        assert row["scores"][outcome.metric][0] == pytest.approx(outcome.score(), abs=1e-4)
+        value, low, high = row["scores"][outcome.metric]
+        assert low <= value <= high
+        assert ("reference" in row) == (row["system"] != "plain")
+    assert "gold" not in (tmp_path / "out.json").read_text()
 
 
-def test_the_command_line_prints_the_table(folder: Path, tmp_path: Path) -> None:
+def test_what_was_measured_is_not_measured_again(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "scores.jsonl"
+    tasks = find_tasks(folder, ["same", "shelf"])
+    said: list[str] = []
+
+    def again(**options) -> dict[tuple[str, str], Outcome]:
+        opened.clear()
+        said.clear()
+        fresh = options.pop("fresh", False)
+        return measure(["plain", "htp", "bm25"], tasks, journal=Journal(path, fresh=fresh), said=said.append, **options)
+
+    first = again()
+    assert opened == ["plain", "plain", "htp"]
+    kept = path.read_text()
+    second = again()
+    assert opened == ["plain"] and path.read_text() == kept
+    assert len(said) == 5 and all(line.endswith("measured before") for line in said)
+    for key, outcome in first.items():
+        assert second[key].cost == outcome.cost
+        for metric, items in outcome.metrics.items():
+            assert np.allclose(second[key].metrics[metric], items, atol=1e-9)
+    # Interrupted after two outcomes: the others are measured, and only they.
+    path.write_text("".join(line + "\n" for line in kept.splitlines()[:2]))
+    assert set(again()) == set(first)
+    assert sum(line.endswith("measured before") for line in said) == 2
+    # Another passage size concerns retrieval by methods; other data all of that task.
+    again(passage_size=7)
+    assert sum("have changed" in line for line in said) == 2
+    tasks[0] = replace(tasks[0], gold=[*tasks[0].gold[:-1], 4.5])
+    again(passage_size=7)
+    assert sum("have changed" in line for line in said) == 2
+    again(passage_size=7, fresh=True)
+    assert not any("before" in line or "changed" in line for line in said)
+    path.write_text(path.read_text()[:-40])
+    with pytest.raises(InvalidParameter, match=r"line 5 .*--fresh"):
+        Journal(path)
+
+
+def test_the_command_line_prints_tables_and_goes_on(folder: Path, tmp_path: Path) -> None:
     model, tokenizer = families.build("llama")
     model.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
-    arguments = ["evaluate", "--model", str(tmp_path / "model"), "--data", str(folder), "-m", "plain", "-t", "shelf"]
+    output, picture = tmp_path / "scores.jsonl", tmp_path / "sizes.svg"
+    arguments = [
+        "evaluate",
+        "--model",
+        str(tmp_path / "model"),
+        "--data",
+        str(folder),
+        "-m",
+        "plain+whiten",
+        "-t",
+        "same",
+    ]
+    arguments += [
+        "-t",
+        "shelf",
+        "--query-mean",
+        "--fit-samples",
+        "2,4,all",
+        "--plot",
+        str(picture),
+        "-o",
+        str(output),
+    ]
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert done.exit_code == 0
-    assert "`plain`" in done.stdout
-    assert "`bm25`" in done.stdout
+    for wanted in ("`plain`", "`bm25`", "`plain+whiten (query mean)`", "largest cosine of its passages", "mrr@10"):
+        assert wanted in done.stdout
+    assert "| task | method | 2 | 4 | all |" in done.stdout
+    assert picture.read_text().startswith("<?xml")
+    again = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert again.stdout == done.stdout
+    assert again.stderr.count("measured before") == len(output.read_text().splitlines()) == 17
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--output", "a.json", ".jsonl"),
+        ("--fit-samples", "1,50", "at least 2"),
+        ("--plot", "a.svg", "--fit-samples"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(folder: Path, option: str, value: str, said: str) -> None:
+    done = CliRunner().invoke(app, ["evaluate", "--data", str(folder), option, value], env={"COLUMNS": "200"})
+    assert done.exit_code == 2
+    assert said in done.stderr
 
 
 def test_bad_folders_and_names_are_refused(folder: Path, tmp_path: Path) -> None:

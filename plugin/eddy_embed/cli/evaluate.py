@@ -3,64 +3,156 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eddy_embed import __version__
 from eddy_embed.cli.options import Device, Dtype, Model
 from eddy_embed.errors import MissingExtra
+from eddy_embed.pictures import check_picture, draw_scores
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from eddy_embed.evaluate.systems import System
 
 
 def evaluate(
     systems: Annotated[
         list[str] | None,
-        typer.Option("--method", "-m", help="A method's text form, or bm25, overlap. Repeat for several."),
+        typer.Option("--method", "-m", help="A method's text form. Repeat for several.", show_default=False),
     ] = None,
     model: Model = "eddy-tiny",
     data: Annotated[
         Path | None, typer.Option(envvar="EDDY_EVAL_DATA", help="Folder with sts/, retrieval/, classification/, wsd/.")
     ] = None,
-    tasks: Annotated[list[str] | None, typer.Option("--task", "-t", help="Only this task. Repeat for several.")] = None,
-    passage_size: Annotated[int, typer.Option(help="Most tokens in a passage; the best one finds its document.")] = 256,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A .json file for scores and intervals.")
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option("--task", "-t", help="Only this task. Repeat for several.", show_default=False),
     ] = None,
+    baseline: Annotated[
+        str, typer.Option(help="What others are compared with, under the same post-processing.")
+    ] = "plain",
+    query_mean: Annotated[
+        bool, typer.Option("--query-mean", help="With post-processing: also with a mean of their own for queries.")
+    ] = False,
+    fit_samples: Annotated[
+        str | None,
+        typer.Option(
+            help="With post-processing: also fitted on so many vectors, as in 50,100,500.", show_default=False
+        ),
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--plot", help="A .svg or .png file for scores against --fit-samples.", show_default=False),
+    ] = None,
+    passage_size: Annotated[
+        int, typer.Option(min=1, help="Most tokens in a passage; the best one finds its document.")
+    ] = 256,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="A .jsonl file that keeps every outcome as soon as it is there."),
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what the output holds already.")] = False,
     device: Device = None,
     dtype: Dtype = "auto",
 ) -> None:
-    """Score methods on local tasks, with baselines, intervals and cost; the first method is the reference."""
-    from eddy_embed import methods as registry
-    from eddy_embed.embedder import Embedder
-    from eddy_embed.evaluate import report
-    from eddy_embed.evaluate.run import Evaluation
-    from eddy_embed.evaluate.tasks import find_tasks
+    """Score methods on local tasks, beside baselines, with intervals and cost.
 
+    The same command with the same output goes on where it stopped.
+    """
     missing = [name for name in ("bm25s", "scipy", "sklearn") if find_spec(name) is None]
     if missing:
         raise MissingExtra(f"{', '.join(missing)} not installed; pip install 'eddy-embed[evaluate]'")
     if data is None:
         raise typer.BadParameter("name a folder, or set EDDY_EVAL_DATA", param_hint="--data")
-    baselines = ("bm25", "overlap")
-    wanted = [
-        system if system in baselines else str(registry.parse(system))
-        for system in dict.fromkeys([*(systems or ["plain"]), *baselines])
-    ]
-    outcomes = []
-    evaluation = Evaluation(
-        lambda method: Embedder(model, method=method, device=device, dtype=dtype, show_progress=sys.stderr.isatty()),
-        passage_size,
-    )
-    for task in find_tasks(data, tasks):
-        for system in wanted:
-            typer.echo(f"{task.name}: {system}", err=True)
-            outcome = evaluation.run(system, task)
-            if outcome is not None:
-                outcomes.append(outcome)
-        evaluation.forget(task)
-    typer.echo(report.table(outcomes, wanted[0]))
-    if output is not None:
-        about = {"model": model, "passage_size": passage_size, "dtype": dtype, "version": __version__}
-        report.save(outcomes, wanted[0], output, about)
+    if output is not None and output.suffix != ".jsonl":
+        raise typer.BadParameter(f"{output} must end in .jsonl", param_hint="--output")
+    if picture is not None:
+        check_picture(picture)
+        if fit_samples is None:
+            raise typer.BadParameter(f"{picture} shows what --fit-samples asks for; name them", param_hint="--plot")
+    from eddy_embed.embedder import Embedder
+    from eddy_embed.evaluate import report
+    from eddy_embed.evaluate.outcome import Journal
+    from eddy_embed.evaluate.run import Evaluation
+    from eddy_embed.evaluate.systems import System, beside
+    from eddy_embed.evaluate.tasks import find_tasks
+
+    reference = System.named(baseline).text
+    wanted = beside(systems or [], reference, query_mean=query_mean)
+    more = _sampled(wanted, fit_samples)
+    with _Bar() as bar:
+        found = Evaluation(
+            lambda method: Embedder(model, method=method, device=device, dtype=dtype),
+            passage_size,
+            Journal(output, fresh=fresh),
+            bar.say,
+            bar.step,
+        ).run([*wanted, *more], find_tasks(data, tasks))
+    outcomes = [outcome for outcome in found if outcome.system in wanted]
+    typer.echo(report.table(outcomes, reference))
+    retrieval = report.retrieval_table(outcomes)
+    typer.echo(f"\n{report.legend(outcomes, reference, passage_size)}")
+    if retrieval:
+        typer.echo(f"\n{retrieval}")
+    if more:
+        fitted = {replace(system, fit_on=None) for system in more}
+        curves = [outcome for outcome in found if replace(outcome.system, fit_on=None) in fitted]
+        typer.echo(
+            f"\nScores by the number of vectors that post-processing was fitted on:\n\n{report.by_sample(curves)}"
+        )
+        if picture is not None:
+            draw_scores(picture, report.panels(curves), "vectors fitted on")
+
+
+def _sampled(systems: list[System], sizes: str | None) -> list[System]:
+    """Systems with post-processing, fitted on each of so many vectors."""
+    if sizes is None:
+        return []
+    found = [size.strip() for size in sizes.split(",") if size.strip() != "all"]
+    if not all(size.isdecimal() and int(size) >= 2 for size in found):
+        raise typer.BadParameter(
+            f"{sizes!r} must hold numbers of at least 2, as in 50,100,500", param_hint="--fit-samples"
+        )
+    fitted = [system for system in systems if "+" in system.text and system.method.post is not None]
+    return [replace(system, fit_on=int(size)) for system in fitted for size in dict.fromkeys(found)]
+
+
+class _Bar:
+    """Lines for what is done, and on a terminal a bar for what is under way, on standard error."""
+
+    def __init__(self) -> None:
+        self._bar: Progress | None = None
+
+    def __enter__(self) -> _Bar:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import MofNCompleteColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+
+            columns = (*Bar.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
+            self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
+            self._bar.add_task("", total=None)
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+        if self._bar is None:
+            typer.echo(line, err=True)
+        else:
+            self._bar.console.print(line, markup=False, highlight=False)
+
+    def step(self, what: str, done: int, total: int) -> None:
+        """So much of this is done."""
+        if self._bar is not None:
+            # Sequences become known by and by, so the total grows.
+            self._bar.update(self._bar.task_ids[0], description=what, completed=done, total=total or None)

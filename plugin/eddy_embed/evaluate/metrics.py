@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -19,21 +19,37 @@ SAMPLES = 1000
 """Bootstrap samples."""
 LEVEL = 0.95
 """Share of the bootstrap distribution that an interval holds."""
+SEED = 0
+"""Of the bootstrap's draws: every system sees the same ones."""
+_TOGETHER = 1_000_000
 
 
-def spearman(scores: Doubles, gold: Doubles) -> float:
+def spearman(scores: Doubles, gold: Doubles, counts: Doubles | None = None) -> Doubles:
     """Spearman's rank correlation, ties given their mean rank; 0 where one side is constant.
 
     Args:
         scores: Shape (items,).
         gold: Shape (items,).
-    """
-    from scipy.stats import rankdata
+        counts: How often each item is there, shape (samples, items); None for once.
 
-    a, b = rankdata(scores), rankdata(gold)
-    a, b = a - a.mean(), b - b.mean()
-    length = float(np.sqrt((a @ a) * (b @ b)))
-    return float(a @ b) / length if length else 0.0
+    Returns:
+        Shape (samples,).
+    """
+    counts = np.ones((1, len(scores))) if counts is None else counts
+    total = counts.sum(1, keepdims=True)
+    a, b = (_ranks(side, counts) - (total + 1) / 2 for side in (scores, gold))
+    length = np.sqrt((counts * a * a).sum(1) * (counts * b * b).sum(1))
+    return np.asarray((counts * a * b).sum(1) / np.where(length > 0, length, 1.0) * (length > 0))
+
+
+def _ranks(values: Doubles, counts: Doubles) -> Doubles:
+    """Mean rank of each item among as many copies of the items as are counted, shape (samples, items)."""
+    found, inverse = np.unique(values, return_inverse=True)
+    order = np.argsort(inverse, kind="stable")
+    starts = np.searchsorted(inverse[order], np.arange(len(found)))
+    groups = np.add.reduceat(counts[:, order], starts, axis=1)
+    middle = np.cumsum(groups, axis=1) - (groups - 1) / 2
+    return np.asarray(middle[:, inverse])
 
 
 def ndcg(grades: Doubles, ideal: Doubles, k: int = 10) -> float:
@@ -55,9 +71,9 @@ def recall(grades: Doubles, ideal: Doubles, k: int = 100) -> float:
     return float((grades[:k] > 0).sum()) / max(int((ideal > 0).sum()), 1)
 
 
-def reciprocal_rank(grades: Doubles) -> float:
-    """One over the rank of the first relevant document, 0 where none was found."""
-    first = np.flatnonzero(grades > 0)
+def reciprocal_rank(grades: Doubles, k: int = 10) -> float:
+    """One over the rank of the first document of a grade above 0, 0 where none is among the first k."""
+    first = np.flatnonzero(grades[:k] > 0)
     return 1.0 / (int(first[0]) + 1) if len(first) else 0.0
 
 
@@ -69,26 +85,30 @@ class Interval:
     low: float
     high: float
 
+    @classmethod
+    def of(cls, value: float, samples: Doubles) -> Interval:
+        """Percentile interval of a statistic's values on bootstrap samples."""
+        low, high = np.quantile(samples, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        return cls(value, float(low), float(high))
+
     @property
     def tie(self) -> bool:
         """Whether a difference may as well be none."""
         return self.low <= 0.0 <= self.high
 
 
-def bootstrap(statistic: Callable[[Ints], float], items: int, seed: int = 0) -> Interval:
-    """Percentile interval of a statistic over items drawn with replacement.
+def draws(items: int, seed: int = SEED) -> Iterator[Doubles]:
+    """How often each item is drawn in each bootstrap sample: the same for the same number of items, so paired.
 
-    Give it the difference of two systems on the same items for a paired interval.
-
-    Args:
-        statistic: Value on the items of these indices.
-        items: Number of items.
-        seed: Seed of the draws, so that every system sees the same ones.
+    Yields:
+        Counts, shape (some samples, items); `SAMPLES` rows in all.
     """
     generator = np.random.default_rng(seed)
-    drawn = [statistic(generator.integers(0, items, items)) for _ in range(SAMPLES)]
-    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(statistic(np.arange(items)), float(low), float(high))
+    together = max(1, min(SAMPLES, _TOGETHER // items))
+    for first in range(0, SAMPLES, together):
+        rows = min(together, SAMPLES - first)
+        drawn = generator.integers(0, items, (rows, items)) + np.arange(rows)[:, None] * items
+        yield np.bincount(drawn.ravel(), minlength=rows * items).reshape(rows, items).astype(np.float64)
 
 
 def accuracy(train: NDArray[Any], labels: list[str], test: NDArray[Any], gold: list[str]) -> Doubles:

@@ -1,77 +1,160 @@
-"""Outcomes as a table: score with its interval, difference from a reference, cost."""
+"""Outcomes as tables: scores with intervals, differences from a reference, cost."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from eddy_embed.evaluate.metrics import Interval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from eddy_embed.evaluate.run import Outcome
+    from eddy_embed.evaluate.outcome import Outcome
+    from eddy_embed.evaluate.systems import System
+
+    Held = dict[tuple[System, str], Outcome]
 
 
-def table(outcomes: Sequence[Outcome], reference: str) -> str:
-    """A Markdown table: a row for each system, a column for each task, then the cost.
+def table(outcomes: Sequence[Outcome], baseline: str) -> str:
+    """A Markdown table: a row for each system, the main score of each task, then the cost.
 
-    After a score, its distance from the reference system: `+` or `-` where the paired 95 % interval of the difference
-    leaves zero out, `=` where it does not. Cost is time per token over the reference's.
+    Args:
+        outcomes: In the order of their rows.
+        baseline: What systems are compared with, under the same post-processing.
     """
-    tasks = list(dict.fromkeys(outcome.task for outcome in outcomes))
-    systems = list(dict.fromkeys(outcome.system for outcome in outcomes))
     held = {(outcome.system, outcome.task): outcome for outcome in outcomes}
+    tasks = list(dict.fromkeys(outcome.task for outcome in outcomes))
     metric = {outcome.task: outcome.metric for outcome in outcomes}
     lines = [
-        f"| method | {' | '.join(f'{task}, {metric[task]}' for task in tasks)} | cost |",
-        f"|---|{'---|' * len(tasks)}---|",
+        f"| method | {' | '.join(f'{task}, {metric[task]}' for task in tasks)} | work | time |",
+        f"|---|{'---|' * (len(tasks) + 2)}",
     ]
-    for system in systems:
-        cells = [_cell(held.get((system, task)), held.get((reference, task))) for task in tasks]
-        lines.append(f"| `{system}` | {' | '.join(cells)} | {_cost(held, system, reference, tasks)} |")
+    for system in dict.fromkeys(outcome.system for outcome in outcomes):
+        cells = [_cell(held, system, task, baseline) for task in tasks]
+        lines.append(f"| `{system.label}` | {' | '.join([*cells, *_costs(held, system, baseline, tasks)])} |")
     return "\n".join(lines)
 
 
-def save(outcomes: Sequence[Outcome], reference: str, path: Path, about: dict[str, object]) -> None:
-    """Write scores, intervals and costs as JSON."""
+def retrieval_table(outcomes: Sequence[Outcome]) -> str:
+    """A Markdown table of all scores of retrieval tasks; empty where there is no such task."""
+    held = {(outcome.system, outcome.task): outcome for outcome in outcomes if outcome.metric == "ndcg@10"}
+    columns = [
+        (task, name) for task, names in {o.task: list(o.metrics) for o in held.values()}.items() for name in names
+    ]
+    if not columns:
+        return ""
+    lines = [
+        f"| method | {' | '.join(f'{task}, {name}' for task, name in columns)} |",
+        f"|---|{'---|' * len(columns)}",
+    ]
+    for system in dict.fromkeys(system for system, _ in held):
+        cells = [f"{held[system, task].score(name):.3f}" if (system, task) in held else "" for task, name in columns]
+        lines.append(f"| `{system.label}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def legend(outcomes: Sequence[Outcome], baseline: str, passage_size: int) -> str:
+    """What the table's signs mean."""
+    parts = [
+        f"± is half the 95 % bootstrap interval. Against `{baseline}` with the same post-processing, `+` and `-`: the "
+        "paired 95 % interval of the difference leaves zero out; `=`: a tie."
+    ]
+    if any(outcome.metric == "ndcg@10" for outcome in outcomes):
+        parts.append(
+            f"Retrieval: passages of whole sentences, at most {passage_size} tokens; a document's score is the largest "
+            "cosine of its passages with the query."
+        )
+    if any(outcome.system.method.post for outcome in outcomes if outcome.cost.tokens):
+        parts.append("Post-processing is fitted on the task's own texts, without labels or gold.")
+    if any(outcome.system.query_mean for outcome in outcomes):
+        parts.append("Query mean: each half of the queries is centred by the mean of the other half.")
+    parts.append(
+        f"Work is positions times layers run, time is seconds, both over those of `{baseline}`; `≤`: the pass was "
+        "shared with a method that reads a later layer."
+    )
+    return " ".join(parts)
+
+
+def by_sample(outcomes: Sequence[Outcome]) -> str:
+    """A Markdown table of scores against the number of vectors that post-processing was fitted on."""
+    found = panels(outcomes)
+    sizes = list(dict.fromkeys(size for curves in found.values() for points in curves.values() for size in points))
+    lines = [f"| task | method | {' | '.join(sizes)} |", f"|---|---|{'---|' * len(sizes)}"]
+    for task, curves in found.items():
+        for system, points in curves.items():
+            cells = [_shown(Interval(*points[size])) if size in points else "" for size in sizes]
+            lines.append(f"| {task} | `{system}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def panels(outcomes: Sequence[Outcome]) -> dict[str, dict[str, dict[str, tuple[float, float, float]]]]:
+    """By task and system, the score with its interval at each number of vectors fitted on, "all" last."""
+    found: dict[str, dict[str, dict[str, tuple[float, float, float]]]] = {}
+    for outcome in sorted(outcomes, key=lambda outcome: outcome.system.fit_on or math.inf):
+        size = "all" if outcome.system.fit_on is None else f"{outcome.system.fit_on:,}"
+        interval = outcome.interval()
+        curves = found.setdefault(f"{outcome.task}, {outcome.metric}", {})
+        points = curves.setdefault(replace(outcome.system, fit_on=None).label, {})
+        points[size] = (interval.value, interval.low, interval.high)
+    return found
+
+
+def summary(outcomes: Sequence[Outcome], baseline: str) -> list[dict[str, Any]]:
+    """Scores, intervals, differences and costs as plain values, without those of single items."""
     held = {(outcome.system, outcome.task): outcome for outcome in outcomes}
     rows = []
     for outcome in outcomes:
-        interval = outcome.interval
-        row: dict[str, object] = {
-            "system": outcome.system,
-            "task": outcome.task,
-            "metric": outcome.metric,
-            "score": round(interval.value, 4),
-            "interval": [round(interval.low, 4), round(interval.high, 4)],
-            "seconds": round(outcome.seconds, 2),
-            "tokens": outcome.tokens,
-        }
-        other = held.get((reference, outcome.task))
-        if other is not None and other is not outcome:
-            difference = outcome.difference(other)
-            row["difference"] = [round(value, 4) for value in (difference.value, difference.low, difference.high)]
-        rows.append(row)
-    path.write_text(json.dumps({**about, "reference": reference, "outcomes": rows}, indent=1) + "\n", encoding="utf-8")
+        reference = held.get((outcome.system.reference(baseline), outcome.task))
+        row: dict[str, Any] = {"system": outcome.system.label, "task": outcome.task, "scores": {}}
+        for metric in outcome.metrics:
+            row["scores"][metric] = _rounded(outcome.interval(metric))
+        if reference is not None and reference is not outcome:
+            row["reference"] = reference.system.label
+            row["differences"] = {metric: _rounded(outcome.difference(reference, metric)) for metric in outcome.metrics}
+        if outcome.cost.tokens:
+            row["cost"] = {**vars(outcome.cost), "seconds": round(outcome.cost.seconds, 2)}
+        rows.append({**row, "identity": outcome.identity})
+    return rows
 
 
-def _cell(outcome: Outcome | None, reference: Outcome | None) -> str:
+def save(path: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """Write a summary as JSON, a line for each outcome."""
+    lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
+    head = json.dumps(about, indent=1).removesuffix("\n}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'{head},\n "outcomes": [\n{lines}\n ]\n}}\n', encoding="utf-8")
+
+
+def _rounded(interval: Interval) -> list[float]:
+    return [round(value, 4) for value in (interval.value, interval.low, interval.high)]
+
+
+def _shown(interval: Interval) -> str:
+    return f"{interval.value:.3f} ± {(interval.high - interval.low) / 2:.3f}"
+
+
+def _cell(held: Held, system: System, task: str, baseline: str) -> str:
+    outcome, reference = held.get((system, task)), held.get((system.reference(baseline), task))
     if outcome is None:
         return ""
-    interval = outcome.interval
-    shown = f"{interval.value:.3f} ± {(interval.high - interval.low) / 2:.3f}"
+    shown = _shown(outcome.interval())
     if reference is None or reference is outcome:
         return shown
     difference = outcome.difference(reference)
-    sign = "=" if difference.tie else "+" if difference.value > 0 else "-"
-    return f"{shown} {sign}"
+    return f"{shown} {'=' if difference.tie else '+' if difference.value > 0 else '-'}"
 
 
-def _cost(held: dict[tuple[str, str], Outcome], system: str, reference: str, tasks: list[str]) -> str:
+def _costs(held: Held, system: System, baseline: str, tasks: list[str]) -> tuple[str, str]:
+    reference = system.reference(baseline)
     pairs = [(held.get((system, task)), held.get((reference, task))) for task in tasks]
-    both = [(mine, other) for mine, other in pairs if mine and other and mine.tokens and other.tokens]
+    both = [(mine.cost, other.cost) for mine, other in pairs if mine and other and mine.cost.work and other.cost.work]
     if not both:
-        return ""
-    mine = sum(outcome.seconds for outcome, _ in both) / sum(outcome.tokens for outcome, _ in both)
-    other = sum(outcome.seconds for _, outcome in both) / sum(outcome.tokens for _, outcome in both)
-    return f"{mine / other:.2f}×"
+        return "", ""
+    work = sum(mine.work for mine, _ in both) / sum(other.work for _, other in both)
+    time = sum(mine.seconds for mine, _ in both) / sum(other.seconds for _, other in both)
+    shared = any(mine.ran > mine.layers for mine, _ in both)
+    return f"{work:.2f}×", f"{'≤ ' if shared else ''}{time:.2f}×"

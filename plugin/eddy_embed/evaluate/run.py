@@ -1,85 +1,36 @@
-"""Systems on tasks: every base method embeds a task once, whatever post-processing follows."""
+"""Systems on tasks: what shares passes is embedded together, and what is known already is not computed again."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from eddy_embed import methods
+from eddy_embed import __version__, methods
 from eddy_embed.evaluate import baselines
-from eddy_embed.evaluate.metrics import Interval, accuracy, bootstrap, cross_validated, ndcg, odd_one_out, spearman
-from eddy_embed.evaluate.tasks import Classification, OddOneOut, Pairs, Retrieval
-from eddy_embed.finish import Finish, unit
-from eddy_embed.postprocess import Moments, fit
+from eddy_embed.evaluate.embedded import Embedded, embed
+from eddy_embed.evaluate.metrics import accuracy, cross_validated, ndcg, odd_one_out, recall, reciprocal_rank
+from eddy_embed.evaluate.outcome import Cost, Journal, Outcome
+from eddy_embed.evaluate.systems import WORDS, System
+from eddy_embed.evaluate.tasks import OddOneOut, Pairs, Retrieval, digest
+from eddy_embed.fingerprint import digest as hashed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from eddy_embed.embedder import Embedder
     from eddy_embed.evaluate.tasks import Task
+    from eddy_embed.readout import Readout
 
     Doubles = NDArray[np.float64]
+    Todo = dict[str, dict[str, list[System]]]
 
-METRICS = {Pairs: "spearman", Retrieval: "ndcg@10", Classification: "accuracy", OddOneOut: "accuracy"}
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """One system on one task.
-
-    Attributes:
-        system: A method's text form, or "bm25", "overlap".
-        task: Name of the task.
-        metric: What is scored.
-        items: What the score is made of, one row for each query or item, shape (items, ..); see `score`.
-        seconds: Spent embedding; 0 for systems without a model.
-        tokens: Tokens of text embedded.
-    """
-
-    system: str
-    task: str
-    metric: str
-    items: Doubles
-    seconds: float
-    tokens: int
-
-    def score(self, index: NDArray[np.int64] | None = None) -> float:
-        """The score over all items, or over these: Spearman of two columns, or the mean of one."""
-        items = self.items if index is None else self.items[index]
-        return spearman(items[:, 0], items[:, 1]) if self.metric == "spearman" else float(items.mean())
-
-    @property
-    def interval(self) -> Interval:
-        """The score with its bootstrap interval."""
-        return bootstrap(self.score, len(self.items))
-
-    def difference(self, other: Outcome) -> Interval:
-        """This score minus another's on the same items, with its paired bootstrap interval."""
-        return bootstrap(lambda index: self.score(index) - other.score(index), len(self.items))
-
-
-@dataclass(frozen=True, eq=False)
-class _Embedded:
-    """A task's texts under one base method: vectors of length 1.
-
-    Attributes:
-        library: What post-processing is fitted on, shape (vectors, width).
-        owners: For retrieval, the document of each library vector; for words, its question.
-        asked: Queries, or test texts, or second texts, shape (texts, width).
-        seconds: Spent embedding.
-        tokens: Tokens of text embedded.
-    """
-
-    library: Doubles
-    owners: NDArray[np.int64]
-    asked: Doubles
-    seconds: float
-    tokens: int
+Step = Callable[[str, int, int], None]
+"""Told what is under way, and how many sequences of it are done of how many."""
+Said = Callable[[str], None]
+"""Told of every outcome, in a line."""
 
 
 @dataclass(eq=False)
@@ -89,93 +40,151 @@ class Evaluation:
     Attributes:
         open_embedder: Gives an embedder for a method without post-processing.
         passage_size: Most tokens in a passage; a document is found by its best passage.
+        journal: Keeps outcomes.
+        said: Told of every outcome, in a line.
+        step: Told of progress.
     """
 
     open_embedder: Callable[[str], Embedder]
     passage_size: int = 256
-    _embedders: dict[str, Embedder] = field(default_factory=dict)
-    _embedded: dict[tuple[str, str], _Embedded] = field(default_factory=dict)
+    journal: Journal | None = None
+    said: Said = lambda _: None
+    step: Step = lambda *_: None
 
-    def run(self, system: str, task: Task) -> Outcome | None:
-        """One system on one task; None for one that has nothing to say on this kind of task.
+    def run(self, systems: list[System], tasks: list[Task]) -> list[Outcome]:
+        """Outcomes of every system on every task, except where one has nothing to say on a kind of task.
 
-        So have a baseline of another kind, and, where words are asked for, a method that reads one token only.
+        So have baselines of another kind, and, where words are asked for, methods that read one token only.
+
+        Args:
+            systems: Each once.
+            tasks: Each once.
         """
-        if system == "bm25":
-            return self._outcome(system, task, baselines.bm25(task)) if isinstance(task, Retrieval) else None
-        if system == "overlap":
-            return self._outcome(system, task, baselines.overlap(task)) if isinstance(task, Pairs) else None
-        method = methods.parse(system)
-        base = str(methods.with_post(method, None))
-        if isinstance(task, OddOneOut) and not self._embedder(base).reads_words:
-            return None
-        if (base, task.name) not in self._embedded:
-            self._embedded[base, task.name] = self._embed(base, task)
-        held = self._embedded[base, task.name]
-        library, asked = held.library, held.asked
-        if method.post is not None:
-            moments = Moments(library.shape[1])
-            moments.add(library)
-            finish = Finish(normalize=True, post=method.post, fitted=fit(method.post, moments))
-            library, asked = finish(library, 0), finish(asked, 0)
-        return self._outcome(str(method), task, _judge(task, library, asked, held.owners), held)
+        journal = self.journal or Journal(None)
+        known = {task.name: task for task in tasks}
+        wanted = [(system, task) for system in systems for task in tasks if _applies(system, task)]
+        with self.open_embedder("plain") as embedder:
+            model = {"fingerprint": embedder.fingerprint, "backbone": embedder.backbone, **_where(embedder)}
+        data = {task.name: digest(task) for task in tasks}
+        identities = {
+            (system, task.name): self._identity(system, task, data[task.name], model) for system, task in wanted
+        }
+        todo: Todo = {}
+        for system, task in wanted:
+            if journal.find(system, task.name, identities[system, task.name]) is None:
+                if journal.holds(system, task.name):
+                    self.said(f"{task.name}: {system.label}: model, data or settings have changed, measured again")
+                family = system.text if system.text in WORDS else system.family
+                todo.setdefault(family, {}).setdefault(task.name, []).append(system)
+            else:
+                self.said(f"{task.name}: {system.label}: measured before")
+        for group in todo.values():
+            for name, outcome in self._group(group, known, identities, model["backbone"]):
+                journal.add(outcome)
+                self.said(f"{name}: {outcome.system.label}: {outcome.metric} {outcome.score():.4f}")
+        found = (journal.find(system, task.name, identities[system, task.name]) for system, task in wanted)
+        return [outcome for outcome in found if outcome is not None]
 
-    def forget(self, task: Task) -> None:
-        """Let go of a task's vectors."""
-        self._embedded = {key: held for key, held in self._embedded.items() if key[1] != task.name}
-
-    def _embedder(self, base: str) -> Embedder:
-        if base not in self._embedders:
-            self._embedders[base] = self.open_embedder(base)
-        return self._embedders[base]
-
-    def _embed(self, base: str, task: Task) -> _Embedded:
-        embedder = self._embedder(base)
-        started, before = time.perf_counter(), embedder.counts.tokens
+    def _identity(self, system: System, task: Task, data: str, model: dict[str, Any]) -> dict[str, Any]:
+        about: dict[str, Any] = {"version": __version__, "data": data}
+        if system.text in WORDS:
+            return about
+        resolved = methods.resolve(system.method, model["backbone"])
+        about |= {key: value for key, value in model.items() if key != "backbone"}
+        about["method"] = hashed(resolved.settings)
         if isinstance(task, Retrieval):
-            documents = embedder.encode_long(task.texts, passage_size=self.passage_size, late=embedder.reads_spans)
-            library = np.stack([passage.vector for each in documents for passage in each.passages])
-            owners = np.repeat(np.arange(len(documents)), [len(each.passages) for each in documents])
-            asked = embedder.encode_query(task.queries)
-        elif isinstance(task, OddOneOut):
-            words = zip(task.texts, task.spans, strict=True)
-            library = np.concatenate([embedder.encode_words(text, [span]) for text, span in words])
-            owners, asked = np.array(task.questions), library[:0]
+            about["passage_size"] = self.passage_size
+        return about
+
+    def _group(self, group: dict[str, list[System]], tasks: dict[str, Task], identities: Any, backbone: Any) -> Any:
+        first = next(iter(group.values()))[0]
+        if first.text in WORDS:
+            for name, systems in group.items():
+                for system in systems:
+                    yield name, self._words(system, tasks[name], identities[system, name])
+            return
+        layers = {system: _exit(system, backbone) for systems in group.values() for system in systems}
+        deepest = max(layers, key=lambda system: layers[system])
+        text = str(methods.with_post(deepest.method, None))
+        with self.open_embedder(text) as embedder:
+            for name, systems in group.items():
+                needed = sorted({layers[system] for system in systems})
+                about = f"{name}: {text}"
+                self.step(about, 0, 0)
+                found = embed(
+                    embedder,
+                    needed,
+                    tasks[name],
+                    self.passage_size,
+                    lambda done, total, _, about=about: self.step(about, done, total),  # type: ignore[misc]
+                )
+                at = dict(zip(needed, found, strict=True))
+                for system in systems:
+                    vectors = len(at[layers[system]].library)
+                    if (system.fit_on or 0) > vectors:
+                        self.said(f"{name}: {system.label}: left out, there are only {vectors} vectors to fit on")
+                        continue
+                    yield name, _judged(system, tasks[name], at[layers[system]], identities[system, name])
+
+    def _words(self, system: System, task: Task, identity: dict[str, Any]) -> Outcome:
+        if isinstance(task, Retrieval):
+            metrics = _retrieval(task, baselines.bm25(task))
         else:
-            texts, others = (task.first, task.second) if isinstance(task, Pairs) else (task.texts, task.test_texts)
-            both = embedder.encode_document(texts + others)
-            # People's similarities of a task's own sentences are never looked at: the texts alone are its library.
-            library, asked = (both, both) if isinstance(task, Pairs) else (both[: len(texts)], both[len(texts) :])
-            owners = np.arange(len(library))
-        seconds, tokens = time.perf_counter() - started, embedder.counts.tokens - before
-        return _Embedded(unit(library.astype(np.float64)), owners, unit(asked.astype(np.float64)), seconds, tokens)
-
-    def _outcome(self, system: str, task: Task, judged: Doubles, held: _Embedded | None = None) -> Outcome:
-        metric = METRICS[type(task)]
-        items = judged
-        if isinstance(task, Pairs):
-            items = np.stack([judged, np.array(task.gold)], axis=1)
-        elif isinstance(task, Retrieval):
-            items = np.array([_ndcg(task, query, scores) for query, scores in enumerate(judged)])
-        return Outcome(system, task.name, metric, items, held.seconds if held else 0.0, held.tokens if held else 0)
+            pairs = cast("Pairs", task)
+            metrics = {"spearman": np.stack([baselines.overlap(pairs), np.array(pairs.gold)], axis=1)}
+        return Outcome(system, task.name, metrics, Cost(), identity)
 
 
-def _judge(task: Task, library: Doubles, asked: Doubles, owners: NDArray[np.int64]) -> Doubles:
+def _applies(system: System, task: Task) -> bool:
+    kinds = {"bm25": Retrieval, "overlap": Pairs}
+    if system.text in kinds:
+        return isinstance(task, kinds[system.text])
+    if isinstance(task, OddOneOut) and not system.reads_words:
+        return False
+    return not system.query_mean or isinstance(task, Retrieval)
+
+
+def _where(embedder: Embedder) -> dict[str, str]:
+    """What changes digits and times, and is not in a fingerprint."""
+    host = embedder._pipeline.open_runner.host
+    return {"dtype": str(host.dtype).removeprefix("torch."), "device": host.device.type}
+
+
+def _exit(system: System, backbone: Any) -> int:
+    return cast("int", cast("Readout", methods.resolve(system.method, backbone).readout).exit)
+
+
+def _judged(system: System, task: Task, vectors: Embedded, identity: dict[str, Any]) -> Outcome:
+    post = system.method.post
+    if post is not None:
+        vectors = vectors.processed(post, query_mean=system.query_mean, fit_on=system.fit_on)
+    library, asked = vectors.library, vectors.asked
     if isinstance(task, Pairs):
-        half = len(task.first)
-        return np.asarray(np.einsum("nd,nd->n", library[:half], asked[half:]))
-    if isinstance(task, Retrieval):
-        first_passages = np.flatnonzero(np.diff(owners, prepend=-1))
-        return np.asarray(np.maximum.reduceat(asked @ library.T, first_passages, axis=1))
-    if isinstance(task, OddOneOut):
-        return odd_one_out(library, owners, np.array(task.answers))
-    if task.test_texts:
-        return accuracy(library, task.labels, asked, task.test_labels)
-    return cross_validated(library, task.labels)
+        cosines = np.einsum("nd,nd->n", library[vectors.pairs[:, 0]], library[vectors.pairs[:, 1]])
+        metrics = {"spearman": np.stack([cosines, np.array(task.gold)], axis=1)}
+    elif isinstance(task, Retrieval):
+        first_passages = np.flatnonzero(np.diff(vectors.owners, prepend=-1))
+        metrics = _retrieval(task, np.maximum.reduceat(asked @ library.T, first_passages, axis=1))
+    elif isinstance(task, OddOneOut):
+        metrics = {"accuracy": odd_one_out(library, vectors.owners, np.array(task.answers))}
+    elif task.test_texts:
+        metrics = {"accuracy": accuracy(library, task.labels, asked, task.test_labels)}
+    else:
+        metrics = {"accuracy": cross_validated(library, task.labels)}
+    return Outcome(system, task.name, metrics, vectors.cost, identity)
 
 
-def _ndcg(task: Retrieval, query: int, scores: Doubles) -> float:
-    grades = task.grades[query]
-    order = np.argsort(-scores, kind="stable")[:10]
-    found = np.array([grades.get(task.ids[at], 0.0) for at in order])
-    return ndcg(found, np.array(list(grades.values())))
+def _retrieval(task: Retrieval, scores: Doubles) -> dict[str, Doubles]:
+    """Metrics of every query, from the scores of all documents, shape (queries, documents)."""
+    rows: dict[str, list[float]] = {}
+    for grades, row in zip(task.grades, scores, strict=True):
+        order = np.argsort(-row, kind="stable")[:100]
+        found = np.array([grades.get(task.ids[at], 0.0) for at in order])
+        ideal = np.array(list(grades.values()))
+        values = {"ndcg@10": ndcg(found, ideal), "recall@10": recall(found, ideal, 10)}
+        if len(task.ids) > 100:
+            values["recall@100"] = recall(found, ideal, 100)
+        values["mrr@10"] = reciprocal_rank(found)
+        for metric, value in values.items():
+            rows.setdefault(metric, []).append(value)
+    return {metric: np.array(values) for metric, values in rows.items()}

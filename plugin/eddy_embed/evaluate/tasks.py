@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Retrieval:
-    """Documents, queries, and grades of the relevant ones; scored by nDCG@10.
+    """Documents, queries, and grades of the relevant ones; scored by nDCG@10, recall and MRR@10.
 
     Attributes:
         name: Folder.
@@ -77,6 +78,11 @@ class OddOneOut:
 
 
 Task = Pairs | Retrieval | Classification | OddOneOut
+
+
+def digest(task: Task) -> str:
+    """Hash of a task's texts and gold."""
+    return hashlib.sha256(json.dumps(asdict(task), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def find_tasks(folder: Path, names: list[str] | None = None) -> list[Task]:
