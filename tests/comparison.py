@@ -72,6 +72,36 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
         "reba",
         {"pool": "mean", "variant": "released", "tau": 0.7},
     ),
+    "kv:layers=2-4+tp:range=1-3+tempscale:tau=0.7+readout:pool=hybrid,prompt=true": (
+        "tp",
+        {"prompt": "kv", "layers": (2, 3, 4), "range": (1, 3), "tau": 0.7, "exit": -1, "read": ("hybrid", True)},
+    ),
+    "htp:k=2,range=1-4+kv:layers=3-5,bias=0.5+readout:exit=-2": (
+        "htp",
+        {
+            "k": 2,
+            "range": (1, 4),
+            "prompt": "kv",
+            "layers": (3, 4, 5),
+            "bias": 0.5,
+            "exit": -2,
+            "read": ("mean", False),
+        },
+    ),
+    "htp:range=1-3,exit=-1+reroute:layers=2-5,n=2": (
+        "htp",
+        {"range": (1, 3), "exit": -1, "layers": (2, 3, 4, 5), "n": 2},
+    ),
+    'readout:pool=last+metaeol:prompts="A: {text} is\\n{text} means:"+tp:range=1-3': (
+        "tp",
+        {
+            "prompt": "metaeol",
+            "prompts": ("A: {text} is", "{text} means:"),
+            "range": (1, 3),
+            "exit": -1,
+            "read": ("last", False),
+        },
+    ),
     "htp": ("htp", {}),
     "htp:range=1-4,exit=-1": ("htp", {"range": (1, 4), "exit": -1}),
     "htp:k=2,range=1-5,exit=4,pool=all": ("htp", {"k": 2, "range": (1, 5), "exit": 4, "pool": "all"}),

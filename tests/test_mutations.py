@@ -30,6 +30,8 @@ def _parameters(method: str) -> dict[str, object]:
 
 def _pool(method: str) -> str:
     name, parameters = METHODS[method]
+    if "read" in parameters:
+        return str(parameters["read"][0])  # type: ignore[index]
     if {name, parameters.get("prompt")} & LAST:
         return "last"
     if name == "reba":
@@ -77,7 +79,9 @@ def averages(method: str) -> bool:
 
 
 def averages_the_text(method: str) -> bool:
-    return averages(method) and METHODS[method][0] != "kv"
+    """Not the prompt as well."""
+    named = _parameters(method).get("read")
+    return averages(method) and not (named[1] if named else METHODS[method][0] == "kv")  # type: ignore[index]
 
 
 def reads_last(method: str) -> bool:

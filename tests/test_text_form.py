@@ -39,6 +39,8 @@ BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "kv.layers": st.one_of(st.none(), st.integers(1, 90), RANGES, st.just("2,4-6"), st.just("")),
     "kv.bias": st.floats(allow_nan=False, max_value=100),
     "kv.n": st.integers(1, 99),
+    "reroute.layers": st.sampled_from([None, 7, (2, 5), "2,4-6", ""]),
+    "reroute.bias": st.floats(allow_nan=False, max_value=100),
     "kv.verb": st.sampled_from(["Compress", "Summarize", "Sum up, briefly,"]),
     "tempscale.tau": st.one_of(st.none(), st.floats(0, 1, exclude_min=True)),
     "tempscale.query_tau": st.one_of(st.none(), st.floats(0, 1, exclude_min=True)),
@@ -213,8 +215,8 @@ def test_texts_are_printed_in_one_way(text: str, expected: str) -> None:
         ("reba:piece=8,variant=released", InvalidParameter, "piece=8 is not in the released code"),
         ("tp:placeholders=0", InvalidParameter, "placeholders=0 must be at least 1"),
         ("tp:exit=top", InvalidParameter, "exit='top' must be a whole number"),
-        ("tp+htp", IncompatibleMethods, "tp and htp both set layout, rewire, readout"),
-        ("plain+plain", IncompatibleMethods, "plain and plain both set layout, readout"),
+        ("tp+htp", IncompatibleMethods, "tp and htp both set placeholders, rewire, readout"),
+        ("plain+plain", IncompatibleMethods, "both set readout; .* as in plain\\+plain\\+readout:pool=mean"),
         ("centre+whiten", IncompatibleMethods, "both set post"),
     ],
 )
@@ -236,8 +238,8 @@ def test_joining_takes_the_parts_of_both() -> None:
     assert joined.rewire == CopyEdges((1, 3)) and joined.terms == ()
     with pytest.raises(IncompatibleMethods, match="both set readout"):
         joined | readout
-    with pytest.raises(IncompatibleMethods, match="both set layout"):
-        layout | methods.plain()
+    with pytest.raises(IncompatibleMethods, match="both set template"):
+        layout | methods.prompteol()
     both = methods.htp() | methods.centre()
     assert str(both) == "htp+centre" and methods.parse("htp+centre") == both
     assert both.settings.keys() == {"layout", "rewire", "readout", "post"}

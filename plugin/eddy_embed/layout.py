@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from string import Formatter
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -54,7 +54,7 @@ class Layout:
 
         Raises:
             InvalidParameter: A template has no `{text}`, unknown fields, or unbalanced braces; or a negative number
-                of placeholders; or both kinds at once; or an unknown source.
+                of placeholders; or both kinds at once; or an unknown source; or blocks where the text stands twice.
         """
         for template in (self.template, self.query_template or "{text}", *self.others):
             if _fields(template).count("text") < 1 or set(_fields(template)) - {"text"}:
@@ -69,11 +69,37 @@ class Layout:
             )
         if self.placeholders and self.blocks:
             raise InvalidParameter("one kind of placeholder at a time: by text (tp) or by block (htp)")
+        wordings = (self.template, self.query_template or "{text}", *self.others)
+        if self.blocks and any(_fields(template).count("text") > 1 for template in wordings):
+            raise InvalidParameter("blocks (htp) divide a text that stands there once, and this wording holds it twice")
         if self.repetition is not None and replace(self, repetition=None) != Layout(instructed=self.instructed):
             raise InvalidParameter(
                 "a repeated text stands alone: attention to its first copy must come from the text itself, so it goes "
                 "with no template, no placeholders and no end token"
             )
+
+    @property
+    def chosen(self) -> dict[str, tuple[str, ...]]:
+        """What differs from the bare text, and the fields that say so."""
+        parts: dict[str, tuple[str, ...]] = {
+            "template": ("template", "query_template", "others", "end"),
+            "placeholders": ("placeholders", "source", "blocks"),
+        }
+        grouped = {name for names in parts.values() for name in names}
+        parts |= {field.name: (field.name,) for field in fields(self) if field.name not in grouped}
+        bare = {field.name: field.default for field in fields(self)}
+        return {part: names for part, names in parts.items() if any(getattr(self, n) != bare[n] for n in names)}
+
+    def joined(self, other: Layout) -> Layout:
+        """Both in one: the template of one, the placeholders of the other.
+
+        Args:
+            other: Chooses nothing that this one chooses.
+
+        Raises:
+            InvalidParameter: The two do not go together.
+        """
+        return replace(self, **{n: getattr(other, n) for names in other.chosen.values() for n in names})
 
     @property
     def needs_sentences(self) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from eddy_embed.attention import Reroute, Temperature, Watch
-from eddy_embed.errors import IncompatibleMethods
+from eddy_embed.errors import IncompatibleMethods, InvalidParameter
 from eddy_embed.layout import Layout
 from eddy_embed.postprocess import Post
 from eddy_embed.readout import Readout
@@ -26,6 +26,7 @@ class Method:
         watch: Beside attention: what later tokens paid to earlier ones, for the readout.
         readout: Hidden states to vectors.
         post: What is done to vectors, fitted on a library.
+        decides: Whether the readout takes the place of that of a method joined to it.
         terms: The registered names and parameters it was made from; empty for a method put together by hand.
     """
 
@@ -36,22 +37,49 @@ class Method:
     watch: Watch | None = None
     readout: Readout | None = None
     post: Post | None = None
+    decides: bool = False
     terms: tuple[Term, ...] = ()
 
     def __or__(self, other: Method) -> Method:
         """Join two methods that set different parts.
 
+        Two layouts join where one brings the wording and the other the placeholders. A readout that `decides` takes
+        the place of the other's.
+
         Raises:
-            IncompatibleMethods: Both set the same part.
+            IncompatibleMethods: Both set the same part, or the parts do not go together.
         """
-        parts = [field.name for field in fields(self) if field.name != "terms"]
-        twice = [part for part in parts if getattr(self, part) is not None and getattr(other, part) is not None]
+        chosen = {part: getattr(self, part) or getattr(other, part) for part in _PARTS}
+        twice = [part for part in _PARTS if getattr(self, part) is not None and getattr(other, part) is not None]
+        if self.layout is not None and other.layout is not None:
+            chosen["layout"], twice[:1] = self._laid_out(self.layout, other.layout, other)
+        if "readout" in twice and self.decides != other.decides:
+            twice.remove("readout")
+            chosen["readout"] = self.readout if self.decides else other.readout
         if twice:
+            settled = twice == ["readout"] and not self.decides and chosen["watch"] is None
+            remedy = f"; name the readout to use, as in {self}+{other}+readout:pool=mean" if settled else ""
             raise IncompatibleMethods(
-                f"{self} and {other} both set {', '.join(twice)}; a method sets each part at most once"
+                f"{self} and {other} both set {', '.join(twice)}; a method sets each part at most once{remedy}"
             )
-        chosen = {part: getattr(self, part) or getattr(other, part) for part in parts}
-        return Method(**chosen, terms=self.terms + other.terms if self.terms and other.terms else ())
+        decides = self.decides or other.decides
+        if decides and chosen["watch"] is not None:
+            raise IncompatibleMethods(
+                f"{self} and {other}: only what is read is refined by attention, so reba comes with a readout of its "
+                "own; choose by its pool= and exit="
+            )
+        return Method(**chosen, decides=decides, terms=self.terms + other.terms if self.terms and other.terms else ())
+
+    def _laid_out(self, own: Layout, theirs: Layout, other: Method) -> tuple[Layout, list[str]]:
+        """Both layouts in one, and what both choose."""
+        if type(own) is not Layout or type(theirs) is not Layout:
+            return own, ["layout"]
+        if both := [part for part in own.chosen if part in theirs.chosen]:
+            return own, both
+        try:
+            return own.joined(theirs), []
+        except InvalidParameter as error:
+            raise IncompatibleMethods(f"{self} and {other} do not go together: {error}") from error
 
     def __str__(self) -> str:
         """The text form, `name:key=value+name`, which `eddy_embed.methods.parse` reads back."""
@@ -63,9 +91,11 @@ class Method:
 
         A part of a class that is not Eddy's brings the name of the class.
         """
-        names = [field.name for field in fields(self) if field.name != "terms"]
-        parts = {name: getattr(self, name) for name in names}
+        parts = {name: getattr(self, name) for name in _PARTS}
         return {name: {**asdict(part), **_class_of(part)} for name, part in parts.items() if part is not None}
+
+
+_PARTS = [field.name for field in fields(Method) if field.name not in ("decides", "terms")]
 
 
 def _class_of(part: object) -> dict[str, str]:

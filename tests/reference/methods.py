@@ -34,6 +34,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 TEMPERATURE = {"tau": 1.0, "query_tau": None, "lengths": (), "rule": "fixed", "rate": 0.0}
 """TempScale, with any method."""
+JOINED = {"prompt": None, "prompts": (), "verb": "Compress", "layers": (), "bias": 1.0, "n": 1, "read": None}
+"""KV-Embedding's prompt or entries with any method; `read`: (pooling, whether the prompt is averaged too), if named."""
 TEMPLATES = {"plain": lay.PLAIN, "prompteol": lay.PROMPTEOL, "cot": lay.COT, "knowledge": lay.KNOWLEDGE}
 LAST = ("prompteol", "cot", "knowledge", "metaeol")
 
@@ -43,10 +45,10 @@ def default_range(layers: int) -> tuple[int, int]:
 
 
 def settings(method: str, params: Params) -> dict[str, Any]:
-    unknown = set(params) - set(DEFAULTS[method]) - set(TEMPERATURE)
+    unknown = set(params) - set(DEFAULTS[method]) - set(TEMPERATURE) - set(JOINED)
     if unknown:
         raise ValueError(f"{method} has no {sorted(unknown)}")
-    return DEFAULTS[method] | dict(params)
+    return JOINED | DEFAULTS[method] | dict(params)
 
 
 def temperature(p: Params, tokens: int, role: str) -> float:
@@ -91,7 +93,7 @@ def layout(
 ) -> lay.Layout:
     """The sequence of a text: with `max_length`, the one that keeps the most of the text's tokens."""
     p = settings(method, params)
-    wording = p["prompt"] if method == "tp" else method
+    wording = p["prompt"] or method
     if wording == "echo":
         template = lay.ECHO[p.get("preset", "rewrite")][0 if role == "query" else 1]
     elif wording == "kv":
@@ -160,13 +162,13 @@ def run(
     top = exit_layer(model, p["exit"])
     vectors = {position: torch.from_numpy(value(model, kind, seed)) for position, kind in arranged.placeholders.items()}
     tau = temperature(p, len(arranged.ids), role)
-    route = (p["layers"], p["bias"], p["n"]) if method == "kv" else None
+    route = (p["layers"], p["bias"], p["n"])
     h = forward(model, arranged.ids, vectors, arranged.edges, span, top, tau, route)[top]
-    if method == "kv":  # all tokens but the special ones in front
+    pool, prompt = p["read"] or (p.get("pool", "mean"), method == "kv")
+    if prompt:  # all tokens but the special ones in front, and placeholders
         specials = sum(token.owner == "special" for token in lay.fill(tokenizer, "{text}", text).tokens)
-        pooled = list(range(specials, len(arranged.ids)))
-    pool = p.get("pool", "mean")
-    if method in LAST or p.get("prompt") in LAST:
+        pooled = [at for at in range(specials, len(arranged.ids)) if at not in arranged.placeholders]
+    if p["read"] is None and (method in LAST or p["prompt"] in LAST):
         pool = "last"
     if pool == "all":
         pooled, pool = sorted([*arranged.text, *arranged.placeholders]), "mean"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,11 +10,12 @@ from eddy_embed.errors import InvalidParameter
 from eddy_embed.method import Method
 from eddy_embed.methods.echo import echo
 from eddy_embed.methods.htp import htp
-from eddy_embed.methods.kv import kv
+from eddy_embed.methods.kv import kv, reroute
 from eddy_embed.methods.plain import plain
 from eddy_embed.methods.post import abtt, centre, post_method, whiten
 from eddy_embed.methods.presets import default_exit, default_layers, default_range, published_names
 from eddy_embed.methods.prompts import cot, knowledge, metaeol, prompteol
+from eddy_embed.methods.readout import readout
 from eddy_embed.methods.reba import reba
 from eddy_embed.methods.registry import build_term, describe, names, register
 from eddy_embed.methods.tempscale import tempscale
@@ -38,8 +40,10 @@ __all__ = [
     "parse",
     "plain",
     "prompteol",
+    "readout",
     "reba",
     "register",
+    "reroute",
     "resolve",
     "tempscale",
     "tp",
@@ -47,7 +51,9 @@ __all__ = [
     "with_post",
 ]
 
-for _method in (plain, prompteol, cot, knowledge, metaeol, echo, tp, htp, kv, reba, tempscale, centre, abtt, whiten):
+_WHOLE: list[Callable[..., Method]] = [plain, prompteol, cot, knowledge, metaeol, echo, tp, htp, kv, reba]
+_JOINED: list[Callable[..., Method]] = [reroute, tempscale, readout, centre, abtt, whiten]
+for _method in _WHOLE + _JOINED:
     register(_method)
 
 
@@ -61,11 +67,13 @@ def parse(text: str) -> Method:
     """
     if not isinstance(text, str):
         raise InvalidParameter(f"method must be a text such as 'htp' or a Method, not {text!r}")
-    method = Method()
-    for at, term in enumerate(parse_terms(text.strip())):
-        built = build_term(term)
-        method = method | built if at else built
-    return method
+    built = [build_term(term) for term in parse_terms(text.strip())]
+    # The readout that settles the others' conflict comes first, wherever it stands in the text.
+    first, *more = sorted(built, key=lambda method: not method.decides)
+    method = first
+    for other in more:
+        method = method | other
+    return replace(method, terms=tuple(term for each in built for term in each.terms) if method.terms else ())
 
 
 def resolve(method: Method, backbone: Backbone) -> Method:
@@ -74,20 +82,20 @@ def resolve(method: Method, backbone: Backbone) -> Method:
     Raises:
         InvalidParameter: The method names layers that the backbone does not have, or has no effect on it.
     """
-    rewire, readout = method.rewire, method.readout
-    if readout is None:
+    rewire, read = method.rewire, method.readout
+    if read is None:
         raise InvalidParameter(f"{method} has no readout; join it with a method that has one, such as plain")
     used = published_names(method.terms)
-    if readout.exit is None:
-        readout = replace(readout, exit=default_exit(used, backbone))
-    exit_layer = readout.layer(backbone.layers)
-    readout = replace(readout, exit=exit_layer)
+    if read.exit is None:
+        read = replace(read, exit=default_exit(used, backbone))
+    exit_layer = read.layer(backbone.layers)
+    read = replace(read, exit=exit_layer)
     if rewire is not None:
         start, end = rewire.span or default_range(used, backbone)
         if end > backbone.layers:
             raise InvalidParameter(f"range={start}-{end} ends above the model's {backbone.layers} layers")
         rewire = replace(rewire, span=(start, end))
-        pools_copies = readout.placeholders and exit_layer >= start
+        pools_copies = read.placeholders and exit_layer >= start
         if start < end and not rewire.inputs(exit_layer) and not pools_copies:
             raise InvalidParameter(
                 f"{method}: the pass ends at layer {exit_layer}, below layer {start + 1} where the copies begin, so "
@@ -108,7 +116,7 @@ def resolve(method: Method, backbone: Backbone) -> Method:
                 f"{method}: the pass ends at layer {exit_layer}, below the first re-routed layer {layers[0]}, so the "
                 "entries would have no effect; choose a later exit or earlier layers"
             )
-    return replace(method, layout=method.layout or plain().layout, rewire=rewire, reroute=reroute, readout=readout)
+    return replace(method, layout=method.layout or plain().layout, rewire=rewire, reroute=reroute, readout=read)
 
 
 def with_post(method: Method, post: Post | None) -> Method:

@@ -52,6 +52,22 @@ def kv(
     )
 
 
+def reroute(layers: tuple[int, int] | int | str | None = None, bias: float = 1.0, n: int = 1) -> Method:
+    """The entries of kv alone, without its prompt and readout: join it to a method that brings them.
+
+    Args:
+        layers: As in kv.
+        bias: As in kv.
+        n: As in kv.
+
+    Raises:
+        InvalidParameter: A value is outside its range.
+    """
+    given = {"layers": layers, "bias": bias, "n": n}
+    chosen = None if layers is None else _layers(layers)
+    return build(reroute, given, reroute=Reroute(chosen, float(bias), n))
+
+
 def _layers(layers: tuple[int, int] | int | str) -> tuple[int, ...]:
     if isinstance(layers, tuple):
         layers = f"{layers[0]}-{layers[1]}"
