@@ -6,13 +6,14 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from chromadb.api import ClientAPI
 from chromadb.errors import NotFoundError
 
 from chroma_eddy.function import EddyEmbeddingFunction
 from eddy_embed.errors import FingerprintMismatch
+from eddy_embed.inputs import check_kind
 
 if TYPE_CHECKING:
-    from chromadb.api import ClientAPI
     from chromadb.api.models.Collection import Collection
 
 # In the metadata of collections made here, since Chroma exchanges a stored configuration before it asks whether it may;
@@ -41,8 +42,14 @@ def open_collection(
         metadata: For a new collection.
 
     Raises:
+        InvalidParameter: An argument is of another kind.
         FingerprintMismatch: The collection was made with another function, or with another configuration of this one.
     """
+    check_kind("function", function, EddyEmbeddingFunction, "an EddyEmbeddingFunction")
+    check_kind("client", client, ClientAPI, "one of Chroma's clients, such as chromadb.PersistentClient(path)")
+    check_kind("name", name, str, "a collection's name")
+    check_kind("configuration", configuration, Mapping | None, "a dictionary, or None")
+    check_kind("metadata", metadata, Mapping | None, "a dictionary, or None")
     try:
         found = client.get_collection(name, embedding_function=None)
     except NotFoundError:

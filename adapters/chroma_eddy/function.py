@@ -12,6 +12,7 @@ from chromadb.utils.embedding_functions import register_embedding_function
 
 from eddy_embed.engines import ENGINE_SETTINGS, open_embedder, settings_key
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
+from eddy_embed.inputs import check_kind, several
 from eddy_embed.parameters import plain, refuse_unknown
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         Raises:
             InvalidText: A document is blank, or not valid Unicode.
         """
-        return cast("Embeddings", list(self.embedder.encode_document(list(input), show_progress=False)))
+        return cast("Embeddings", list(self.embedder.encode_document(several(input), show_progress=False)))
 
     def embed_query(self, input: Documents) -> Embeddings:
         """Embed queries, with the query's wording and instruction.
@@ -183,7 +184,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         Raises:
             InvalidText: A query is blank, or not valid Unicode.
         """
-        return cast("Embeddings", list(self.embedder.encode_query(list(input), show_progress=False)))
+        return cast("Embeddings", list(self.embedder.encode_query(several(input), show_progress=False)))
 
     @staticmethod
     def name() -> str:
@@ -226,6 +227,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         Raises:
             InvalidParameter: An entry is missing or unknown.
         """
+        check_kind("config", config, Mapping, "a dictionary that get_config made")
         missing = {"model_name", "method", "fingerprint"} - set(config)
         unknown = set(config) - _STORED
         inside = _NOT_STORED & set(config.get("model_kwargs") or {})

@@ -13,8 +13,17 @@ from langchain_core.documents import Document
 
 from eddy_embed.engines import in_worker
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
+from eddy_embed.inputs import check_kind
 from langchain_eddy.embeddings import EddyEmbeddings
-from langchain_eddy.passages import DOCUMENT, FINGERPRINT, EmbeddedPassage, embed_passages, identity_of, name_of
+from langchain_eddy.passages import (
+    DOCUMENT,
+    FINGERPRINT,
+    EmbeddedPassage,
+    check_document,
+    embed_passages,
+    identity_of,
+    name_of,
+)
 
 if TYPE_CHECKING:
     from langchain_chroma import Chroma
@@ -62,10 +71,19 @@ def ingest_documents(
             of one source must come in the same call; None: never.
 
     Raises:
-        InvalidParameter: No Eddy embeddings, or metadata that Chroma cannot store; raised before anything is written.
+        InvalidParameter: An argument is of another kind, there are no Eddy embeddings, or a document has metadata that
+            Chroma cannot store; raised before anything is written.
         FingerprintMismatch: The collection holds vectors of another embedder, or its queries would be embedded by one.
     """
-    documents = list(documents)
+    from langchain_chroma import Chroma
+
+    check_kind("vector_store", vector_store, Chroma, "a langchain_chroma.Chroma")
+    check_kind("documents", documents, Iterable, "a list of LangChain's documents")
+    if cleanup not in ("id", "source", None):
+        raise InvalidParameter(f"cleanup={cleanup!r:.80} is unknown; choose 'id', 'source' or None")
+    documents = [documents] if isinstance(documents, Document) else list(documents)
+    for index, document in enumerate(documents):
+        check_document(document, index)
     embedder = _embedder_of(vector_store, embeddings)
     collection = vector_store._collection
     _check_collection(collection, embedder)

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from eddy_embed.engines import in_worker, open_embedder, settings_key, settings_of
 from eddy_embed.errors import EddyError
+from eddy_embed.inputs import check_one, several
 from langchain_eddy.parameters import checked, parts_of
 
 if TYPE_CHECKING:
@@ -152,13 +153,13 @@ class EddyEmbeddings(BaseModel, Embeddings):
         """Embed documents.
 
         Args:
-            texts: The documents; none may be blank.
+            texts: The documents, in a list; none may be blank.
 
         Returns:
             One vector for each, in their order.
         """
         vectors: list[list[float]] = self.embedder.encode_document(
-            list(texts), show_progress=self.show_progress
+            several(texts), show_progress=self.show_progress
         ).tolist()
         return vectors
 
@@ -168,6 +169,7 @@ class EddyEmbeddings(BaseModel, Embeddings):
         Args:
             text: The query; not blank.
         """
+        check_one(text)
         vector: list[float] = self.embedder.encode_query(text, show_progress=False).tolist()
         return vector
 

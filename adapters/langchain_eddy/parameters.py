@@ -57,6 +57,9 @@ def checked(given: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
         InvalidParameter: A name that does not exist, or a value missing or given twice.
     """
     values = dict(given)
+    for name in ("encode_kwargs", "model_kwargs"):
+        if not isinstance(values.get(name), Mapping | None):
+            raise InvalidParameter(f"{name}={values[name]!r:.80} must be a dictionary, or None.")
     if values.pop("multi_process", False):
         raise InvalidParameter(
             "multi_process=True is not offered: one model in each process. Run several processes over parts of the "

@@ -6,11 +6,13 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from langchain_core.documents import Document
 
 from eddy_embed.errors import InvalidText
 from eddy_embed.ids import document_identity, passage_id
+from eddy_embed.inputs import check_kind
 from langchain_eddy.embeddings import EddyEmbeddings
 
 FINGERPRINT = "eddy_fingerprint"
@@ -67,8 +69,11 @@ def embed_passages(
         The passages of each document in their order.
 
     Raises:
+        InvalidParameter: An argument, or one of the documents, is of another kind.
         InvalidText: A document's text is not valid Unicode; the message names the document.
     """
+    check_kind("documents", documents, Iterable, "a list of LangChain's documents")
+    check_kind("embeddings", embeddings, EddyEmbeddings, "an EddyEmbeddings")
     engine, fingerprint = embeddings.embedder, embeddings.fingerprint
     copies: Counter[tuple[str, str]] = Counter()
     for group in _groups(_with_text(_watched(documents, embeddings.show_progress))):
@@ -98,6 +103,15 @@ def name_of(document: Document, index: int) -> str:
     return repr(identity_of(document)) if identity_of(document) else f"number {index}"
 
 
+def check_document(document: Any, index: int) -> None:
+    """Refuse what is no document.
+
+    Raises:
+        InvalidParameter: With its place and its kind.
+    """
+    check_kind(f"documents[{index}]", document, Document, "one of LangChain's documents: Document(page_content=text)")
+
+
 def _watched(documents: Iterable[Document], show_progress: bool) -> Iterable[Document]:
     if not show_progress:
         return documents
@@ -110,6 +124,7 @@ def _watched(documents: Iterable[Document], show_progress: bool) -> Iterable[Doc
 def _with_text(documents: Iterable[Document]) -> Iterator[Document]:
     blank: list[str] = []
     for index, document in enumerate(documents):
+        check_document(document, index)
         text = document.page_content
         try:
             text.encode()

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.documents import Document
 from langchain_text_splitters import TextSplitter
 
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.inputs import check_count, check_kind
 from eddy_embed.segment import Segmenter
 
 if TYPE_CHECKING:
@@ -33,8 +35,7 @@ class SentenceTextSplitter(TextSplitter):
         language: Language of the sentence rules.
 
     Raises:
-        ValueError: A size is outside its range.
-        InvalidParameter: No such language.
+        InvalidParameter: A value is of another kind or outside its range, or there is no such language.
     """
 
     def __init__(
@@ -47,6 +48,12 @@ class SentenceTextSplitter(TextSplitter):
         *,
         language: str = "en",
     ) -> None:
+        check_count("chunk_size", chunk_size)
+        if isinstance(chunk_overlap, bool) or not isinstance(chunk_overlap, int) or chunk_overlap < 0:
+            raise InvalidParameter(f"chunk_overlap={chunk_overlap!r:.80} must be a whole number, 0 for none")
+        check_kind("length_function", length_function, Callable, "a function of a text")
+        check_kind("add_start_index", add_start_index, bool, "True or False")
+        check_kind("strip_whitespace", strip_whitespace, bool, "True or False")
         super().__init__(
             chunk_size=chunk_size,
             chunk_overlap=chunk_overlap,
@@ -89,6 +96,7 @@ class SentenceTextSplitter(TextSplitter):
         Raises:
             InvalidText: A text is not valid Unicode.
         """
+        check_kind("texts", texts, list | tuple, "a list of strings")
         documents = []
         for text, metadata in zip(texts, metadatas or [{}] * len(texts), strict=True):
             for start, end in self._chunks(text):

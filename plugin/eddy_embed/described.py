@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args, overload
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.explanation import Explanation, explain
 from eddy_embed.fingerprint import Counts, digest, weights_digest
-from eddy_embed.inputs import checked_texts, chunks
+from eddy_embed.inputs import check_one, checked_texts, chunks
 from eddy_embed.layout import TextRole
 
 if TYPE_CHECKING:
@@ -125,6 +125,7 @@ class Described:
             InvalidParameter: No such role.
             InvalidText: The text is blank, no string, or not valid Unicode.
         """
+        check_one(text)
         planner, host = self._pipeline.planner, self._pipeline.open_runner.host
         (plan,) = planner.plan(checked_texts(text), _checked(role))
         return explain(plan, method=self.method, host=host, tokenizer=planner.tokenizer, role=role)

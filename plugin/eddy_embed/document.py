@@ -122,6 +122,9 @@ def positions_by_span(job: Job, spans: Ints) -> tuple[Ints, list[Ints]]:
         Indices of the spans that have tokens here, and the positions of each.
     """
     starts, ends = job.sequence.starts[job.counted], job.sequence.ends[job.counted]
+    # Only the spans that the job touches: with all of them, the work on a long text would grow with its square.
+    low = int(np.searchsorted(spans[:, 1], starts[0], side="right"))
+    spans = spans[low : int(np.searchsorted(spans[:, 0], ends.max() + 1))]
     owner = owners(starts, ends, spans)
     inside = np.flatnonzero(owner >= 0)
     runs = np.split(inside, np.flatnonzero(np.diff(owner[inside])) + 1) if len(inside) else []
@@ -131,7 +134,7 @@ def positions_by_span(job: Job, spans: Ints) -> tuple[Ints, list[Ints]]:
         if last >= 0 and span not in found:
             found[span] = job.counted[last : last + 1]
     order = sorted(found)
-    return np.array(order, np.int64), [found[span] for span in order]
+    return np.array(order, np.int64) + low, [found[span] for span in order]
 
 
 def assemble(

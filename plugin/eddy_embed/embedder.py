@@ -21,12 +21,13 @@ from eddy_embed.finish import unit
 from eddy_embed.inputs import (
     PARTS,
     PASSAGES,
-    check_count,
+    check_kind,
     check_options,
     check_parts,
     checked_spans,
     checked_texts,
     chunks,
+    torch_name,
 )
 from eddy_embed.layout import TextRole
 from eddy_embed.method import Method
@@ -68,11 +69,11 @@ class Embedder(Described):
         post: Fitted | str | os.PathLike[str] | None = None,
         batch_size: int | None = None,
         batch_tokens: int = BATCH_TOKENS,
-        device: str | None = None,
-        dtype: str = "auto",
+        device: str | torch.device | None = None,
+        dtype: str | torch.dtype = "auto",
         language: str = "en",
         revision: str | None = None,
-        cache_folder: str | None = None,
+        cache_folder: str | os.PathLike[str] | None = None,
         trust_remote_code: bool = False,
         local_files_only: bool = False,
         model_kwargs: dict[str, Any] | None = None,
@@ -95,7 +96,8 @@ class Embedder(Described):
             batch_size: Most texts in a pass, None for no limit.
             batch_tokens: Most tokens in a pass.
             device: "cpu", "cuda", "mps" ..; None: an accelerator if there is one. A loaded model stays where it is.
-            dtype: "auto" (float32 on a processor, the checkpoint's own elsewhere), "float32", "bfloat16", ..
+            dtype: "auto" (float32 on a processor, the checkpoint's own elsewhere), "float32", "bfloat16", ..;
+                device and dtype also as torch's objects.
             language: Language code for sentences ("xx" for any).
             revision: Revision of a hub model.
             cache_folder: Where hub models are kept.
@@ -110,19 +112,14 @@ class Embedder(Described):
             UnknownMethod: No method of that name.
             InvalidParameter: A value is outside its range.
         """
-        check_options(
-            overflow, normalize, {"query_instruction": query_instruction, "text_instruction": text_instruction}
-        )
-        for name, count in (("max_length", max_length), ("batch_size", batch_size)):
-            check_count(name, count, optional=True)
-        check_count("batch_tokens", batch_tokens)
+        named = {"device": torch_name(device), "dtype": torch_name(dtype)}
+        check_options({**locals(), **named})
         asked = method if isinstance(method, Method) else methods.parse(method)
         opened = open_model(
             model,
             asked,
             tokenizer,
-            device=device,
-            dtype=dtype,
+            **named,
             revision=revision,
             cache_folder=cache_folder,
             trust_remote_code=trust_remote_code,
@@ -219,7 +216,7 @@ class Embedder(Described):
             TextTooLong: A text exceeds the window and overflow is "error".
             NotFinite: The model gave NaN or infinity.
         """
-        check_count("passage_size", passage_size)
+        check_options({"passage_size": passage_size, "late": late, "progress": progress})
         check_parts(parts)
         if late and not self.reads_spans:
             raise IncompatibleMethods(
@@ -311,7 +308,11 @@ class Embedder(Described):
 
         Args:
             fitted: What was learned, None for no post-processing.
+
+        Raises:
+            InvalidParameter: It is something else, or was learned with another model or method.
         """
+        check_kind("fitted", fitted, Fitted | None, "what fit() returned, or None; Fitted.load reads it from a file")
         other = copy.copy(self)
         other.method = methods.with_post(self.method, None if fitted is None else fitted.post)
         finish = finish_for(other.method, self.backbone, fitted, self.normalize)

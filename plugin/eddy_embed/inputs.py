@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from numbers import Integral
+from types import NoneType
 from typing import TYPE_CHECKING, Any, get_args
 
 from eddy_embed.document import Part
 from eddy_embed.errors import InvalidParameter, InvalidText
 from eddy_embed.plan import Overflow
+from eddy_embed.postprocess import Fitted
 from eddy_embed.tokens import raise_on_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 PARTS: tuple[Part, ...] = get_args(Part)
 """The parts of a document that have vectors."""
@@ -21,22 +24,46 @@ CHUNK_CHARACTERS = 4_000_000
 """Characters of text planned at once: enough to sort by length, little enough to hold."""
 
 
-def check_options(overflow: Any, normalize: Any, instructions: Mapping[str, Any]) -> None:
-    """Refuse options of another kind.
+_FLAG = (bool, "True or False")
+_KINDS: dict[str, tuple[Any, str]] = {
+    "query_instruction": ((str, NoneType), "a string, or None for none"),
+    "text_instruction": ((str, NoneType), "a string, or None for none"),
+    "device": ((str, NoneType), "a string such as 'cpu' or 'cuda:0', or None"),
+    "dtype": (str, "a string such as 'auto' or 'bfloat16'"),
+    "language": (str, "the code of a language, such as 'en'"),
+    "revision": ((str, NoneType), "a string, or None"),
+    "cache_folder": ((str, os.PathLike, NoneType), "a path, or None"),
+    "post": ((Fitted, str, os.PathLike, NoneType), "a file that Fitted.save wrote, what fit() returned, or None"),
+    "progress": ((Callable, NoneType), "a function of done, total and stage, or None"),
+    "model_kwargs": ((Mapping, NoneType), "a dictionary, or None"),
+    **dict.fromkeys(("normalize", "trust_remote_code", "local_files_only", "show_progress", "late"), _FLAG),
+}
+_COUNTS = {"max_length": True, "batch_size": True, "batch_tokens": False, "passage_size": False}
+"""Options that count something, and whether they may be None."""
+
+
+def check_options(given: Mapping[str, Any]) -> None:
+    """Refuse options of another kind; names that are no options are passed by.
 
     Raises:
-        InvalidParameter: With the option, its value and the choices.
+        InvalidParameter: With the option, its value and what it must be.
+        InvalidText: An instruction is not valid Unicode.
     """
-    if overflow not in get_args(Overflow):
-        raise InvalidParameter(f"overflow={overflow!r} is unknown; choose one of {', '.join(get_args(Overflow))}")
-    if not isinstance(normalize, bool):
-        raise InvalidParameter(f"normalize={normalize!r} must be True or False")
-    for name, instruction in instructions.items():
-        if instruction is None:
-            continue
-        if not isinstance(instruction, str):
-            raise InvalidParameter(f"{name}={instruction!r} must be a string, or None for none")
-        raise_on_surrogates(instruction, name)
+    for name, value in given.items():
+        if name in _COUNTS:
+            check_count(name, value, optional=_COUNTS[name])
+        elif name == "overflow" and not (isinstance(value, str) and value in get_args(Overflow)):
+            raise InvalidParameter(f"overflow={value!r:.80} is unknown; choose one of {', '.join(get_args(Overflow))}")
+        elif name in _KINDS:
+            kinds, wanted = _KINDS[name]
+            check_kind(name, value, kinds, wanted)
+            if isinstance(value, str):
+                raise_on_surrogates(value, name)
+
+
+def torch_name(value: Any) -> Any:
+    """The name of one of torch's devices or dtypes; everything else as it is."""
+    return str(value).removeprefix("torch.") if type(value).__module__ == "torch" else value
 
 
 def check_parts(parts: Any) -> None:
@@ -45,7 +72,8 @@ def check_parts(parts: Any) -> None:
     Raises:
         InvalidParameter: With the choices.
     """
-    if isinstance(parts, str) or not isinstance(parts, Collection) or not parts or not set(parts) <= set(PARTS):
+    several = isinstance(parts, Collection) and not isinstance(parts, str) and len(parts) > 0
+    if not several or any(part not in PARTS for part in parts):
         raise InvalidParameter(
             f"parts={parts!r} must hold one or more of {', '.join(PARTS)}, as in parts=('passages',)"
         )
@@ -60,7 +88,27 @@ def check_count(name: str, value: Any, *, optional: bool = False) -> None:
     if optional and value is None:
         return
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise InvalidParameter(f"{name}={value!r} must be a whole number of at least 1{', or None' * optional}")
+        raise InvalidParameter(f"{name}={value!r:.80} must be a whole number of at least 1{', or None' * optional}")
+
+
+def check_kind(name: str, value: Any, kinds: Any, wanted: str) -> None:
+    """Refuse a value of another kind.
+
+    Raises:
+        InvalidParameter: With the value and what it must be.
+    """
+    if not isinstance(value, kinds):
+        raise InvalidParameter(f"{name}={value!r:.80} must be {wanted}")
+
+
+def check_one(text: Any) -> None:
+    """Refuse what is not one string.
+
+    Raises:
+        InvalidText: With the value.
+    """
+    if not isinstance(text, str):
+        raise InvalidText(f"expected one string, not a {type(text).__name__}: {text!r:.60}")
 
 
 def checked_texts(texts: str | Iterable[str], *, blank: bool = False) -> list[str]:
@@ -73,8 +121,13 @@ def checked_texts(texts: str | Iterable[str], *, blank: bool = False) -> list[st
     Raises:
         InvalidText: One of them is no string, blank, or not valid Unicode; the message gives its index.
     """
-    if isinstance(texts, bytes | bytearray) or not isinstance(texts, Iterable):
-        raise InvalidText(f"expected a string or several strings, not {texts!r:.60}")
+    # A mapping would give its keys, a set no order, a table its columns, and a nested array its rows.
+    others = isinstance(texts, bytes | bytearray | Mapping | Set) or getattr(texts, "ndim", 1) != 1
+    if others or not isinstance(texts, Iterable):
+        raise InvalidText(
+            f"expected a string or a list of strings, not a {type(texts).__name__}: {texts!r:.60}; hand over the texts "
+            "alone, in their order"
+        )
     given = [texts] if isinstance(texts, str) else list(texts)
     for index, text in enumerate(given):
         if not isinstance(text, str):
@@ -110,6 +163,17 @@ def checked_spans(text: str, spans: Any) -> list[tuple[int, int]]:
             raise InvalidParameter(f"span {index}, ({start}, {end}), holds only white space; choose one with a word")
         found.append((start, end))
     return found
+
+
+def several(texts: Iterable[str]) -> list[str]:
+    """As `checked_texts`, where one string would be taken for a list of its characters.
+
+    Raises:
+        InvalidText: It is one string, or one of the texts is no text to embed.
+    """
+    if isinstance(texts, str):
+        raise InvalidText(f"expected a list of strings, not one string: {texts!r:.60}; put it in a list")
+    return checked_texts(texts)
 
 
 def chunks(texts: list[str], characters: int = CHUNK_CHARACTERS) -> Iterator[tuple[int, list[str]]]:

@@ -76,11 +76,12 @@ def load(
         InvalidParameter: The device, the dtype or one of `model_kwargs` cannot be used.
     """
     where = locate(name)
-    device = _usable(device) if device else _best_device()
+    device = _best_device() if device is None else _usable(device)
     kind = _dtype(dtype, device)
     try:
         config = AutoConfig.from_pretrained(where, **options)
-        tokenizer = tokenizer or AutoTokenizer.from_pretrained(where, **options)
+        if tokenizer is None:
+            tokenizer = AutoTokenizer.from_pretrained(where, **options)
     except (OSError, ValueError) as error:
         raise ModelNotFound(
             f"model {os.fspath(name)!r} could not be opened: {_first_line(error)} Bundled models: "

@@ -60,7 +60,7 @@ def open_model(
     device: str | None,
     dtype: str,
     revision: str | None,
-    cache_folder: str | None,
+    cache_folder: str | os.PathLike[str] | None,
     trust_remote_code: bool,
     local_files_only: bool,
     model_kwargs: dict[str, Any],
@@ -89,7 +89,7 @@ def open_model(
     name = os.fspath(model)
     options = {
         "revision": revision,
-        "cache_dir": cache_folder,
+        "cache_dir": None if cache_folder is None else os.fspath(cache_folder),
         "trust_remote_code": trust_remote_code,
         "local_files_only": local_files_only,
     }
@@ -165,4 +165,4 @@ def _window(max_length: int | None, window: int) -> int:
             f"max_length={max_length} must lie between 1 and the model's window of {window} tokens; longer texts are "
             "read in windows"
         )
-    return max_length
+    return int(max_length)

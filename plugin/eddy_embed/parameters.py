@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.inputs import check_options, torch_name
 from eddy_embed.method import Method
+from eddy_embed.postprocess import Fitted
 
 
 def refuse_unknown(
@@ -44,7 +46,7 @@ def plain(owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
         given: Arguments by name.
 
     Raises:
-        InvalidParameter: The model or the method is missing, or has no name.
+        InvalidParameter: The model or the method is missing, or has no name; or a value is of the wrong kind.
     """
     values = dict(given)
     model_name, method = values.get("model_name"), values.get("method")
@@ -63,8 +65,12 @@ def plain(owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
             "register a function that makes it with eddy_embed.methods.register, and name that."
         )
     values.update(model_name=os.fspath(model_name), method=str(method))
-    values["dtype"] = str(values.get("dtype") or "auto").removeprefix("torch.")
-    for name in ("device", "cache_folder", "post"):
+    values["dtype"] = "auto" if values.get("dtype") is None else torch_name(values["dtype"])
+    values["device"] = torch_name(values.get("device"))
+    check_options({name: value for name, value in values.items() if value is not None or name != "batch_tokens"})
+    if isinstance(values.get("post"), Fitted):
+        raise InvalidParameter(f"post= must be a file here, so that {owner} can store and send it; save() writes one.")
+    for name in ("cache_folder", "post"):
         if values.get(name) is not None:
-            values[name] = str(values[name])
+            values[name] = os.fspath(values[name])
     return values

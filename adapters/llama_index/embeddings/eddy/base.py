@@ -16,6 +16,7 @@ from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATT
 
 from eddy_embed.engines import in_worker, open_embedder, settings_key, settings_of
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
+from eddy_embed.inputs import check_kind, check_one, several
 from llama_index.embeddings.eddy import bookkeeping
 from llama_index.embeddings.eddy.cache import RoleKeyedCache, query_role
 from llama_index.embeddings.eddy.parameters import checked, parts_of
@@ -207,6 +208,7 @@ class EddyEmbedding(BaseEmbedding):
     # --- what LlamaIndex asks for ---
 
     def _get_query_embedding(self, query: str) -> Embedding:
+        check_one(query)
         vector: Embedding = self.embedder.encode_query(query, show_progress=False).tolist()
         return vector
 
@@ -214,6 +216,7 @@ class EddyEmbedding(BaseEmbedding):
         return await asyncio.to_thread(self._get_query_embedding, query)
 
     def _get_text_embedding(self, text: str) -> Embedding:
+        check_one(text)
         vector: Embedding = self.embedder.encode_document(text, show_progress=False).tolist()
         return vector
 
@@ -242,14 +245,14 @@ class EddyEmbedding(BaseEmbedding):
     @_spanned_by_base
     def get_text_embedding_batch(self, texts: list[str], show_progress: bool = False, **kwargs: Any) -> list[Embedding]:
         """Embed texts in batches of `embed_batch_size`."""
-        return super().get_text_embedding_batch(texts, show_progress or self.show_progress, **kwargs)
+        return super().get_text_embedding_batch(several(texts), show_progress or self.show_progress, **kwargs)
 
     @_spanned_by_base
     async def aget_text_embedding_batch(
         self, texts: list[str], show_progress: bool = False, **kwargs: Any
     ) -> list[Embedding]:
         """Embed texts in batches of `embed_batch_size`, in threads."""
-        return await super().aget_text_embedding_batch(texts, show_progress or self.show_progress, **kwargs)
+        return await super().aget_text_embedding_batch(several(texts), show_progress or self.show_progress, **kwargs)
 
     def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
         """Set the embedding of every node that does not carry this embedder's already."""
@@ -263,6 +266,8 @@ class EddyEmbedding(BaseEmbedding):
         return nodes
 
     def _without_vector(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
+        for index, node in enumerate(nodes):
+            check_kind(f"nodes[{index}]", node, BaseNode, "one of LlamaIndex's nodes or documents")
         fingerprint = self.fingerprint
         rest = [node for node in nodes if not bookkeeping.carries_vector(node, fingerprint)]
         for node in rest:
@@ -298,6 +303,7 @@ class EddyEmbedding(BaseEmbedding):
             InvalidParameter: It was made from a live model.
             FingerprintMismatch: The configuration is the same, but the model behind it gives other vectors now.
         """
+        check_kind("data", data, Mapping, "a dictionary that to_dict() made")
         values = {k: v for k, v in {**data, **kwargs}.items() if k not in ("class_name", "fingerprint")}
         if values.pop("live_model", False):
             raise InvalidParameter(f"{data.get('model_name')!r} is a live model: {_LIVE}")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from llama_index.core.storage.kvstore.types import DEFAULT_COLLECTION, BaseKVStore
 
+from eddy_embed.inputs import check_kind
+
 if TYPE_CHECKING:
     from llama_index.embeddings.eddy.base import EddyEmbedding
 
@@ -37,6 +39,7 @@ class RoleKeyedCache(BaseKVStore):
     """
 
     def __init__(self, store: BaseKVStore, owner: EddyEmbedding) -> None:
+        check_kind("embeddings_cache", store, BaseKVStore, "a key-value store of LlamaIndex, such as SimpleKVStore()")
         self.store = store
         # Weak: a cycle would keep the model's weights in memory until the next full garbage collection.
         self._owner = weakref.ref(owner)

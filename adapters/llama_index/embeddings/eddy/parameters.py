@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from llama_index.core.callbacks import CallbackManager
+
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.inputs import check_count
 from eddy_embed.parameters import plain, refuse_unknown
 
 # Parameters of HuggingFaceEmbedding that have no counterpart under another name.
@@ -43,6 +46,11 @@ def checked(values: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
         values["model_name"] = alias
     refuse_unknown("EddyEmbedding", values, fields, _ELSEWHERE)
     values = plain("EddyEmbedding", values)
+    check_count("embed_batch_size", values.get("embed_batch_size", 1))
+    check_count("num_workers", values.get("num_workers"), optional=True)
+    manager = values.get("callback_manager")
+    if manager is not None and not isinstance(manager, CallbackManager):
+        raise InvalidParameter(f"callback_manager={manager!r:.80} must be LlamaIndex's CallbackManager, or None.")
     return {k: v for k, v in values.items() if v is not None or k not in ("model_kwargs", "callback_manager")}
 
 

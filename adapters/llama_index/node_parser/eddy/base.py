@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +19,11 @@ from llama_index.core.utils import get_tqdm_iterable
 from eddy_embed.engines import in_worker
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, InvalidText
 from eddy_embed.ids import document_identity, is_random, passage_id
+from eddy_embed.inputs import check_kind, check_options
+from eddy_embed.parameters import refuse_unknown
 from llama_index.embeddings.eddy import EddyEmbedding, bookkeeping
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from typing_extensions import Self
 
     from eddy_embed import LongDocument
@@ -77,6 +77,11 @@ class LongDocumentNodeParser(NodeParser):
         id_func: Callable[[int, BaseNode], str] | Mapping[str, str] | None = None,
         **others: Any,
     ) -> None:
+        refuse_unknown("LongDocumentNodeParser", others, type(self).model_fields)
+        check_options({"passage_size": passage_size, "late": late})
+        for name, value in (("include_metadata", include_metadata), ("include_prev_next_rel", include_prev_next_rel)):
+            check_kind(name, value, bool, "True or False")
+        check_kind("callback_manager", callback_manager, CallbackManager | None, "a CallbackManager, or None")
         fields: dict[str, Any] = {
             "embed_model": _embedding(embed_model),
             "passage_size": passage_size,
@@ -176,7 +181,13 @@ class LongDocumentNodeParser(NodeParser):
 def _embedding(given: EddyEmbedding | Mapping[str, Any] | None) -> EddyEmbedding:
     if isinstance(given, Mapping):
         return EddyEmbedding.from_dict(given)
-    model = given if given is not None else Settings.embed_model
+    try:
+        model = given if given is not None else Settings.embed_model
+    except ImportError as error:  # of the model that LlamaIndex takes where none is set
+        raise InvalidParameter(
+            "embed_model is missing, and Settings.embed_model is not set; give "
+            "embed_model=EddyEmbedding(model_name=..., method=...)."
+        ) from error
     if not isinstance(model, EddyEmbedding):
         raise InvalidParameter(
             f"embed_model is a {type(model).__name__}; passages' vectors out of a whole document need an "
@@ -191,6 +202,7 @@ def _id_func(given: Callable[[int, BaseNode], str] | Mapping[str, str] | None) -
         if given.get("id_func_name") != default_id_func.__name__:
             raise InvalidParameter(f"id_func {given.get('id_func_name')!r} was saved by name; give the function again.")
         return default_id_func
+    check_kind("id_func", given, Callable | None, "a function of a number and a document, or None")
     return given or default_id_func
 
 
@@ -202,7 +214,8 @@ def _with_text(documents: Sequence[BaseNode]) -> list[BaseNode]:
     """
     blank: list[BaseNode] = []
     usable: list[BaseNode] = []
-    for document in documents:
+    for index, document in enumerate(documents):
+        check_kind(f"documents[{index}]", document, BaseNode, "one of LlamaIndex's documents: Document(text=...)")
         text = document.get_content(metadata_mode=MetadataMode.NONE)
         try:
             text.encode()

@@ -1,0 +1,97 @@
+"""Arguments of the wrong kind, and texts in odd containers or odd scripts, to the embedder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.comparison import embedder, loaded
+
+from eddy_embed import Embedder
+from eddy_embed.errors import EddyError, InvalidParameter, InvalidText
+
+NEVER: list[Any] = [b"x", 2.5, ["a"], object(), np.array(["a", "b"]), float("nan")]
+NO_COUNT = [*NEVER, "3", True, 0, -1, {"a": 1}]
+NO_TEXT = [*NEVER, 3, True, {"a": 1}]
+NO_FLAG = [*NEVER, None, "false", 0, {"a": 1}]
+WRONG: dict[str, list[Any]] = {
+    "model": [*NO_TEXT, None],
+    "method": [*NO_TEXT, None],
+    "tokenizer": [*NEVER, "eddy-tiny"],
+    "max_length": NO_COUNT,
+    "batch_size": NO_COUNT,
+    "batch_tokens": [*NO_COUNT, None],
+    "overflow": [*NO_TEXT, None, "cut"],
+    "query_instruction": NO_TEXT,
+    "text_instruction": NO_TEXT,
+    "normalize": NO_FLAG,
+    "trust_remote_code": NO_FLAG,
+    "local_files_only": NO_FLAG,
+    "show_progress": NO_FLAG,
+    "post": NO_TEXT,
+    "device": [*NO_TEXT, ""],
+    "dtype": [*NO_TEXT, None],
+    "language": [*NO_TEXT, None],
+    "revision": NO_TEXT,
+    "cache_folder": NO_TEXT,
+    "model_kwargs": [b"x", 2.5, ["a"], object(), 3, True, "a"],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_options_of_the_wrong_kind_are_named(name: str) -> None:
+    for value in WRONG[name]:
+        with pytest.raises(EddyError) as error:
+            Embedder(**{"model": "eddy-tiny", "method": "plain", name: value})
+        assert name in str(error.value) and len(str(error.value)) < 400
+
+
+def test_options_may_be_objects_of_torch_numpy_and_pathlib(tmp_path: Path) -> None:
+    usual = Embedder("eddy-tiny", method="plain", max_length=64)
+    options = {"device": torch.device("cpu"), "dtype": torch.float32, "cache_folder": tmp_path}
+    e = Embedder("eddy-tiny", method="plain", max_length=np.int64(64), batch_size=np.int32(2), **options)  # type: ignore[arg-type]
+    assert e.fingerprint == usual.fingerprint
+    model, tokenizer = loaded("llama")
+    shared = Embedder(model, tokenizer=tokenizer, method="plain", device=torch.device("cpu"), dtype=torch.float32)
+    assert shared.fingerprint == embedder("llama", "plain").fingerprint
+
+
+def test_containers_of_texts() -> None:
+    e = embedder("llama", "plain")
+    expected = e.encode_document(["one", "two"])
+    for texts in (
+        np.array(["one", "two"]),
+        ("one", "two"),
+        (text for text in ["one", "two"]),
+        {1: "one", 2: "two"}.values(),
+    ):
+        assert np.array_equal(e.encode_document(texts), expected)
+    calls = [e.encode_document, e.encode_query, e.encode_long, e.count_tokens, embedder("llama", "plain+centre").fit]
+    for call in calls:
+        for texts in ({"one": 1}, {"one", "two"}, np.array("one"), np.array([["one", "two"]]), b"one", 3, None):
+            with pytest.raises(InvalidText, match="expected a string or a list of strings, not a"):
+                call(texts)  # type: ignore[arg-type]
+        with pytest.raises(InvalidText, match="text 1 is a NoneType"):
+            call(np.array(["one", None], object))
+    for text in (["one"], ["one", "two"], [], None):
+        with pytest.raises(InvalidText, match="expected one string"):
+            e.explain(text)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"late": "no"}, {"late": None}, {"progress": 3}, {"passage_size": 1.5}, {"parts": [["passages"]]}, {"parts": 3}],
+    ids=str,
+)
+def test_options_of_long_documents(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidParameter, match=next(iter(options))):
+        embedder("llama", "plain").encode_long("One. Two.", **options)
+
+
+def test_only_what_was_fitted_is_post_processing() -> None:
+    for value in (3, "file.npz", b"x"):
+        with pytest.raises(InvalidParameter, match="fit"):
+            embedder("llama", "plain").with_post(value)  # type: ignore[arg-type]
