@@ -72,6 +72,22 @@ def test_long_texts_are_pieces_of_one_pass() -> None:
         embedder("llama", "reba:piece=512")
 
 
+@pytest.mark.parametrize("pool", ["last", "mean"])
+@pytest.mark.parametrize(("max_length", "lost"), [(60, False), (30, True)])
+def test_released_truncation_cuts_the_repeated_text(pool: str, max_length: int, lost: bool) -> None:
+    model, tokenizer = loaded("llama", exactly=True)
+    options = {"max_length": max_length, "overflow": "truncate"}
+    e = embedder("llama", f"reba:pool={pool},variant=released", exactly=True, **options)
+    p = DEFAULTS | {"pool": pool, "variant": "released"}
+    _, raw = backward.released(model, tokenizer, TEXTS[0], p, None, max_length=max_length)
+    assert np.abs(exact(e, TEXTS[:1])[0] - unit(raw)).max() <= 1e-9
+    shown = e.explain(TEXTS[0])
+    assert shown.sequence_tokens == max_length and (shown.truncated > 0) is lost
+    # The paper's variant cuts the text, and both copies alike.
+    paper = embedder("llama", f"reba:pool={pool}", **options).explain(TEXTS[0])
+    assert paper.truncated > shown.truncated and paper.sequence_tokens <= max_length
+
+
 # --- words
 
 
@@ -159,7 +175,7 @@ def test_words_that_nothing_reads_are_refused() -> None:
 
 def test_what_it_does_not_go_with() -> None:
     for other in ("echo", "tp", "htp", "prompteol"):
-        with pytest.raises(IncompatibleMethods, match="both set layout"):
+        with pytest.raises(IncompatibleMethods, match="do not go together: a repeated text stands alone"):
             methods.parse(f"{other}+reba")
     twice = Repetition(2)
     for wrong in ({"template": "A: {text}"}, {"placeholders": 1}, {"end": True}, {"query_template": "{text}?"}):

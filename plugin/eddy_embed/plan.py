@@ -10,6 +10,7 @@ import numpy as np
 
 from eddy_embed import windows
 from eddy_embed.errors import InvalidParameter, InvalidText, TextTooLong
+from eddy_embed.repetition import shortened
 from eddy_embed.sequence import owners
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class Planner:
                 f"than max_length={self.max_length}; use overflow='window' to read all of it, or split it"
             )
         elif self.overflow == "truncate":
-            sequence, kept = self._truncate(text, role, number, whole)
+            sequence, kept = self._truncate(text, role, number, sequence, whole)
             jobs = [Job(sequence, sequence.text)]
         else:
             spans = self._spans(text) if spans is None else spans
@@ -187,7 +188,14 @@ class Planner:
         moved = sequence.starts >= 0
         return replace(sequence, starts=sequence.starts + begin * moved, ends=sequence.ends + begin * moved)
 
-    def _truncate(self, text: str, role: TextRole, number: int, whole: _Whole) -> tuple[Sequence, str]:
+    def _truncate(
+        self, text: str, role: TextRole, number: int, sequence: Sequence, whole: _Whole
+    ) -> tuple[Sequence, str]:
+        if self.layout.repetition is not None and self.layout.repetition.cut:
+            sequence = shortened(sequence, self.max_length)
+            if len(sequence.text) == 0:
+                raise self._no_room(number)
+            return sequence, text[: int(sequence.ends[sequence.text[-1]])]
         keep = min(len(whole.starts), self.max_length)
         while keep >= 1:
             kept = text[: int(whole.ends[keep - 1])]

@@ -24,11 +24,13 @@ class Repetition:
             one tokenized text are repeated.
         piece: The text stands there once, and each piece of so many of its tokens is repeated by itself, in a
             sequence of its own; None: the whole text is repeated.
+        cut: Whether truncation, where it is chosen, cuts the end of the last copy instead of the text itself.
     """
 
     times: int = 2
     joiner: str | None = None
     piece: int | None = None
+    cut: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot be repeated.
@@ -63,6 +65,11 @@ class Repetition:
             copies[own[0] : own[0] + self.times * len(own)] = np.repeat(np.arange(self.times), len(own))
             sequence = _picked(sequence, order, copies)
         return replace(sequence, first=True)
+
+
+def shortened(sequence: Sequence, length: int) -> Sequence:
+    """The first so many tokens of a sequence without edges."""
+    return _picked(sequence, np.arange(length), sequence.copies[:length])
 
 
 @dataclass(frozen=True, eq=False)

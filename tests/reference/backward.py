@@ -84,11 +84,20 @@ def embeddings(
 
 
 def released(
-    model: Any, tokenizer: Any, text: str, p: Mapping[str, Any], instruction: str | None, **inside: Any
+    model: Any,
+    tokenizer: Any,
+    text: str,
+    p: Mapping[str, Any],
+    instruction: str | None,
+    max_length: int | None = None,
+    **inside: Any,
 ) -> tuple[lay.Layout, np.ndarray]:
-    """The layout and the sentence's vector as the authors' code has it: weights that sum to 1, BOS among the states."""
+    """The layout and the sentence's vector as the authors' code has it.
+
+    Weights sum to 1, BOS is among the states, and what does not fit is cut off the repeated text.
+    """
     layout = arranged(tokenizer, text, p, instruction)
-    v, a = look(model, layout.ids, exit_layer(model, p["exit"]), **inside)
+    v, a = look(model, layout.ids[:max_length], exit_layer(model, p["exit"]), **inside)
     if p["pool"] == "last":
         weights = a[-1]
     else:

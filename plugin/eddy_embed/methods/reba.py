@@ -35,7 +35,7 @@ def reba(
         joiner: Stands between the copies, which are then tokenized together; None: the text's ids are repeated.
         piece: For long texts (section 6): the text is read once, and each piece of so many tokens repeated by itself.
         variant: "paper", or "released" for what the authors' code does: weights that sum to 1, and for "last" the
-            last copy's last token, over all states before it.
+            last copy's last token, over all states before it; truncation, where chosen, cuts the repeated text.
         exit: Layer read, counted over h[0] .. h[L]; attention is that of the layers up to it.
 
     Raises:
@@ -53,7 +53,7 @@ def reba(
     return build(
         reba,
         given,
-        layout=Layout(repetition=Repetition(k, joiner, piece)),
+        layout=Layout(repetition=Repetition(k, joiner, piece, cut=released)),
         watch=Watch(earlier=released and pool == "last", share=released),
         readout=Readout(exit=exit, pool=read, text_end=not released, half=released and pool == "mean"),
     )
