@@ -53,6 +53,11 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
         "metaeol",
         {"prompts": ("A: {text} is", "{text} means:"), "tau": 0.5},
     ),
+    "plain+last2avg": ("plain", {"averaged": 2}),
+    "htp:k=2,range=1-4,exit=4,pool=all+last2avg": (
+        "htp",
+        {"k": 2, "range": (1, 4), "exit": 4, "pool": "all", "averaged": 2},
+    ),
     "kv:layers=2-4": ("kv", {"layers": (2, 3, 4)}),
     'kv:layers="1,3,5-6",bias=-0.5,n=3,pool=mean': (
         "kv",
@@ -109,6 +114,10 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "htp:range=1-4,exit=-1,every=auto": ("htp", {"range": (1, 4), "exit": -1, "every": "auto"}),
     "htp:range=1-3,local_only=true,every=4": ("htp", {"range": (1, 3), "local_only": True, "every": 4}),
     "htp:range=1-4,exit=-1,source=released": ("htp", {"range": (1, 4), "exit": -1, "source": "released"}),
+    "prompteol+htp:range=1-3,exit=-1,source=released+readout:pool=mean": (
+        "htp",
+        {"prompt": "prompteol", "range": (1, 3), "exit": -1, "source": "released", "read": ("mean", False)},
+    ),
     "htp:range=1-3,global_only=true": ("htp", {"range": (1, 3), "global_only": True}),
 }
 """Text form -> name and parameters for the reference."""

@@ -14,7 +14,7 @@ from eddy_embed import Embedder, attention, host, moments, runner
 from eddy_embed.errors import InterventionDidNotRun
 from eddy_embed.layout import Layout
 from eddy_embed.placeholders import Blocks
-from eddy_embed.readout import Readout
+from eddy_embed.readout import LayerMean, Readout
 from eddy_embed.sequence import Packed, Role
 
 PAIR = [TEXTS[0], TEXTS[3]]
@@ -63,6 +63,10 @@ def pools_placeholders(method: str) -> bool:
 
 def divides_tokens(method: str) -> bool:
     return _parameters(method).get("every") is not None
+
+
+def averages_layers(method: str) -> bool:
+    return _parameters(method).get("averaged", 1) != 1
 
 
 def has_a_source(method: str) -> bool:
@@ -257,6 +261,9 @@ MUTATIONS = {
     "edge destination behind": Mutation(lambda patch: _edges(patch, 1, 0), copies),
     "blocks a token longer": Mutation(_longer_blocks, divides_tokens),
     "source as usual": Mutation(_usual_source, has_a_source),
+    "exit read alone": Mutation(
+        lambda patch: patch.setattr(LayerMean, "layers", lambda self, layer: (layer,) * self.count), averages_layers
+    ),
     "range empty": Mutation(lambda patch: _rewired(patch, lambda r: range(0)), copies, loads=False),
     "range too long": Mutation(
         lambda patch: _rewired(patch, lambda r: range(r.start, r.stop + 1)), ends_inside, loads=False

@@ -157,7 +157,9 @@ def test_an_embedder_refuses_to_run_unfitted() -> None:
 
 
 @pytest.mark.parametrize("method", ["plain", "htp", "prompteol"])
-@pytest.mark.parametrize("post", ["centre", "abtt:k=2", "whiten:dims=6"])
+@pytest.mark.parametrize(
+    "post", ["centre", "abtt:k=2", "whiten:dims=6", "centre+truncate:dims=9", "truncate:dims=4+whiten:dims=6"]
+)
 def test_fitting_changes_every_vector_alike(method: str, post: str, tmp_path) -> None:
     raw = embedder(method)
     model, tokenizer = families.build("llama")
@@ -180,8 +182,51 @@ def test_fitting_changes_every_vector_alike(method: str, post: str, tmp_path) ->
     opened = Embedder(model, tokenizer=tokenizer, method=f"{method}+{post}", post=tmp_path / "post.npz")
     assert opened.fingerprint == processed.fingerprint != raw.fingerprint
     assert np.array_equal(opened.encode_query(TEXTS), processed.encode_query(TEXTS))
-    assert str(raw.with_post(fitted).method) == str(processed.method)
+    assert methods.parse(str(raw.with_post(fitted).method)).post == raw.with_post(fitted).method.post == fitted.post
     assert np.array_equal(raw.with_post(fitted).encode_query(TEXTS), processed.encode_query(TEXTS))
+
+
+@pytest.mark.parametrize("method", ["plain", "prompteol", "htp+last2avg"])
+def test_truncation_keeps_the_first_dimensions(method: str) -> None:
+    whole = embedder(method)
+    cut, raw = embedder(f"{method}+truncate:dims=5"), embedder(f"truncate:dims=5+{method}")
+    expected = whole.encode_query(TEXTS)[:, :5]
+    expected = expected / np.linalg.norm(expected, axis=1, keepdims=True)
+    assert cut.dimension == 5 and cut.encode_query(TEXTS[0]).shape == (5,)
+    assert np.abs(cut.encode_query(TEXTS) - expected).max() < 1e-6
+    assert np.array_equal(raw.encode_query(TEXTS), cut.encode_query(TEXTS))
+    late = cut.encode_long(TEXTS[0], late=False)
+    assert {span.vector.shape for span in [*late.passages, *late.sentences]} == {(5,)}
+    assert cut.fingerprint != whole.fingerprint and cut.with_post(None).method == whole.method
+    assert embedder(f"{method}+truncate").dimension == whole.dimension
+    with pytest.raises(InvalidParameter, match="no post-processing"):
+        cut.fit(TEXTS)
+    with pytest.raises(InvalidParameter, match="65 dimensions were asked for, vectors have 64"):
+        embedder(f"{method}+truncate:dims=65")
+
+
+@pytest.mark.parametrize("post", ["centre", "abtt", "whiten"])
+def test_truncation_comes_last(post: str) -> None:
+    x = cone(300)
+    whole, cut = (methods.parse(text).post for text in (post, f"truncate:dims=3+{post}"))
+    assert whole is not None and cut == methods.parse(f"{post}+truncate:dims=3").post
+    fitted = fit(cut, seen(x))
+    assert fitted.dimension == 3 and np.array_equal(fitted.apply(x), fit(whole, seen(x)).apply(x)[:, :3])
+    assert fitted.digest != fit(whole, seen(x)).digest
+
+
+def test_truncation_that_cannot_be_is_refused() -> None:
+    for text, message in [
+        ("truncate:dims=0", "truncate: dims=0 must be at least 1"),
+        ("whiten:dims=4+truncate:dims=5", "dims=5 were asked for, whiten keeps 4"),
+    ]:
+        with pytest.raises(InvalidParameter, match=message):
+            methods.parse(text)
+    for text in ("truncate:dims=3+truncate:dims=2", "centre+truncate:dims=3+whiten", "centre+truncate:dims=3+truncate"):
+        with pytest.raises(IncompatibleMethods, match="both set post"):
+            methods.parse(text)
+    with pytest.raises(InvalidParameter, match="learns nothing"):
+        fit(Post("truncate", keep=2), seen(cone(5)))
 
 
 def test_a_file_of_another_method_is_refused() -> None:

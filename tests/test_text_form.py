@@ -217,6 +217,7 @@ def test_texts_are_printed_in_one_way(text: str, expected: str) -> None:
         ("tp:exit=top", InvalidParameter, "exit='top' must be a whole number"),
         ("tp+htp", IncompatibleMethods, "tp and htp both set placeholders, rewire, readout"),
         ("plain+plain", IncompatibleMethods, "both set readout; .* as in plain\\+plain\\+readout:pool=mean"),
+        ("last2avg+last2avg", IncompatibleMethods, "both set average"),
         ("centre+whiten", IncompatibleMethods, "both set post"),
     ],
 )
@@ -321,6 +322,8 @@ def test_defaults_are_those_published(text: str, model: Backbone, span: tuple[in
         ("htp:range=3-5,exit=3", 6, "ends at layer 3, below layer 4 where the copies begin"),
         ("htp:range=3-5,exit=2,pool=all", 6, "they would have no effect"),
         ("tp:exit=0", 6, "choose a later exit or an earlier range"),
+        ("plain:exit=0+last2avg", 6, "mean of 2 layers needs 1 below the exit, which is layer 0"),
+        ("last2avg", 6, "last2avg has no readout"),
         ("centre", 6, "centre has no readout; join it with a method that has one"),
     ],
 )

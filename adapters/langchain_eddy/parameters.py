@@ -23,7 +23,7 @@ _ENCODE_ELSEWHERE = {
     "convert_to_tensor": "vectors are lists of floats, as LangChain asks",
     "device": "use device=",
     "precision": "vectors are lists of floats, as LangChain asks",
-    "truncate_dim": "join post-processing to the method, such as method='htp+whiten:dims=256', and give its post=",
+    "truncate_dim": "join it to the method, as in method='htp+truncate:dims=256'",
 }
 # What model_kwargs holds for sentence-transformers, and from_pretrained knows nothing of.
 _MODEL_ELSEWHERE = {

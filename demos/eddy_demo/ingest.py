@@ -99,7 +99,7 @@ class _Writer:
         self._held: list[tuple[Document, LongDocument]] = []
         self._library: Library | None = None
         self._post = None
-        if embedder.method.post is not None and not holds_library(folder):
+        if embedder.method.post is not None and embedder.method.post.learns and not holds_library(folder):
             self._post = embedder.method.post
             self.embedder = embedder.with_post(None)
 

@@ -35,7 +35,7 @@ class Described:
         if self._pipeline.finish.fitted is not None:
             return self._pipeline.finish.fitted.dimension
         post = self.method.post
-        return self.backbone.hidden if post is None or post.dims is None else post.dims
+        return self.backbone.hidden if post is None else post.dimension(self.backbone.hidden)
 
     @property
     def reads_spans(self) -> bool:

@@ -282,7 +282,7 @@ class Embedder(Described):
         Raises:
             InvalidParameter: The method has no post-processing, or the texts have fewer than two passages.
         """
-        if self.method.post is None:
+        if self.method.post is None or not self.method.post.learns:
             raise InvalidParameter(
                 f"{self.method} has no post-processing to fit; join one, as in '{self.method}+whiten'"
             )

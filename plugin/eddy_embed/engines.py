@@ -104,7 +104,7 @@ def _defaults() -> dict[str, Any]:
 
 def _fitted(embedder: Embedder, settings: Mapping[str, Any]) -> Embedder:
     # Fitting in place would change the vectors of every object that shares the embedder.
-    if embedder.method.post is not None and "post" not in settings:
+    if embedder.method.post is not None and embedder.method.post.learns and "post" not in settings:
         raise NotFitted(
             f"Method {settings['method']!r} has post-processing, which learns from a library: give post=, the file "
             "that Embedder(...).fit(texts).save(path) wrote."

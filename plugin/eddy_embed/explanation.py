@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from eddy_embed.readout import LayerMean
 from eddy_embed.repetition import repeated_tokens
 from eddy_embed.sequence import PLACEHOLDER_ID, Role
 
@@ -57,6 +58,7 @@ class Explanation:
         windows: Number of windows.
         truncated: Tokens cut, as asked.
         exit_layer: The layer read.
+        averaged: Layers whose states are averaged, the one read included.
         layers: Layers of the full model.
         rewired: Layers on whose input states are copied, counted from 1.
         rerouted: Layers whose attention has further entries, counted from 1.
@@ -77,6 +79,7 @@ class Explanation:
     windows: int
     truncated: int
     exit_layer: int
+    averaged: list[int]
     layers: int
     rewired: list[int]
     rerouted: list[int]
@@ -94,6 +97,9 @@ class Explanation:
         kernels = {kernel: self.kernels.count(kernel) for kernel in dict.fromkeys(self.kernels)}
         rewired = f"inputs of layers {self.rewired[0]} to {self.rewired[-1]}" if self.rewired else "none"
         extra = self.sequence_tokens / self.text_tokens - 1
+        read = f"layer {self.exit_layer}"
+        if len(self.averaged) > 1:
+            read = f"the mean of layers {self.averaged[0]} to {self.exit_layer}"
         attention = ", ".join(f"{kernel} in {count} layers" for kernel, count in kernels.items())
         if self.rerouted:
             attention += f"; last token's keys and values in layers {', '.join(map(str, self.rerouted))}"
@@ -103,7 +109,7 @@ class Explanation:
             attention += f"; logits times {self.logits:.3g} ({self.logits_from})"
         lines = [
             f"method    {self.method}",
-            f"layers    reads layer {self.exit_layer} of {self.layers}; {len(self.kernels)} run, "
+            f"layers    reads {read} of {self.layers}; {len(self.kernels)} run, "
             f"{self.layers - len(self.kernels)} left out",
             f"copies    {rewired}",
             f"attention {attention}",
@@ -158,6 +164,7 @@ def explain(plan: Planned, *, method: Method, host: Host, tokenizer: Tokenizer, 
         windows=plan.windows,
         truncated=plan.truncated,
         exit_layer=host.exit_layer,
+        averaged=list((method.average or LayerMean(1)).layers(host.exit_layer)),
         layers=host.layers,
         rewired=[layer + 1 for layer in rewired],
         rerouted=[layer for layer in rerouted or () if layer <= host.exit_layer],

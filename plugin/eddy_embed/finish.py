@@ -47,7 +47,9 @@ class Finish:
             NotFitted: The method has post-processing that has not been fitted.
         """
         _check_finite(raw, text)
-        if self.post is not None:
+        if self.post is not None and not self.post.learns:
+            raw = raw[..., : self.post.keep]
+        elif self.post is not None:
             if self.fitted is None:
                 raise NotFitted(
                     f"{self.post.kind} has learned nothing yet: call fit(texts) with the library's texts, or pass "

@@ -107,6 +107,11 @@ class Layout:
         return self.blocks is not None and self.blocks.needs_sentences
 
     @property
+    def may_end(self) -> bool:
+        """Whether an end token may stand behind it all: it always does, or a state is to be read behind the text."""
+        return self.end or (self.blocks is not None and self.blocks.source == "released")
+
+    @property
     def wordings(self) -> list[Layout]:
         """The same layout once for each of its wordings."""
         more = [replace(self, template=template, query_template=None, others=()) for template in self.others]
@@ -141,7 +146,8 @@ class Layout:
             prefix: Ids of the specials that the tokenizer puts in front.
             sentences: Rows (start, end) of the text's sentences, counted in the text, shape (sentences, 2); needed
                 where the layout has blocks.
-            end: Id of the end token, None for none.
+            end: Id of the end token, None for none; it is left out where the layout needs one only if nothing else
+                stands behind the text, and something does.
 
         Returns:
             A sequence whose offsets count characters of the text.
@@ -162,9 +168,9 @@ class Layout:
             copies=copies,
             edges=np.empty((0, 2), np.int64),
         )
-        if end is not None:
-            plain = _ended(plain, end)
         own = np.flatnonzero(is_text)
+        if end is not None and (self.end or (len(own) > 0 and int(own[-1]) == len(tokens.ids) - 1)):
+            plain = _ended(plain, end)
         sequence = _insert(plain, self._placeholders(prompt, tokens, sentences, own, len(plain)), prefix)
         return self.repetition.apply(sequence) if self.repetition is not None and len(own) else sequence
 

@@ -9,7 +9,7 @@ from eddy_embed.attention import Reroute, Temperature, Watch
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
 from eddy_embed.layout import Layout
 from eddy_embed.postprocess import Post
-from eddy_embed.readout import Readout
+from eddy_embed.readout import LayerMean, Readout
 from eddy_embed.rewire import CopyEdges
 from eddy_embed.text import Term, print_terms
 
@@ -25,6 +25,7 @@ class Method:
         reroute: Inside attention: its further entries.
         watch: Beside attention: what later tokens paid to earlier ones, for the readout.
         readout: Hidden states to vectors.
+        average: Before the readout: the layers whose states are averaged.
         post: What is done to vectors, fitted on a library.
         decides: Whether the readout takes the place of that of a method joined to it.
         terms: The registered names and parameters it was made from; empty for a method put together by hand.
@@ -36,12 +37,13 @@ class Method:
     reroute: Reroute | None = None
     watch: Watch | None = None
     readout: Readout | None = None
+    average: LayerMean | None = None
     post: Post | None = None
     decides: bool = False
     terms: tuple[Term, ...] = ()
 
     def __or__(self, other: Method) -> Method:
-        """Join two methods that set different parts.
+        """Join two methods that set different parts; truncation may follow other post-processing.
 
         Two layouts join where one brings the wording and the other the placeholders. A readout that `decides` takes
         the place of the other's.
@@ -56,6 +58,10 @@ class Method:
         if "readout" in twice and self.decides != other.decides:
             twice.remove("readout")
             chosen["readout"] = self.readout if self.decides else other.readout
+        both = None if self.post is None or other.post is None else self.post.joined(other.post)
+        if both is not None:
+            twice.remove("post")
+            chosen["post"] = both
         if twice:
             settled = twice == ["readout"] and not self.decides and chosen["watch"] is None
             remedy = f"; name the readout to use, as in {self}+{other}+readout:pool=mean" if settled else ""

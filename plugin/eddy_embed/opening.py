@@ -141,8 +141,11 @@ def finish_for(
     """The last stage for a method.
 
     Raises:
-        InvalidParameter: What was fitted goes with another method or another model.
+        InvalidParameter: What was fitted goes with another method or another model, or post-processing asks for more
+            dimensions than the model has.
     """
+    if method.post is not None:
+        method.post.dimension(backbone.hidden)
     fitted = post if post is None or isinstance(post, Fitted) else Fitted.load(post)
     if fitted is not None and fitted.post != method.post:
         raise InvalidParameter(

@@ -143,7 +143,7 @@ class Planner:
         return planned
 
     def _arrange(self, prompt: Prompt, tokens: Tokens, spans: Ints | None) -> Sequence:
-        end = self.tokenizer.end if self.layout.end else None
+        end = self.tokenizer.end if self.layout.may_end else None
         return self.layout.arrange(prompt, tokens, self.tokenizer.prefix, spans, end)
 
     def _fit(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from zipfile import BadZipFile
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.floating[Any]]
     Doubles = NDArray[np.float64]
 
-Kind = Literal["centre", "abtt", "whiten"]
+Kind = Literal["centre", "abtt", "whiten", "truncate"]
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,17 @@ class Post:
     Attributes:
         kind: "centre": minus the mean. "abtt": minus the mean and the projections on the top components (Mu and
             Viswanath 2018). "whiten": minus the mean, rotated to principal components, each divided by the square root
-            of its shrunk variance (Su et al. 2021, with the shrinkage of Ledoit and Wolf 2004).
+            of its shrunk variance (Su et al. 2021, with the shrinkage of Ledoit and Wolf 2004). "truncate": nothing
+            that is learned.
         components: Top components that "abtt" removes.
         dims: Components that "whiten" keeps, None for all.
+        keep: Leading dimensions that are kept of what comes out, None for all.
     """
 
     kind: Kind
     components: int = 0
     dims: int | None = None
+    keep: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse values outside their range.
@@ -56,6 +59,34 @@ class Post:
             raise InvalidParameter(f"abtt: k={self.components} must be at least 1")
         if self.dims is not None and self.dims < 1:
             raise InvalidParameter(f"whiten: dims={self.dims} must be at least 1")
+        if self.keep is not None and self.keep < 1:
+            raise InvalidParameter(f"truncate: dims={self.keep} must be at least 1")
+        if self.keep is not None and self.dims is not None and self.keep > self.dims:
+            raise InvalidParameter(f"truncate: dims={self.keep} were asked for, whiten keeps {self.dims}")
+
+    @property
+    def learns(self) -> bool:
+        """Whether it has to be fitted on vectors before it can be applied."""
+        return self.kind != "truncate"
+
+    def joined(self, other: Post) -> Post | None:
+        """Both, where one of them only truncates, which is done last; None where they exclude each other."""
+        first, last = (other, self) if self.kind == "truncate" else (self, other)
+        if last.kind != "truncate" or not first.learns or first.keep is not None:
+            return None
+        return replace(first, keep=last.keep)
+
+    def dimension(self, width: int) -> int:
+        """Width of the vectors that come out, for those of `width` that go in.
+
+        Raises:
+            InvalidParameter: More dimensions or components are asked for than there are.
+        """
+        wanted = max(self.components, self.dims or 0, self.keep or 0)
+        if wanted > width:
+            what = "components" if self.learns and self.keep != wanted else "dimensions"
+            raise InvalidParameter(f"{self.kind}: {wanted} {what} were asked for, vectors have {width}")
+        return self.keep or self.dims or width
 
 
 class Moments:
@@ -138,7 +169,7 @@ class Fitted:
     Attributes:
         post: What is done.
         mean: Subtracted, shape (width,).
-        matrix: Applied after that, shape (width, dimension); None for none.
+        matrix: Applied after that, shape (width, components); None for none.
         count: Vectors it was fitted on.
         query_mean: Subtracted from queries instead of `mean`, shape (width,); None: queries are taken like documents.
     """
@@ -152,7 +183,7 @@ class Fitted:
     @property
     def dimension(self) -> int:
         """Width of the vectors that come out."""
-        return len(self.mean) if self.matrix is None else self.matrix.shape[1]
+        return self.post.dimension(len(self.mean))
 
     @property
     def digest(self) -> str:
@@ -181,7 +212,7 @@ class Fitted:
                 "fit it again with this model"
             )
         x = x - (self.query_mean if role == "query" and self.query_mean is not None else self.mean)
-        return np.asarray(x if self.matrix is None else x @ self.matrix)
+        return np.asarray((x if self.matrix is None else x @ self.matrix)[..., : self.post.keep])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to a .npz file."""
@@ -221,15 +252,15 @@ def fit(post: Post, moments: Moments, queries: Moments | None = None) -> Fitted:
     Raises:
         InvalidParameter: There are fewer than two vectors, or more components are asked for than there are.
     """
+    if not post.learns:
+        raise InvalidParameter(f"{post.kind} learns nothing from vectors; join centre, abtt or whiten")
     if moments.count < 2 or not np.trace(moments.covariance) > 0:
         raise InvalidParameter(
             f"{post.kind} needs at least 2 vectors that differ to be fitted on, not {moments.count} alike; give it "
             "more of the library's texts"
         )
     width = len(moments.mean)
-    wanted = post.components if post.kind == "abtt" else post.dims or 0
-    if wanted > width:
-        raise InvalidParameter(f"{post.kind}: {wanted} components were asked for, vectors have {width}")
+    post.dimension(width)
     query_mean = None if queries is None else _query_mean(queries, moments)
     if post.kind == "centre":
         return Fitted(post, moments.mean, None, moments.count, query_mean)

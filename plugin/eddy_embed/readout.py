@@ -106,6 +106,39 @@ class Readout:
         return np.concatenate([counted, last]), np.append(share / 2, 0.5)
 
 
+@dataclass(frozen=True)
+class LayerMean:
+    """The states of several layers, averaged before they are read.
+
+    Attributes:
+        count: Layers: that which is read and those right below it.
+    """
+
+    count: int = 2
+
+    def __post_init__(self) -> None:
+        """Refuse the mean of nothing.
+
+        Raises:
+            InvalidParameter: `count` is below 1.
+        """
+        if self.count < 1:
+            raise InvalidParameter(f"count={self.count} must be at least 1")
+
+    def layers(self, exit_layer: int) -> tuple[int, ...]:
+        """The layers averaged where `exit_layer` is read.
+
+        Raises:
+            InvalidParameter: There are not so many up to it.
+        """
+        if exit_layer < self.count - 1:
+            raise InvalidParameter(
+                f"the mean of {self.count} layers needs {self.count - 1} below the exit, which is layer {exit_layer}; "
+                "choose a later exit"
+            )
+        return tuple(range(exit_layer - self.count + 1, exit_layer + 1))
+
+
 def gather(hidden: torch.Tensor, index: torch.Tensor, weight: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """Weighted sums over runs of positions, in float32 (float64 for float64 states).
 

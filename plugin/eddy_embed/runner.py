@@ -13,7 +13,7 @@ import torch
 from eddy_embed.batching import passes, run_halving
 from eddy_embed.document import positions_by_span
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.readout import Readout, gather
+from eddy_embed.readout import LayerMean, Readout, gather
 from eddy_embed.refine import Refiner
 from eddy_embed.rewire import copy_states
 from eddy_embed.sequence import pack
@@ -84,11 +84,10 @@ class Runner:
         self._readout = cast("Readout", method.readout)
         self._rewired = method.rewire.inputs(host.exit_layer) if method.rewire else range(0)
         # HTP, section 4.4: placeholders that are pooled are copied once more, where the exit lies inside the range.
-        self._copy_at_exit = (
-            self._readout.placeholders
-            and method.rewire is not None
-            and host.exit_layer in method.rewire.inputs(host.layers)
+        self._copied = (
+            method.rewire.inputs(host.layers) if method.rewire is not None and self._readout.placeholders else range(0)
         )
+        self._average = method.average or LayerMean(1)
         self._temperature = method.temperature
         self._reroute = method.reroute
         repetition = method.layout.repetition if method.layout else None
@@ -122,6 +121,7 @@ class Runner:
             )
         if self._readout.placeholders or not layers or not 0 <= min(layers) <= max(layers) <= self.host.exit_layer:
             raise InvalidParameter(f"layers {layers} cannot be read out of one pass up to layer {self.host.exit_layer}")
+        self._average.layers(min(layers))
         other = copy.copy(self)
         other._layers = layers
         return other
@@ -175,8 +175,6 @@ class Runner:
         refiner = self._refiner
         if refiner is None:
             hidden, packed = self._hidden(sequences, role)
-            if self._copy_at_exit and len(packed.edges):
-                hidden = copy_states(hidden, torch.from_numpy(packed.edges).to(hidden.device))
             return hidden, packed.offsets[:-1]
         spans = [(int(read.index.min()), int(read.index.max()) + 1) for read in reads]
         if refiner.by_pieces:
@@ -195,8 +193,18 @@ class Runner:
         factors = None
         if self._temperature is not None:
             factors = [self._temperature.factor(len(sequence), role == "query") for sequence in sequences]
-        hidden = self.host.run(packed, self._rewired, self._values, factors, self._reroute, self._layers, watching)
-        return hidden, packed
+        wanted = [self._average.layers(layer) for layer in self._layers]
+        flat = tuple(layer for layers in wanted for layer in layers)
+        hidden = self.host.run(packed, self._rewired, self._values, factors, self._reroute, flat, watching)
+        if len(packed.edges) and any(layer in self._copied for layer in flat):
+            edges = torch.from_numpy(packed.edges).to(hidden.device)
+            each = zip(flat, torch.tensor_split(hidden, len(flat), dim=1), strict=True)
+            hidden = torch.cat([copy_states(h, edges) if layer in self._copied else h for layer, h in each], dim=1)
+        if self._average.count == 1:
+            return hidden, packed
+        dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
+        several = hidden.to(dtype).reshape(len(hidden), len(wanted), self._average.count, self.host.width)
+        return several.mean(2).flatten(1), packed
 
 
 def _read(readout: Readout, job: Job, divisions: Seq[Ints]) -> _Read:

@@ -32,6 +32,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         **{"every": None, "source": "end"},
     },
 }
+LAYERS = {"averaged": 1}
+"""How many layers are averaged before pooling, with any method."""
 TEMPERATURE = {"tau": 1.0, "query_tau": None, "lengths": (), "rule": "fixed", "rate": 0.0}
 """TempScale, with any method."""
 JOINED = {"prompt": None, "prompts": (), "verb": "Compress", "layers": (), "bias": 1.0, "n": 1, "read": None}
@@ -45,7 +47,7 @@ def default_range(layers: int) -> tuple[int, int]:
 
 
 def settings(method: str, params: Params) -> dict[str, Any]:
-    unknown = set(params) - set(DEFAULTS[method]) - set(TEMPERATURE) - set(JOINED)
+    unknown = set(params) - set(DEFAULTS[method]) - set(TEMPERATURE) - set(JOINED) - set(LAYERS)
     if unknown:
         raise ValueError(f"{method} has no {sorted(unknown)}")
     return JOINED | DEFAULTS[method] | dict(params)
@@ -104,7 +106,7 @@ def layout(
     whole = lay.fill(tokenizer, template, text, instruction)
     for keep in range(sum(token.owner == "text" for token in whole.tokens), 0, -1):
         kept = lay.shortened(whole, keep)
-        if method == "htp" and p["source"] == "released":
+        if method == "htp" and p["source"] == "released" and kept.tokens[-1].owner == "text":
             kept.tokens.append(lay.Token(tokenizer.eos_token_id, owner="special"))
         arranged = _arranged(method, p, kept, sentences)
         if max_length is None or len(arranged) <= max_length:
@@ -163,7 +165,7 @@ def run(
     vectors = {position: torch.from_numpy(value(model, kind, seed)) for position, kind in arranged.placeholders.items()}
     tau = temperature(p, len(arranged.ids), role)
     route = (p["layers"], p["bias"], p["n"])
-    h = forward(model, arranged.ids, vectors, arranged.edges, span, top, tau, route)[top]
+    states = forward(model, arranged.ids, vectors, arranged.edges, span, top, tau, route)
     pool, prompt = p["read"] or (p.get("pool", "mean"), method == "kv")
     if prompt:  # all tokens but the special ones in front, and placeholders
         specials = sum(token.owner == "special" for token in lay.fill(tokenizer, "{text}", text).tokens)
@@ -172,8 +174,9 @@ def run(
         pool = "last"
     if pool == "all":
         pooled, pool = sorted([*arranged.text, *arranged.placeholders]), "mean"
-        if span[0] <= top <= span[1] - 1:
-            h = copied(h, arranged.edges)
+        states = [copied(h, arranged.edges) if span[0] <= at < span[1] else h for at, h in enumerate(states)]
+    several = p.get("averaged", 1)
+    h = sum(states[top - below] for below in range(several)) / several
     return Run(arranged, h.numpy(), pooled, pool)
 
 

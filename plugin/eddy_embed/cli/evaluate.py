@@ -118,7 +118,7 @@ def _sampled(systems: list[System], sizes: str | None) -> list[System]:
         raise typer.BadParameter(
             f"{sizes!r} must hold numbers of at least 2, as in 50,100,500", param_hint="--fit-samples"
         )
-    fitted = [system for system in systems if "+" in system.text and system.method.post is not None]
+    fitted = [system for system in systems if system.learns]
     return [replace(system, fit_on=int(size)) for system in fitted for size in dict.fromkeys(found)]
 
 

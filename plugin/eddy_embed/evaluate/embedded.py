@@ -62,6 +62,10 @@ class Embedded:
                 other half, so that no query takes part in what is subtracted from it.
             fit_on: Library vectors to fit on, None for all; fewer are among those of every larger number.
         """
+        if not post.learns:
+            finish = Finish(normalize=True, post=post)
+            asked = finish(self.asked, 0) if len(self.asked) else self.asked
+            return replace(self, library=finish(self.library, 0), asked=asked)
         chosen = self.library
         if fit_on is not None:
             chosen = chosen[np.random.default_rng(SEED).permutation(len(chosen))[:fit_on]]

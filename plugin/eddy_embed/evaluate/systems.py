@@ -61,6 +61,11 @@ class System:
         return methods.parse(self.text)
 
     @property
+    def learns(self) -> bool:
+        """Whether it has post-processing that is fitted."""
+        return self.text not in WORDS and self.method.post is not None and self.method.post.learns
+
+    @property
     def reads_words(self) -> bool:
         """Whether it has vectors for words in their text."""
         method = self.method
@@ -93,7 +98,7 @@ def beside(texts: Iterable[str], baseline: str, *, query_mean: bool = False) -> 
     """
     found = [System.named(text) for text in (*BESIDE, baseline, *texts)]
     if query_mean:
-        more = [replace(system, query_mean=True) for system in found if "+" in system.text and system.method.post]
+        more = [replace(system, query_mean=True) for system in found if system.learns]
         found = [each for system in found for each in (system, *(one for one in more if one.text == system.text))]
     references = {system: system.reference(System.named(baseline).text) for system in dict.fromkeys(found)}
     shown: dict[System, None] = {}

@@ -11,8 +11,9 @@ from eddy_embed.method import Method
 from eddy_embed.methods.echo import echo
 from eddy_embed.methods.htp import htp
 from eddy_embed.methods.kv import kv, reroute
+from eddy_embed.methods.last2avg import last2avg
 from eddy_embed.methods.plain import plain
-from eddy_embed.methods.post import abtt, centre, post_method, whiten
+from eddy_embed.methods.post import abtt, centre, post_method, truncate, whiten
 from eddy_embed.methods.presets import default_exit, default_layers, default_range, published_names
 from eddy_embed.methods.prompts import cot, knowledge, metaeol, prompteol
 from eddy_embed.methods.readout import readout
@@ -23,6 +24,7 @@ from eddy_embed.methods.tp import tp
 from eddy_embed.text import parse_terms
 
 if TYPE_CHECKING:
+    from eddy_embed.attention import Reroute
     from eddy_embed.backbone import Backbone
     from eddy_embed.postprocess import Post
 
@@ -35,6 +37,7 @@ __all__ = [
     "htp",
     "knowledge",
     "kv",
+    "last2avg",
     "metaeol",
     "names",
     "parse",
@@ -47,12 +50,13 @@ __all__ = [
     "resolve",
     "tempscale",
     "tp",
+    "truncate",
     "whiten",
     "with_post",
 ]
 
 _WHOLE: list[Callable[..., Method]] = [plain, prompteol, cot, knowledge, metaeol, echo, tp, htp, kv, reba]
-_JOINED: list[Callable[..., Method]] = [reroute, tempscale, readout, centre, abtt, whiten]
+_JOINED: list[Callable[..., Method]] = [reroute, tempscale, readout, last2avg, centre, abtt, whiten, truncate]
 for _method in _WHOLE + _JOINED:
     register(_method)
 
@@ -90,6 +94,8 @@ def resolve(method: Method, backbone: Backbone) -> Method:
         read = replace(read, exit=default_exit(used, backbone))
     exit_layer = read.layer(backbone.layers)
     read = replace(read, exit=exit_layer)
+    if method.average is not None:
+        method.average.layers(exit_layer)
     if rewire is not None:
         start, end = rewire.span or default_range(used, backbone)
         if end > backbone.layers:
@@ -105,18 +111,22 @@ def resolve(method: Method, backbone: Backbone) -> Method:
         raise InvalidParameter(
             f"{method}: exit=0 is below the first layer, where there is no attention yet; choose a later exit"
         )
-    reroute = method.reroute
-    if reroute is not None:
-        layers = default_layers(backbone) if reroute.layers is None else reroute.layers
-        reroute = replace(reroute, layers=layers)
-        if layers and layers[-1] > backbone.layers:
-            raise InvalidParameter(f"kv: layer {layers[-1]} is above the model's {backbone.layers} layers")
-        if layers and layers[0] > exit_layer:
-            raise InvalidParameter(
-                f"{method}: the pass ends at layer {exit_layer}, below the first re-routed layer {layers[0]}, so the "
-                "entries would have no effect; choose a later exit or earlier layers"
-            )
+    reroute = _rerouted(method, backbone, exit_layer)
     return replace(method, layout=method.layout or plain().layout, rewire=rewire, reroute=reroute, readout=read)
+
+
+def _rerouted(method: Method, backbone: Backbone, exit_layer: int) -> Reroute | None:
+    if method.reroute is None:
+        return None
+    layers = default_layers(backbone) if method.reroute.layers is None else method.reroute.layers
+    if layers and layers[-1] > backbone.layers:
+        raise InvalidParameter(f"kv: layer {layers[-1]} is above the model's {backbone.layers} layers")
+    if layers and layers[0] > exit_layer:
+        raise InvalidParameter(
+            f"{method}: the pass ends at layer {exit_layer}, below the first re-routed layer {layers[0]}, so the "
+            "entries would have no effect; choose a later exit or earlier layers"
+        )
+    return replace(method.reroute, layers=layers)
 
 
 def with_post(method: Method, post: Post | None) -> Method:

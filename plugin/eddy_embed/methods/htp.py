@@ -61,6 +61,6 @@ def htp(
         "seed": seed,
     }
     blocks = Blocks(k, every, local=not global_only, summary=not local_only, source=source)  # type: ignore[arg-type]
-    layout = Layout(blocks=blocks, end=source == "released")
+    layout = Layout(blocks=blocks)
     readout = Readout(exit=exit, placeholders=pool == "all")
     return build(htp, given, layout=layout, rewire=CopyEdges(range, seed), readout=readout)

@@ -34,8 +34,25 @@ def whiten(dims: int | None = None) -> Method:
     return build(whiten, {"dims": dims}, post=Post("whiten", dims=dims))
 
 
+def truncate(dims: int | None = None) -> Method:
+    """The first dimensions of vectors, after all other post-processing; nothing has to be fitted.
+
+    What sentence-transformers does with `truncate_dim`. It serves models and whitened vectors whose first dimensions
+    say the most; a raw language model's do not.
+
+    Args:
+        dims: Dimensions kept, None for all.
+    """
+    return build(truncate, {"dims": dims}, post=Post("truncate", keep=dims))
+
+
 def post_method(post: Post) -> Method:
     """The method that asks for this post-processing."""
+    cut = truncate(post.keep)
+    if not post.learns:
+        return cut
     if post.kind == "whiten":
-        return whiten(post.dims)
-    return centre() if post.kind == "centre" else abtt(post.components)
+        learned = whiten(post.dims)
+    else:
+        learned = centre() if post.kind == "centre" else abtt(post.components)
+    return learned if post.keep is None else learned | cut

@@ -19,7 +19,7 @@ _ELSEWHERE = {
     "backend": "models run on torch",
     "prompts": "use query_instruction= and text_instruction=",
     "default_prompt_name": "use query_instruction= and text_instruction=",
-    "truncate_dim": "join post-processing to the method, such as method='htp+whiten:dims=256', and give its post=",
+    "truncate_dim": "join it to the method, as in method='htp+truncate:dims=256'",
     "token": "log in to the hub, or set HF_TOKEN",
     "tokenizer": "the model's own tokenizer is used; EddyEmbedding.from_model takes another",
     "tokenizer_name": "the model's own tokenizer is used; EddyEmbedding.from_model takes another",
