@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from eddy_embed.comparison import Compared, compare
     from eddy_embed.document import LongDocument, Passage, Span
     from eddy_embed.embedder import Embedder
     from eddy_embed.explanation import Explanation
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Compared": "comparison",
     "Embedder": "embedder",
     "Explanation": "explanation",
     "LongDocument": "document",
@@ -23,9 +25,11 @@ _HOMES = {
     "Segmenter": "segment",
     "Sentence": "segment",
     "Span": "document",
+    "compare": "comparison",
 }
 
 __all__ = [
+    "Compared",
     "Embedder",
     "Explanation",
     "LongDocument",
@@ -35,6 +39,7 @@ __all__ = [
     "Sentence",
     "Span",
     "__version__",
+    "compare",
 ]
 
 

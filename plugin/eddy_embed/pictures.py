@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from eddy_embed.errors import InvalidParameter, MissingExtra
 
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 SUFFIXES = (".png", ".svg")
 COLUMNS = 4
 """Matrices in a row."""
+NUMBERED = 6
+"""Largest matrix whose cells show their numbers."""
 
 
 def check_picture(path: Path) -> None:
@@ -82,7 +87,7 @@ def draw_scores(
 
 
 def draw_matrices(path: Path, matrices: Mapping[str, NDArray[Any] | str]) -> None:
-    """Draw square matrices side by side.
+    """Draw symmetric matrices side by side; the diagonal, which is all ones and would take up the colours, stays grey.
 
     Args:
         path: A .png or .svg file.
@@ -96,13 +101,20 @@ def draw_matrices(path: Path, matrices: Mapping[str, NDArray[Any] | str]) -> Non
     for axes in grid[len(matrices) :]:
         axes.set_axis_off()
     for axes, (title, matrix) in zip(grid, matrices.items(), strict=False):
-        axes.set_title(title, fontsize=9, wrap=True, parse_math=False)
+        axes.set_title(textwrap.fill(title, 40), fontsize=9, parse_math=False)
         if isinstance(matrix, str):
-            axes.text(0.5, 0.5, matrix, ha="center", va="center", wrap=True, fontsize=7, parse_math=False)
-            axes.set(xticks=[], yticks=[])
+            axes.text(0.5, 0.5, textwrap.fill(matrix, 32), ha="center", va="center", fontsize=7, parse_math=False)
+            axes.set(xticks=[], yticks=[], box_aspect=1)
             continue
         count = len(matrix)
-        image = axes.imshow(matrix, cmap="viridis", extent=(0.5, count + 0.5, count + 0.5, 0.5))
+        shown = np.where(np.eye(count, dtype=bool), np.nan, matrix)
+        axes.set_facecolor("0.9")
+        image = axes.imshow(shown, cmap="viridis", extent=(0.5, count + 0.5, count + 0.5, 0.5))
+        middle = (np.nanmin(shown) + np.nanmax(shown)) / 2
+        for (row, column), value in np.ndenumerate(shown):
+            if count <= NUMBERED and row != column:
+                colour = "black" if value > middle else "white"
+                axes.text(column + 1, row + 1, f"{value:.3f}", ha="center", va="center", fontsize=7, color=colour)
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.yaxis.get_major_locator().set_params(integer=True)
         figure.colorbar(image, ax=axes, shrink=0.8)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from eddy_embed import __version__
-from eddy_embed.cli import embed, evaluate, layers
+from eddy_embed.cli import compare, embed, evaluate, layers
 from eddy_embed.errors import EddyError
 
 app = typer.Typer(
@@ -18,7 +18,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (embed.methods, embed.embed, embed.explain, evaluate.evaluate, layers.layers):
+for command in (embed.methods, embed.embed, embed.explain, compare.compare, evaluate.evaluate, layers.layers):
     app.command()(command)
 
 

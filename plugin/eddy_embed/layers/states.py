@@ -13,7 +13,7 @@ from eddy_embed import methods
 from eddy_embed.batching import BATCH_TOKENS, passes, run_halving
 from eddy_embed.errors import InvalidParameter, NotFinite
 from eddy_embed.host import Host
-from eddy_embed.inputs import check_count, checked_texts
+from eddy_embed.inputs import check_count, check_options, several, torch_name
 from eddy_embed.layers.dimension import distinct, intrinsic_dimension
 from eddy_embed.layers.proposal import Proposal, propose
 from eddy_embed.opening import open_model
@@ -95,14 +95,14 @@ def draw(sentences: Iterable[str], count: int = SENTENCES, seed: int = 0) -> lis
     check_count("sentences", count)
     if count < FEWEST:
         raise InvalidParameter(f"sentences={count} are too few for an estimate; take {FEWEST} or more")
-    several = list(dict.fromkeys(checked_texts(sentences)))
-    if len(several) < count:
-        less = f", or ask for {FEWEST} to {len(several)} of them" if len(several) >= FEWEST else ""
+    there = list(dict.fromkeys(several(sentences)))
+    if len(there) < count:
+        less = f", or ask for {FEWEST} to {len(there)} of them" if len(there) >= FEWEST else ""
         raise InvalidParameter(
-            f"the sample has {len(several)} different sentences, {count} are needed; add text to it{less}"
+            f"the sample has {len(there)} different sentences, {count} are needed; add text to it{less}"
         )
-    chosen = np.random.default_rng(seed).choice(len(several), count, replace=False)
-    return [several[index] for index in np.sort(chosen).tolist()]
+    chosen = np.random.default_rng(seed).choice(len(there), count, replace=False)
+    return [there[index] for index in np.sort(chosen).tolist()]
 
 
 def measure(
@@ -114,8 +114,8 @@ def measure(
     width: int | None = None,
     tokenizer: Any | None = None,
     batch_tokens: int = BATCH_TOKENS,
-    device: str | None = None,
-    dtype: str = "auto",
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype = "auto",
     revision: str | None = None,
     cache_folder: str | None = None,
     trust_remote_code: bool = False,
@@ -153,14 +153,14 @@ def measure(
         ModelNotFound: No usable model there.
         UnsupportedModel: The model cannot be run exactly.
     """
+    named = {"device": torch_name(device), "dtype": torch_name(dtype)}
+    check_options({**locals(), **named})
     chosen = draw(sentences, count, seed)
-    check_count("batch_tokens", batch_tokens)
     opened = open_model(
         model,
         methods.kv(layers="", exit=-2),
         tokenizer,
-        device=device,
-        dtype=dtype,
+        **named,
         revision=revision,
         cache_folder=cache_folder,
         trust_remote_code=trust_remote_code,
