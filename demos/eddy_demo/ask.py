@@ -29,6 +29,8 @@ class Answer:
         sentence_start: First character of the best sentence, in the document's text.
         sentence_end: Character after its last one.
         sentence_cosine: Between the question's vector and the sentence's.
+        page: Page where the passage begins, counted from 1; None for a document without pages.
+        last_page: Page where it ends.
     """
 
     cosine: float
@@ -41,6 +43,8 @@ class Answer:
     sentence_start: int
     sentence_end: int
     sentence_cosine: float
+    page: int | None = None
+    last_page: int | None = None
 
 
 def ask(library: Library, embedder: Embedder, question: str, k: int = 3) -> list[Answer]:
@@ -73,6 +77,8 @@ def ask(library: Library, embedder: Embedder, question: str, k: int = 3) -> list
                 sentence_start=ranges[best][0],
                 sentence_end=ranges[best][1],
                 sentence_cosine=float(cosines[best]),
+                page=hit.page,
+                last_page=hit.last_page,
             )
         )
     return answers

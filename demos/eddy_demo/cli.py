@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -57,6 +58,7 @@ DeviceOption = Annotated[
 CountOption = Annotated[int, typer.Option("-k", min=1, max=100, help="How many passages to show.")]
 RebuildOption = Annotated[bool, typer.Option("--rebuild", help="Delete the library in the folder first.")]
 DEFAULT_LIBRARY = Path("library")
+READERS = ("bs4", "lxml", "mammoth", "markdown_it", "markdownify", "mdit_py_plugins", "pypdf", "yaml")
 FEW = 50
 """Passages below which fitted post-processing describes the sample more than the library."""
 
@@ -81,7 +83,8 @@ def _options(
 @app.command()
 def ingest(
     paths: Annotated[
-        list[Path], typer.Argument(help="Files or folders: .txt .md .html, and .jsonl with a row a document.")
+        list[Path],
+        typer.Argument(help="Files or folders: .txt .md .html .pdf .docx, and .jsonl, a row a document."),
     ],
     library: LibraryOption = DEFAULT_LIBRARY,
     model: ModelOption = None,
@@ -105,9 +108,7 @@ def ingest(
 
     Again: only what is new or has changed.
     """
-    from eddy_demo.reading import read
-
-    reading = read(paths)
+    reading = _read(paths)
     if rebuild:
         _clear(library, device, model, method, passage_size, late)
     recipe = choose_recipe(library, model, method, passage_size, late)
@@ -164,10 +165,8 @@ def demo(
 
     Or documents and questions of your own.
     """
-    from eddy_demo.reading import read
-
     started = time.monotonic()
-    reading = read(paths or [handbook.folder()])
+    reading = _read(paths or [handbook.folder()])
     if rebuild:
         _clear(library, device, model, method)
     recipe = choose_recipe(library, model, method)
@@ -221,10 +220,11 @@ def hits(
 def main() -> None:
     """Run the command line; what a user can put right ends in one message, not in a traceback."""
     try:
-        import bs4  # noqa: F401
         from chromadb.errors import ChromaError
     except ModuleNotFoundError as error:
-        _fail(f'{error.name} is not installed; the demo needs an extra: pip install "eddy-embed[demo]"')
+        _missing(error.name)
+    if missing := next((name for name in READERS if find_spec(name) is None), None):
+        _missing(missing)
     try:
         app()
     except (DemoError, EddyError) as error:
@@ -237,9 +237,20 @@ def main() -> None:
         _fail(f"out of memory: {error}")
 
 
+def _missing(module: str | None) -> NoReturn:
+    _fail(f'{module} is not installed; the demo needs an extra: pip install "eddy-embed[demo]"')
+
+
 def _fail(message: str) -> NoReturn:
     err.print(Text.assemble(("Error: ", "bold red"), show.printable(message)), soft_wrap=True)
     sys.exit(1)
+
+
+def _read(paths: list[Path]) -> Reading:
+    from eddy_demo.reading import read
+
+    with err.status("Reading …"):
+        return read(paths)
 
 
 def _clear(library: Path, device: str | None, *choices: Any) -> None:
@@ -284,6 +295,7 @@ def _ingest(library: Path, recipe: Recipe, reading: Reading, device: str | None)
     if not changed:
         err.print(f"{library}: nothing to do, {same}.")
         return None
+    show.notes(err, changed)
     embedder = _load(recipe, library, device)
     started = time.monotonic()
     try:

@@ -25,3 +25,13 @@ class InvalidQuestion(DemoError):
 
 class InvalidTable(DemoError):
     """A file of queries or of relevant documents cannot be understood."""
+
+
+class Unreadable(DemoError):
+    """One file cannot be read; its reader says why, and the other files are read."""
+
+
+def one_line(error: Exception, most: int = 200) -> str:
+    """The message of an error that speaks of a damaged file, and may quote from it."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= most else f"{text[:most]} …"

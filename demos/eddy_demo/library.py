@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from eddy_demo.content import pages_of
 from eddy_demo.errors import LibraryMismatch
 from eddy_demo.recipe import POST, Recipe, check_free, check_recipe, holds_library, read_recipe, write_recipe
 
@@ -39,6 +40,8 @@ class Hit:
     first_sentence: int
     last_sentence: int
     text: str
+    page: int | None
+    last_page: int | None
 
 
 @dataclass(frozen=True)
@@ -173,6 +176,7 @@ class Library:
                 "first_sentence": passage.first_sentence,
                 "last_sentence": passage.last_sentence,
                 "tokens": passage.n_tokens,
+                **_pages(document, passage.start, passage.end),
             }
             for index, passage in enumerate(embedded.passages)
         ]
@@ -297,6 +301,13 @@ def _row_id(key: str, index: int) -> str:
     return f"{key}/{index}"
 
 
+def _pages(document: Document, start: int, end: int) -> dict[str, int]:
+    """The pages of a span, as Chroma stores them: absent for a document without pages."""
+    pages = pages_of(document.page_starts, start, end)
+    return {} if pages is None else {"page": pages[0], "last_page": pages[1]}
+
+
 def _hit(cosine: float, row: Any, text: str) -> Hit:
     names = ("document", "index", "start", "end", "first_sentence", "last_sentence")
-    return Hit(cosine=float(cosine), text=text, **{name: row[name] for name in names})
+    pages = {name: row.get(name) for name in ("page", "last_page")}
+    return Hit(cosine=float(cosine), text=text, **{name: row[name] for name in names}, **pages)

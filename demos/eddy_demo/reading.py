@@ -6,17 +6,15 @@ import gzip
 import hashlib
 import json
 import os
-import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from eddy_demo.errors import NothingToRead
-from eddy_demo.markup import read_html
+from eddy_demo.content import Content
+from eddy_demo.errors import NothingToRead, Unreadable
 
-SUFFIXES = (".txt", ".md", ".markdown", ".html", ".htm", ".jsonl", ".jsonl.gz")
-_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
+SUFFIXES = (".txt", ".md", ".markdown", ".html", ".htm", ".pdf", ".docx", ".jsonl", ".jsonl.gz")
 
 
 @dataclass(frozen=True)
@@ -28,12 +26,16 @@ class Document:
         name: What a citation shows: the path below the folder given, or the row's id.
         title: Title or first heading, "" without one.
         text: What is embedded and cited, character by character.
+        page_starts: Of a file with pages, where each one begins in the text.
+        notes: What its reader left out or repaired, for the user to know.
     """
 
     origin: str
     name: str
     title: str
     text: str
+    page_starts: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -43,7 +45,8 @@ class Document:
     @property
     def digest(self) -> str:
         """Hash of the content, which tells a changed document from an unchanged one."""
-        return hashlib.sha256(f"{self.name}\0{self.title}\0{self.text}".encode()).hexdigest()
+        pages = f"\0{self.page_starts}" if self.page_starts else ""
+        return hashlib.sha256(f"{self.name}\0{self.title}\0{self.text}{pages}".encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -125,25 +128,35 @@ def _read_file(path: Path, name: str, reading: Reading) -> None:
     suffix = _suffix(path)
     try:
         data = path.read_bytes()
-        if suffix == ".jsonl.gz":
-            data = gzip.decompress(data)
-        text = _decode(data, html=suffix in (".html", ".htm"))
-    except (OSError, EOFError, ValueError, zlib.error) as error:
+        if suffix in (".jsonl", ".jsonl.gz"):
+            rows = _decode(gzip.decompress(data) if suffix == ".jsonl.gz" else data)
+            _read_rows(rows, origin, name, reading)
+            return
+        content = _content(data, suffix)
+    except (OSError, EOFError, zlib.error, Unreadable) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         reading.skipped.append(Skipped(name, reason))
         return
-    if suffix in (".jsonl", ".jsonl.gz"):
-        _read_rows(text, origin, name, reading)
-        return
-    title = ""
-    if suffix in (".html", ".htm"):
-        title, text = read_html(text)
-    elif suffix != ".txt" and (heading := _HEADING.search(text)):
-        title = heading[1]
-    _add(Document(origin, name, title, text), name, reading)
+    _add(Document(origin, name, content.title, content.text, content.page_starts, content.notes), name, reading)
 
 
-def _decode(data: bytes, html: bool) -> str:
+def _content(data: bytes, suffix: str | None) -> Content:
+    if not data:
+        raise Unreadable("empty")
+    if suffix == ".pdf":
+        from eddy_demo.pdf import read_pdf
+
+        return read_pdf(data)
+    if suffix == ".txt":
+        return Content("", _decode(data))
+    from eddy_demo.markup import read_docx, read_html, read_markdown
+
+    if suffix == ".docx":
+        return read_docx(data)
+    return read_html(_decode(data, html=True)) if suffix in (".html", ".htm") else read_markdown(_decode(data))
+
+
+def _decode(data: bytes, html: bool = False) -> str:
     """Bytes as text, strictly: a wrong guess would shift every citation."""
     encoding = "utf-8"
     if html:
@@ -154,12 +167,12 @@ def _decode(data: bytes, html: bool) -> str:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
         byte = data[error.start]
-        raise ValueError(
+        raise Unreadable(
             f"not {encoding.upper()}: byte 0x{byte:02x} at position {error.start} cannot be decoded; "
             "convert it first, for instance with iconv"
         ) from None
     except LookupError:
-        raise ValueError(f"declares the unknown encoding {encoding!r}; convert it to UTF-8") from None
+        raise Unreadable(f"declares the unknown encoding {encoding!r}; convert it to UTF-8") from None
     return text.removeprefix("\ufeff")
 
 

@@ -16,7 +16,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from eddy_demo.ask import Answer
     from eddy_demo.evaluate import Score
-    from eddy_demo.reading import Skipped
+    from eddy_demo.reading import Document, Skipped
 
 WIDTH = 100
 BEST = "bold black on yellow"
@@ -79,14 +79,20 @@ def _answer(console: Console, rank: int, answer: Answer) -> None:
     name.append(" " * (width - name.cell_len - cosine.cell_len))
     console.print(name + cosine)
     where = Text(
-        f"characters {answer.start}–{answer.end}, best sentence {answer.sentence_start}–{answer.sentence_end} "
-        f"(cosine {answer.sentence_cosine:.4f})",
+        f"{_pages(answer)}characters {answer.start}–{answer.end}, "
+        f"best sentence {answer.sentence_start}–{answer.sentence_end} (cosine {answer.sentence_cosine:.4f})",
         "dim",
     )
     passage = _passage(answer, marked=not (console.is_terminal and console.color_system and not console.no_color))
     for line in (*where.wrap(console, width - 3), *passage.wrap(console, width - 3)):
         line.rstrip()
         console.print(Text("   ") + line if line else "")
+
+
+def _pages(answer: Answer) -> str:
+    if answer.page is None:
+        return ""
+    return f"p. {answer.page}, " if answer.page == answer.last_page else f"pp. {answer.page}–{answer.last_page}, "
 
 
 def _passage(answer: Answer, marked: bool) -> Text:
@@ -103,9 +109,18 @@ def skipped(console: Console, rows: Sequence[Skipped], most: int = 20) -> None:
         return
     console.print(Text(f"Skipped {count(len(rows), 'file or row', 'files or rows')}:", "bold yellow"))
     for row in rows[:most]:
-        console.print(Text(f"  {printable(row.name)}: {row.reason}", "yellow"))
+        console.print(Text(f"  {printable(row.name)}: {printable(row.reason)}", "yellow"))
     if len(rows) > most:
         console.print(Text(f"  … and {len(rows) - most} more", "yellow"))
+
+
+def notes(console: Console, documents: Sequence[Document], most: int = 20) -> None:
+    """Print what the readers left out or repaired."""
+    rows = [(document.name, note) for document in documents for note in document.notes]
+    for name, note in rows[:most]:
+        console.print(Text(f"{printable(name)}: {printable(note)}.", "dim"))
+    if len(rows) > most:
+        console.print(Text(f"… and {count(len(rows) - most, 'more note')} of this kind.", "dim"))
 
 
 def scores(console: Console, rows: Sequence[Score], questions: int) -> None:

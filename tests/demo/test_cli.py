@@ -80,7 +80,9 @@ def test_page_shows_everything(library: Path, run: Run) -> None:
 
 def test_html_is_cited_in_its_extracted_text(library: Path, run: Run) -> None:
     answers = json.loads(run("ask", "Who winds the weights?", "--library", library, "-k", 100, "--json").out)
-    text = "The tower clock\n\nA pendulum swings once in two seconds.\n\nThe weights are wound up by hand every Monday."
+    text = (
+        "# The tower clock\n\nA pendulum swings once in two seconds.\n\nThe weights are wound up by hand every Monday."
+    )
     of_clock = [answer for answer in answers if answer["document"] == "clock.html"]
     assert of_clock
     for answer in of_clock:
@@ -216,10 +218,10 @@ def test_wrong_input(
     assert (tmp_path / "full" / "file").read_text(encoding="utf-8") == "mine"
 
 
-@pytest.mark.parametrize("module", ["bs4", "chromadb.errors"])
+@pytest.mark.parametrize("module", ["bs4", "pypdf", "mammoth", "chromadb.errors"])
 def test_a_missing_extra_is_named(module: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    refused(run("ingest", "anything"), 'pip install "eddy-embed[demo]"')
+    refused(run("ingest", "anything"), f"{module} is not installed", 'pip install "eddy-embed[demo]"')
 
 
 def test_broken_libraries_are_refused(tmp_path: Path, run: Run) -> None:

@@ -1,0 +1,324 @@
+"""PDF files: running text with its pages, what is left out and said, and what cannot be read."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import reportlab
+from PIL import Image
+from pypdf import PdfReader, PdfWriter
+from reportlab.lib.utils import ImageReader
+from reportlab.pdfbase import pdfmetrics
+from reportlab.pdfbase.ttfonts import TTFont
+from reportlab.pdfgen.canvas import Canvas
+
+from eddy_demo.content import pages_of
+from eddy_demo.errors import Unreadable
+from eddy_demo.paragraphs import Line, reflow
+from eddy_demo.pdf import read_pdf
+from eddy_demo.reading import read
+from eddy_demo.running import split_running
+
+TOP, PITCH, SIZE = 780.0, 14.0, 11.0
+Drawn = Sequence[str | tuple[str, float]]
+
+
+def make(pages: Sequence[Drawn], header: str = "", footer: str = "", title: str = "") -> bytes:
+    """Draw pages: a string is a line, "" a gap, a pair a line of another size; `{n}` is the page's number."""
+    pdfmetrics.registerFont(TTFont("Vera", str(Path(reportlab.__file__).parent / "fonts" / "Vera.ttf")))
+    file = io.BytesIO()
+    canvas = Canvas(file, invariant=1)
+    canvas.setTitle(title or None)
+    for number, page in enumerate(pages, start=1):
+        for text, y in ((header, 815), (footer, 30)):
+            canvas.setFont("Vera", 8)
+            canvas.drawString(60, y, text.format(n=number))
+        y = TOP
+        for item in page:
+            text, size = (item, SIZE) if isinstance(item, str) else item
+            canvas.setFont("Vera", size)
+            canvas.drawString(60, y, text)
+            y -= PITCH
+        canvas.showPage()
+    canvas.save()
+    return file.getvalue()
+
+
+def scan(pages: Sequence[str]) -> bytes:
+    """Pages with a text, and pictures for those without."""
+    file = io.BytesIO()
+    canvas = Canvas(file)
+    for text in pages:
+        if text:
+            canvas.drawString(60, 700, text)
+        else:
+            canvas.drawImage(ImageReader(Image.new("RGB", (8, 8))), 60, 60, 300, 300)
+        canvas.showPage()
+    canvas.save()
+    return file.getvalue()
+
+
+def encrypted(data: bytes, password: str, algorithm: str) -> bytes:
+    writer = PdfWriter(clone_from=PdfReader(io.BytesIO(data)))
+    writer.encrypt(password, "owner", algorithm=algorithm)
+    file = io.BytesIO()
+    writer.write(file)
+    return file.getvalue()
+
+
+BOOK = make(
+    [
+        [
+            ("Grüße vom Meer", 18),
+            "",
+            "The moon pulls the water of the sea towards it, and the wa-",
+            "ter rises twice a day – 3 € a look – in every harbour of the",
+            "coast. A well-known harbour master says so.",
+            "",
+            "At new moon the tide is high, and the boats that lie in the",
+        ],
+        [
+            "harbour leave two hours before. It is a matter of experi-",
+            "ence.",
+            "",
+            "Łeba has no tide. Its harbour master, by now a man well-",
+            "known all over the coast, watches the river instead, and he",
+        ],
+        ["sleeps well."],
+    ],
+    header="Tides of the coast",
+    footer="{n}",
+    title="Über die Gezeiten",
+)
+TEXT = (
+    "Grüße vom Meer\n\n"
+    "The moon pulls the water of the sea towards it, and the water rises twice a day – 3 € a look – in every harbour "
+    "of the coast. A well-known harbour master says so.\n\n"
+    "At new moon the tide is high, and the boats that lie in the harbour leave two hours before. It is a matter of "
+    "experience.\n\n"
+    "Łeba has no tide. Its harbour master, by now a man well-known all over the coast, watches the river instead, and "
+    "he sleeps well."
+)
+
+
+def test_lines_become_paragraphs_across_pages() -> None:
+    content = read_pdf(BOOK)
+    assert content.text == TEXT
+    assert content.title == "Über die Gezeiten"
+    assert content.page_starts == (0, TEXT.index("harbour leave"), TEXT.index("sleeps"))
+    assert content.notes == (
+        'left out 6 running headers and footers: "Tides of the coast" (3 times), page numbers (3 times)',
+    )
+
+
+def test_pages_of_a_span() -> None:
+    starts = (0, 0, 10, 20, 20)  # the first and the fourth page are empty
+    spans = {(0, 10): (2, 2), (9, 10): (2, 2), (9, 11): (2, 3), (10, 20): (3, 3), (0, 25): (2, 5), (20, 21): (5, 5)}
+    assert {span: pages_of(starts, *span) for span in spans} == spans
+    assert pages_of((), 0, 5) is None
+
+
+def test_answers_have_pages(tmp_path: Path, run: Callable[..., Any]) -> None:
+    """Every passage is a slice of the text, with the pages where it begins and ends; the page shown says so."""
+    (tmp_path / "tides.pdf").write_bytes(BOOK)
+    (tmp_path / "note.txt").write_text("A note without pages.", encoding="utf-8")
+    made = run("ingest", tmp_path / "tides.pdf", tmp_path / "note.txt", "-l", tmp_path / "lib", "--passage-size", 40)
+    assert made.code == 0, made.err
+    assert 'tides.pdf: left out 6 running headers and footers: "Tides' in made.err
+    question = ("ask", "When do the boats leave?", "-l", tmp_path / "lib", "-k", 100)
+    found = json.loads(run(*question, "--json").out)
+    assert {answer["document"] for answer in found} == {"tides.pdf", "note.txt"}
+    for answer in found:
+        own = answer["document"] == "tides.pdf"
+        pages = pages_of(read_pdf(BOOK).page_starts, answer["start"], answer["end"]) if own else (None, None)
+        assert (answer["page"], answer["last_page"]) == pages
+        assert not own or answer["text"] == TEXT[answer["start"] : answer["end"]]
+    shown = run(*question).out
+    across = next(answer for answer in found if answer["page"] != answer["last_page"])
+    within = next(answer for answer in found if answer["page"] and answer["page"] == answer["last_page"])
+    assert f"   pp. {across['page']}–{across['last_page']}, characters {across['start']}–" in shown
+    assert f"   p. {within['page']}, characters {within['start']}–" in shown
+    assert "   characters 0–21" in shown
+    again = run("ingest", tmp_path / "tides.pdf", "-l", tmp_path / "lib")
+    assert "nothing to do, 1 document unchanged" in again.err
+
+
+# --- What is left out
+
+
+def test_text_that_only_some_pages_share_stays() -> None:
+    pages = [
+        ["Summary", "", f"Chapter {n} is about the number {n}.", "The end"] for n in ("one", "two", "three", "four")
+    ]
+    different = [
+        ["Alpha", "", "Text a."],
+        ["Beta", "", "Text b."],
+        ["Summary", "", "Text c."],
+        ["Summary", "", "Text d."],
+    ]
+    assert "Summary" not in read_pdf(make(pages)).text
+    assert read_pdf(make(different)).text.count("Summary") == 2
+    same = make([["Only this."], ["Only this."]])  # nothing else would be left
+    assert read_pdf(same).text == "Only this.\n\nOnly this."
+    assert read_pdf(same).notes == ()
+
+
+def lines(page: int, *texts: str) -> list[Line]:
+    return [Line(text, page, 60, TOP - PITCH * row, SIZE) for row, text in enumerate(texts)]
+
+
+# Each: what stands at the top of five pages, and how many of them are running lines.
+HEADERS = [
+    (("Title", "Title", "Title", "Other", "Another"), 3),
+    (("Title", "Title", "Other", "Another", "None"), 0),
+    (("12", "13", "14", "15", "16"), 5),
+    (("12", "17", "3", "99", "4"), 0),
+    (("iv", "v", "vi", "vii", "viii"), 5),
+    (("- 1 -", "- 2 -", "- 3 -", "- 4 -", "- 5 -"), 5),
+    (("Chapter 1 7", "Chapter 1 8", "10 pages", "Chapter 2 10", "Chapter 2 11"), 4),
+    (("Page 1 of 5", "Page 2 of 5", "Page 3 of 5", "Page 4 of 5", "Page 5 of 5"), 5),
+    (("Author", "Book", "Author", "Book", "Author"), 3),
+]
+
+
+@pytest.mark.parametrize(("tops", "running"), HEADERS, ids=[tops[0] for tops, _ in HEADERS])
+def test_running_lines(tops: Sequence[str], running: int) -> None:
+    pages = [line for page, top in enumerate(tops) for line in lines(page, top, f"Body {'abcde'[page]}.", "More body.")]
+    body, left_out = split_running([line for line in pages if line.text != "More body."])
+    assert sum(left_out.values()) == running
+    assert len(body) == len(tops) * 2 - running
+
+
+def test_a_title_in_the_words_of_the_header_stays() -> None:
+    pages = [("Tides", 24), "", "The first page."], ["The second page."], ["The third page."]
+    assert read_pdf(make(pages, header="Tides")).text.startswith("Tides\n\nThe first page.")
+
+
+# --- Paragraphs
+
+LONG = "This line is as long as the column of the page is wide and"
+END = "the last one of the paragraph, which ends about where it could end."
+# Each: lines of a page and the text that they make; "" is a gap.
+PARAGRAPHS = [
+    ([LONG, LONG, END], f"{LONG} {LONG} {END}"),
+    ([LONG, END, "", LONG, END], f"{LONG} {END}\n\n{LONG} {END}"),
+    ([LONG, "it ends.", LONG, END], f"{LONG} it ends.\n\n{LONG} {END}"),
+    ([LONG, END, "• first " + LONG, "and " + END, "• second"], f"{LONG} {END}\n\n• first {LONG} and {END}\n\n• second"),
+    (["1. One", "2. Two", "2.1 Three"], "1. One\n\n2. Two\n\n2.1 Three"),
+    ([f"It was {LONG} in", "1999. Then nothing."], f"It was {LONG} in 1999. Then nothing."),
+    (["Name Price", "Apples 3", LONG, LONG, END], f"Name Price\n\nApples 3\n\n{LONG} {LONG} {END}"),
+    (["潮は一日に二度満ち、一日に二度", "引く。"], "潮は一日に二度満ち、一日に二度引く。"),
+    # Hyphens.
+    (["This is an exam-", "ple."], "This is an example."),
+    (["This is an exam\u2010", "ple, and exam\u00ad", "ple."], "This is an example, and example."),
+    (["A well-known case of a well-", "known one."], "A well-known case of a well-known one."),
+    (["A wellknown or well-known, well-", "known one."], "A wellknown or well-known, wellknown one."),
+    (["A state-of-the-art case of state-of-the-", "art."], "A state-of-the-art case of state-of-the-art."),
+    (["The two of them, Jean-", "Paul and I."], "The two of them, Jean-Paul and I."),
+    (["Between 1999-", "2003 and 2004–", "2005."], "Between 1999-2003 and 2004–2005."),
+    (["It was over - or so it seemed -", "and then not."], "It was over - or so it seemed - and then not."),
+    (["It is at https://example.org/a-", "b/c now."], "It is at https://example.org/a-b/c now."),
+]
+
+
+@pytest.mark.parametrize(("drawn", "text"), PARAGRAPHS, ids=range(len(PARAGRAPHS)))
+def test_paragraphs(drawn: list[str], text: str) -> None:
+    assert reflow([line for line in lines(0, *drawn) if line.text], 1) == (text, (0,))
+
+
+def test_columns_sizes_indents_and_stamps() -> None:
+    column = [Line(f"{LONG} {n}", 0, 60, 500 - 14 * n, SIZE) for n in range(3)]
+    second = [Line(f"go on {LONG} {n}.", 0, 300 + 12 * (n == 2), 500 - 14 * n, SIZE) for n in range(3)]
+    note = [Line("A footnote in small print.", 0, 300, 100, 8), Line("arXiv stamp", 0, 20, 300, SIZE, angle=90)]
+    cells = [Line("Alden", 0, 60, 80, SIZE), Line("04:10", 0, 200, 80, SIZE)]
+    text, starts = reflow([*column, *second, *note, *cells], 3)
+    joined = " ".join(line.text for line in [*column, *second[:2]])
+    assert text == f"{joined}\n\n{second[2].text}\n\nA footnote in small print.\n\narXiv stamp\n\nAlden 04:10"
+    assert starts == (0, len(text), len(text))
+
+
+def test_pages_begin_where_their_first_character_is() -> None:
+    """Also where a word, a sentence or a paragraph goes on over the border, and where pages are empty."""
+    broken = ["exam-", "ple one and more of it", "Next sentence is here.", "Last."]
+    text, starts = reflow([Line(text, 2 * n, 60, 700, SIZE) for n, text in enumerate(broken)], 8)
+    assert text == "example one and more of it Next sentence is here.\n\nLast."
+    assert starts == (0, 4, 4, 27, 27, 51, 51, len(text))
+    assert [text[a:b].strip() for a, b in pairwise((*starts, len(text))) if a < b] == [
+        "exam",
+        "ple one and more of it",
+        "Next sentence is here.",
+        "Last.",
+    ]
+
+
+# --- What cannot be read
+
+
+@pytest.mark.parametrize(
+    ("password", "algorithm"), [("", "RC4-128"), ("", "AES-128"), ("", "AES-256"), ("secret", "AES-256")]
+)
+def test_encrypted_files(password: str, algorithm: str) -> None:
+    data = encrypted(BOOK, password, algorithm)
+    if password:
+        with pytest.raises(Unreadable, match=r"protected by a password: .*qpdf --password=... --decrypt"):
+            read_pdf(data)
+    else:
+        assert read_pdf(data).text == TEXT
+
+
+def empty_pdf() -> bytes:
+    file = io.BytesIO()
+    PdfWriter().write(file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (BOOK[: len(BOOK) // 2], "broken: pypdf cannot read it"),
+        (BOOK.replace(b"/Pages", b"/Pagan"), "broken: pypdf cannot read it"),
+        (b"no pdf", "broken: pypdf cannot read it"),
+        (empty_pdf(), "it has no pages"),
+        (make([[], []]), "no text in its 2 pages"),
+        (scan([""]), "no text in its page, only pictures: run OCR first"),
+        (scan(["", ""]), "no text in its 2 pages, only pictures: run OCR first"),
+    ],
+    ids=["truncated", "without a tree", "no pdf", "no pages", "blank", "one picture", "pictures"],
+)
+def test_files_without_text(data: bytes, reason: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Unreadable) as error:
+        read_pdf(data)
+    assert str(error.value).startswith(reason)
+    assert capfd.readouterr().err == ""
+
+
+def test_what_is_missing_or_mended_is_said() -> None:
+    assert read_pdf(scan(["Page one.", "", "Page three."])).notes == (
+        "no text on 1 of 3 pages, only pictures (p. 2): run OCR first if they matter, for instance with "
+        "`ocrmypdf --skip-text IN OUT`",
+    )
+    (note,) = read_pdf(make([["Not in the font: ź and 潮."]])).notes
+    assert note == "2 characters have no meaning in the file's fonts and stand as \ufffd"
+    mended = read_pdf(BOOK[:-2])
+    assert mended.text == TEXT
+    assert mended.notes[-1].startswith("damaged, so check that nothing is missing; pypdf reports: EOF marker")
+    assert logging.getLogger("pypdf").propagate
+
+
+def test_a_folder_is_read_on(tmp_path: Path) -> None:
+    for name, data in (("a", BOOK[:900]), ("b", BOOK), ("c", encrypted(BOOK, "x", "RC4-128")), ("d", scan([""]))):
+        (tmp_path / f"{name}.pdf").write_bytes(data)
+    reading = read([tmp_path])
+    assert [document.name for document in reading.documents] == ["b.pdf"]
+    assert [(skipped.name, skipped.reason.split(":")[0]) for skipped in reading.skipped] == [
+        ("a.pdf", "broken"),
+        ("c.pdf", "protected by a password"),
+        ("d.pdf", "no text in its page, only pictures"),
+    ]
