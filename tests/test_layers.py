@@ -256,7 +256,7 @@ def test_the_command_on_the_bundled_model_and_its_entry(capsys, monkeypatch) -> 
 
 @pytest.mark.slow
 def test_the_entry_of_the_bundled_model_is_what_the_command_says() -> None:
-    found = layers.measure("eddy-tiny", layers.read_sentences(ROOT / "docs"), count=700)
+    found = layers.measure("eddy-tiny", layers.read_sentences(ROOT / "docs"))
     assert Embedder("eddy-tiny", method="kv").method.reroute.layers == found.proposal.layers
 
 
