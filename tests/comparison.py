@@ -118,6 +118,12 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
         "htp",
         {"prompt": "prompteol", "range": (1, 3), "exit": -1, "source": "released", "read": ("mean", False)},
     ),
+    "htp:range=1-3,exit=-1,released_text=true": ("htp", {"range": (1, 3), "exit": -1, "released_text": True}),
+    "tp:prompt=prompteol,range=1-3,released_text=true": (
+        "tp",
+        {"prompt": "prompteol", "range": (1, 3), "released_text": True},
+    ),
+    "cot:released_text=true": ("cot", {"released_text": True}),
     "htp:range=1-3,global_only=true": ("htp", {"range": (1, 3), "global_only": True}),
 }
 """Text form -> name and parameters for the reference."""

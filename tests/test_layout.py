@@ -27,9 +27,10 @@ def tokens_of(string: str) -> Tokens:
 
 
 def lay(layout: Layout, text: str, sentences: list[tuple[int, int]] | None = None, **options: str) -> Sequence:
-    prompt = layout.fill(text, options.get("role", "document"), options.get("instruction"))  # type: ignore[arg-type]
     spans = None if sentences is None else np.array(sentences)
-    return layout.arrange(prompt, tokens_of(prompt.string), BOS, spans)
+    role = options.get("role", "document")
+    prompt = layout.fill(text, role, options.get("instruction"), spans)  # type: ignore[arg-type]
+    return layout.arrange(prompt, tokens_of(prompt.string), BOS)
 
 
 def edges(sequence: Sequence) -> set[tuple[int, int]]:
@@ -174,10 +175,10 @@ def test_blocks_behind_an_instruction() -> None:
 
 
 def arranged(offsets: list[tuple[int, int]], sentences: list[tuple[int, int]], text: str) -> Sequence:
-    prompt = Layout(blocks=Blocks()).fill(text, "document", None)
+    prompt = Layout(blocks=Blocks()).fill(text, "document", None, np.array(sentences))
     starts, ends = np.array(offsets).T
     tokens = Tokens(np.arange(1, len(offsets) + 1), starts, ends)
-    return Layout(blocks=Blocks()).arrange(prompt, tokens, BOS, np.array(sentences))
+    return Layout(blocks=Blocks()).arrange(prompt, tokens, BOS)
 
 
 def test_a_token_across_two_sentences_is_the_left_ones() -> None:

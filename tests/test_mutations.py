@@ -197,7 +197,7 @@ def _values_swapped(patch: Patch) -> None:
 
 def _no_instruction(patch: Patch) -> None:
     fill = Layout.fill
-    patch.setattr(Layout, "fill", lambda self, text, role, instruction: fill(self, text, role, None))
+    patch.setattr(Layout, "fill", lambda self, text, role, instruction, *more: fill(self, text, role, None, *more))
 
 
 def _positions_run_on(patch: Patch) -> None:

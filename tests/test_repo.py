@@ -25,7 +25,20 @@ EXECUTABLES = Path(sys.executable).parent
 # never import each other, so that each can be read alone.
 FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
-    frozenset({"backbone", "ids", "placeholders", "progress", "repetition", "segment", "sequence", "text", "tokens"}),
+    frozenset(
+        {
+            "backbone",
+            "ids",
+            "placeholders",
+            "progress",
+            "repetition",
+            "revision",
+            "segment",
+            "sequence",
+            "text",
+            "tokens",
+        }
+    ),
     frozenset({"layout", "rewire", "attention", "readout", "windows", "postprocess"}),
     frozenset({"method"}),
     frozenset({"methods"}),

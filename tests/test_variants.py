@@ -4,10 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.comparison import embedder
+from tests.comparison import embedder, exact, loaded, sentences_of
+from tests.reference import methods as reference
+from tests.reference.readout import unit
+from tests.reference.revised import by_sentence
 
+from eddy_embed.layout import Layout
 from eddy_embed.placeholders import Blocks
 
+REWRITTEN = {
+    "tp:range=1-3,released_text=true": ("tp", {"range": (1, 3), "released_text": True}),
+    "tp:prompt=cot,range=1-3,released_text=true": ("tp", {"prompt": "cot", "range": (1, 3), "released_text": True}),
+    "htp:range=1-3,released_text=true": ("htp", {"range": (1, 3), "released_text": True}),
+    "htp:every=3,range=1-3,released_text=true": ("htp", {"every": 3, "range": (1, 3), "released_text": True}),
+}
+ODD = [
+    '  No stop here\n\nnor "here"',
+    'He said: "Go." Nobody went\n\n "Why?" asked Ann.\tShe knew',
+    "Was it you?",
+    "日本語。 Then 🙂\n",
+    '"quoted"',
+    "'single'",
+    "Ends with a quoted 'word'",
+]
 LONG = "One. Two three four five six seven. Eight nine ten. " * 12
 
 
@@ -25,3 +44,83 @@ def test_blocks_of_tokens_are_as_long_in_every_window_as_in_the_document(method:
         assert len(job.sequence.edges) == kinds * -(-len(job.sequence.text) // length)
         between = np.diff(job.sequence.edges[-(len(job.sequence.edges) // kinds) :, 0])
         assert (between == length + 1).all()
+
+
+@pytest.mark.parametrize("method", REWRITTEN)
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_texts_rewritten_as_released_equal_the_reference(family: str, method: str) -> None:
+    name, parameters = REWRITTEN[method]
+    model, tokenizer = loaded(family)
+    e = embedder(family, method, exactly=True)
+    plain = embedder(family, method.replace(",released_text=true", ""), exactly=True)
+    vectors, unchanged = exact(e, ODD), exact(plain, ODD)
+    for at, text in enumerate(ODD):
+        options = {"sentences": sentences_of(text)}
+        expected = reference.embed(name, parameters, model, tokenizer, text, **options)
+        assert np.abs(vectors[at] - expected).max() <= 1e-9
+    assert np.abs(vectors - unchanged).max(1).min(initial=1, where=np.arange(len(ODD)) < 2) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("a", "a."),
+        ("a?", "a."),
+        ("a!", "a!."),
+        ('say "a"', "say 'a'"),
+        ("why 'a?'", "why 'a?'"),
+        ("a?\n", "a?\n."),
+        (" a. ", "a. ."),
+    ],
+)
+def test_texts_as_token_prependings_code_writes_them(text: str, written: str) -> None:
+    assert Layout(revision="quoted").fill(text, "document", None).string == written
+
+
+@pytest.mark.parametrize("text", [*ODD, LONG])
+def test_texts_as_htps_code_writes_them(text: str) -> None:
+    layout = Layout(revision="sentences")
+    prompt = layout.fill(text, "document", None, np.array(sentences_of(text)))
+    written, spans = by_sentence(text, sentences_of(text))
+    assert (
+        prompt.string == written
+        and prompt.sentences is not None
+        and prompt.sentences.tolist() == list(map(list, spans))
+    )
+    assert prompt.revised is not None and (np.diff(prompt.revised.starts) >= 0).all()
+    for character, first, last in zip(written, prompt.revised.starts, prompt.revised.ends, strict=True):
+        assert text[first:last] == character or character in " ."
+
+
+@pytest.mark.parametrize("max_length", [None, 48])
+@pytest.mark.parametrize("text", [ODD[1] + " and went home", LONG.replace(". ", "\n\n")])
+def test_parts_of_rewritten_texts_are_parts_of_the_users(text: str, max_length: int | None) -> None:
+    e = embedder("llama", "htp:range=1-3,released_text=true", exactly=True, max_length=max_length)
+    document = e.encode_long(text)
+    assert [(s.start, s.end) for s in document.sentences] == list(sentences_of(text))
+    jobs = e._pipeline.planner.plan([text], "document")[0].jobs
+    assert (len(jobs) > 1) == (max_length is not None and document.n_tokens > 48)
+    for job in jobs:
+        own = job.sequence.text
+        assert 0 <= job.sequence.starts[own].min() and job.sequence.ends[own].max() <= len(text)
+    assert sum(sentence.n_tokens for sentence in document.sentences) <= document.n_tokens + len(jobs)
+    assert np.abs(document.vector - e.encode_document(text)).max() <= 1e-6
+    if len(jobs) == 1:
+        model, tokenizer = loaded("llama")
+        parameters = {"range": (1, 3), "released_text": True}
+        states, spans = reference.token_states("htp", parameters, model, tokenizer, text, sentences=sentences_of(text))
+        _, written = by_sentence(text, sentences_of(text))
+        for sentence, (start, end) in zip(document.sentences, written, strict=True):
+            inside = [state for state, (first, last) in zip(states, spans, strict=True) if start < last <= end]
+            assert sentence.n_tokens == len(inside)
+            assert np.abs(sentence.vector - unit(np.mean(inside, axis=0))).max() <= 1e-5
+
+
+def test_a_rewritten_text_is_cut_where_the_users_is() -> None:
+    e = embedder("llama", "htp:range=1-3,released_text=true", max_length=40, overflow="truncate")
+    text = LONG.replace(". ", "\n\n")
+    document = e.encode_long(text)
+    assert document.n_truncated > 0 and document.sentences[-1].end < len(text)
+    kept = text[: document.sentences[-1].end]
+    again = embedder("llama", "htp:range=1-3,released_text=true").encode_document(kept)
+    assert np.abs(document.vector - again).max() <= 1e-5

@@ -11,6 +11,7 @@ import numpy as np
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.placeholders import Blocks, Inserts
 from eddy_embed.repetition import Repetition
+from eddy_embed.revision import Revised, Revision, revise
 from eddy_embed.sequence import PLACEHOLDER_ID, Role, Sequence, last_overlapping, owners
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Layout:
             blanks at its end aside).
         blocks: Placeholders by blocks of sentences instead.
         end: Whether the tokenizer's end token stands behind it all.
+        revision: How the text is rewritten first; None: it stands there as it is.
         repetition: The bare text several times over, the first copy read.
     """
 
@@ -47,6 +49,7 @@ class Layout:
     source: TextSource = "last"
     blocks: Blocks | None = None
     end: bool = False
+    revision: Revision | None = None
     repetition: Repetition | None = None
 
     def __post_init__(self) -> None:
@@ -67,6 +70,8 @@ class Layout:
             raise InvalidParameter(
                 f"source={self.source!r} is unknown; choose one of {', '.join(get_args(TextSource))}"
             )
+        if self.revision is not None and self.revision not in get_args(Revision):
+            raise InvalidParameter(f"revision={self.revision!r} is unknown; choose one of {get_args(Revision)}")
         if self.placeholders and self.blocks:
             raise InvalidParameter("one kind of placeholder at a time: by text (tp) or by block (htp)")
         wordings = (self.template, self.query_template or "{text}", *self.others)
@@ -104,7 +109,7 @@ class Layout:
     @property
     def needs_sentences(self) -> bool:
         """Whether the text has to be segmented before it can be laid out."""
-        return self.blocks is not None and self.blocks.needs_sentences
+        return self.revision == "sentences" or (self.blocks is not None and self.blocks.needs_sentences)
 
     @property
     def may_end(self) -> bool:
@@ -117,8 +122,19 @@ class Layout:
         more = [replace(self, template=template, query_template=None, others=()) for template in self.others]
         return [replace(self, others=()), *more]
 
-    def fill(self, text: str, role: TextRole, instruction: str | None) -> Prompt:
-        """Write the text into the wording for its role."""
+    def fill(self, text: str, role: TextRole, instruction: str | None, sentences: Ints | None = None) -> Prompt:
+        """Write the text into the wording for its role.
+
+        Args:
+            text: The text, which is not blank.
+            role: What it is.
+            instruction: Stands around its prompt, None for none.
+            sentences: Rows (start, end) of its sentences, shape (sentences, 2); needed where `needs_sentences`.
+        """
+        revised = None
+        if self.revision is not None:
+            revised = revise(self.revision, text, sentences)
+            text, sentences = revised.string, revised.spans
         template = (self.query_template or self.template) if role == "query" else self.template
         if self.repetition is not None:
             template = self.repetition.template
@@ -133,19 +149,21 @@ class Layout:
             if field:
                 slots.append((len(string), len(string) + len(text)))
                 string += text
-        return Prompt(string + tail, np.array(slots, np.int64), introduced)
+        string += tail
+        if self.revision == "quoted":
+            # Slots may then begin before the string: the blanks of their texts that were cut off.
+            blank = len(string) - len(string.lstrip())
+            string, introduced = string.strip(), introduced and introduced - blank
+            slots = [(start - blank, end - blank) for start, end in slots]
+        return Prompt(string, np.array(slots, np.int64), introduced, sentences, revised)
 
-    def arrange(
-        self, prompt: Prompt, tokens: Tokens, prefix: Ints, sentences: Ints | None, end: int | None = None
-    ) -> Sequence:
+    def arrange(self, prompt: Prompt, tokens: Tokens, prefix: Ints, end: int | None = None) -> Sequence:
         """Place a filled prompt's tokens, the specials in front of them, and the placeholders among them.
 
         Args:
             prompt: The filled prompt.
             tokens: Its tokens, offsets counted in the prompt.
             prefix: Ids of the specials that the tokenizer puts in front.
-            sentences: Rows (start, end) of the text's sentences, counted in the text, shape (sentences, 2); needed
-                where the layout has blocks.
             end: Id of the end token, None for none; it is left out where the layout needs one only if nothing else
                 stands behind the text, and something does.
 
@@ -160,23 +178,27 @@ class Layout:
         is_text = copies >= 0
         slot_starts = prompt.slots[np.maximum(copies, 0), 0]
         slot_ends = prompt.slots[np.maximum(copies, 0), 1]
+        starts = np.maximum(tokens.starts, slot_starts) - slot_starts
+        ends = np.minimum(tokens.ends, slot_ends) - slot_starts
+        if prompt.revised is not None:
+            starts, ends = prompt.revised.source(starts, ends)
         plain = Sequence(
             ids=tokens.ids,
             roles=np.where(is_text, int(Role.TEXT), int(Role.PROMPT)),
-            starts=np.where(is_text, np.maximum(tokens.starts, slot_starts) - slot_starts, -1),
-            ends=np.where(is_text, np.minimum(tokens.ends, slot_ends) - slot_starts, -1),
+            starts=np.where(is_text, starts, -1),
+            ends=np.where(is_text, ends, -1),
             copies=copies,
             edges=np.empty((0, 2), np.int64),
         )
         own = np.flatnonzero(is_text)
         if end is not None and (self.end or (len(own) > 0 and int(own[-1]) == len(tokens.ids) - 1)):
             plain = _ended(plain, end)
-        sequence = _insert(plain, self._placeholders(prompt, tokens, sentences, own, len(plain)), prefix)
+        sequence = _insert(plain, self._placeholders(prompt, tokens, own, len(plain)), prefix)
         return self.repetition.apply(sequence) if self.repetition is not None and len(own) else sequence
 
-    def _placeholders(self, prompt: Prompt, tokens: Tokens, sentences: Ints | None, own: Ints, length: int) -> Inserts:
+    def _placeholders(self, prompt: Prompt, tokens: Tokens, own: Ints, length: int) -> Inserts:
         if self.blocks is not None:
-            moved = None if sentences is None else sentences + prompt.slots[0, 0]
+            moved = None if prompt.sentences is None else prompt.sentences + prompt.slots[0, 0]
             return self.blocks.inserts(tokens, own, moved, length)
         if not self.placeholders:
             return Inserts.none()
@@ -197,16 +219,20 @@ class Prompt:
         string: What is tokenized.
         slots: Rows (start, end) of the copies of the text, in characters of `string`, shape (copies, 2).
         introduced: Character after the colon that introduces the first copy, None without a colon.
+        sentences: Rows (start, end) of the sentences, counted in what stands in a slot, shape (sentences, 2).
+        revised: What stands in a slot, where that is not the text as it is.
     """
 
     string: str
     slots: Ints
     introduced: int | None
+    sentences: Ints | None = None
+    revised: Revised | None = None
 
     @property
     def visible(self) -> Ints:
         """Rows (start, end) of the copies without the blanks at their end, shape (copies, 2)."""
-        start, end = self.slots[-1]
+        start, end = np.maximum(self.slots[-1], 0)
         blank = len(self.string[start:end]) - len(self.string[start:end].rstrip())
         return np.asarray(self.slots - np.array([0, blank]))
 

@@ -135,16 +135,18 @@ class Planner:
     def _plan_wording(
         self, texts: Seq[str], role: TextRole, first: int, spans: Seq[Ints | None], sentences: bool
     ) -> list[Planned]:
-        prompts = [self.layout.fill(text, role, self.instructions[role]) for text in texts]
+        prompts = [
+            self.layout.fill(text, role, self.instructions[role], own) for text, own in zip(texts, spans, strict=True)
+        ]
         planned = []
         for at, tokens in enumerate(self.tokenizer([prompt.string for prompt in prompts])):
-            sequence = self._arrange(prompts[at], tokens, spans[at])
+            sequence = self._arrange(prompts[at], tokens)
             planned.append(self._fit(texts[at], role, first + at, sequence, spans[at], sentences))
         return planned
 
-    def _arrange(self, prompt: Prompt, tokens: Tokens, spans: Ints | None) -> Sequence:
+    def _arrange(self, prompt: Prompt, tokens: Tokens) -> Sequence:
         end = self.tokenizer.end if self.layout.may_end else None
-        return self.layout.arrange(prompt, tokens, self.tokenizer.prefix, spans, end)
+        return self.layout.arrange(prompt, tokens, self.tokenizer.prefix, end)
 
     def _fit(
         self, text: str, role: TextRole, number: int, sequence: Sequence, spans: Ints | None, sentences: bool
@@ -183,8 +185,8 @@ class Planner:
         return np.array([(sentence.start, sentence.end) for sentence in found], np.int64).reshape(-1, 2)
 
     def _lay(self, text: str, role: TextRole, spans: Ints | None, begin: int = 0) -> Sequence:
-        prompt = self.layout.fill(text, role, self.instructions[role])
-        sequence = self._arrange(prompt, self.tokenizer([prompt.string])[0], spans)
+        prompt = self.layout.fill(text, role, self.instructions[role], spans)
+        sequence = self._arrange(prompt, self.tokenizer([prompt.string])[0])
         moved = sequence.starts >= 0
         return replace(sequence, starts=sequence.starts + begin * moved, ends=sequence.ends + begin * moved)
 

@@ -14,6 +14,7 @@ from . import backward
 from . import layout as lay
 from .forward import copied, exit_layer, forward
 from .readout import POOLINGS, unit
+from .revised import by_sentence, quoted
 from .values import value
 
 Params = Mapping[str, Any]
@@ -34,6 +35,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 LAYERS = {"averaged": 1}
 """How many layers are averaged before pooling, with any method."""
+REVISED = {"released_text": False}
+"""The text as the released code of a method rewrites it."""
 TEMPERATURE = {"tau": 1.0, "query_tau": None, "lengths": (), "rule": "fixed", "rate": 0.0}
 """TempScale, with any method."""
 JOINED = {"prompt": None, "prompts": (), "verb": "Compress", "layers": (), "bias": 1.0, "n": 1, "read": None}
@@ -47,10 +50,10 @@ def default_range(layers: int) -> tuple[int, int]:
 
 
 def settings(method: str, params: Params) -> dict[str, Any]:
-    unknown = set(params) - set(DEFAULTS[method]) - set(TEMPERATURE) - set(JOINED) - set(LAYERS)
+    unknown = set(params) - set(DEFAULTS[method]) - set(TEMPERATURE) - set(JOINED) - set(LAYERS | REVISED)
     if unknown:
         raise ValueError(f"{method} has no {sorted(unknown)}")
-    return JOINED | DEFAULTS[method] | dict(params)
+    return REVISED | JOINED | DEFAULTS[method] | dict(params)
 
 
 def temperature(p: Params, tokens: int, role: str) -> float:
@@ -103,6 +106,11 @@ def layout(
         template = f'"{kind}: {{text}}" {p["verb"]} the {kind} in one word:'
     else:
         template = wording_of or TEMPLATES.get(wording, lay.PLAIN)
+    if p["released_text"] and method == "htp":
+        text, sentences = by_sentence(text, sentences or [])
+    elif p["released_text"]:
+        text = quoted(text)
+        text = text.lstrip() if template == lay.PLAIN and not instruction else text
     whole = lay.fill(tokenizer, template, text, instruction)
     for keep in range(sum(token.owner == "text" for token in whole.tokens), 0, -1):
         kept = lay.shortened(whole, keep)

@@ -24,6 +24,7 @@ def htp(
     global_only: bool = False,
     every: int | str | None = None,
     source: str = "end",
+    released_text: bool = False,
     seed: int = 0,
 ) -> Method:
     """Placeholders by blocks of sentences get the state of their block's last token; mean over the text.
@@ -42,6 +43,8 @@ def htp(
         source: Whose state the placeholders of a block get. "end": the last token's that overlaps the block's
             characters (the paper). "released": the token's before the next placeholder; for the last block the first
             one's behind the text, an end token where nothing else follows.
+        released_text: Whether the text is rewritten as in the authors' code: a period behind each sentence unless it
+            ends in one of . ! ? ", one blank between two.
         seed: Seed of the placeholders' values.
 
     Raises:
@@ -58,9 +61,10 @@ def htp(
         "global_only": global_only,
         "every": every,
         "source": source,
+        "released_text": released_text,
         "seed": seed,
     }
     blocks = Blocks(k, every, local=not global_only, summary=not local_only, source=source)  # type: ignore[arg-type]
-    layout = Layout(blocks=blocks)
+    layout = Layout(blocks=blocks, revision="sentences" if released_text else None)
     readout = Readout(exit=exit, placeholders=pool == "all")
     return build(htp, given, layout=layout, rewire=CopyEdges(range, seed), readout=readout)

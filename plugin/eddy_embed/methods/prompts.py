@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.layout import Layout
@@ -10,6 +11,8 @@ from eddy_embed.methods.build import build
 from eddy_embed.readout import Readout
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from eddy_embed.method import Method
 
 EOL = 'This sentence : "{text}" means in one word:"'
@@ -31,39 +34,43 @@ TASKS = (
 """Eight tasks, two each of classification, sentiment, similarity and extraction."""
 
 
-def prompteol(exit: int | None = -1) -> Method:
+def prompteol(exit: int | None = -1, released_text: bool = False) -> Method:
     """The text inside a prompt that asks for one word, last token read (PromptEOL, Jiang et al. 2023).
 
     Args:
         exit: Layer read, counted over h[0] .. h[L].
+        released_text: Whether the text is rewritten as in Token Prepending's code.
     """
-    return build(prompteol, {"exit": exit}, layout=Layout(EOL), readout=Readout(exit=exit, pool="last"))
+    return _last(prompteol, {"exit": exit, "released_text": released_text}, Layout(EOL))
 
 
-def cot(exit: int | None = -1) -> Method:
+def cot(exit: int | None = -1, released_text: bool = False) -> Method:
     """PromptEOL that thinks step by step first (Pretended CoT, Zhang et al. 2024).
 
     Args:
         exit: Layer read, counted over h[0] .. h[L].
+        released_text: Whether the text is rewritten as in Token Prepending's code.
     """
-    return build(cot, {"exit": exit}, layout=Layout(COT), readout=Readout(exit=exit, pool="last"))
+    return _last(cot, {"exit": exit, "released_text": released_text}, Layout(COT))
 
 
-def knowledge(exit: int | None = -1) -> Method:
+def knowledge(exit: int | None = -1, released_text: bool = False) -> Method:
     """PromptEOL that first says what matters in a sentence (Knowledge Enhancement, Zhang et al. 2024).
 
     Args:
         exit: Layer read, counted over h[0] .. h[L].
+        released_text: Whether the text is rewritten as in Token Prepending's code.
     """
-    return build(knowledge, {"exit": exit}, layout=Layout(KNOWLEDGE), readout=Readout(exit=exit, pool="last"))
+    return _last(knowledge, {"exit": exit, "released_text": released_text}, Layout(KNOWLEDGE))
 
 
-def metaeol(prompts: str | None = None, exit: int | None = -1) -> Method:
+def metaeol(prompts: str | None = None, exit: int | None = -1, released_text: bool = False) -> Method:
     """Mean over the last states of several task prompts (MetaEOL, Lei et al. 2024); the wordings are ours.
 
     Args:
         prompts: Wordings to use instead, one a line, each with `{text}`.
         exit: Layer read, counted over h[0] .. h[L].
+        released_text: Whether the text is rewritten as in Token Prepending's code.
 
     Raises:
         InvalidParameter: There is no wording, or one without `{text}`.
@@ -72,5 +79,11 @@ def metaeol(prompts: str | None = None, exit: int | None = -1) -> Method:
     if not wordings:
         raise InvalidParameter(f"metaeol: prompts={prompts!r} holds no wording; give one or more, one a line")
     first, *others = wordings
-    layout = Layout(first, others=tuple(others))
-    return build(metaeol, {"prompts": prompts, "exit": exit}, layout=layout, readout=Readout(exit=exit, pool="last"))
+    given = {"prompts": prompts, "exit": exit, "released_text": released_text}
+    return _last(metaeol, given, Layout(first, others=tuple(others)))
+
+
+def _last(function: Callable[..., Method], given: dict[str, Any], layout: Layout) -> Method:
+    if given["released_text"]:
+        layout = replace(layout, revision="quoted")
+    return build(function, given, layout=layout, readout=Readout(exit=given["exit"], pool="last"))

@@ -34,6 +34,7 @@ def tp(
     exit: int | None = None,
     placeholders: int = 1,
     source: str = "last",
+    released_text: bool = False,
     seed: int = 0,
 ) -> Method:
     """A placeholder ahead of the text gets the last token's state, layer after layer.
@@ -48,6 +49,8 @@ def tp(
         exit: Layer read, counted over h[0] .. h[L]. None: the published one for the backbone, else -2.
         placeholders: How many placeholders get the state.
         source: Whose state: the "last" token's of the sequence, or that of the last token of the "text".
+        released_text: Whether the text is rewritten as in the authors' code: a period behind it unless it ends in one
+            of . ? " ', single quotation marks for double ones, a period for a question mark at its end.
         seed: Seed of the placeholders' values.
 
     Raises:
@@ -64,7 +67,9 @@ def tp(
         "exit": exit,
         "placeholders": placeholders,
         "source": source,
+        "released_text": released_text,
         "seed": seed,
     }
-    layout = replace(base.layout or Layout(), placeholders=placeholders, source=source)  # type: ignore[arg-type]
+    revision = "quoted" if released_text else None
+    layout = replace(base.layout or Layout(), placeholders=placeholders, source=source, revision=revision)  # type: ignore[arg-type]
     return build(tp, given, layout=layout, rewire=CopyEdges(range, seed), readout=base.readout)
