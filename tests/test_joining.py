@@ -23,6 +23,8 @@ PAIRS = {
     frozenset({"kv", "reroute"}): "both set reroute",
     frozenset({"reroute"}): "both set reroute",
     frozenset({"tempscale"}): "both set temperature",
+    frozenset({"last2avg"}): "both set average",
+    frozenset({"truncate"}): "both set post",
     frozenset({"readout"}): TWO,
     frozenset({"readout", "reba"}): "a readout of its own",
     frozenset({"htp", "echo"}): "divide a text that stands there once",
@@ -46,7 +48,7 @@ def reason(one: str, other: str) -> str | None:
 
 
 def test_the_table_knows_every_method() -> None:
-    assert {*WHOLE, *POSTS, "tempscale", "reroute", "readout"} == set(methods.names())
+    assert {*WHOLE, *POSTS, "truncate", "tempscale", "reroute", "readout", "last2avg"} == set(methods.names())
 
 
 @pytest.mark.parametrize("one", methods.names())

@@ -44,10 +44,11 @@ def test_both_kernels_equal_a_softmax_over_all_entries(entries: int, shared: int
     key, value = torch.randn(2, 1, shared, tokens, width, generator=generator, dtype=torch.float64)
     reroute = Reroute((1,), bias=0.7, entries=entries)
     traits = Traits(0.3, None, None)
+    kernels = attention.choose(traits, attention.Place.of(query, value), mass=True)
+    assert kernels.at(30) == "flash"
     groups = attention.group(np.concatenate([[0], np.cumsum(lengths)]), [1.25] * len(lengths))
-    fused = attention.attend(query, key, value, groups, traits, reroute)
-    # A window that hides nothing makes the blocked kernel do the same work.
-    blocked = attention.attend(query, key, value, groups, replace(traits, window=10**6), reroute)
+    fused = attention.attend(query, key, value, groups, traits, kernels, reroute)
+    blocked = attention.attend(query, key, value, groups, traits, attention.BLOCKED, reroute)
     expected = torch.empty_like(fused)
     first = 0
     for length in lengths:

@@ -210,7 +210,9 @@ def _positions_from_one(patch: Patch) -> None:
 
 def _one_sequence(patch: Patch) -> None:
     group = attention.group
-    patch.setattr(host, "group", lambda offsets, factors=None: group(offsets[[0, -1]], factors and factors[:1]))
+    patch.setattr(
+        host, "group", lambda offsets, factors=None, windows=(): group(offsets[[0, -1]], factors and factors[:1])
+    )
 
 
 def _traits(patch: Patch, **changes: Callable[[object], object]) -> None:

@@ -51,7 +51,7 @@ def test_a_rerouted_entry_is_in_the_softmax_and_not_watched(family: str) -> None
     e = Embedder(model, tokenizer=tokenizer, method=method)
     p = DEFAULTS | {"pool": "mean"}
     for text, vector in zip(TEXTS, exact(e, TEXTS), strict=True):
-        layout, states = backward.embeddings(model, tokenizer, text, p, None, reroute=((2, 4), 3.0, 2))
+        layout, states = backward.embeddings(model, tokenizer, text, p, None, reroute=((2, 4), 3.0, 2, False))
         assert np.abs(vector - unit(states[layout.text].mean(0))).max() <= 1e-9
     without = embedder(family, "reba:pool=mean", exactly=True)
     assert np.abs(exact(without, TEXTS) - exact(e, TEXTS)).max() > 1e-3

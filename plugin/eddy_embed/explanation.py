@@ -66,7 +66,7 @@ class Explanation:
         watched_tokens: Tokens of the first window that are watched; of these, attention by every later one is kept.
         logits: Factor on the attention logits of the first window.
         logits_from: Where that factor comes from, empty without a temperature.
-        kernels: Attention kernel of each layer that runs.
+        kernels: Attention kernel of each layer that runs, for the first window.
         bytes: Bytes of the embeddings and the layers that run: all that was loaded, or is shared.
         device: Where it runs.
         dtype: In which numbers it runs.
@@ -172,7 +172,7 @@ def explain(plan: Planned, *, method: Method, host: Host, tokenizer: Tokenizer, 
         watched_tokens=int(np.ptp(index)) + 1 if method.watch else 0,
         logits=method.temperature.factor(len(sequence), role == "query") if method.temperature else 1.0,
         logits_from=method.temperature.reason(len(sequence), role == "query") if method.temperature else "",
-        kernels=[traits.kernel for traits in host.traits],
+        kernels=[each.at(len(sequence)) for each in host.kernels(method.reroute, method.watch is not None)],
         bytes=host.bytes,
         device=str(host.device),
         dtype=str(host.dtype).removeprefix("torch."),

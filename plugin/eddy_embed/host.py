@@ -14,17 +14,21 @@ import numpy as np
 import torch
 from torch import nn
 
-from eddy_embed.attention import Reroute, Traits, group
+from eddy_embed.attention import Kernels, Reroute, Traits, group
 from eddy_embed.errors import InterventionDidNotRun, NotFinite, UnsupportedModel
 from eddy_embed.moments import ATTENTION, Pass, current, install, register
 from eddy_embed.sequence import Packed, Role, Sequence, pack
+from eddy_embed.trial import Trial
 from eddy_embed.view import find_layers, view_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from eddy_embed.attention import Watching
+    from eddy_embed.sequence import Ints
 
+TRIED = 12
+"""Tokens of the text on which a model is tried."""
 VALUES_SAMPLED = 4096
 """Vocabulary rows from which the spread of the embeddings is measured."""
 
@@ -65,10 +69,12 @@ class Host:
         for parameter in self._view.parameters():
             self.device, self.dtype = parameter.device, parameter.dtype
             break
-        install(self._view.get_input_embeddings(), self._stack)
+        rotary = [module for module in self._view.modules() if type(module).__name__.endswith("RotaryEmbedding")]
+        install(self._view.get_input_embeddings(), self._stack, rotary)
         if exit_layer < layers:
             self._drop_tail()
         self.traits: tuple[Traits, ...] = ()
+        self._kernels: dict[tuple[Reroute | None, bool], tuple[Kernels, ...]] = {}
         self._check()
 
     @property
@@ -140,9 +146,11 @@ class Host:
         Raises:
             InterventionDidNotRun: A copy, a placeholder or an attention layer did not run as often as it must.
         """
-        groups = [members.to(self.device) for members in group(packed.offsets, factors)]
+        windows = [traits.window for traits in self.traits if traits.window is not None]
+        groups = [members.to(self.device) for members in group(packed.offsets, factors, windows)]
         wanted = (self.exit_layer,) if layers is None else layers
         call = Pass(groups, reroute=reroute, traits=self.traits, captures=frozenset(wanted), rows=rows)
+        call.kernels = self.kernels(reroute, watching is not None)
         if watching is not None:
             watching.begin(groups, packed.offsets)
             call.watching = watching
@@ -174,6 +182,26 @@ class Host:
         if ran != expected or call.captured.keys() != call.captures:
             raise InterventionDidNotRun(f"{self.name}: expected {expected} runs, counted {ran}; no vector is returned")
         return call.captured[wanted[0]] if len(wanted) == 1 else torch.cat([call.captured[at] for at in wanted], dim=-1)
+
+    def kernels(self, reroute: Reroute | None, watched: bool) -> tuple[Kernels, ...]:
+        """The kernels of each layer that runs: chosen once for a method, and tried then and there.
+
+        Args:
+            reroute: Further entries in the attention of some layers, None for none.
+            watched: Whether attention is watched.
+
+        Raises:
+            UnsupportedModel: A kernel does not give what the blocked one gives here, or keys cannot be re-based.
+        """
+        key = (reroute, watched)
+        if key not in self._kernels:
+            packed = pack([_plain(self._trial(TRIED))])
+            trial = Trial(self.name, self._forward, packed, self.traits, self.exit_layer, _allowed(self.dtype))
+            self._kernels[key] = trial.kernels(reroute, watched)
+        return self._kernels[key]
+
+    def _trial(self, length: int) -> Ints:
+        return np.arange(length, dtype=np.int64) * 7919 % int(self._view.config.vocab_size)
 
     def _forward(self, packed: Packed, call: Pass) -> torch.Tensor:
         ids = torch.from_numpy(packed.ids).to(self.device).unsqueeze(0)
@@ -231,8 +259,7 @@ class Host:
         This finds out architectures that pass the attention registry by, mix neighbouring tokens in other ways, or
         treat positions differently, whatever their class is called.
         """
-        rows = int(self._view.config.vocab_size)
-        texts = [np.arange(length, dtype=np.int64) * 7919 % rows for length in (5, 12)]
+        texts = [self._trial(length) for length in (5, TRIED)]
         alone = [pack([_plain(ids)]) for ids in texts]
         self._view.set_attn_implementation("eager")
         own = []
@@ -262,12 +289,16 @@ class Host:
                 f"{self.name} gives NaN or infinity in {self.dtype}; its weights are damaged, or overflow there"
             )
         difference = (together.double() - expected.double()).norm() / expected.double().norm()
-        allowed = 1e-4 if self.dtype in (torch.float32, torch.float64) else 5e-2
+        allowed = _allowed(self.dtype)
         if not difference <= allowed:
             raise UnsupportedModel(
                 f"{self.name}: hidden states of packed sequences differ from the model's own by "
                 f"{float(difference):.2g} (allowed {allowed:.0e}); its layers mix tokens in a way that is not supported"
             )
+
+
+def _allowed(dtype: torch.dtype) -> float:
+    return 1e-4 if dtype in (torch.float32, torch.float64) else 5e-2
 
 
 _INCIDENTAL = re.compile(

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from eddy_embed.attention import Group, Reroute, Traits, Watching, attend
+from eddy_embed.attention import (
+    Angles,
+    Group,
+    Kernels,
+    Place,
+    Reroute,
+    Traits,
+    Watching,
+    attend,
+    choose,
+    entry_keys,
+)
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.rewire import copy_states
 
@@ -22,7 +33,11 @@ ATTENTION = "eddy"
 
 @dataclass(eq=False)
 class Pass:
-    """One forward pass under way: what to do at each moment, and what was done."""
+    """One forward pass under way: what to do at each moment, and what was done.
+
+    Where `kernels` is None, they are chosen and noted in `chosen`, `mass` saying whether all have to give masses. With
+    a `probe`, the keys of entries go there and not into attention.
+    """
 
     groups: list[Group]
     placeholders: tuple[torch.Tensor, torch.Tensor] | None = None
@@ -31,11 +46,17 @@ class Pass:
     reroute: Reroute | None = None
     watching: Watching | None = None
     traits: tuple[Traits, ...] | None = None
+    kernels: tuple[Kernels, ...] | None = None
+    mass: bool = False
+    probe: dict[int, torch.Tensor] | None = None
     captures: frozenset[int] = frozenset()
     rows: torch.Tensor | None = None
     captured: dict[int, torch.Tensor] = field(default_factory=dict)
     seen: list[Traits] = field(default_factory=list)
+    chosen: list[Kernels] = field(default_factory=list)
     local: set[int] = field(default_factory=set)
+    turns: list[Angles] = field(default_factory=list)
+    angles: Angles | None = None
     embedded: int = 0
     copies: int = 0
     rerouted: int = 0
@@ -52,13 +73,17 @@ class Pass:
 current: ContextVar[Pass | None] = ContextVar("eddy_pass", default=None)
 
 
-def install(embedding: nn.Module, layers: nn.ModuleList) -> None:
+def install(embedding: nn.Module, layers: nn.ModuleList, rotary: list[nn.Module]) -> None:
     """Put hooks on a view's modules. They do nothing outside a pass.
 
     Args:
         embedding: The module that looks tokens up.
         layers: The layers, in order.
+        rotary: The modules that compute rotary angles.
     """
+    for module in rotary:
+        module.register_forward_pre_hook(_before_angles, with_kwargs=True)
+        module.register_forward_hook(_behind_angles)
     embedding.register_forward_hook(_embed)
     for index, layer in enumerate(layers):
         layer.register_forward_pre_hook(_enter(index), with_kwargs=True)
@@ -113,7 +138,39 @@ def _attention(
     extra = call.reroute if call.reroute is not None and index + 1 in (call.reroute.layers or ()) else None
     call.rerouted += extra is not None
     call.watched += call.watching is not None
-    return attend(query, key, value, groups, traits, extra, call.watching), None
+    angles = call.angles if extra is not None and extra.rebase else None
+    if extra is not None and call.probe is not None:
+        call.probe[index + 1] = entry_keys(key, groups[0], extra.entries, angles)[0]
+        extra = None
+    elif extra is not None and extra.rebase and angles is None:
+        raise InterventionDidNotRun(f"attention {index + 1} of {type(module).__name__} was given no rotary angles")
+    if call.kernels is None:
+        call.chosen.append(choose(traits, Place.of(query, value), call.mass or extra is not None))
+    kernels = call.chosen[index] if call.kernels is None else call.kernels[index]
+    return attend(query, key, value, groups, traits, kernels, extra, call.watching, angles), None
+
+
+def _before_angles(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Have the model compute the angles of positions -1, -2 .. beside those of the tokens, in one go."""
+    call = current.get()
+    if call is None or call.reroute is None or not call.reroute.rebase:
+        return None
+    positions = kwargs["position_ids"] if "position_ids" in kwargs else args[1]
+    back = -1 - torch.arange(call.reroute.entries, device=positions.device)
+    both = torch.cat([positions, back.expand(*positions.shape[:-1], -1)], dim=-1)
+    if "position_ids" in kwargs:
+        return args, {**kwargs, "position_ids": both}
+    return (args[0], both, *args[2:]), kwargs
+
+
+def _behind_angles(_: nn.Module, __: tuple[Any, ...], output: Any) -> Any:
+    call = current.get()
+    if call is None or call.reroute is None or not call.reroute.rebase:
+        return None
+    more = call.reroute.entries
+    (cos, back_cos), (sin, back_sin) = ((each[..., :-more, :], each[..., -more:, :]) for each in output)
+    call.turns.append(Angles(cos, sin, back_cos, back_sin))
+    return cos, sin
 
 
 def _embed(_: nn.Module, __: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
@@ -133,6 +190,7 @@ def _enter(index: int) -> Any:
         if call is None:
             return None
         hidden = args[0] if args else kwargs["hidden_states"]
+        call.angles = _given(call, kwargs.get("position_embeddings"))
         if index == 0:
             call.capture(0, hidden[0])
         if call.edges is None or index not in call.rewired:
@@ -142,6 +200,16 @@ def _enter(index: int) -> Any:
         return ((edited, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": edited})
 
     return hook
+
+
+def _given(call: Pass, embeddings: Any) -> Angles | None:
+    """The angles that a layer was given, among those computed in this pass: a model may have several kinds."""
+    if not isinstance(embeddings, tuple):
+        return None
+    for turn in call.turns:
+        if turn.cos is embeddings[0]:
+            return Angles(*(each.flatten(0, -2) for each in (turn.cos, turn.sin, turn.back_cos, turn.back_sin)))
+    return None
 
 
 def _leave(layer: int) -> Any:

@@ -30,6 +30,7 @@ def attend(
     tau: float = 1.0,
     entries: int = 0,
     bias: float = 0.0,
+    moved: torch.Tensor | None = None,
     seen: list[torch.Tensor] | None = None,
 ) -> torch.Tensor:
     """Causal attention.
@@ -44,6 +45,7 @@ def attend(
         tau: Divides the scores after the cap.
         entries: The last so many tokens are seen by every token once more, whatever comes before what.
         bias: Added to the scores of those.
+        moved: What stands in the place of their keys, shape as k.
         seen: Gets the attention of row to column, shape (heads, tokens, tokens), without what those further entries
             take of it.
 
@@ -56,6 +58,7 @@ def attend(
     paid = torch.zeros(heads, tokens, tokens, dtype=q.dtype)
     for head in range(heads):
         keys, values = k[:, head // share], v[:, head // share]
+        again = keys if moved is None else moved[:, head // share]
         for i in range(tokens):
             first = 0 if window is None else max(0, i - window + 1)
             scores = keys[first : i + 1] @ q[i, head] * scale
@@ -63,7 +66,7 @@ def attend(
                 scores = cap * torch.tanh(scores / cap)
             scores, among = scores / tau, values[first : i + 1]
             for j in range(tokens - 1, max(tokens - 1 - entries, -1), -1):
-                extra = keys[j] @ q[i, head] * scale
+                extra = again[j] @ q[i, head] * scale
                 if cap is not None:
                     extra = cap * torch.tanh(extra / cap)
                 scores = torch.cat([scores, (extra / tau + bias).reshape(1)])

@@ -30,11 +30,11 @@ def window_of(config: Any, index: int) -> int | None:
     return getattr(config, "sliding_window", None)
 
 
-def angles(base: Any, index: int, x: torch.Tensor) -> Angles | None:
-    """Rotary cosines and sines of a layer, each (tokens, rotary size); none where positions are embedded."""
+def angles(base: Any, index: int, x: torch.Tensor, first: int = 0) -> Angles | None:
+    """Rotary cosines and sines of a layer from position `first` on, each (tokens, rotary size); none for GPT-2."""
     if base.config.model_type == "gpt2":
         return None
-    positions = torch.arange(x.shape[0])[None]
+    positions = torch.arange(first, first + x.shape[0])[None]
     kind = [base.config.layer_types[index]] if base.config.model_type == "gemma3_text" else []
     cos, sin = apply(base.rotary_emb, x[None], positions, *kind)
     return cos[0], sin[0]
@@ -65,6 +65,9 @@ def _attention(
     config: Any, attention: Any, index: int, x: torch.Tensor, turn: Angles | None, inside: Mapping[str, Any]
 ) -> torch.Tensor:
     q, k, v = _project(config, attention, x)
+    inside = dict(inside)
+    if back := inside.pop("back", None):
+        inside["moved"] = rotate(k, *back)
     if turn is not None:
         q, k = rotate(q, *turn), rotate(k, *turn)
     cap = getattr(config, "attn_logit_softcapping", None)

@@ -37,7 +37,7 @@ def forward(
     rewire: tuple[int, int] | None = None,
     upto: int | None = None,
     tau: float = 1.0,
-    reroute: tuple[Sequence[int], float, int] | None = None,
+    reroute: tuple[Sequence[int], float, int, bool] | None = None,
     seen: list[torch.Tensor] | None = None,
 ) -> list[torch.Tensor]:
     """h[0] .. h[upto] of one sequence.
@@ -50,7 +50,8 @@ def forward(
         rewire: (s, e): the copy happens on h[s] .. h[e-1], as they enter layers s+1 .. e. None or s = e: never.
         upto: Last state wanted, 0..L; None: L.
         tau: Temperature of every layer's softmax.
-        reroute: Layers (1..L), bias and number of the last tokens that every token sees once more there.
+        reroute: Layers (1..L), bias and number of the last tokens that every token sees once more there; whether it
+            sees them where they would stand if the sequence ended at position -1.
 
         seen: Gets the attention of every layer that runs, (heads, tokens, tokens) each.
 
@@ -75,6 +76,8 @@ def forward(
         inside: dict[str, Any] = {"tau": tau, "seen": seen}
         if reroute is not None and index + 1 in reroute[0]:
             inside.update(bias=reroute[1], entries=reroute[2])
+            if reroute[3]:
+                inside["back"] = angles(base, index, x, -len(ids))
         x = block(config, layer, index, x, angles(base, index, x), inside)
         states.append(x)
     if last == config.num_hidden_layers:

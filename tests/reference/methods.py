@@ -39,7 +39,16 @@ REVISED = {"released_text": False}
 """The text as the released code of a method rewrites it."""
 TEMPERATURE = {"tau": 1.0, "query_tau": None, "lengths": (), "rule": "fixed", "rate": 0.0}
 """TempScale, with any method."""
-JOINED = {"prompt": None, "prompts": (), "verb": "Compress", "layers": (), "bias": 1.0, "n": 1, "read": None}
+JOINED = {
+    "prompt": None,
+    "prompts": (),
+    "verb": "Compress",
+    "layers": (),
+    "bias": 1.0,
+    "n": 1,
+    "rebase": False,
+    "read": None,
+}
 """KV-Embedding's prompt or entries with any method; `read`: (pooling, whether the prompt is averaged too), if named."""
 TEMPLATES = {"plain": lay.PLAIN, "prompteol": lay.PROMPTEOL, "cot": lay.COT, "knowledge": lay.KNOWLEDGE}
 LAST = ("prompteol", "cot", "knowledge", "metaeol")
@@ -172,7 +181,7 @@ def run(
     top = exit_layer(model, p["exit"])
     vectors = {position: torch.from_numpy(value(model, kind, seed)) for position, kind in arranged.placeholders.items()}
     tau = temperature(p, len(arranged.ids), role)
-    route = (p["layers"], p["bias"], p["n"])
+    route = (p["layers"], p["bias"], p["n"], p["rebase"])
     states = forward(model, arranged.ids, vectors, arranged.edges, span, top, tau, route)
     pool, prompt = p["read"] or (p.get("pool", "mean"), method == "kv")
     if prompt:  # all tokens but the special ones in front, and placeholders

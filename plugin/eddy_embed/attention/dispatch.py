@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 from eddy_embed.attention.blocked import blocked
 from eddy_embed.attention.entries import with_entries
-from eddy_embed.attention.fused import fused, fused_with_mass
+from eddy_embed.attention.fused import efficient, flash, fused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import torch
 
+    from eddy_embed.attention.choice import Kernels
+    from eddy_embed.attention.entries import Angles
     from eddy_embed.attention.groups import Group
     from eddy_embed.attention.settings import Reroute, Traits
     from eddy_embed.attention.watch import Watching
@@ -24,8 +26,10 @@ def attend(
     value: torch.Tensor,
     groups: Sequence[Group],
     traits: Traits,
+    kernels: Kernels,
     reroute: Reroute | None = None,
     watching: Watching | None = None,
+    angles: Angles | None = None,
 ) -> torch.Tensor:
     """Causal attention within each of the packed sequences.
 
@@ -35,8 +39,10 @@ def attend(
         value: Shape (1, key-value heads, tokens, head width).
         groups: The sequences.
         traits: What the layer does to its logits.
+        kernels: What computes it.
         reroute: Further entries, None for none.
         watching: Told of every group's attention, None for nobody.
+        angles: Those of the layer's keys, where entries are re-based; None: they stay where they are.
 
     Returns:
         Shape (1, tokens, heads, head width), in the queries' dtype.
@@ -46,7 +52,7 @@ def attend(
         if members.run is not None:
             first, end = members.run
             q, k, v = (states[:, :, first:end] for states in (query, key, value))
-            done, mass = _group(q, k, v, members, traits, reroute, watching is not None)
+            done, mass = _group(q, k, v, members, traits, kernels, reroute, angles)
             out[first:end] = done[0].transpose(0, 1)
             if watching is not None and mass is not None:
                 watching.see(number, q, k, mass, members, traits)
@@ -54,7 +60,7 @@ def attend(
         q, k, v = (states[0].index_select(1, members.rows.reshape(-1)) for states in (query, key, value))
         shape = members.rows.shape
         q, k, v = (states.view(states.shape[0], *shape, -1).transpose(0, 1) for states in (q, k, v))
-        done, mass = _group(q, k, v, members, traits, reroute, watching is not None)
+        done, mass = _group(q, k, v, members, traits, kernels, reroute, angles)
         if watching is not None and mass is not None:
             watching.see(number, q, k, mass, members, traits)
         result = done.transpose(1, 2).flatten(0, 1)
@@ -68,14 +74,13 @@ def _group(
     v: torch.Tensor,
     members: Group,
     traits: Traits,
+    kernels: Kernels,
     reroute: Reroute | None,
-    with_mass: bool,
+    angles: Angles | None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    whole = traits.kernel == "fused"
-    if whole and reroute is None and not with_mass:
+    kernel = kernels.at(q.shape[2])
+    if kernel == "fused":
         return fused(q, k, v, traits, members.factor), None
-    if whole and q.device.type == "cpu":
-        out, mass = fused_with_mass(q, k, v, traits, members.factor)
-    else:
-        out, mass = blocked(q, k, v, traits, members.factor)
-    return (out, mass) if reroute is None else with_entries(q, k, v, out, mass, members, traits, reroute)
+    run = {"flash": flash, "efficient": efficient, "blocked": blocked}[kernel]
+    out, mass = run(q, k, v, traits, members.factor)
+    return (out, mass) if reroute is None else with_entries(q, k, v, out, mass, angles, members, traits, reroute)

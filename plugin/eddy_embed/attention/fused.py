@@ -1,4 +1,8 @@
-"""Whole sequences through torch's fused causal attention."""
+"""Whole sequences through torch's own causal attention.
+
+The kernels for NVIDIA devices have not been run by this project's tests, which have no such device; when a model is
+loaded on one, they are compared with the blocked kernel.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +24,31 @@ def fused(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, traits: T
     )
 
 
-def fused_with_mass(
+def flash(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, traits: Traits, factor: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention, and the logarithm of the softmax's denominator, shape (batch, heads, tokens)."""
     import torch
 
-    out, mass = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        query, key, value, 0.0, True, attn_mask=None, scale=traits.scale * factor
-    )
+    scale = traits.scale * factor
+    if query.device.type == "cpu":
+        cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        out, mass = cpu(query, key, value, 0.0, True, attn_mask=None, scale=scale)
+        return out, mass
+    out, mass, *_ = torch.ops.aten._scaled_dot_product_flash_attention(query, key, value, 0.0, True, scale=scale)
     return out, mass
+
+
+def efficient(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, traits: Traits, factor: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `flash`, by the kernel that also takes float32; it wants as many key-value heads as heads."""
+    import torch
+
+    share = query.shape[1] // key.shape[1]
+    k, v = (states.repeat_interleave(share, dim=1) if share > 1 else states for states in (key, value))
+    out, mass, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
+        query, k, v, None, True, 0.0, True, scale=traits.scale * factor
+    )
+    # Its rows are filled up to whole blocks.
+    return out, mass[..., : query.shape[2]]

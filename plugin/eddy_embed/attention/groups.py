@@ -44,7 +44,7 @@ class Group:
         return replace(self, **moved)
 
 
-def group(offsets: Ints, factors: Sequence[float] | None = None) -> list[Group]:
+def group(offsets: Ints, factors: Sequence[float] | None = None, windows: Sequence[int] = ()) -> list[Group]:
     """Groups of sequences whose lengths differ little.
 
     Causality makes a mask needless: the repetitions stand behind every real token, and no real query sees them.
@@ -52,16 +52,19 @@ def group(offsets: Ints, factors: Sequence[float] | None = None) -> list[Group]:
     Args:
         offsets: First token of every sequence and the total, shape (sequences + 1,).
         factors: Factor on the logits of each sequence, None for 1; a group shares one.
+        windows: Sizes of sliding windows: either all sequences of a group fit one, or none, so that the kernel of a
+            sequence does not depend on its company.
     """
     import torch
 
     lengths = np.diff(offsets)
     given = np.ones(len(lengths)) if factors is None else np.asarray(factors, np.float64)
+    fits = np.searchsorted(np.sort(np.asarray(windows, np.int64)), lengths)
     order = np.lexsort((lengths, given))
     groups: list[Group] = []
     start = 0
     for at in range(1, len(order) + 1):
-        if at < len(order) and given[order[at]] == given[order[start]]:
+        if at < len(order) and (given[order[at]], fits[order[at]]) == (given[order[start]], fits[order[start]]):
             if lengths[order[at]] <= GROUP_WASTE * lengths[order[start]]:
                 continue
         members = order[start:at]

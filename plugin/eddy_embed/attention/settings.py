@@ -9,8 +9,6 @@ from typing import Literal
 
 from eddy_embed.errors import InvalidParameter
 
-Kernel = Literal["fused", "blocked"]
-
 
 @dataclass(frozen=True)
 class Temperature:
@@ -98,11 +96,14 @@ class Reroute:
             before anything runs.
         bias: Added to the logits of the entries, after everything else; minus infinity switches them off.
         entries: How many of the last tokens.
+        rebase: Whether the keys are turned to the positions right before the first token, where models turn keys by
+            their position: the last one to -1, the one before it to -2, and so on.
     """
 
     layers: tuple[int, ...] | None
     bias: float = 1.0
     entries: int = 1
+    rebase: bool = False
 
     def __post_init__(self) -> None:
         """Refuse values outside their range.
@@ -131,8 +132,3 @@ class Traits:
     scale: float
     cap: float | None
     window: int | None
-
-    @property
-    def kernel(self) -> Kernel:
-        """The kernel that computes this layer exactly."""
-        return "fused" if self.cap is None and self.window is None else "blocked"

@@ -18,19 +18,24 @@ def kv(
     layers: tuple[int, int] | int | str | None = None,
     bias: float = 1.0,
     n: int = 1,
+    rebase: bool = False,
     verb: str = "Compress",
     pool: Pool = "hybrid",
     exit: int | None = -1,
 ) -> Method:
     """In some layers every token also attends to the keys and values of the last one, which has seen everything.
 
-    Section 3.2; the entry's logit is biased by b after scale, cap and temperature, and the key keeps its position.
+    Section 3.2; the entry's logit is biased by b after scale, cap and temperature. Its key keeps its position, unless
+    `rebase` moves it to the paper's virtual position.
 
     Args:
         layers: One, (first, last), or a list such as "11,12,21,27-32", counted from 1; "" for none. None: those of the
             shipped table; `eddy layers` finds them for other models.
         bias: b, added to the logits of the entries; -inf switches them off.
         n: Entries: the last n tokens.
+        rebase: Whether the entry's key is turned to position -1, one before the first token (the paper counts tokens
+            from 1 and says 0); with n entries the last token stands at -1, the one before it at -2, and so on. For
+            models with rotary positions.
         verb: What the prompt asks for (table 22): "Compress", "Summarize", ..
         pool: "hybrid" over the text and its prompt, as in the paper, or another.
         exit: Layer read, counted over h[0] .. h[L].
@@ -39,7 +44,15 @@ def kv(
         InvalidParameter: A value is outside its range.
     """
     chosen = None if layers is None else _layers(layers)
-    given = {"layers": layers, "bias": bias, "n": n, "verb": verb, "pool": pool, "exit": exit}
+    given = {
+        "layers": layers,
+        "bias": bias,
+        "n": n,
+        "rebase": rebase,
+        "verb": verb,
+        "pool": pool,
+        "exit": exit,
+    }
     if "{" in verb or "}" in verb:
         raise InvalidParameter(f"kv: verb={verb!r} must be a word")
     document, query = (f'"{kind}: {{text}}" {verb} the {kind} in one word:' for kind in ("Context", "Query"))
@@ -47,25 +60,28 @@ def kv(
         kv,
         given,
         layout=Layout(document, query),
-        reroute=Reroute(chosen, float(bias), n),
+        reroute=Reroute(chosen, float(bias), n, rebase),
         readout=Readout(exit=exit, pool=pool, prompt=True),
     )
 
 
-def reroute(layers: tuple[int, int] | int | str | None = None, bias: float = 1.0, n: int = 1) -> Method:
+def reroute(
+    layers: tuple[int, int] | int | str | None = None, bias: float = 1.0, n: int = 1, rebase: bool = False
+) -> Method:
     """The entries of kv alone, without its prompt and readout: join it to a method that brings them.
 
     Args:
         layers: As in kv.
         bias: As in kv.
         n: As in kv.
+        rebase: As in kv.
 
     Raises:
         InvalidParameter: A value is outside its range.
     """
-    given = {"layers": layers, "bias": bias, "n": n}
+    given = {"layers": layers, "bias": bias, "n": n, "rebase": rebase}
     chosen = None if layers is None else _layers(layers)
-    return build(reroute, given, reroute=Reroute(chosen, float(bias), n))
+    return build(reroute, given, reroute=Reroute(chosen, float(bias), n, rebase))
 
 
 def _layers(layers: tuple[int, int] | int | str) -> tuple[int, ...]:

@@ -1,0 +1,96 @@
+"""Trials on a tiny text when a method is prepared: are its kernels exact here, can its keys be moved?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from eddy_embed.attention import BLOCKED, Kernels, Reroute, Traits, group
+from eddy_embed.errors import UnsupportedModel
+from eddy_embed.moments import Pass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eddy_embed.sequence import Packed
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A tiny text, and a model to run it.
+
+    Attributes:
+        name: The model's.
+        forward: Runs a pass.
+        packed: The text.
+        traits: What each layer does inside its attention.
+        exit_layer: The layer that is read.
+        allowed: Largest relative difference of states that are the same.
+    """
+
+    name: str
+    forward: Callable[[Packed, Pass], object]
+    packed: Packed
+    traits: tuple[Traits, ...]
+    exit_layer: int
+    allowed: float
+
+    def kernels(self, reroute: Reroute | None, watched: bool) -> tuple[Kernels, ...]:
+        """Choose kernels, and compare those that give masses with the blocked one.
+
+        Args:
+            reroute: Further entries in the attention of some layers, None for none.
+            watched: Whether attention is watched.
+
+        Raises:
+            UnsupportedModel: They differ, or keys cannot be re-based.
+        """
+        if reroute is not None and reroute.rebase and reroute.layers:
+            self._rebased(reroute)
+        chosen = self._pass(reroute=reroute, mass=watched)
+        kernels = tuple(chosen.chosen)
+        if watched or (reroute is not None and reroute.layers):
+            blocked = self._pass(reroute=reroute, kernels=(BLOCKED,) * len(kernels))
+            difference = _difference(chosen.captured[self.exit_layer], blocked.captured[self.exit_layer])
+            if not difference <= self.allowed:
+                names = sorted({kernel.within for kernel in kernels})
+                raise UnsupportedModel(
+                    f"{self.name}: attention by {', '.join(names)} differs here from the blocked kernel by "
+                    f"{difference:.2g} (allowed {self.allowed:.0e}); use another device or dtype"
+                )
+        return kernels
+
+    def _pass(self, packed: Packed | None = None, **settings: object) -> Pass:
+        packed = self.packed if packed is None else packed
+        call = Pass(group(packed.offsets), traits=self.traits, captures=frozenset({self.exit_layer}), **settings)  # type: ignore[arg-type]
+        self.forward(packed, call)
+        return call
+
+    def _rebased(self, reroute: Reroute) -> None:
+        """Compare keys that were moved to -1, -2 .. with those of the same text read at the positions that end there.
+
+        A rotary embedding only knows distances, so that no state depends on where the text begins.
+        """
+        remedy = "leave rebase out, or name layers with rotary positions"
+        moved = self._pass(reroute=reroute, probe={})
+        if not moved.turns:
+            raise UnsupportedModel(
+                f"{self.name} has no rotary positions (they are learned, or there are none), so a key that stands at "
+                "one cannot be moved to position -1; leave rebase out"
+            )
+        positions = self.packed.positions - len(self.packed.positions)
+        there = self._pass(replace(self.packed, positions=positions), reroute=replace(reroute, rebase=False), probe={})
+        for layer, keys in (moved.probe or {}).items():
+            count = min(reroute.entries, len(positions))
+            expected = (there.probe or {})[layer][:, :, :count]
+            if not _difference(keys[:, :, :count], expected) <= self.allowed:
+                raise UnsupportedModel(
+                    f"{self.name}: keys of layer {layer} are not turned by their position in the usual way, so they "
+                    f"cannot be moved to position -1; {remedy}"
+                )
+
+
+def _difference(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float((one.double() - other.double()).norm() / other.double().norm())

@@ -1,0 +1,140 @@
+"""Kernels: which one is chosen, that it is shown and kept, and that all of them compute the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests import families
+from tests.comparison import TEXTS, embedder
+
+from eddy_embed import attention
+from eddy_embed.attention import Kernels, Place, Reroute, Traits, choose, dispatch, fused
+from eddy_embed.errors import UnsupportedModel
+
+OPEN, CAPPED, LOCAL = Traits(0.3, None, None), Traits(0.3, 8.0, None), Traits(0.3, None, 12)
+
+
+def on(device: str, dtype: str, width: int = 64, capability: tuple[int, int] | None = None, value: int = 0) -> Place:
+    return Place(device, dtype, width, value or width, capability)
+
+
+@pytest.mark.parametrize(
+    ("traits", "place", "mass", "within", "beyond"),
+    [
+        (OPEN, on("cpu", "float32"), False, "fused", "fused"),
+        (OPEN, on("cpu", "float64"), True, "flash", "flash"),
+        (OPEN, on("cpu", "float32", value=32), True, "blocked", "blocked"),
+        (CAPPED, on("cpu", "float32"), False, "blocked", "blocked"),
+        (CAPPED, on("cuda", "bfloat16", 64, (9, 0)), True, "blocked", "blocked"),
+        (LOCAL, on("cpu", "float32"), False, "fused", "blocked"),
+        (LOCAL, on("cpu", "float32"), True, "flash", "blocked"),
+        (OPEN, on("cuda", "bfloat16", 64, (9, 0)), False, "fused", "fused"),
+        (OPEN, on("cuda", "bfloat16", 64, (9, 0)), True, "flash", "flash"),
+        (OPEN, on("cuda", "bfloat16", 80, (8, 0)), True, "flash", "flash"),
+        (OPEN, on("cuda", "bfloat16", 512, (9, 0)), True, "efficient", "efficient"),
+        (OPEN, on("cuda", "bfloat16", 84, (9, 0)), True, "blocked", "blocked"),
+        (OPEN, on("cuda", "float16", 64, (7, 5)), True, "efficient", "efficient"),
+        (OPEN, on("cuda", "bfloat16", 64, (7, 5)), True, "blocked", "blocked"),
+        (OPEN, on("cuda", "float32", 84, (9, 0)), True, "efficient", "efficient"),
+        (OPEN, on("cuda", "float64", 64, (9, 0)), True, "blocked", "blocked"),
+        (OPEN, on("cuda", "bfloat16"), True, "blocked", "blocked"),  # ROCm
+        (OPEN, on("mps", "float32"), True, "blocked", "blocked"),
+        (LOCAL, on("cuda", "bfloat16", 64, (9, 0)), True, "flash", "blocked"),
+    ],
+)
+def test_the_choice(traits: Traits, place: Place, mass: bool, within: str, beyond: str) -> None:
+    chosen = choose(traits, place, mass)
+    assert (chosen.within, chosen.beyond) == (within, beyond)
+    assert (chosen.at(12), chosen.at(13)) == (within, beyond)
+
+
+@pytest.mark.parametrize("kernel", [fused.flash, fused.efficient])
+def test_kernels_of_other_devices_are_called_as_torch_declares_them(
+    kernel: Callable[..., tuple[torch.Tensor, ...]],
+) -> None:
+    # Nothing is computed: tensors without memory show what torch's own declarations accept and return.
+    query = torch.empty(3, 8, 37, 64, dtype=torch.bfloat16, device="meta")
+    key, value = (torch.empty(3, 2, 37, 64, dtype=torch.bfloat16, device="meta") for _ in range(2))
+    out, mass = kernel(query, key, value, OPEN, 1.25)
+    assert out.shape == query.shape and out.dtype == query.dtype
+    assert mass.shape == (3, 8, 37) and mass.dtype == torch.float32
+
+
+def packed(lengths: list[int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, np.ndarray]:
+    generator = torch.Generator().manual_seed(sum(lengths))
+    query = torch.randn(1, 4, sum(lengths), 16, generator=generator, dtype=torch.float64)
+    key, value = torch.randn(2, 1, 2, sum(lengths), 16, generator=generator, dtype=torch.float64)
+    return query, key, value, np.concatenate([[0], np.cumsum(lengths)])
+
+
+@pytest.mark.parametrize("reroute", [None, Reroute((1,), 0.5, 3)])
+def test_a_window_that_hides_nothing_needs_no_kernel_of_its_own(reroute: Reroute | None) -> None:
+    query, key, value, offsets = packed([11, 12, 13, 12, 30, 1])
+    groups = attention.group(offsets, None, [12])
+    kernels = choose(LOCAL, Place.of(query, value), reroute is not None)
+    got = attention.attend(query, key, value, groups, LOCAL, kernels, reroute)
+    expected = attention.attend(query, key, value, groups, LOCAL, attention.BLOCKED, reroute)
+    assert kernels.within != kernels.beyond == "blocked"
+    assert (got - expected).abs().max() <= 1e-12
+    wrong = Kernels(kernels.within, kernels.beyond, 13)
+    assert (attention.attend(query, key, value, groups, LOCAL, wrong, reroute) - expected).abs().max() > 1e-6
+
+
+def test_groups_stay_on_one_side_of_a_window() -> None:
+    offsets = packed([12, 13, 11, 40, 41, 12])[3]
+    rows = [sorted(members.rows[:, 0].tolist()) for members in attention.group(offsets, None, [40, 12])]
+    assert rows == [[0, 25, 117], [12], [36], [76]]
+    assert [len(members.rows) for members in attention.group(offsets)] == [4, 2]
+
+
+@pytest.mark.parametrize("family", ["mistral", "gemma3"])
+def test_short_texts_go_through_a_fused_kernel_whatever_their_company(family: str) -> None:
+    e = embedder(family, "plain+reroute:layers=2")
+    local = [at for at, traits in enumerate(e._pipeline.open_runner.host.traits) if traits.window]
+    short, long = e.explain("Salt."), e.explain(TEXTS[0])
+    assert len(short.tokens) <= families.SLIDING < len(long.tokens)
+    assert [short.kernels[at] for at in local] == ["flash" if at == 1 else "fused" for at in local]
+    assert {long.kernels[at] for at in local} == {"blocked"} and long.kernels.count("blocked") == len(local)
+    assert "fused in" in str(short) and "blocked in" in str(long)
+    together = e.encode_document(["Salt.", *TEXTS, "Salt."])
+    assert np.abs(together[[0, -1]] - e.encode_document("Salt.")).max() <= 1e-6
+
+
+@pytest.mark.parametrize("method", ["kv:layers=2", "reba"])
+def test_a_kernel_that_computes_something_else_is_noticed_when_a_method_is_prepared(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, off = fused.flash, {"kv:layers=2": (1.0, 0.1), "reba": (1.1, 0.0)}[method]
+
+    def wrong(*states: object) -> tuple[torch.Tensor, torch.Tensor]:
+        out, mass = right(*states)  # type: ignore[arg-type]
+        return out * off[0], mass + off[1]
+
+    monkeypatch.setattr(dispatch, "flash", wrong)
+    embedder("llama", "plain")
+    with pytest.raises(UnsupportedModel, match=r"attention by .*flash.* differs here from the blocked kernel"):
+        embedder("llama", method)
+
+
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_entries_and_temperatures_know_no_company_and_have_a_neutral_setting(data: st.DataObject) -> None:
+    family = data.draw(st.sampled_from(["llama", "gemma2", "gemma3"]))
+    layers = data.draw(st.sampled_from(["2", "1-6", "1,3,5-6"]))
+    more = data.draw(st.sampled_from(["", ",n=2", ",n=40", ",rebase=true,n=3", ",bias=-2"]))
+    tau = data.draw(st.sampled_from(["", "+tempscale:tau=0.6", "+tempscale:rule=log", "+tempscale:rule=rate,rate=0.1"]))
+    e = embedder(family, f'kv:layers="{layers}"{more}{tau}')
+    texts = data.draw(st.permutations([*TEXTS, "The tide came in. " * 40]))
+    together = e.encode_document(texts)
+    for text, vector in zip(texts, together, strict=True):
+        assert np.abs(vector - e.encode_document(text)).max() <= 1e-5
+    few = texts[:2]
+    plain = embedder(family, 'kv:layers=""').encode_document(few)
+    assert np.abs(embedder(family, f'kv:layers="{layers}",bias=-inf').encode_document(few) - plain).max() <= 1e-6
+    for neutral in ("tau=1", "rule=rate,rate=0"):
+        assert np.array_equal(embedder(family, f'kv:layers=""+tempscale:{neutral}').encode_document(few), plain)

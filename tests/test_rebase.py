@@ -1,0 +1,119 @@
+"""kv:rebase: keys turned to positions -1, -2 .. exactly, whatever the host's rotary embedding; refused without one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests import families
+from tests.comparison import TEXTS, embedder, exact, loaded, sentences_of
+from tests.reference import methods as reference
+from tests.reference.double import double
+from transformers import AutoModelForCausalLM, CohereConfig, LlamaConfig, PhiConfig
+
+from eddy_embed import Embedder, moments
+from eddy_embed.attention import Angles
+from eddy_embed.errors import UnsupportedModel
+
+ROTARY = [name for name in (*families.FAMILIES, *families.MORE_FAMILIES) if name != "gpt2"]
+SCALED: dict[str, dict[str, Any]] = {
+    "linear": {"factor": 3.0},
+    "llama3": {
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    },
+    "yarn": {"factor": 4.0, "original_max_position_embeddings": 64},
+    "longrope": {
+        "factor": 2.0,
+        "short_factor": [1.0 + at / 8 for at in range(8)],
+        "long_factor": [2.0 + at for at in range(8)],
+        "original_max_position_embeddings": 512,
+    },
+}
+PARAMETERS = {"layers": (2, 3, 4), "n": 2, "rebase": True}
+METHOD = "kv:layers=2-4,n=2,rebase=true"
+
+
+def built(config: Any, tokenizer: str) -> tuple[Any, Any]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        return AutoModelForCausalLM.from_config(config).eval(), families.TOKENIZERS[tokenizer]()
+
+
+def scaled(kind: str) -> tuple[Any, Any]:
+    angles = {"rope_type": kind, "rope_theta": 1e4, **SCALED[kind]}
+    return built(LlamaConfig(**families._shape(rope_parameters=angles)), "metaspace")
+
+
+def difference(e: Embedder, model: Any, tokenizer: Any) -> float:
+    expected = [
+        reference.embed("kv", PARAMETERS, model, tokenizer, text, sentences=sentences_of(text), role="query")
+        for text in TEXTS
+    ]
+    return float(np.abs(exact(e, TEXTS, "query") - np.stack(expected)).max())
+
+
+@pytest.mark.parametrize("family", ROTARY)
+def test_equals_the_reference(family: str) -> None:
+    e = embedder(family, METHOD, exactly=True)
+    assert difference(e, *loaded(family)) <= 1e-9
+    together = exact(e, TEXTS, "query")
+    assert np.abs(together - np.stack([exact(e, [text], "query")[0] for text in TEXTS])).max() <= 1e-12
+    where_they_stand = embedder(family, METHOD.replace(",rebase=true", ""), exactly=True)
+    assert np.abs(exact(where_they_stand, TEXTS, "query") - together).max() > 1e-5
+
+
+@pytest.mark.parametrize("kind", SCALED)
+def test_scaled_angles_equal_the_reference(kind: str) -> None:
+    model, tokenizer = scaled(kind)
+    e = Embedder(double(model), tokenizer=tokenizer, method=METHOD)
+    assert difference(e, model, tokenizer) <= 1e-9
+
+
+def test_in_half_precision_the_keys_are_still_found_in_place() -> None:
+    model, tokenizer = scaled("yarn")
+    e = Embedder(model.to(torch.bfloat16), tokenizer=tokenizer, method=METHOD)
+    assert np.isfinite(e.encode_document(TEXTS)).all()
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+def test_a_position_off_by_one_is_noticed(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    e, right = embedder(family, METHOD, exactly=True), Angles.rebased
+
+    def wrong(self: Angles, key: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        # -1 and -2 become 0 and -1.
+        cos = torch.cat([self.cos[:1], self.back_cos[:-1]])
+        sin = torch.cat([self.sin[:1], self.back_sin[:-1]])
+        return right(replace(self, back_cos=cos, back_sin=sin), key, tokens)
+
+    monkeypatch.setattr(Angles, "rebased", wrong)
+    assert difference(e, *loaded(family)) > 1e-5
+    with pytest.raises(UnsupportedModel, match="keys of layer 2"):
+        embedder(family, METHOD)
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_angles_of_another_kind_of_layer_are_noticed(kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Gemma 3 turns by smaller angles in layers without a window; 2 and 4 have one, 3 has none.
+    e, right = embedder("gemma3", METHOD, exactly=True), moments._given
+    monkeypatch.setattr(moments, "_given", lambda call, _: right(call, (call.turns[kind].cos,)) if call.turns else None)
+    assert difference(e, *loaded("gemma3")) > 1e-5
+
+
+def test_learned_positions_are_refused_with_the_reason() -> None:
+    with pytest.raises(UnsupportedModel, match=r"no rotary positions.*leave rebase out"):
+        embedder("gpt2", METHOD)
+    assert embedder("gpt2", 'kv:layers="",rebase=true').encode_document("Salt.").shape == (families.HIDDEN,)
+
+
+def test_turning_neighbours_is_refused_and_turning_a_part_of_the_width_is_not() -> None:
+    model, tokenizer = built(CohereConfig(**families._shape()), "byte-level")
+    with pytest.raises(UnsupportedModel, match="not turned by their position in the usual way"):
+        Embedder(model, tokenizer=tokenizer, method=METHOD)
+    model, tokenizer = built(PhiConfig(**families._shape(4)), "byte-level")
+    assert np.isfinite(Embedder(model, tokenizer=tokenizer, method=METHOD).encode_document(TEXTS)).all()
