@@ -265,7 +265,12 @@ def test_what_was_measured_is_not_measured_again(folder: Path, tmp_path: Path) -
     assert sum("have changed" in line for line in said) == 2
     again(passage_size=7, fresh=True)
     assert not any("before" in line or "changed" in line for line in said)
+    # A line cut short is measured again; one that is no outcome is not passed over.
     path.write_text(path.read_text()[:-40])
+    again(passage_size=7)
+    assert sum(line.endswith("measured before") for line in said) == 4
+    assert len(path.read_text().splitlines()) == 5 and path.read_text().endswith("\n")
+    path.write_text(path.read_text()[:-40] + "\n")
     with pytest.raises(InvalidParameter, match=r"line 5 .*--fresh"):
         Journal(path)
 

@@ -102,7 +102,10 @@ class Outcome:
 
 
 class Journal:
-    """A file with a line for each outcome, written anew with every one, so that it is whole at any time."""
+    """A file with a line for each outcome, added and on the disk as soon as there is one.
+
+    A line that an interruption left unfinished is no outcome: it is dropped, and measured again.
+    """
 
     def __init__(self, path: Path | None, *, fresh: bool = False) -> None:
         """Read what is there.
@@ -117,9 +120,13 @@ class Journal:
         self._path = path
         self._lines: dict[tuple[str, str], str] = {}
         self._held: dict[tuple[str, str], Outcome] = {}
+        # The next outcome writes the file anew, instead of adding to it.
+        self._anew = True
         if path is None or fresh or not path.exists():
             return
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        *lines, unfinished = path.read_text(encoding="utf-8").split("\n")
+        self._anew = unfinished != ""
+        for number, line in enumerate(lines, start=1):
             try:
                 outcome = _read(json.loads(line))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -142,14 +149,21 @@ class Journal:
     def add(self, outcome: Outcome) -> None:
         """Keep an outcome, in the place of an earlier one."""
         key = (outcome.system.label, outcome.task)
+        anew = self._anew or key in self._held
         self._held[key] = outcome
-        self._lines[key] = json.dumps(_written(outcome), ensure_ascii=False)
         if self._path is None:
             return
+        self._lines[key] = json.dumps(_written(outcome), ensure_ascii=False)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        part = self._path.with_name(f"{self._path.name}.part")
-        part.write_text("".join(f"{line}\n" for line in self._lines.values()), encoding="utf-8")
-        os.replace(part, self._path)
+        target = self._path.with_name(f"{self._path.name}.part") if anew else self._path
+        lines = self._lines.values() if anew else [self._lines[key]]
+        with target.open("wb" if anew else "ab") as file:
+            file.write("".join(f"{line}\n" for line in lines).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        if anew:
+            os.replace(target, self._path)
+            self._anew = False
 
 
 def _written(outcome: Outcome) -> dict[str, Any]:
