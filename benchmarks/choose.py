@@ -1,0 +1,83 @@
+"""Choose the bundled model's defaults on the development tasks, and on nothing else.
+
+    python benchmarks/choose.py --data $EDDY_EVAL_DATA
+
+sweeps methods, exit layers and post-processing on stsb_dev and cranfield, and writes the best of each to the model's
+`defaults.json`, all of them to `benchmarks/results/eddy-tiny-dev.json`. Interrupted, the same command goes on.
+"""
+
+from __future__ import annotations
+
+import json
+
+from grid import DEFAULTS, DEV, RAW, RESULTS, arguments, evaluation, say, variants
+
+from eddy_embed import Embedder, methods
+from eddy_embed.evaluate import report
+from eddy_embed.evaluate.outcome import Outcome
+from eddy_embed.evaluate.systems import WORDS, System, beside
+from eddy_embed.evaluate.tasks import find_tasks
+
+EXITS = (-1, -2, -3, -4, -5, -6)
+POSTS = ("", "+centre", "+abtt:k=2", "+whiten", "+whiten:dims=128")
+SHOWN = 12
+
+
+def main() -> None:
+    """Sweep, choose, write."""
+    options = arguments("Choose the bundled model's defaults on stsb_dev and cranfield.", "eddy-tiny.jsonl")
+    embedder = Embedder(options.model, method="plain")
+    wanted = variants(embedder, EXITS, POSTS)
+    if options.method:
+        wanted = [text for text in wanted if text.startswith(tuple(options.method))]
+    tasks = find_tasks(options.data, list(DEV.values()))
+    outcomes = evaluation(options).run(
+        beside([*wanted, *(f"{RAW}{post}" for post in POSTS)], "plain", query_mean=True), tasks
+    )
+    held = {(outcome.system, outcome.task): outcome for outcome in outcomes}
+    chosen = {}
+    for purpose, task in DEV.items():
+        ranked = sorted((o for o in outcomes if o.task == task), key=lambda outcome: -outcome.score())
+        say(f"\n{purpose}: {task}, {ranked[0].metric}")
+        for outcome in ranked[:SHOWN]:
+            say(f"  {outcome.score():.4f}  {outcome.system.label}")
+        best = next(outcome for outcome in ranked if _eligible(outcome, purpose))
+        chosen[purpose] = _written(best, held[best.system.reference("plain"), task])
+        say(f"chosen for {purpose}: {best.system.text}")
+    about = {
+        "model": options.model,
+        "fingerprint": embedder.fingerprint,
+        "command": " ".join(["python benchmarks/choose.py", *(f"--method {name}" for name in options.method or [])]),
+        "dev": list(DEV.values()),
+        "candidates": len(wanted),
+    }
+    RESULTS.mkdir(exist_ok=True)
+    rows = report.summary([outcome for outcome in outcomes if outcome.system.fit_on is None], "plain")
+    report.save(RESULTS / "eddy-tiny-dev.json", about, rows)
+    DEFAULTS.write_text(json.dumps({**about, **chosen}, indent=1) + "\n", encoding="utf-8")
+    say(f"written: {DEFAULTS}")
+
+
+def _eligible(outcome: Outcome, purpose: str) -> bool:
+    """Whether it can be a default: a method that runs layers, without sample queries, and for retrieval with vectors of passages."""
+    system: System = outcome.system
+    if system.text in WORDS or system.text.startswith(RAW) or system.query_mean:
+        return False
+    readout = methods.parse(system.text).readout
+    return purpose != "retrieval" or (readout is not None and readout.spans)
+
+
+def _written(best: Outcome, reference: Outcome) -> dict[str, object]:
+    own, difference = best.interval(), best.difference(reference)
+    return {
+        "method": best.system.text,
+        "task": best.task,
+        "metric": best.metric,
+        "score": [round(value, 4) for value in (own.value, own.low, own.high)],
+        "reference": reference.system.text,
+        "difference": [round(value, 4) for value in (difference.value, difference.low, difference.high)],
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""What the benchmarks of the bundled model run: methods, exit layers, post-processing, tasks."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from eddy_embed import Embedder, methods
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.evaluate.outcome import Journal
+from eddy_embed.evaluate.run import Evaluation
+
+ROOT = Path(__file__).resolve().parent.parent
+DEFAULTS = ROOT / "plugin" / "eddy_embed" / "models" / "tiny" / "defaults.json"
+RESULTS = ROOT / "benchmarks" / "results"
+
+METHODS = (
+    "plain:exit={}",
+    "plain:pool=last,exit={}",
+    "plain:pool=weighted,exit={}",
+    "plain:exit={}+tempscale:tau=0.8",
+    "tp:exit={}",
+    "htp:exit={}",
+    "kv:exit={}",
+    "prompteol:exit={}",
+    "tp:prompt=prompteol,exit={}",
+    "cot:exit={}",
+    "knowledge:exit={}",
+    "echo:exit={}",
+    "reba:pool=mean,exit={}",
+    "metaeol:exit={}",
+)
+"""Every method; those that take longest come last."""
+RAW = "plain:exit=0"
+"""The mean of raw token embeddings, a baseline."""
+SENTENCES = ("cot:", "knowledge:", "metaeol:", "tp:prompt=prompteol", "reba:")
+"""Prompts made for sentences, and twice the tokens for every layer: not run on long documents."""
+DEV = {"similarity": "stsb_dev", "retrieval": "cranfield"}
+"""The tasks on which defaults are chosen, and nothing else is."""
+REPORTED = ("sts12", "sts13", "sickr_trial", "cisi", "squality", "trec", "mr")
+
+
+def variants(
+    embedder: Embedder, exits: tuple[int, ...], posts: tuple[str, ...], leave: tuple[str, ...] = ()
+) -> list[str]:
+    """Every method at every exit that it can have on this model, with every post-processing.
+
+    Args:
+        embedder: Of the model, for its layers.
+        exits: Exit layers.
+        posts: Such as "+whiten"; "" for none.
+        leave: Beginnings of the methods that are left out.
+    """
+    found: dict[str, None] = {}
+    for method in METHODS:
+        for exit_layer in exits:
+            if method.startswith(leave):
+                continue
+            text = str(methods.parse(method.format(exit_layer)))
+            try:
+                methods.resolve(methods.parse(text), embedder.backbone)
+            except InvalidParameter as error:
+                say(f"left out: {error}")
+                continue
+            found |= dict.fromkeys(f"{text}{post}" for post in posts)
+    return list(found)
+
+
+def arguments(about: str, journal: str) -> argparse.Namespace:
+    """The options that both scripts take."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--data", type=Path, default=os.environ.get("EDDY_EVAL_DATA"), help="default: $EDDY_EVAL_DATA")
+    parser.add_argument("--model", default="eddy-tiny")
+    parser.add_argument("--method", action="append", help="only methods that begin so; may be repeated")
+    parser.add_argument("--journal", type=Path, default=ROOT / "runs" / journal, help="outcomes, added as they come")
+    parser.add_argument("--fresh", action="store_true", help="measure everything again")
+    found = parser.parse_args()
+    if found.data is None:
+        parser.error("name the folder of the tasks with --data, or set EDDY_EVAL_DATA")
+    return found
+
+
+def evaluation(options: argparse.Namespace) -> Evaluation:
+    """Measures, keeps outcomes, and says what it does."""
+    return Evaluation(
+        lambda method: Embedder(options.model, method=method),
+        journal=Journal(options.journal, fresh=options.fresh),
+        said=say,
+    )
+
+
+def say(line: str) -> None:
+    """A line on standard error."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def put(path: Path, name: str, text: str) -> None:
+    """Write text between the markers `<!-- name: begin -->` and `<!-- name: end -->` of a file."""
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+    before, rest = path.read_text(encoding="utf-8").split(begin)
+    _, after = rest.split(end)
+    path.write_text(f"{before}{begin}{text.strip()}\n{end}{after}", encoding="utf-8")

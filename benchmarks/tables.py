@@ -1,0 +1,116 @@
+"""Measure the bundled model on the reported tasks, once, after its defaults are chosen, and write the tables.
+
+    python benchmarks/tables.py --data $EDDY_EVAL_DATA
+
+writes all scores to `benchmarks/results/eddy-tiny.json`, the table of the model card to `demos/tiny_lm/README.md` and
+the short one to `README.md`, between their markers. Interrupted, the same command goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+from grid import DEFAULTS, DEV, RAW, REPORTED, RESULTS, ROOT, SENTENCES, arguments, evaluation, put, say, variants
+
+from eddy_embed import Embedder, methods
+from eddy_embed.evaluate import report
+from eddy_embed.evaluate.outcome import Outcome
+from eddy_embed.evaluate.systems import BESIDE, System, beside
+from eddy_embed.evaluate.tasks import Classification, Retrieval, Task, find_tasks
+
+EXITS = (-1, -2, -4)
+POSTS = ("", "+centre", "+whiten")
+LABELLED = 2000
+"""Texts of `mr` that are used, drawn once: with all of them it alone would take half of the time."""
+SHORT = ("sickr_trial", "squality")
+
+
+def main() -> None:
+    """Measure, write."""
+    options = arguments("Measure the bundled model on the reported tasks.", "eddy-tiny.jsonl")
+    defaults = json.loads(DEFAULTS.read_text(encoding="utf-8"))
+    embedder = Embedder(options.model, method="plain")
+    if embedder.fingerprint != defaults["fingerprint"]:
+        raise SystemExit(f"{DEFAULTS} was chosen for other weights: run benchmarks/choose.py first")
+    chosen = list(dict.fromkeys(defaults[purpose]["method"] for purpose in DEV))
+    exits = tuple(dict.fromkeys([*EXITS, *(_exit(text) for text in chosen)]))
+    outcomes: list[Outcome] = []
+    for task in map(_sampled, find_tasks(options.data, [*DEV.values(), *REPORTED])):
+        posts = ("", "+whiten") if isinstance(task, Classification) else POSTS
+        wanted = variants(embedder, exits, posts, SENTENCES if task.name == "squality" else ())
+        if options.method:
+            wanted = [text for text in wanted if text.startswith(tuple(options.method))]
+        systems = beside(
+            [*wanted, *(f"{RAW}{post}" for post in posts), *chosen], "plain", query_mean=isinstance(task, Retrieval)
+        )
+        outcomes += evaluation(options).run(systems, [task])
+        options.fresh = False
+    order = {name: at for at, name in enumerate([*DEV.values(), *REPORTED])}
+    outcomes.sort(key=lambda outcome: order[outcome.task.split(" ")[0]])
+    about = {
+        "model": options.model,
+        "fingerprint": embedder.fingerprint,
+        "command": "python benchmarks/tables.py",
+        "dev": list(DEV.values()),
+        "defaults": {purpose: defaults[purpose]["method"] for purpose in DEV},
+    }
+    RESULTS.mkdir(exist_ok=True)
+    report.save(RESULTS / "eddy-tiny.json", about, report.summary(outcomes, "plain"))
+    put(ROOT / "demos" / "tiny_lm" / "README.md", "scores", _card(outcomes, chosen))
+    put(ROOT / "README.md", "numbers", _short(outcomes, chosen))
+    say("written: benchmarks/results/eddy-tiny.json, demos/tiny_lm/README.md, README.md")
+
+
+def _exit(text: str) -> int:
+    readout = methods.parse(text).readout
+    return -2 if readout is None or readout.exit is None else readout.exit
+
+
+def _sampled(task: Task) -> Task:
+    if task.name != "mr":
+        return task
+    kept = np.random.default_rng(0).permutation(len(task.texts))[:LABELLED].tolist()
+    texts, labels = [task.texts[at] for at in kept], [task.labels[at] for at in kept]
+    return replace(task, name=f"mr ({LABELLED:,} of {len(task.texts):,})", texts=texts, labels=labels)
+
+
+def _card(outcomes: list[Outcome], chosen: list[str]) -> str:
+    """Raw and whitened, at the last layer and the chosen ones; all else is in the JSON."""
+    exits = {-1, *(_exit(text) for text in chosen)}
+    beside_all = [System.named(text) for text in BESIDE]
+
+    def shown(outcome: Outcome) -> bool:
+        system = outcome.system
+        if system in beside_all or system.text in chosen:
+            return True
+        return system.text.count("+centre") == 0 and _exit(system.text) in exits
+
+    rows = [outcome for outcome in outcomes if shown(outcome)]
+    return (
+        f"Chosen on {' and '.join(DEV.values())}, which are the first two columns: {_named(chosen)}. The other tasks "
+        f"were run once after that (`benchmarks/tables.py`; more exits and all metrics in `benchmarks/results/`).\n\n"
+        f"{report.table(rows, 'plain')}\n\n{report.legend(rows, 'plain', 256)} Methods whose prompts are made for "
+        "sentences are not run on the long documents of squality."
+    )
+
+
+def _short(outcomes: list[Outcome], chosen: list[str]) -> str:
+    first = dict.fromkeys([*BESIDE, *chosen])
+    first |= dict.fromkeys(System.named(text).reference("plain").text for text in chosen)
+    rows = [outcome for outcome in outcomes if outcome.task in SHORT and outcome.system.text in first]
+    return (
+        f"With `eddy-tiny`, the bundled model, on a processor. Its defaults were chosen on other tasks: {_named(chosen)}."
+        f"\n\n{report.table(rows, 'plain')}\n\n{report.legend(rows, 'plain', 256)}\n\nMore tasks and methods are in "
+        "[its card](demos/tiny_lm/README.md#model-card). `eddy evaluate` makes such tables for any model from a folder "
+        "of data ([layout](docs/command-line.md))."
+    )
+
+
+def _named(chosen: list[str]) -> str:
+    return " and ".join(f"`{text}`" for text in chosen)
+
+
+if __name__ == "__main__":
+    main()
