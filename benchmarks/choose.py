@@ -12,13 +12,13 @@ import json
 
 from grid import DEFAULTS, DEV, RAW, RESULTS, arguments, evaluation, say, variants
 
-from eddy_embed import Embedder, methods
+from eddy_embed import Embedder, __version__, methods
 from eddy_embed.evaluate import report
 from eddy_embed.evaluate.outcome import Outcome
 from eddy_embed.evaluate.systems import WORDS, System, beside
 from eddy_embed.evaluate.tasks import find_tasks
 
-EXITS = (-1, -2, -3, -4, -5, -6)
+EXITS = (-1, -2, -3, -4, -5, -6, -7)
 POSTS = ("", "+centre", "+abtt:k=2", "+whiten", "+whiten:dims=128")
 SHOWN = 12
 
@@ -46,7 +46,9 @@ def main() -> None:
         say(f"chosen for {purpose}: {best.system.text}")
     about = {
         "model": options.model,
+        "version": __version__,
         "fingerprint": embedder.fingerprint,
+        "passage_size": 256,
         "command": " ".join(["python benchmarks/choose.py", *(f"--method {name}" for name in options.method or [])]),
         "dev": list(DEV.values()),
         "candidates": len(wanted),
@@ -59,7 +61,7 @@ def main() -> None:
 
 
 def _eligible(outcome: Outcome, purpose: str) -> bool:
-    """Whether it can be a default: a method that runs layers, without sample queries, and for retrieval with vectors of passages."""
+    """Whether it can be a default: no baseline, without sample queries, and for retrieval with vectors of passages."""
     system: System = outcome.system
     if system.text in WORDS or system.text.startswith(RAW) or system.query_mean:
         return False

@@ -21,6 +21,7 @@ METHODS = (
     "plain:pool=last,exit={}",
     "plain:pool=weighted,exit={}",
     "plain:exit={}+tempscale:tau=0.8",
+    "plain:exit={}+last2avg",
     "tp:exit={}",
     "htp:exit={}",
     "kv:exit={}",

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 from grid import DEFAULTS, DEV, RAW, REPORTED, RESULTS, ROOT, SENTENCES, arguments, evaluation, put, say, variants
 
-from eddy_embed import Embedder, methods
+from eddy_embed import Embedder, __version__, methods
 from eddy_embed.evaluate import report
 from eddy_embed.evaluate.outcome import Outcome
 from eddy_embed.evaluate.systems import BESIDE, System, beside
@@ -30,6 +30,8 @@ SHORT = ("sickr_trial", "squality")
 def main() -> None:
     """Measure, write."""
     options = arguments("Measure the bundled model on the reported tasks.", "eddy-tiny.jsonl")
+    if not DEFAULTS.exists():
+        raise SystemExit(f"no {DEFAULTS}: run benchmarks/choose.py first")
     defaults = json.loads(DEFAULTS.read_text(encoding="utf-8"))
     embedder = Embedder(options.model, method="plain")
     if embedder.fingerprint != defaults["fingerprint"]:
@@ -49,16 +51,21 @@ def main() -> None:
         options.fresh = False
     order = {name: at for at, name in enumerate([*DEV.values(), *REPORTED])}
     outcomes.sort(key=lambda outcome: order[outcome.task.split(" ")[0]])
+    columns = list(dict.fromkeys(outcome.task for outcome in outcomes))
+    rows = list(dict.fromkeys([*map(System.named, BESIDE), *(outcome.system for outcome in outcomes)]))
+    outcomes.sort(key=lambda outcome: rows.index(outcome.system))
     about = {
         "model": options.model,
+        "version": __version__,
         "fingerprint": embedder.fingerprint,
+        "passage_size": 256,
         "command": "python benchmarks/tables.py",
         "dev": list(DEV.values()),
         "defaults": {purpose: defaults[purpose]["method"] for purpose in DEV},
     }
     RESULTS.mkdir(exist_ok=True)
     report.save(RESULTS / "eddy-tiny.json", about, report.summary(outcomes, "plain"))
-    put(ROOT / "demos" / "tiny_lm" / "README.md", "scores", _card(outcomes, chosen))
+    put(ROOT / "demos" / "tiny_lm" / "README.md", "scores", _card(outcomes, chosen, columns))
     put(ROOT / "README.md", "numbers", _short(outcomes, chosen))
     say("written: benchmarks/results/eddy-tiny.json, demos/tiny_lm/README.md, README.md")
 
@@ -76,35 +83,38 @@ def _sampled(task: Task) -> Task:
     return replace(task, name=f"mr ({LABELLED:,} of {len(task.texts):,})", texts=texts, labels=labels)
 
 
-def _card(outcomes: list[Outcome], chosen: list[str]) -> str:
-    """Raw and whitened, at the last layer and the chosen ones; all else is in the JSON."""
-    exits = {-1, *(_exit(text) for text in chosen)}
-    beside_all = [System.named(text) for text in BESIDE]
+def _card(outcomes: list[Outcome], chosen: list[str], columns: list[str]) -> str:
+    """Raw at the last layer and whitened at the chosen ones; all else is in the JSON."""
+    exits = {_exit(text) for text in chosen}
+    always = _always(chosen)
 
-    def shown(outcome: Outcome) -> bool:
-        system = outcome.system
-        if system in beside_all or system.text in chosen:
+    def shown(system: System) -> bool:
+        if system.text in always:
             return True
-        return system.text.count("+centre") == 0 and _exit(system.text) in exits
+        raw = system.text in BESIDE or (system.method.post is None and _exit(system.text) == -1)
+        return not system.query_mean and (raw or (system.text.endswith("+whiten") and _exit(system.text) in exits))
 
-    rows = [outcome for outcome in outcomes if shown(outcome)]
+    rows = [outcome for outcome in outcomes if shown(outcome.system)]
     return (
         f"Chosen on {' and '.join(DEV.values())}, which are the first two columns: {_named(chosen)}. The other tasks "
         f"were run once after that (`benchmarks/tables.py`; more exits and all metrics in `benchmarks/results/`).\n\n"
-        f"{report.table(rows, 'plain')}\n\n{report.legend(rows, 'plain', 256)} Methods whose prompts are made for "
-        "sentences are not run on the long documents of squality."
+        f"{report.table(rows, 'plain', columns)}\n\n{report.legend(rows, 'plain', 256)} Methods whose prompts are made "
+        "for sentences are not run on the long documents of squality."
     )
 
 
+def _always(chosen: list[str]) -> set[str]:
+    return {f"{RAW}+whiten", *chosen, *(System.named(text).reference("plain").text for text in chosen)}
+
+
 def _short(outcomes: list[Outcome], chosen: list[str]) -> str:
-    first = dict.fromkeys([*BESIDE, *chosen])
-    first |= dict.fromkeys(System.named(text).reference("plain").text for text in chosen)
+    first = {*BESIDE, *_always(chosen)}
     rows = [outcome for outcome in outcomes if outcome.task in SHORT and outcome.system.text in first]
     return (
-        f"With `eddy-tiny`, the bundled model, on a processor. Its defaults were chosen on other tasks: {_named(chosen)}."
-        f"\n\n{report.table(rows, 'plain')}\n\n{report.legend(rows, 'plain', 256)}\n\nMore tasks and methods are in "
-        "[its card](demos/tiny_lm/README.md#model-card). `eddy evaluate` makes such tables for any model from a folder "
-        "of data ([layout](docs/command-line.md))."
+        f"With `eddy-tiny`, the bundled model. Its defaults were chosen on other tasks: {_named(chosen)}.\n\n"
+        f"{report.table(rows, 'plain', list(SHORT))}\n\n{report.legend(rows, 'plain', 256)}\n\n"
+        "More tasks and methods are in [its card](demos/tiny_lm/README.md#model-card). `eddy evaluate` makes such "
+        "tables for any model from a folder of data ([layout](docs/command-line.md))."
     )
 
 

@@ -281,3 +281,35 @@ def test_an_embedder_fits_a_mean_of_queries_and_uses_it_for_queries_alone() -> N
     assert np.abs(with_queries.encode_query(questions) - without.encode_query(questions)).max() > 1e-3
     with pytest.raises(InvalidText, match="blank"):
         with_queries.fit(TEXTS, [" "])
+
+
+@pytest.mark.parametrize("post", [Post("centre"), Post("whiten")])
+def test_a_fit_on_few_vectors_does_little_harm_and_one_on_many_helps(post: Post) -> None:
+    # Texts of 200 topics, read twice with noise, under a large common part and strong directions that say nothing.
+    generator = np.random.default_rng(3)
+    width, topics = 48, 200
+    meaning = generator.standard_normal((topics, width))
+    common = 30 * generator.standard_normal(width)
+    loud = 6 * generator.standard_normal((3, width))
+
+    def read(rows: np.ndarray) -> np.ndarray:
+        noise = generator.standard_normal((len(rows), width)) + generator.standard_normal((len(rows), 3)) @ loud
+        return rows + common + noise
+
+    library, queries = read(meaning), read(meaning)
+    more = read(generator.standard_normal((2000, width)))
+
+    def hits(vectors: np.ndarray, asked: np.ndarray) -> float:
+        a, b = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (asked, vectors))
+        ranks = ((a @ b.T) > np.diag(a @ b.T)[:, None]).sum(1)
+        return float(np.mean(ranks < 10))
+
+    raw = hits(library, queries)
+    found = {}
+    for count in (3, 10, 50, 2000):
+        fitted = fit(post, seen(more[:count]))
+        found[count] = hits(fitted.apply(library), fitted.apply(queries))
+        assert found[count] > raw - 0.03, (count, found[count], raw)
+    if post.kind == "whiten":
+        assert found[2000] > raw + 0.3
+        assert found[3] <= found[10] <= found[50] <= found[2000]

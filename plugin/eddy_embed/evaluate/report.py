@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     Held = dict[tuple[System, str], Outcome]
 
 
-def table(outcomes: Sequence[Outcome], baseline: str) -> str:
+def table(outcomes: Sequence[Outcome], baseline: str, tasks: Sequence[str] | None = None) -> str:
     """A Markdown table: a row for each system, the main score of each task, then the cost.
 
     Args:
         outcomes: In the order of their rows.
         baseline: What systems are compared with, under the same post-processing.
+        tasks: In the order of their columns; None: as they come.
     """
     held = {(outcome.system, outcome.task): outcome for outcome in outcomes}
-    tasks = list(dict.fromkeys(outcome.task for outcome in outcomes))
+    tasks = tasks or list(dict.fromkeys(outcome.task for outcome in outcomes))
     metric = {outcome.task: outcome.metric for outcome in outcomes}
     lines = [
         f"| method | {' | '.join(f'{task}, {metric[task]}' for task in tasks)} | work | time |",
@@ -114,10 +115,10 @@ def summary(outcomes: Sequence[Outcome], baseline: str) -> list[dict[str, Any]]:
             row["scores"][metric] = _rounded(outcome.interval(metric))
         if reference is not None and reference is not outcome:
             row["reference"] = reference.system.label
-            row["differences"] = {metric: _rounded(outcome.difference(reference, metric)) for metric in outcome.metrics}
+            row["difference"] = _rounded(outcome.difference(reference))
         if outcome.cost.tokens:
             row["cost"] = {**vars(outcome.cost), "seconds": round(outcome.cost.seconds, 2)}
-        rows.append({**row, "identity": outcome.identity})
+        rows.append({**row, "data": outcome.identity.get("data")})
     return rows
 
 
@@ -148,7 +149,7 @@ def _cell(held: Held, system: System, task: str, baseline: str) -> str:
     return f"{shown} {'=' if difference.tie else '+' if difference.value > 0 else '-'}"
 
 
-def _costs(held: Held, system: System, baseline: str, tasks: list[str]) -> tuple[str, str]:
+def _costs(held: Held, system: System, baseline: str, tasks: Sequence[str]) -> tuple[str, str]:
     reference = system.reference(baseline)
     pairs = [(held.get((system, task)), held.get((reference, task))) for task in tasks]
     both = [(mine.cost, other.cost) for mine, other in pairs if mine and other and mine.cost.work and other.cost.work]
