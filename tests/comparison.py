@@ -59,9 +59,9 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
         {"k": 2, "range": (1, 4), "exit": 4, "pool": "all", "averaged": 2},
     ),
     "kv:layers=2-4": ("kv", {"layers": (2, 3, 4)}),
-    'kv:layers="1,3,5-6",bias=-0.5,n=3,pool=mean': (
+    'kv:layers="1,3,5-6",bias=-0.5,n=3,verb="Extract key concept",pool=mean': (
         "kv",
-        {"layers": (1, 3, 5, 6), "bias": -0.5, "n": 3, "pool": "mean"},
+        {"layers": (1, 3, 5, 6), "bias": -0.5, "n": 3, "verb": "Extract key concept", "pool": "mean"},
     ),
     "kv:layers=3-6,bias=2,verb=Summarize,pool=last,exit=-2+tempscale:tau=0.7": (
         "kv",

@@ -31,6 +31,7 @@ BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "exit": st.one_of(st.none(), st.integers(-500, 500)),
     "seed": st.integers(0, 2**40),
     "tp.prompt": st.sampled_from(["plain", "prompteol", "cot", "knowledge", "metaeol", "echo"]),
+    "plain.preset": st.sampled_from(["bare", "htp"]),
     "echo.preset": st.sampled_from(["rewrite", "released", "htp", "bare"]),
     "metaeol.prompts": st.one_of(
         st.none(),
@@ -191,6 +192,7 @@ def test_texts_are_printed_in_one_way(text: str, expected: str) -> None:
         ("htp:local_only=true,global_only=true", InvalidParameter, "local_only and global_only exclude each other"),
         ("plain:pool=max", InvalidParameter, "pool='max' is unknown; choose one of mean, last"),
         ("plain:pool=3", InvalidParameter, "pool=3 must be a name"),
+        ("plain:preset=text", InvalidParameter, "preset='text' is unknown; choose one of bare, htp"),
         ("tp:prompt=cot2", InvalidParameter, "prompt='cot2' is unknown; choose one of plain"),
         ('metaeol:prompts=""', InvalidParameter, "prompts='' holds no wording"),
         ('metaeol:prompts=" \\n "', InvalidParameter, "holds no wording"),

@@ -9,6 +9,7 @@ from tests.reference import methods as reference
 from tests.reference.readout import unit
 from tests.reference.revised import by_sentence
 
+from eddy_embed import methods
 from eddy_embed.layout import Layout
 from eddy_embed.placeholders import Blocks
 
@@ -75,6 +76,19 @@ def test_texts_rewritten_as_released_equal_the_reference(family: str, method: st
 )
 def test_texts_as_token_prependings_code_writes_them(text: str, written: str) -> None:
     assert Layout(revision="quoted").fill(text, "document", None).string == written
+
+
+def test_instructions_may_stand_as_in_htps_experiments() -> None:
+    # The reference puts a blank behind an instruction: what stands before the text is read alike, and not pooled.
+    parameters, options = {"pool": "weighted"}, {"instruction": "Find it Text:"}
+    model, tokenizer = loaded("llama")
+    e = embedder("llama", "plain:pool=weighted,preset=htp", exactly=True, query_instruction="Find it")
+    for text in ("The ferry leaves.", ODD[1]):
+        expected = reference.embed("plain", parameters, model, tokenizer, text, **options)
+        assert np.abs(exact(e, [text], "query")[0] - expected).max() <= 1e-9
+    both = methods.parse("plain:preset=htp+htp+readout:exit=none")
+    assert both.layout == Layout(blocks=Blocks(), instructed="{instruction} Text: {prompt}")
+    assert both.readout == methods.htp().readout
 
 
 @pytest.mark.parametrize("text", [*ODD, LONG])

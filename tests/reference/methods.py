@@ -112,7 +112,8 @@ def layout(
         template = lay.ECHO[p.get("preset", "rewrite")][0 if role == "query" else 1]
     elif wording == "kv":
         kind = "Query" if role == "query" else "Context"
-        template = f'"{kind}: {{text}}" {p["verb"]} the {kind} in one word:'
+        asked = {"Extract key concept": "Extract key concept"}.get(p["verb"], f"{p['verb']} the {kind} in one word")
+        template = f'"{kind}: {{text}}" {asked}:'
     else:
         template = wording_of or TEMPLATES.get(wording, lay.PLAIN)
     if p["released_text"] and method == "htp":

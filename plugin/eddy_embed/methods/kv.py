@@ -36,7 +36,8 @@ def kv(
         rebase: Whether the entry's key is turned to position -1, one before the first token (the paper counts tokens
             from 1 and says 0); with n entries the last token stands at -1, the one before it at -2, and so on. For
             models with rotary positions.
-        verb: What the prompt asks for (table 22): "Compress", "Summarize", ..
+        verb: What the prompt asks for (table 22): one word, as in "Compress the Context in one word:", or a phrase that
+            takes its place up to the colon, as "Extract key concept" and "Compress to one word" do.
         pool: "hybrid" over the text and its prompt, as in the paper, or another.
         exit: Layer read, counted over h[0] .. h[L].
 
@@ -54,8 +55,9 @@ def kv(
         "exit": exit,
     }
     if "{" in verb or "}" in verb:
-        raise InvalidParameter(f"kv: verb={verb!r} must be a word")
-    document, query = (f'"{kind}: {{text}}" {verb} the {kind} in one word:' for kind in ("Context", "Query"))
+        raise InvalidParameter(f"kv: verb={verb!r} must be a word or a phrase")
+    asked = verb if " " in verb.strip() else f"{verb} the {{kind}} in one word"
+    document, query = (f'"{kind}: {{text}}" {asked.format(kind=kind)}:' for kind in ("Context", "Query"))
     return build(
         kv,
         given,

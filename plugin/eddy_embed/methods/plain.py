@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from eddy_embed.errors import InvalidParameter
 from eddy_embed.layout import Layout
 from eddy_embed.methods.build import build
 from eddy_embed.readout import Pool, Readout
@@ -12,11 +13,23 @@ if TYPE_CHECKING:
     from eddy_embed.method import Method
 
 
-def plain(pool: Pool = "mean", exit: int | None = -1) -> Method:
+INSTRUCTED = {"bare": "{instruction} {prompt}", "htp": "{instruction} Text: {prompt}"}
+
+
+def plain(pool: Pool = "mean", exit: int | None = -1, preset: str = "bare") -> Method:
     """The text as it is, pooled.
 
     Args:
         pool: "mean", "last", "hybrid" or "weighted" (SGPT, Muennighoff 2022).
         exit: Layer read, counted over h[0] .. h[L].
+        preset: What stands between an instruction and the text: a blank, "bare", or " Text: ", as the HTP paper runs
+            its models, "htp".
+
+    Raises:
+        InvalidParameter: The pooling or the preset is unknown.
     """
-    return build(plain, {"pool": pool, "exit": exit}, layout=Layout(), readout=Readout(exit=exit, pool=pool))
+    if preset not in INSTRUCTED:
+        raise InvalidParameter(f"plain: preset={preset!r} is unknown; choose one of {', '.join(INSTRUCTED)}")
+    given = {"pool": pool, "exit": exit, "preset": preset}
+    layout = Layout(instructed=INSTRUCTED[preset])
+    return build(plain, given, layout=layout, readout=Readout(exit=exit, pool=pool))
