@@ -19,7 +19,7 @@ from eddy_demo.content import Content
 from eddy_demo.errors import Unreadable, one_line
 
 _HIDDEN = (
-    "script style template noscript head title svg math iframe object audio video canvas img input select button"
+    "script style template noscript head title svg iframe object audio video canvas img input select button"
 ).split()
 _PLAIN = "a abbr b code del em i kbd s samp strong sub sup".split()
 _BLOCKS = "address aside center fieldset figure footer form header hgroup main nav summary details".split()
@@ -45,6 +45,10 @@ _STYLES = "\n".join(
     ]
 )
 """Of Word, beside those that mammoth knows."""
+_BEGINNING = 100_000
+"""So many characters of a Markdown file are searched for front matter and a title."""
+_TITLE = 1000
+"""A heading of more characters is none, but a file that lost its line ends."""
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """How an encrypted .docx begins, and any .doc."""
 
@@ -85,7 +89,7 @@ def read_markdown(text: str) -> Content:
     """
     parser = MarkdownIt("commonmark").use(front_matter_plugin)
     parser.core.ruler.disable("inline")  # of the whole text nothing but its blocks is needed
-    tokens = parser.parse(text)
+    tokens = parser.parse(text[:_BEGINNING])
     title = ""
     if tokens and tokens[0].type == "front_matter" and tokens[0].map:
         try:
@@ -97,7 +101,8 @@ def read_markdown(text: str) -> Content:
             text = _from_line(text, tokens[0].map[1])
     if not title:
         headings = (after.content for token, after in pairwise(tokens) if token.type == "heading_open")
-        title = next((found for heading in headings if (found := _plain(heading))), "")
+        short = (heading for heading in headings if len(heading) <= _TITLE)
+        title = next((found for heading in short if (found := _plain(heading))), "")
     return Content(title, text)
 
 
@@ -161,10 +166,24 @@ def _prepare(soup: BeautifulSoup) -> None:
                 if part.find_parent("table") is table:
                     part.name = "div"
             table.name = "div"
+    _number_items(soup)
     for br in soup.find_all("br"):
         after = br.next_sibling
         if isinstance(after, NavigableString) and not br.find_parent("pre"):
             after.replace_with(after.lstrip(" \t\r\n\f"))
+
+
+def _number_items(soup: BeautifulSoup) -> None:
+    for ol in soup.find_all("ol"):
+        number = _number(ol.get("start"), 1)
+        for li in ol.find_all("li", recursive=False):
+            number = _number(li.get("value"), number)
+            li["value"] = str(number)
+            number += 1
+
+
+def _number(value: Any, default: int) -> int:
+    return int(value) if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,9}", value) else default
 
 
 class _Converter(MarkdownConverter):
@@ -172,7 +191,6 @@ class _Converter(MarkdownConverter):
 
     class Options:
         autolinks = escape_asterisks = escape_underscores = False
-        bullets = "-"
         heading_style = "atx"
         strip = _PLAIN
         wrap = True  # a line end of the markup is a space ...
@@ -194,6 +212,13 @@ class _Converter(MarkdownConverter):
         longest = max(map(len, re.findall("`{3,}", code)), default=2)
         fence = "`" * (longest + 1)
         return f"\n\n{fence}{_language(el)}\n{code}\n{fence}\n\n" if code.strip() else ""
+
+    def convert_li(self, el: Tag, text: str, parent_tags: set[str]) -> str:
+        ordered = el.parent is not None and el.parent.name == "ol"
+        mark = f"{el['value']}. " if ordered else "- "
+        first, *others = text.strip().split("\n")
+        lines = [mark + first, *(" " * len(mark) + line if line else "" for line in others)]
+        return "\n".join(lines) + "\n" if first else "\n"
 
     def convert_td(self, el: Tag, text: str, parent_tags: set[str]) -> str:
         return f" {_SPACE.sub(' ', text).strip()} |"

@@ -51,9 +51,8 @@ def split_running(lines: Sequence[Line]) -> tuple[list[Line], dict[str, int]]:
             break
         taken |= found
         left = {page: [line for line in own if line not in found] for page, own in left.items()}
-    if len(taken) == len(lines):
-        return list(lines), {}
-    return [line for line in lines if line not in taken], dict(Counter(taken.values()))
+    body = [line for line in lines if line not in taken]
+    return (body, dict(Counter(taken.values()))) if body else (list(lines), {})
 
 
 def _upright(lines: list[Line]) -> list[Line]:

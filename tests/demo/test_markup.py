@@ -28,6 +28,7 @@ PAGES = [
     # Lists.
     ("<ul><li>x<li>y</ul>after", "- x\n- y\n\nafter"),
     ("<ol start=3><li>a<ul><li>b<ol><li>c</ol></ul><li>d</ol>", "3. a\n   - b\n     1. c\n4. d"),
+    ("<ol><li>a<li value=5>b<li><p>c</p><p>d</p></ol>", "1. a\n5. b\n6. c\n\n   d"),
     ("<dl><dt>Term<dd>Meaning</dl>", "Term\n:   Meaning"),
     # Tables: a line for each row; those that only arrange a page are none.
     (
