@@ -71,7 +71,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "reba:k=3,pool=mean,exit=4": ("reba", {"k": 3, "pool": "mean", "exit": 4}),
     'reba:pool=mean,joiner=" "': ("reba", {"pool": "mean", "joiner": " "}),
     "reba:pool=mean,piece=7+tempscale:tau=0.6": ("reba", {"pool": "mean", "piece": 7, "tau": 0.6}),
-    "reba:k=3,piece=5,exit=-2": ("reba", {"k": 3, "piece": 5, "exit": -2}),
+    "reba:k=3,piece=5,exit=-2+last2avg": ("reba", {"k": 3, "piece": 5, "exit": -2, "averaged": 2}),
     "reba:variant=released": ("reba", {"variant": "released"}),
     "reba:pool=mean,variant=released+tempscale:tau=0.7": (
         "reba",

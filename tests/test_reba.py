@@ -36,7 +36,7 @@ def test_one_copy_read_last_is_plain(family: str) -> None:
     assert np.abs(once - embedder(family, "reba").encode_document(TEXTS)).max() > 1e-3
 
 
-@pytest.mark.parametrize("method", ["reba", "reba:k=3,pool=mean,exit=4", "reba:k=3,piece=5,exit=-2"])
+@pytest.mark.parametrize("method", ["reba", "reba:k=3,pool=mean,exit=4", "reba:k=3,piece=5,exit=-2+last2avg"])
 @pytest.mark.parametrize("family", families.MORE_FAMILIES)
 def test_further_families_equal_the_reference(family: str, method: str) -> None:
     assert gap(embedder(family, method, exactly=True), family, method, TEXTS) <= 1e-9

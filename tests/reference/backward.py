@@ -25,11 +25,11 @@ def attention_matrix(layers: Sequence[Any]) -> np.ndarray:
     return largest
 
 
-def look(model: Any, ids: Sequence[int], top: int, **inside: Any) -> tuple[np.ndarray, np.ndarray]:
-    """States at the exit, and the attention matrix of the layers up to it."""
+def look(model: Any, ids: Sequence[int], top: int, averaged: int = 1, **inside: Any) -> tuple[np.ndarray, np.ndarray]:
+    """States at the exit, averaged with those of the layers below, and the attention matrix of the layers up to it."""
     seen: list[Any] = []
-    h = forward(model, ids, upto=top, seen=seen, **inside)[top].numpy()
-    return h, attention_matrix(seen)
+    h = forward(model, ids, upto=top, seen=seen, **inside)
+    return np.mean([h[top - below].numpy() for below in range(averaged)], axis=0), attention_matrix(seen)
 
 
 def backward(a: np.ndarray, v: np.ndarray, i: int) -> np.ndarray:
@@ -66,12 +66,12 @@ def embeddings(
     top = exit_layer(model, p["exit"])
     e = np.zeros((layout.text[-1] + 1, model.config.hidden_size))
     if p["piece"] is None:
-        v, a = look(model, layout.ids, top, **inside)
+        v, a = look(model, layout.ids, top, p.get("averaged", 1), **inside)
         for i in layout.text:
             e[i] = backward(a, v, i)
         return layout, e
     # Section 6: one pass over the whole gives v; each piece is repeated alone, and its attention refines them.
-    v = forward(model, layout.ids, upto=top, **inside)[top].numpy()
+    v, _ = look(model, layout.ids, top, p.get("averaged", 1), **inside)
     specials = [token.id for token in lay.fill(tokenizer, "{text}", text).tokens if token.owner == "special"]
     for first in range(0, len(layout.text), p["piece"]):
         run = layout.text[first : first + p["piece"]]
