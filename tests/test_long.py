@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,10 @@ from tests.comparison import METHODS, embedder, loaded, sentences_of
 from tests.reference.readout import unit
 from tests.reference.windows import Window, document_vector, passes, span_vector
 
-from eddy_embed import Embedder, runner
+from eddy_embed import Embedder, plan, runner
 from eddy_embed.document import Part
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, TextTooLong
+from eddy_embed.plan import Job
 
 TEXT = (
     "The river rose at night. By morning the bridge was gone! Who would carry the letters now? "
@@ -29,26 +31,36 @@ WINDOWED = [
     "tp:prompt=prompteol,range=2-5,exit=-1",
     "htp",
     "htp:range=1-4,exit=-1",
+    "echo:preset=bare",
+    'metaeol:prompts="A: {text} is\\n{text} means:",exit=-2',
+    "kv:layers=2-4",
+    "kv:layers=3-6,bias=2,verb=Summarize,pool=last,exit=-2+tempscale:tau=0.7",
+    'plain+tempscale:lengths="1:1,20:0.7,40:0.5"',
     "reba",
     "reba:k=3,pool=mean,exit=4",
     "reba:pool=mean,piece=7+tempscale:tau=0.6",
 ]
-SPANS = [m for m in WINDOWED if "prompteol" not in m and "hybrid" not in m and m != "reba"]
+WORDED = [m for m in WINDOWED if "prompteol" in m or m.startswith(("metaeol", "kv"))]
+"""With a prompt around the text."""
+SPANS = [m for m in WINDOWED if m not in WORDED and "hybrid" not in m and m != "reba"]
 WINDOW = 64
 
 
 def passes_of(e: Embedder, family: str, method: str, text: str) -> list[Window]:
     """The reference's passes over the engine's windows; `test_windows` shows what the engine's windows are like."""
+    return passes_over(e._pipeline.planner.plan([text], "document")[0].jobs, family, method, text)
+
+
+def passes_over(jobs: list[Job], family: str, method: str, text: str, wording: str | None = None) -> list[Window]:
     name, parameters = METHODS[method]
-    model, tokenizer = loaded(family)
-    planned = e._pipeline.planner.plan([text], "document")[0]
-    assert len(planned.jobs) > 2
-    own = [(job.sequence.starts[job.sequence.text], job.sequence.ends[job.sequence.text]) for job in planned.jobs]
+    assert len(jobs) > 2
+    own = [(job.sequence.starts[job.sequence.text], job.sequence.ends[job.sequence.text]) for job in jobs]
     ranges = [(int(starts.min()), int(ends.max())) for starts, ends in own]
-    return passes(name, parameters, model, tokenizer, text, ranges, sentences=sentences_of(text))
+    options = {"sentences": sentences_of(text), "wording_of": wording}
+    return passes(name, parameters, *loaded(family), text, ranges, **options)
 
 
-@pytest.mark.parametrize("method", [method for method in WINDOWED if "prompteol" not in method])
+@pytest.mark.parametrize("method", [method for method in WINDOWED if method not in WORDED])
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma2"])
 def test_windowed_documents_equal_the_reference(family: str, method: str) -> None:
     e = embedder(family, method, max_length=WINDOW)
@@ -56,16 +68,55 @@ def test_windowed_documents_equal_the_reference(family: str, method: str) -> Non
     assert np.abs(e.encode_document(TEXT) - expected).max() <= 1e-5
 
 
-@pytest.mark.parametrize("method", [method for method in WINDOWED if "prompteol" in method])
+def worded(e: Embedder, family: str, method: str) -> np.ndarray:
+    """The mean over wordings of the mean over windows, each of which weighs as many tokens as it counts.
+
+    A blank before the closing quotation mark is the text's in the engine and the wording's in the reference, so the
+    weights are the engine's own.
+    """
+    jobs = e._pipeline.planner.plan([TEXT], "document")[0].jobs
+    wordings: Any = METHODS[method][1].get("prompts") or [None]
+    means = []
+    # Wordings one behind the other, each from the text's beginning.
+    first = [at for at, job in enumerate(jobs) if job.sequence.starts[job.counted[0]] <= 0]
+    for wording, start, end in zip(wordings, first, [*first[1:], len(jobs)], strict=True):
+        own = jobs[start:end]
+        states = [window.state() for window in passes_over(own, family, method, TEXT, wording)]
+        counts = [len(job.counted) for job in own]
+        means.append(sum(n * state for n, state in zip(counts, states, strict=True)) / sum(counts))
+    return unit(np.mean(means, axis=0))
+
+
+@pytest.mark.parametrize("method", WORDED)
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma2"])
 def test_windows_in_a_wording_weigh_as_many_tokens_as_they_count(family: str, method: str) -> None:
-    # Here a blank before the closing quotation mark is the text's in the engine and the wording's in the reference,
-    # so the weights are the engine's own.
     e = embedder(family, method, max_length=WINDOW)
+    assert np.abs(e.encode_document(TEXT) - worded(e, family, method)).max() <= 1e-5
+
+
+@pytest.mark.parametrize("method", WINDOWED)
+def test_windows_that_weigh_the_same_are_noticed(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    e, shared = embedder("llama", method, max_length=WINDOW), plan._shared
+
+    def mutated(wordings: list[plan.Planned]) -> plan.Planned:
+        planned = shared(wordings)
+        return replace(planned, jobs=[replace(job, share=1 / len(planned.jobs)) for job in planned.jobs])
+
+    right = worded(e, "llama", method) if method in WORDED else document_vector(passes_of(e, "llama", method, TEXT))
+    monkeypatch.setattr(plan, "_shared", mutated)
+    assert np.abs(e.encode_document(TEXT) - right).max() > 1e-5
+
+
+@pytest.mark.parametrize(("method", "max_length"), [("plain", WINDOW), ("htp", WINDOW), ("echo:preset=bare", 110)])
+def test_a_border_elsewhere_is_noticed(method: str, max_length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    e = embedder("qwen3", method, max_length=max_length)
     jobs = e._pipeline.planner.plan([TEXT], "document")[0].jobs
-    states = [window.done.raw() for window in passes_of(e, family, method, TEXT)]
-    expected = unit(sum(len(job.counted) * state for job, state in zip(jobs, states, strict=True)))
-    assert np.abs(e.encode_document(TEXT) - expected).max() <= 1e-5
+    assert any(len(job.counted) < len(job.sequence.text) for job in jobs), "windows overlap"
+    right = document_vector(passes_of(e, "qwen3", method, TEXT))
+    assert np.abs(e.encode_document(TEXT) - right).max() <= 1e-5
+    # All that two windows share counts in the first.
+    monkeypatch.setattr(plan, "_border", lambda left, right, begin, end: end)
+    assert np.abs(e.encode_document(TEXT) - right).max() > 1e-5
 
 
 @pytest.mark.parametrize("method", SPANS)

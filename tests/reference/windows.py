@@ -29,6 +29,12 @@ class Window:
     spans: list[Span]
     counted: list[int]
 
+    def state(self) -> np.ndarray:
+        """What the pass pools, without the tokens of the text that count elsewhere."""
+        text = self.done.layout.text
+        kept = {text[index] for index in self.counted}
+        return POOLINGS[self.done.pool](self.done.h, [at for at in self.done.pooled if at in kept or at not in text])
+
 
 def _bare(text: str, start: int, end: int) -> Span:
     return next((c for c in range(start, end) if not text[c].isspace()), start), end
@@ -78,9 +84,8 @@ def document_vector(windows: Sequence[Window]) -> np.ndarray:
     for window in windows:
         if not window.counted:
             continue
-        span = [window.done.layout.text[index] for index in window.counted]
-        total = total + len(span) * POOLINGS[window.done.pool](window.done.h, span)
-        tokens += len(span)
+        total = total + len(window.counted) * window.state()
+        tokens += len(window.counted)
     return unit(total / tokens)
 
 
