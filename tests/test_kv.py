@@ -104,8 +104,15 @@ def test_a_skipped_layer_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_published_layers_and_none_for_other_models() -> None:
-    qwen = Backbone("qwen3", 36, 2560, 151936, 32768)
-    assert methods.resolve(methods.parse("kv"), qwen).reroute.layers == tuple(range(13, 23))
+    # Layers 12-21, 13-19, and 10-11, 20, 26-31 of the paper, which counts them from 0.
+    published = {
+        Backbone("qwen3", 36, 2560, 151936, 32768): range(13, 23),
+        Backbone("mistral", 32, 4096, 32000, 32768): range(14, 21),
+        Backbone("llama", 32, 4096, 128256, 131072): (11, 12, 21, 27, 28, 29, 30, 31, 32),
+    }
+    for model, layers in published.items():
+        for method in ("kv", "plain+reroute"):
+            assert methods.resolve(methods.parse(method), model).reroute.layers == tuple(layers)
     with pytest.raises(InvalidParameter, match="eddy layers MODEL"):
         embedder("llama", "kv")
 

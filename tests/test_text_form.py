@@ -77,6 +77,8 @@ def built(draw: st.DrawFn) -> Method:
         given_.pop("k", None)
     if given_.get("rule") != "rate":
         given_.pop("rate", None)
+    if name == "readout" and given_.get("pool") == "last":
+        given_ = {key: value for key, value in given_.items() if key not in ("placeholders", "prompt")}
     if given_.get("joiner") is not None or given_.get("variant") == "released":
         given_.pop("piece", None)
     if given_.get("rule", "fixed") != "fixed":
@@ -208,6 +210,8 @@ def test_texts_are_printed_in_one_way(text: str, expected: str) -> None:
         ('tempscale:lengths="1:1,9:1.5"', InvalidParameter, "lengths, from 9=1.5 must be above 0"),
         ('tempscale:lengths="1,9"', InvalidParameter, "must be pairs of a number of tokens and a temperature"),
         ('tempscale:lengths=""', InvalidParameter, "must be pairs"),
+        ("plain+readout:pool=last,prompt=true", InvalidParameter, "prompt=true has no effect with pool=last"),
+        ("htp+readout:pool=last,placeholders=true", InvalidParameter, "placeholders=true has no effect"),
         ("echo:preset=twice", InvalidParameter, "preset='twice' is unknown; choose one of rewrite"),
         ("reba:k=0", InvalidParameter, "k=0 must be at least 1"),
         ("reba:piece=0", InvalidParameter, "piece=0 must be at least 1 token"),
@@ -301,6 +305,12 @@ def backbone(layers: int, architecture: str = "other", vocabulary: int = 1000) -
         ("htp", backbone(32, "llama", 128256), (1, 3), 31),  # as TP, where HTP has no entry of its own
         ("htp", backbone(32, "mistral", 32768), (1, 7), 30),  # table 9: -3
         ("htp", backbone(42, "gemma2", 256000), (1, 6), 41),
+        ("tp", backbone(42, "gemma2", 256000), (1, 6), 41),
+        ("tp", backbone(28, "qwen2", 152064), (1, 6), 27),  # Qwen2 7B
+        ("htp", backbone(28, "qwen2", 151936), (1, 7), 27),  # Qwen2.5 1.5B
+        ("tp:prompt=cot", backbone(32, "llama", 32000), (1, 7), 27),
+        ("cot+tp+readout:pool=last,exit=none", backbone(32, "llama", 32000), (1, 7), 27),
+        ("tp+knowledge+readout:pool=last,exit=none", backbone(32, "llama", 32000), (1, 7), 31),
         ("htp:range=2-4,exit=-1", backbone(42, "gemma2", 256000), (2, 4), 42),
         ("htp:range=3-3,exit=0", backbone(6), (3, 3), 0),
         ("htp:range=2-4,exit=2,pool=all", backbone(6), (2, 4), 2),  # the copy at the exit alone
@@ -326,6 +336,7 @@ def test_defaults_are_those_published(text: str, model: Backbone, span: tuple[in
         ("tp:exit=0", 6, "choose a later exit or an earlier range"),
         ("plain:exit=0+last2avg", 6, "mean of 2 layers needs 1 below the exit, which is layer 0"),
         ("last2avg", 6, "last2avg has no readout"),
+        ("prompteol+readout:placeholders=true", 6, "no placeholders to be averaged"),
         ("centre", 6, "centre has no readout; join it with a method that has one"),
     ],
 )

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from eddy_embed.method import Method
     from eddy_embed.plan import Planned
     from eddy_embed.readout import Readout
+    from eddy_embed.sequence import Sequence
     from eddy_embed.tokens import Tokenizer
 
 SHOWN = 40
 """Tokens that the text form lists."""
+_NAMES = {Role.BPST: "<B-PST>", Role.PST: "<PST>"}
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,25 @@ class ExplainedToken:
 
 
 @dataclass(frozen=True)
+class Hidden:
+    """Placeholders that a sliding window keeps from the first window's text.
+
+    Attributes:
+        role: Their kind.
+        window: Tokens that a token of these layers sees, itself included.
+        layers: Layers with that window among those that see copied states, counted from 1.
+        none: Text tokens behind placeholders of that kind that see none of them.
+        partly: Text tokens that see some of those in front of them and not all.
+    """
+
+    role: Role
+    window: int
+    layers: tuple[int, ...]
+    none: int
+    partly: int
+
+
+@dataclass(frozen=True)
 class Explanation:
     """How a text becomes a vector.
 
@@ -61,7 +82,11 @@ class Explanation:
         averaged: Layers whose states are averaged, the one read included.
         layers: Layers of the full model.
         rewired: Layers on whose input states are copied, counted from 1.
+        copied_at_exit: Layers whose states are copied once more before they are averaged, placeholders included.
+        hidden: What sliding windows hide of the placeholders; empty where they hide nothing.
         rerouted: Layers whose attention has further entries, counted from 1.
+        entries: How many of the last tokens these entries are of.
+        rebased: Whether their keys are turned to the positions before the first token.
         watched: Layers whose attention weighs the states that are read, counted from 1.
         watched_tokens: Tokens of the first window that are watched; of these, attention by every later one is kept.
         logits: Factor on the attention logits of the first window.
@@ -82,7 +107,11 @@ class Explanation:
     averaged: list[int]
     layers: int
     rewired: list[int]
+    copied_at_exit: list[int]
+    hidden: list[Hidden]
     rerouted: list[int]
+    entries: int
+    rebased: bool
     watched: list[int]
     watched_tokens: int
     logits: float
@@ -96,13 +125,18 @@ class Explanation:
         """A page to read."""
         kernels = {kernel: self.kernels.count(kernel) for kernel in dict.fromkeys(self.kernels)}
         rewired = f"inputs of layers {self.rewired[0]} to {self.rewired[-1]}" if self.rewired else "none"
+        if self.copied_at_exit:
+            before = f"{rewired}, and the " if self.rewired else ""
+            rewired = f"{before}output of layer {', '.join(map(str, self.copied_at_exit))}"
         extra = self.sequence_tokens / self.text_tokens - 1
         read = f"layer {self.exit_layer}"
         if len(self.averaged) > 1:
             read = f"the mean of layers {self.averaged[0]} to {self.exit_layer}"
         attention = ", ".join(f"{kernel} in {count} layers" for kernel, count in kernels.items())
         if self.rerouted:
-            attention += f"; last token's keys and values in layers {', '.join(map(str, self.rerouted))}"
+            whose = "last token's" if self.entries == 1 else f"last {self.entries} tokens'"
+            attention += f"; {whose} keys and values in layers {', '.join(map(str, self.rerouted))}"
+            attention += ", turned to before the first token" * self.rebased
         if self.watched:
             attention += f"; that paid to {self.watched_tokens} tokens watched in layers 1 to {self.watched[-1]}"
         if self.logits != 1:
@@ -113,6 +147,7 @@ class Explanation:
             f"{self.layers - len(self.kernels)} left out",
             f"copies    {rewired}",
             f"attention {attention}",
+            *(f"hidden    {_hidden_from(each)}" for each in self.hidden),
             f"cost      {self.text_tokens} tokens of text, {self.sequence_tokens} run ({extra:+.0%}), "
             f"{self.windows} window{'s' if self.windows > 1 else ''}, {self.truncated} cut",
             f"memory    {self.bytes / 2**20:.1f} MiB of weights, {self.dtype} on {self.device}",
@@ -131,6 +166,37 @@ class Explanation:
         return "\n".join(lines)
 
 
+def _hidden_from(hidden: Hidden) -> str:
+    layers = ", ".join(map(str, hidden.layers))
+    return (
+        f"a window of {hidden.window} tokens, in layers {layers}: {hidden.none} tokens of text see no "
+        f"{_NAMES[hidden.role]} in front of them, {hidden.partly} not all"
+    )
+
+
+def _hidden(sequence: Sequence, windows: list[int | None], first: int) -> list[Hidden]:
+    """What windows hide of a sequence's placeholders.
+
+    Args:
+        sequence: The sequence.
+        windows: Of each layer that runs.
+        first: The first layer that sees copied states, counted from 1.
+    """
+    text = np.flatnonzero(sequence.roles == Role.TEXT)
+    found = []
+    for window in sorted({window for window in windows[first - 1 :] if window is not None}):
+        layers = tuple(at for at, each in enumerate(windows, start=1) if at >= first and each == window)
+        for role in _NAMES:
+            placed = np.flatnonzero(sequence.roles == role)
+            before = np.searchsorted(placed, text)
+            unseen = np.searchsorted(placed, text - window, side="right")
+            none = int(((before > 0) & (unseen == before)).sum())
+            partly = int(((unseen > 0) & (unseen < before)).sum())
+            if none or partly:
+                found.append(Hidden(role, window, layers, none, partly))
+    return found
+
+
 def explain(plan: Planned, *, method: Method, host: Host, tokenizer: Tokenizer, role: TextRole) -> Explanation:
     """Explain a planned text.
 
@@ -143,18 +209,23 @@ def explain(plan: Planned, *, method: Method, host: Host, tokenizer: Tokenizer, 
     """
     job = plan.jobs[0]
     sequence = job.sequence
-    index, weight = cast("Readout", method.readout).weights(sequence, job.counted)
+    readout = cast("Readout", method.readout)
+    index, weight = readout.weights(sequence, job.counted)
     weights = np.zeros(len(sequence))
     np.add.at(weights, index, weight)
     sources = dict(sequence.edges.tolist())
-    names = {Role.PST: "<PST>", Role.BPST: "<B-PST>"}
     tokens = []
     for at, (token, kind) in enumerate(zip(sequence.ids.tolist(), sequence.roles.tolist(), strict=True)):
-        piece = names[Role(kind)] if token == PLACEHOLDER_ID else tokenizer.piece(token)
+        piece = _NAMES[Role(kind)] if token == PLACEHOLDER_ID else tokenizer.piece(token)
         start, end = int(sequence.starts[at]), int(sequence.ends[at])
         tokens.append(ExplainedToken(piece, token, Role(kind), start, end, sources.get(at), float(weights[at])))
-    rewired = method.rewire.inputs(host.exit_layer) if method.rewire and len(sequence.edges) else range(0)
-    rerouted = method.reroute.layers if method.reroute else ()
+    averaged = (method.average or LayerMean(1)).layers(host.exit_layer)
+    rewired = copied = range(0)
+    if method.rewire and len(sequence.edges):
+        rewired = method.rewire.inputs(host.exit_layer)
+        copied = method.rewire.inputs(host.layers) if readout.placeholders else copied
+    rerouted = [layer for layer in (method.reroute.layers or () if method.reroute else ()) if layer <= host.exit_layer]
+    windows = [traits.window for traits in host.traits]
     repetition = method.layout.repetition if method.layout else None
     return Explanation(
         method=str(method),
@@ -164,10 +235,14 @@ def explain(plan: Planned, *, method: Method, host: Host, tokenizer: Tokenizer, 
         windows=plan.windows,
         truncated=plan.truncated,
         exit_layer=host.exit_layer,
-        averaged=list((method.average or LayerMean(1)).layers(host.exit_layer)),
+        averaged=list(averaged),
         layers=host.layers,
         rewired=[layer + 1 for layer in rewired],
-        rerouted=[layer for layer in rerouted or () if layer <= host.exit_layer],
+        copied_at_exit=[layer for layer in averaged if layer in copied],
+        hidden=_hidden(sequence, windows, rewired[0] + 1) if rewired else [],
+        rerouted=rerouted,
+        entries=method.reroute.entries if method.reroute and rerouted else 0,
+        rebased=bool(rerouted) and method.reroute is not None and method.reroute.rebase,
         watched=list(range(1, host.exit_layer + 1)) if method.watch else [],
         watched_tokens=int(np.ptp(index)) + 1 if method.watch else 0,
         logits=method.temperature.factor(len(sequence), role == "query") if method.temperature else 1.0,

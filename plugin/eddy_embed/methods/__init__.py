@@ -94,6 +94,8 @@ def resolve(method: Method, backbone: Backbone) -> Method:
         read = replace(read, exit=default_exit(used, backbone))
     exit_layer = read.layer(backbone.layers)
     read = replace(read, exit=exit_layer)
+    if read.placeholders and not (method.layout and (method.layout.placeholders or method.layout.blocks)):
+        raise InvalidParameter(f"{method}: there are no placeholders to be averaged; leave placeholders=true out")
     if method.average is not None:
         method.average.layers(exit_layer)
     if rewire is not None:

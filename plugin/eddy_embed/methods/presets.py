@@ -62,6 +62,8 @@ def default_layers(backbone: Backbone) -> tuple[int, ...]:
 def published_names(terms: tuple[Term, ...]) -> list[str]:
     """Names under which a method's settings may have been published, Token Prepending's with and without its prompt."""
     prompts = [dict(term.parameters).get("prompt", "plain") for term in terms if term.name == "tp"]
+    # A prompt that is joined is the one that Token Prepending stands on.
+    prompts += [term.name for term in terms if prompts and term.name != "tp"]
     return [*(f"tp:{prompt}" for prompt in prompts), *(term.name for term in terms)]
 
 
