@@ -36,8 +36,13 @@ METHODS = (
 """Every method; those that take longest come last."""
 RAW = "plain:exit=0"
 """The mean of raw token embeddings, a baseline."""
-SENTENCES = ("cot:", "knowledge:", "metaeol:", "tp:prompt=prompteol", "reba:")
-"""Prompts made for sentences, and twice the tokens for every layer: not run on long documents."""
+LEFT = {
+    "squality": ("cot", "knowledge", "metaeol", "tp:prompt", "reba", "echo", "plain:pool=weighted", "plain:exit={}+"),
+    "cisi": ("metaeol",),
+}
+"""Methods that are left out on large tasks: prompts made for sentences, twice the tokens or more, near relatives."""
+ONE_EXIT = ("reba",)
+"""Methods that take a pass for every exit: run at the last layer only."""
 DEV = {"similarity": "stsb_dev", "retrieval": "cranfield"}
 """The tasks on which defaults are chosen, and nothing else is."""
 REPORTED = ("sts12", "sts13", "sickr_trial", "cisi", "squality", "trec", "mr")
@@ -57,7 +62,7 @@ def variants(
     found: dict[str, None] = {}
     for method in METHODS:
         for exit_layer in exits:
-            if method.startswith(leave):
+            if method.startswith(leave) or (method.startswith(ONE_EXIT) and exit_layer != -1):
                 continue
             text = str(methods.parse(method.format(exit_layer)))
             try:
@@ -76,6 +81,8 @@ def arguments(about: str, journal: str) -> argparse.Namespace:
     parser.add_argument("--model", default="eddy-tiny")
     parser.add_argument("--method", action="append", help="only methods that begin so; may be repeated")
     parser.add_argument("--journal", type=Path, default=ROOT / "runs" / journal, help="outcomes, added as they come")
+    parser.add_argument("--task", action="append", help="only these tasks; may be repeated")
+    parser.add_argument("--measure", action="store_true", help="keep outcomes in the journal and write nothing else")
     parser.add_argument("--fresh", action="store_true", help="measure everything again")
     found = parser.parse_args()
     if found.data is None:

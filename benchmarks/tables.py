@@ -3,7 +3,8 @@
     python benchmarks/tables.py --data $EDDY_EVAL_DATA
 
 writes all scores to `benchmarks/results/eddy-tiny.json`, the table of the model card to `demos/tiny_lm/README.md` and
-the short one to `README.md`, between their markers. Interrupted, the same command goes on.
+the short one to `README.md`, between their markers. Interrupted, the same command goes on, and two
+can share the work as in `choose.py`: `--measure --task squality --journal runs/other.jsonl`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
-from grid import DEFAULTS, DEV, RAW, REPORTED, RESULTS, ROOT, SENTENCES, arguments, evaluation, put, say, variants
+from grid import DEFAULTS, DEV, LEFT, RAW, REPORTED, RESULTS, ROOT, arguments, evaluation, put, say, variants
 
 from eddy_embed import Embedder, __version__, methods
 from eddy_embed.evaluate import report
@@ -39,9 +40,9 @@ def main() -> None:
     chosen = list(dict.fromkeys(defaults[purpose]["method"] for purpose in DEV))
     exits = tuple(dict.fromkeys([*EXITS, *(_exit(text) for text in chosen)]))
     outcomes: list[Outcome] = []
-    for task in map(_sampled, find_tasks(options.data, [*DEV.values(), *REPORTED])):
+    for task in map(_sampled, find_tasks(options.data, options.task or [*DEV.values(), *REPORTED])):
         posts = ("", "+whiten") if isinstance(task, Classification) else POSTS
-        wanted = variants(embedder, exits, posts, SENTENCES if task.name == "squality" else ())
+        wanted = variants(embedder, exits, posts, LEFT.get(task.name, ()))
         if options.method:
             wanted = [text for text in wanted if text.startswith(tuple(options.method))]
         systems = beside(
@@ -49,6 +50,8 @@ def main() -> None:
         )
         outcomes += evaluation(options).run(systems, [task])
         options.fresh = False
+    if options.measure:
+        return
     order = {name: at for at, name in enumerate([*DEV.values(), *REPORTED])}
     outcomes.sort(key=lambda outcome: order[outcome.task.split(" ")[0]])
     columns = list(dict.fromkeys(outcome.task for outcome in outcomes))
@@ -98,8 +101,8 @@ def _card(outcomes: list[Outcome], chosen: list[str], columns: list[str]) -> str
     return (
         f"Chosen on {' and '.join(DEV.values())}, which are the first two columns: {_named(chosen)}. The other tasks "
         f"were run once after that (`benchmarks/tables.py`; more exits and all metrics in `benchmarks/results/`).\n\n"
-        f"{report.table(rows, 'plain', columns)}\n\n{report.legend(rows, 'plain', 256)} Methods whose prompts are made "
-        "for sentences are not run on the long documents of squality."
+        f"{report.table(rows, 'plain', columns)}\n\n{report.legend(rows, 'plain', 256)} Empty cells: methods that "
+        "take many times the tokens, or have prompts made for sentences, are not run on the largest tasks."
     )
 
 
