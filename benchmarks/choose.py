@@ -3,9 +3,10 @@
     python benchmarks/choose.py --data $EDDY_EVAL_DATA
 
 sweeps methods, exit layers and post-processing on stsb_dev and cranfield, and writes the best of each to the model's
-`defaults.json`, all of them to `benchmarks/results/eddy-tiny-dev.json`. Interrupted, the same command goes on. To use two processors, measure some
-methods or tasks beside the others (`--measure --method metaeol --journal runs/other.jsonl`), and join the journals, which
-are lines, before the command above.
+`defaults.json`, all of them to `benchmarks/results/eddy-tiny-dev.json`. Interrupted, the same command goes on.
+
+To use two processors, measure some methods beside the others, and join the journals, which are lines, before the
+command above: `--measure --method metaeol --journal runs/other.jsonl`.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ def main() -> None:
     if options.method:
         wanted = [text for text in wanted if text.startswith(tuple(options.method))]
     tasks = find_tasks(options.data, options.task or list(DEV.values()))
-    outcomes = evaluation(options).run(
-        beside([*wanted, *(f"{RAW}{post}" for post in POSTS)], "plain", query_mean=True), tasks
-    )
+    systems = beside([*wanted, *(f"{RAW}{post}" for post in POSTS)], "plain", query_mean=True)
+    if options.measure and options.method:
+        systems = [system for system in systems if system.text in wanted]
+    outcomes = evaluation(options).run(systems, tasks)
     if options.measure:
         return
     held = {(outcome.system, outcome.task): outcome for outcome in outcomes}

@@ -48,6 +48,8 @@ def main() -> None:
         systems = beside(
             [*wanted, *(f"{RAW}{post}" for post in posts), *chosen], "plain", query_mean=isinstance(task, Retrieval)
         )
+        if options.measure and options.method:
+            systems = [system for system in systems if system.text in wanted]
         outcomes += evaluation(options).run(systems, [task])
         options.fresh = False
     if options.measure:
