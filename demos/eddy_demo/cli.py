@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
-import shutil
 import sys
 import tempfile
 import time
@@ -22,6 +22,7 @@ from eddy_demo import handbook, show
 from eddy_demo.errors import DemoError, NoLibrary
 from eddy_demo.recipe import METHOD, MODEL, PASSAGE_SIZE, choose_recipe, delete, holds_library, read_recipe
 from eddy_embed.errors import EddyError
+from eddy_embed.stopping import Stopped, stoppable
 
 if TYPE_CHECKING:
     from eddy_demo.ask import Answer
@@ -103,16 +104,23 @@ def ingest(
     ] = None,
     device: DeviceOption = None,
     rebuild: RebuildOption = False,
+    sync: Annotated[
+        bool, typer.Option("--sync", help="Take out documents of these paths whose files are no longer there.")
+    ] = False,
 ) -> None:
     """Embed documents and store them.
 
     Again: only what is new or has changed.
     """
-    reading = _read(paths)
-    if rebuild:
-        _clear(library, device, model, method, passage_size, late)
-    recipe = choose_recipe(library, model, method, passage_size, late)
-    _ingest(library, recipe, reading, device)
+    from eddy_demo.writing import writing
+
+    with writing(library):
+        reading = _read(paths)
+        if rebuild:
+            _clear(library, device, model, method, passage_size, late)
+        recipe = choose_recipe(library, model, method, passage_size, late)
+        _ingest(library, recipe, reading, device)
+        _take_out_gone(library, paths, reading, sync)
     if reading.skipped:
         raise typer.Exit(1)
 
@@ -165,12 +173,16 @@ def demo(
 
     Or documents and questions of your own.
     """
+    from eddy_demo.writing import writing
+
     started = time.monotonic()
-    reading = _read(paths or [handbook.folder()])
-    if rebuild:
-        _clear(library, device, model, method)
-    recipe = choose_recipe(library, model, method)
-    embedder = _ingest(library, recipe, reading, device) or _load(recipe, library, device)
+    with writing(library):
+        reading = _read(paths or [handbook.folder()])
+        if rebuild:
+            _clear(library, device, model, method)
+        recipe = choose_recipe(library, model, method)
+        embedder = _ingest(library, recipe, reading, device)
+    embedder = embedder or _load(recipe, library, device)
     questions = question or list(handbook.QUESTIONS)
     for asked, found in zip(questions, _ask(library, embedder, questions, k), strict=True):
         show.answers(out, asked, found)
@@ -180,9 +192,9 @@ def demo(
         out.print(f"{MODEL} is a small model, there without a download; a larger --model finds more.", style="dim")
     example = "How do I use my own model?" if not paths else "..."
     out.print("\nAsk the same library a question of your own:", style="bold")
-    out.print(Text(f"  {_command()} ask {shlex.quote(example)}{_library_option(library)}"), soft_wrap=True)
+    out.print(Text(f"  {show.command()} ask {shlex.quote(example)}{_library_option(library)}"), soft_wrap=True)
     out.print("Read documents of your own:", style="bold")
-    out.print(Text(f"  {_command()} ingest PATH --library my-library"), soft_wrap=True)
+    out.print(Text(f"  {show.command()} ingest PATH --library my-library"), soft_wrap=True)
 
 
 @app.command()
@@ -201,13 +213,14 @@ def hits(
     """
     from eddy_demo.evaluate import read_questions, score_bm25, score_library
     from eddy_demo.library import Library
+    from eddy_demo.writing import database_of
 
     questions = read_questions(queries, qrels)
     scores = []
     folders = library or [DEFAULT_LIBRARY]
     for folder in folders:
         embedder = _load(read_recipe(folder), folder, device)
-        with Library(folder) as opened:
+        with database_of(folder), Library(folder) as opened:
             scores.append(score_library(opened, embedder, questions))
             if folder is folders[-1]:
                 scores.append(score_bm25(opened, questions))
@@ -220,21 +233,24 @@ def hits(
 def main() -> None:
     """Run the command line; what a user can put right ends in one message, not in a traceback."""
     try:
-        from chromadb.errors import ChromaError
-    except ModuleNotFoundError as error:
-        _missing(error.name)
-    if missing := next((name for name in READERS if find_spec(name) is None), None):
-        _missing(missing)
-    try:
-        app()
+        with stoppable():
+            try:
+                import chromadb.errors  # noqa: F401
+            except ModuleNotFoundError as error:
+                _missing(error.name)
+            if missing := next((name for name in READERS if find_spec(name) is None), None):
+                _missing(missing)
+            app()
     except (DemoError, EddyError) as error:
         _fail(str(error))
-    except ChromaError as error:
-        _fail(f"the library's database reports: {error}; if it is damaged, make it anew with --rebuild")
     except OSError as error:
-        _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
+        room = "; make room, and run the same command again" if error.errno == errno.ENOSPC else ""
+        _fail(f"{error.filename or 'writing failed'}: {error.strerror or error}{room}")
     except MemoryError as error:
         _fail(f"out of memory: {error}")
+    except Stopped as stop:
+        err.print(" ".join(filter(None, [f"{stop}.", stop.hint])))
+        sys.exit(stop.status)
 
 
 def _missing(module: str | None) -> NoReturn:
@@ -251,6 +267,15 @@ def _read(paths: list[Path]) -> Reading:
 
     with err.status("Reading …"):
         return read(paths)
+
+
+def _take_out_gone(library: Path, paths: list[Path], reading: Reading, sync: bool) -> None:
+    from eddy_demo.ingest import gone_documents, remove_documents
+
+    gone = gone_documents(library, paths, reading)
+    if sync:
+        remove_documents(library, gone)
+    show.gone(err, list(gone.values()), taken_out=sync)
 
 
 def _clear(library: Path, device: str | None, *choices: Any) -> None:
@@ -274,8 +299,9 @@ def _load(recipe: Recipe, library: Path, device: str | None) -> Embedder:
 def _ask(library: Path, embedder: Embedder, questions: list[str], k: int) -> list[list[Answer]]:
     from eddy_demo.ask import ask as ask_library
     from eddy_demo.library import Library
+    from eddy_demo.writing import database_of
 
-    with Library(library) as opened:
+    with database_of(library), Library(library) as opened:
         if broken := opened.incomplete():
             names = ", ".join(entry.name for entry in broken.values())
             err.print(f"Left out, because writing it was interrupted: {names}. Ingest it again.", style="yellow")
@@ -298,12 +324,8 @@ def _ingest(library: Path, recipe: Recipe, reading: Reading, device: str | None)
     show.notes(err, changed)
     embedder = _load(recipe, library, device)
     started = time.monotonic()
-    try:
-        with show.bar(err, sum(len(document.text) for document in changed), len(changed)) as progress:
-            report = ingest(library, recipe, embedder, changed, progress)
-    except KeyboardInterrupt:
-        err.print("Interrupted. Run the same command again to go on where it stopped.")
-        raise typer.Exit(130) from None
+    with show.bar(err, sum(len(document.text) for document in changed), len(changed)) as progress:
+        report = ingest(library, recipe, embedder, changed, progress)
     seconds = time.monotonic() - started
     err.print(
         f"{library}: {show.count(report.written, 'document')} written ({show.count(report.passages, 'passage')}, "
@@ -320,15 +342,3 @@ def _ingest(library: Path, recipe: Recipe, reading: Reading, device: str | None)
 
 def _library_option(library: Path) -> str:
     return "" if library == DEFAULT_LIBRARY else f" --library {shlex.quote(str(library))}"
-
-
-def _command() -> str:
-    """How this program was called, so that the line printed can be copied."""
-    called = Path(sys.argv[0])
-    found = shutil.which("eddy-demo")
-    if called.name != "eddy-demo" or (found and Path(found).resolve() == called.resolve()):
-        return "eddy-demo"
-    try:
-        return shlex.quote(str(called.absolute().relative_to(Path.cwd())))
-    except ValueError:
-        return shlex.quote(str(called))

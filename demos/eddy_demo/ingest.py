@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from eddy_demo.library import Library
 from eddy_demo.recipe import POST, Recipe, holds_library
 
 if TYPE_CHECKING:
-    from eddy_demo.reading import Document
+    from eddy_demo.reading import Document, Reading
     from eddy_embed import Embedder, LongDocument
     from eddy_embed.postprocess import Post
 
@@ -60,6 +60,34 @@ def changed_documents(folder: Path, documents: Sequence[Document]) -> list[Docum
         return list(documents)
     with Library(folder) as library:
         return [document for document in documents if not library.is_current(document)]
+
+
+def gone_documents(folder: Path, paths: Sequence[Path], reading: Reading) -> dict[str, str]:
+    """Keys and names of the library's documents that came from these paths and whose files, or rows, are gone.
+
+    A file that is there but could not be read now is not gone; nor is a row, if any row could not be read.
+    """
+    if not holds_library(folder):
+        return {}
+    places = [path.resolve().as_posix() for path in paths]
+    read = {document.key for document in reading.documents}
+    with Library(folder) as library:
+        entries = library.entries()
+    return {
+        key: entry.name
+        for key, entry in entries.items()
+        if key not in read
+        and any(entry.origin == place or entry.origin.startswith((f"{place}/", f"{place}#")) for place in places)
+        and not Path(entry.origin).exists()
+        and not (reading.skipped and Path(entry.origin.rpartition("#")[0]).is_file())
+    }
+
+
+def remove_documents(folder: Path, keys: Iterable[str]) -> None:
+    """Take documents out of the library."""
+    with Library(folder) as library:
+        for key in keys:
+            library.remove(key)
 
 
 def ingest(

@@ -6,6 +6,7 @@ Three collections in cosine space: `passages` is searched; `sentences` marks the
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 
 from eddy_demo.content import pages_of
 from eddy_demo.errors import LibraryMismatch
-from eddy_demo.recipe import POST, Recipe, check_free, check_recipe, holds_library, read_recipe, write_recipe
+from eddy_demo.recipe import PART, POST, Recipe, check_free, check_recipe, holds_library, read_recipe, write_recipe
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI
@@ -162,6 +163,8 @@ class Library:
 
     def remove(self, key: str) -> None:
         """Remove a document and its rows."""
+        # Interrupted here, it is incomplete, and not taken for whole if its file comes back.
+        self._collection("documents").update(ids=[key], metadatas=[{"complete": False}])
         for name in ("passages", "sentences"):
             self._collection(name).delete(where={"document": key})
         self._collection("documents").delete(ids=[key])
@@ -281,10 +284,24 @@ class Library:
 
 
 def _open_chroma(folder: Path) -> ClientAPI:
+    if not (folder / "chroma").exists():
+        # A database whose making was cut short can never be opened again: it gets its name only when it is whole.
+        shutil.rmtree(folder / PART, ignore_errors=True)
+        _client(folder / PART).close()  # type: ignore[attr-defined]  # of the concrete client
+        (folder / PART).rename(folder / "chroma")
+    return _client(folder / "chroma")
+
+
+def _client(place: Path) -> ClientAPI:
     import chromadb
     from chromadb.config import Settings
+    from chromadb.errors import InternalError
 
-    return chromadb.PersistentClient(str(folder / "chroma"), settings=Settings(anonymized_telemetry=False))
+    try:
+        return chromadb.PersistentClient(str(place), settings=Settings(anonymized_telemetry=False))
+    except AttributeError as error:
+        # Chroma cannot clean up after a client that it could not make, and hides why it could not.
+        raise InternalError(str(error.__context__ or error)) from error
 
 
 def _entries(got: GetResult) -> dict[str, Entry]:

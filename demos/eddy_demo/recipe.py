@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from eddy_demo.errors import LibraryMismatch, NoLibrary
+from eddy_embed.files import whole
 
 FORMAT = 1
 MODEL = "eddy-tiny"
@@ -16,7 +16,15 @@ METHOD = "htp"
 PASSAGE_SIZE = 128
 POST = "post.npz"
 """What the method's post-processing was fitted to, beside the recipe."""
-_LEFT = {POST, "library.part"}
+LOCK = "library.lock"
+"""Held by the process that writes."""
+WRITER = "library.writer"
+"""Which process that is, for the message to another."""
+PART = "chroma.part"
+"""A database that is being made."""
+_OLD = "chroma.old"
+"""One on its way out."""
+_LEFT = {POST, LOCK, WRITER, PART, _OLD}
 _CHOICES = (
     ("model", "--model"),
     ("method", "--method"),
@@ -88,7 +96,7 @@ def check_free(folder: Path) -> None:
     Raises:
         LibraryMismatch: It does.
     """
-    if folder.exists() and (not folder.is_dir() or any(entry.name not in _LEFT for entry in folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or not all(map(_is_left, folder.iterdir()))):
         raise LibraryMismatch(f"{folder} exists and is not a library; name another folder with --library")
 
 
@@ -128,17 +136,23 @@ def check_recipe(folder: Path, stored: Recipe, asked: Recipe) -> None:
 def delete(folder: Path) -> None:
     """Delete the library in a folder, and nothing else that may be there."""
     if holds_library(folder):
-        shutil.rmtree(folder / "chroma")
+        # In this order, whatever is left by an interruption is still a library, or free for a new one.
+        if (folder / "chroma").exists():
+            shutil.rmtree(folder / _OLD, ignore_errors=True)
+            (folder / "chroma").rename(folder / _OLD)
         (folder / "library.json").unlink()
         (folder / POST).unlink(missing_ok=True)
+    shutil.rmtree(folder / _OLD, ignore_errors=True)
 
 
 def write_recipe(folder: Path, recipe: Recipe) -> None:
     """Write the recipe of a new library, whole or not at all."""
-    path = folder / "library.json"
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps({"format": FORMAT, **asdict(recipe)}, indent=2) + "\n", encoding="utf-8")
-    os.replace(part, path)
+    with whole(folder / "library.json") as file:
+        file.write(f"{json.dumps({'format': FORMAT, **asdict(recipe)}, indent=2)}\n".encode())
+
+
+def _is_left(entry: Path) -> bool:
+    return entry.name in _LEFT or (entry.name.startswith(".") and entry.name.endswith(".part"))
 
 
 def _model_name(model: str) -> str:

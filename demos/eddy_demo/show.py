@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -123,6 +127,17 @@ def notes(console: Console, documents: Sequence[Document], most: int = 20) -> No
         console.print(Text(f"… and {count(len(rows) - most, 'more note')} of this kind.", "dim"))
 
 
+def gone(console: Console, names: Sequence[str], *, taken_out: bool, most: int = 5) -> None:
+    """Print which documents' files are no longer there, and what becomes of them."""
+    if not names:
+        return
+    shown = printable(", ".join(names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
+    if taken_out:
+        console.print(Text(f"Taken out, because no longer there: {shown}."))
+    else:
+        console.print(Text(f"No longer there, but still in the library: {shown}. To take out: --sync.", "yellow"))
+
+
 def scores(console: Console, rows: Sequence[Score], questions: int) -> None:
     """Print hit@1 and hit@5."""
     table = Table(
@@ -156,3 +171,15 @@ def bar(console: Console, characters: int, documents: int) -> Iterator[Callable[
 def count(number: int, one: str, many: str | None = None) -> str:
     """`1 document`, `2,000 documents`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def command() -> str:
+    """How this program was called, so that the line printed can be copied."""
+    called = Path(sys.argv[0])
+    found = shutil.which("eddy-demo")
+    if called.name != "eddy-demo" or (found and Path(found).resolve() == called.resolve()):
+        return "eddy-demo"
+    try:
+        return shlex.quote(str(called.absolute().relative_to(Path.cwd())))
+    except ValueError:
+        return shlex.quote(str(called))

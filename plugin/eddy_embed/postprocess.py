@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from zipfile import BadZipFile
 
 import numpy as np
 
 from eddy_embed.errors import InvalidParameter, NotFinite
+from eddy_embed.files import whole
 
 if TYPE_CHECKING:
     import os
@@ -215,13 +215,13 @@ class Fitted:
         return np.asarray((x if self.matrix is None else x @ self.matrix)[..., : self.post.keep])
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to a .npz file."""
+        """Write to a .npz file, whole or not at all."""
         arrays: dict[str, Any] = {"mean": self.mean, "post": json.dumps(asdict(self.post)), "count": self.count}
         if self.matrix is not None:
             arrays["matrix"] = self.matrix
         if self.query_mean is not None:
             arrays["query_mean"] = self.query_mean
-        with Path(path).open("wb") as file:
+        with whole(path) as file:
             np.savez(file, **arrays)
 
     @classmethod

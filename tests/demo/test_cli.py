@@ -346,6 +346,7 @@ def test_what_an_interrupted_first_ingestion_left_is_no_obstacle(documents: Path
     library = tmp_path / "library"
     library.mkdir()
     (library / "post.npz").write_bytes(b"half")
-    (library / "library.part").write_bytes(b"half")
+    (library / ".library.json.7.part").write_bytes(b"half")
+    (library / "chroma.old").mkdir()
     assert run("ingest", documents, "--library", library, "--method", "plain+centre").code == 0
     assert run("ask", QUESTION, "--library", library).code == 0

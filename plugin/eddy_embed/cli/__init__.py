@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import errno
+from typing import Annotated, NoReturn
 
 import typer
 
 from eddy_embed import __version__
 from eddy_embed.cli import compare, embed, evaluate, layers
 from eddy_embed.errors import EddyError
+from eddy_embed.stopping import Stopped, stoppable
 
 app = typer.Typer(
     name="eddy",
@@ -40,7 +42,18 @@ def _root(
 def main() -> None:
     """Run the command line; errors of ours and of the file system end in a sentence, not a traceback."""
     try:
-        app()
-    except (EddyError, OSError, MemoryError) as error:
-        typer.echo(f"eddy: {error}", err=True)
-        raise SystemExit(1) from None
+        with stoppable():
+            app()
+    except OSError as error:
+        named = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+        remedy = {errno.ENOSPC: "; make room, or write to another disk", errno.EROFS: "; write to another folder"}
+        _fail(f"{named}{remedy.get(error.errno or 0, '')}", 1)
+    except (EddyError, MemoryError) as error:
+        _fail(str(error), 1)
+    except Stopped as stop:
+        _fail(str(stop), stop.status)
+
+
+def _fail(message: str, status: int) -> NoReturn:
+    typer.echo(f"eddy: {message}", err=True)
+    raise SystemExit(status)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO, cast
 
 import typer
 
@@ -20,6 +21,7 @@ from eddy_embed.cli.options import (
     given_texts,
     open_embedder,
 )
+from eddy_embed.files import whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,10 +61,15 @@ def embed(
     given = list(given_texts(texts, file))
     if not given:
         raise typer.BadParameter("no texts; give some, or a file with --input", param_hint="TEXTS")
-    embedder = open_embedder(model, method, instruction, max_length, device, dtype)
-    embedder.show_progress = len(given) > 1 and sys.stderr.isatty()
-    vectors = embedder.encode_query(given) if role == "query" else embedder.encode_document(given)
-    _write(given, vectors, output)
+    # Opened first: a place that cannot be written to should not come to light after the work.
+    with nullcontext() if output is None else whole(output) as sink:
+        embedder = open_embedder(model, method, instruction, max_length, device, dtype)
+        embedder.show_progress = len(given) > 1 and sys.stderr.isatty()
+        vectors = embedder.encode_query(given) if role == "query" else embedder.encode_document(given)
+        if output is not None and output.suffix == ".npy":
+            _write_array(vectors, cast("BinaryIO", sink))
+        else:
+            _write_rows(given, vectors, sink)
     counts = embedder.counts
     if counts.windowed_texts:
         typer.echo(
@@ -84,18 +91,18 @@ def explain(
     typer.echo(str(open_embedder(model, method, instruction, max_length, device, dtype).explain(text, role=role)))
 
 
-def _write(texts: list[str], vectors: NDArray[np.float32], output: Path | None) -> None:
-    if output is not None and output.suffix == ".npy":
-        import numpy as np
+def _write_array(vectors: NDArray[np.float32], sink: BinaryIO) -> None:
+    from numpy.lib import format as npy
 
-        np.save(output, vectors)
-        return
-    rows = (
-        json.dumps({"text": text, "vector": vector.tolist()}, ensure_ascii=False)
-        for text, vector in zip(texts, vectors, strict=True)
-    )
-    if output is None:
-        for row in rows:
+    npy.write_array_header_1_0(sink, npy.header_data_from_array_1_0(vectors))
+    # Not np.save, whose errors do not say that the disk is full.
+    sink.write(vectors.tobytes())
+
+
+def _write_rows(texts: list[str], vectors: NDArray[np.float32], sink: BinaryIO | None) -> None:
+    for text, vector in zip(texts, vectors, strict=True):
+        row = json.dumps({"text": text, "vector": vector.tolist()}, ensure_ascii=False)
+        if sink is None:
             typer.echo(row)
-    else:
-        output.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+        else:
+            sink.write(f"{row}\n".encode())

@@ -1,0 +1,52 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A file to write, under its name only once everything is in it.
+
+    It is opened beside its place at once, so that a place that cannot be written to is found out before the work. A
+    device or a pipe is written directly.
+
+    Args:
+        path: Where the file is to be; one that is there is replaced.
+
+    Raises:
+        OSError: The place cannot be written to, or the disk is full; nothing is left behind.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        with _named(path, target), target.open("wb") as file:
+            yield file
+        return
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with _named(path, part):
+            if target.exists() and not os.access(target, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            with part.open("wb") as file:
+                yield file
+            os.replace(part, target)
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+@contextmanager
+def _named(path: str | os.PathLike[str], part: Path) -> Iterator[None]:
+    """Name the file in errors that a write raises, which name none, or the part."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, str(part)):
+            raise
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error

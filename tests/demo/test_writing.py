@@ -1,0 +1,245 @@
+"""What stops an ingestion: signals, other processes, full disks, locked folders; and what is left."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from chromadb.api.shared_system_client import SharedSystemClient
+from tests.demo.conftest import Outcome
+from tests.demo.test_cli import QUESTION, refused, rows
+
+from eddy_demo import cli
+from eddy_demo.library import Library
+from eddy_demo.recipe import LOCK, delete, holds_library
+from eddy_demo.writing import database_of, sole_writer
+
+Run = Callable[..., Outcome]
+
+# The command line as it is, save that it says when it is in the middle of a document, and then stays there.
+STUCK = """
+import sys, time
+from eddy_demo import cli, library
+
+write = library.Library._write_sentences
+
+def stay(self, document, embedded):
+    if document.name == "clock.html":
+        print("half-written", flush=True)
+        time.sleep(600)
+    write(self, document, embedded)
+
+library.Library._write_sentences = stay
+sys.argv[0] = "eddy-demo"
+cli.main()
+"""
+
+
+@contextmanager
+def stuck(*arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """A process in the middle of a document."""
+    command = [sys.executable, "-c", STUCK, *map(str, arguments)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "half-written\n", process.communicate()
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
+def test_a_stopped_ingestion_leaves_a_library_that_the_next_one_completes(
+    name: str, documents: Path, tmp_path: Path, run: Run
+) -> None:
+    library, number = tmp_path / "library", signal.Signals[name]
+    with stuck("ingest", documents, "--library", library, "--passage-size", 24) as process:
+        again = ("ingest", documents) if number == signal.SIGINT else ("demo", documents, "--rebuild")
+        refused(run(*again, "--library", library), f"process {process.pid} (since 20", "is writing to the library")
+        during = run("ask", QUESTION, "--library", library, "-k", 100, "--json")
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    last = [line for line in err.splitlines() if line.strip()][-1:]
+    assert "Traceback" not in err
+    if number == signal.SIGKILL:
+        assert process.returncode == -number
+    else:
+        assert process.returncode == 128 + number
+        said = "Interrupted" if number == signal.SIGINT else "Stopped by SIGTERM"
+        assert last == [f"{said}. Run the same command again to go on where it stopped."]
+    after = run("ask", QUESTION, "--library", library, "-k", 100, "--json")
+    for asked in (during, after):
+        assert asked.code == 0, asked.err
+        assert {answer["document"] for answer in json.loads(asked.out)} == {"bread.txt"}
+        assert "Left out, because writing it was interrupted: clock.html" in asked.err
+    again = run("ingest", documents, "--library", library)
+    assert again.code == 0 and "2 documents written" in again.err and "1 document unchanged" in again.err
+    with Library(library) as opened:
+        assert len(opened.entries()) == 3 and not opened.incomplete()
+
+
+@pytest.mark.parametrize(("signals", "status"), [([signal.SIGINT], 130), ([signal.SIGTERM], 143)])
+def test_a_signal_elsewhere_ends_in_one_line(
+    signals: list[int], status: int, library: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.getsignal(signals[0])
+    monkeypatch.setattr(cli, "_load", lambda *_: [os.kill(os.getpid(), number) for number in signals])
+    asked = run("ask", QUESTION, "--library", library)
+    assert (asked.code, asked.out) == (status, "") and len(asked.err.splitlines()) == 1
+    assert signal.getsignal(signals[0]) is before
+
+
+# --- Disks and folders
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """As a full disk, no file can grow any further."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("size", [100, 4_000, 200_000])
+def test_a_disk_that_is_full_is_named_and_the_next_ingestion_completes_it(
+    size: int, documents: Path, tmp_path: Path, run: Run
+) -> None:
+    library = tmp_path / "library"
+    with files_of_at_most(size):
+        full = run("ingest", documents, "--library", library, "--passage-size", 24)
+    refused(full, "library.json: File too large" if size == 100 else "see that the disk has room")
+    assert holds_library(library) == library.exists() == (size > 100)
+    # Another process has no broken client of the same path to reuse.
+    SharedSystemClient.clear_system_cache()
+    made = run("ingest", documents, "--library", library, "--passage-size", 24)
+    assert made.code == 0 and "3 documents written" in made.err
+    assert {answer["document"] for answer in json.loads(run("ask", QUESTION, "-l", library, "--json").out)}
+
+
+def test_no_room_left_is_told_from_damage(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from chromadb.errors import InternalError
+
+    from eddy_demo.errors import DatabaseError
+
+    def cause() -> str:
+        with pytest.raises(DatabaseError) as error, database_of(library):
+            raise InternalError("Error in compaction")
+        return str(error.value)
+
+    assert "reports: Error in compaction; see that the disk has room" in cause() and "--rebuild" in cause()
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=5000))
+        assert "is full (4 kB left): make room" in cause() and "--rebuild" not in cause()
+    monkeypatch.setattr("os.access", lambda path, _: Path(path).name != "chroma")
+    assert "cannot be written to" in cause() and "--rebuild" not in cause()
+    monkeypatch.undo()
+    with pytest.raises(KeyError), database_of(library):
+        raise KeyError("an error of ours is no error of the database")
+
+
+def _without_roots_privilege() -> None:
+    """Permissions then hold for root too; for others they do anyway, and this does nothing."""
+    for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+        ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
+
+
+def unprivileged(*arguments: object) -> tuple[int, str]:
+    code = "import sys; from eddy_demo import cli; sys.argv[0] = 'eddy-demo'; cli.main()"
+    child = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        preexec_fn=_without_roots_privilege,
+    )
+    return child.returncode, " ".join(child.stderr.split())
+
+
+def test_folders_that_cannot_be_written_to(library: Path, documents: Path, tmp_path: Path, run: Run) -> None:
+    before = rows(library)
+    (documents / "new.txt").write_text("Something new.", encoding="utf-8")
+    folders = [library, library / "chroma"]
+    for folder in folders:
+        folder.chmod(0o555)
+    try:
+        asked = unprivileged("ask", QUESTION, "--library", library)
+        ingested = unprivileged("ingest", documents, "--library", library)
+        inside = unprivileged("ingest", documents, "--library", library / "inside")
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
+    assert asked[0] == 1 and "cannot be written to" in asked[1] and "--library" in asked[1]
+    assert ingested[0] == 1 and ingested[1].endswith("library.writer: Permission denied")
+    assert inside[0] == 1 and inside[1].endswith("inside: Permission denied")
+    assert rows(library) == before
+    (tmp_path / "file").touch()
+    refused(run("ingest", documents, "--library", tmp_path / "file" / "library"), "Not a directory")
+
+
+# --- One writer
+
+
+def test_the_lock_goes_with_its_holder_and_leaves_no_empty_folder(tmp_path: Path) -> None:
+    with sole_writer(tmp_path / "a" / "library"):
+        assert (tmp_path / "a" / "library" / LOCK).exists()
+    assert not (tmp_path / "a" / "library").exists()
+    (tmp_path / "there").mkdir()
+    with sole_writer(tmp_path / "there"):
+        pass
+    assert (tmp_path / "there").is_dir()
+
+
+def test_a_deletion_that_was_cut_short_is_finished(
+    library: Path, documents: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", stop)
+        with pytest.raises(KeyboardInterrupt):
+            delete(library)
+    assert holds_library(library) and not (library / "chroma").exists()
+    again = run("ingest", documents, "--library", library, "--rebuild", "--method", "plain")
+    assert again.code == 0 and "3 documents written" in again.err
+    assert not (library / "chroma.old").exists()
+
+
+# --- Documents that are gone
+
+
+def test_what_is_gone_is_told_and_taken_out_on_demand(library: Path, documents: Path, tmp_path: Path, run: Run) -> None:
+    table = documents / "rows.jsonl"
+    table.write_text('{"id": 1, "text": "A first row."}\n{"id": 2, "text": "A second row."}\n', encoding="utf-8")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "other.txt").write_text("Of another folder.", encoding="utf-8")
+    for folder in (documents, tmp_path / "elsewhere"):
+        assert "No longer there" not in run("ingest", folder, "--library", library).err
+    (tmp_path / "elsewhere" / "other.txt").unlink()
+    (documents / "bread.txt").unlink()
+    (documents / "tides.md").write_bytes(b"caf\xe9")  # there, and cannot be read for now
+    table.write_text('{"id": 2, "text": "A second row."}\nno row\n', encoding="utf-8")
+    told = run("ingest", documents, "--library", library)
+    assert "No longer there, but still in the library: bread.txt. To take out: --sync." in told.err
+    table.write_text('{"id": 2, "text": "A second row."}\n', encoding="utf-8")
+    (documents / "tides.md").write_text("# Tides\n\nBack again.", encoding="utf-8")
+    taken = run("ingest", documents, "--library", library, "--sync")
+    assert "Taken out, because no longer there: bread.txt, 1." in taken.err
+    with Library(library) as opened:
+        assert sorted(entry.name for entry in opened.entries().values()) == ["2", "clock.html", "other.txt", "tides.md"]
+        keys = set(opened.entries())
+    for kind in ("passages", "sentences"):
+        assert {row[1]["document"] for row in rows(library)[kind].values()} == keys
+    assert "No longer there" not in run("ingest", documents, "--library", library).err

@@ -1,0 +1,136 @@
+"""Files written whole or not at all, on disks that are full and in folders that are closed; signals on the way."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eddy_embed import Embedder
+from eddy_embed.cli import main
+from eddy_embed.files import whole
+from eddy_embed.postprocess import Fitted
+from eddy_embed.stopping import Stopped, stoppable
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """As a full disk, no file can grow any further."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+    target = tmp_path / "file"
+    with whole(target) as file:
+        file.write(b"first")
+        assert not target.exists()
+    with whole(str(target)) as file:
+        file.write(b"second")
+        assert target.read_bytes() == b"first"
+    assert target.read_bytes() == b"second"
+    for error in (KeyError, KeyboardInterrupt, Stopped):
+        with pytest.raises(error), whole(target) as file:
+            file.write(b"half")
+            raise error
+    (tmp_path / "link").symlink_to(target)
+    with whole(tmp_path / "link") as file:
+        file.write(b"third")
+    assert (tmp_path / "link").is_symlink() and target.read_bytes() == b"third"
+    assert sorted(os.listdir(tmp_path)) == ["file", "link"]
+
+
+def test_errors_name_the_file_and_leave_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"before")
+    for place, reason in [("file/x", "Not a directory"), ("absent/x", "No such file"), (".", "Is a directory")]:
+        with pytest.raises(OSError, match=reason) as error, whole(tmp_path / place):
+            pytest.fail("the block must not run: the place is tried first")
+        assert error.value.filename == str(tmp_path / place)
+    with (
+        files_of_at_most(10),
+        pytest.raises(OSError, match="File too large") as error,
+        whole(tmp_path / "file") as file,
+    ):
+        file.write(b"x" * 10_000)
+    assert error.value.filename == str(tmp_path / "file")
+    with pytest.raises(OSError, match="No space left on device") as error, whole("/dev/full") as file:
+        file.write(b"x")
+    assert error.value.filename == "/dev/full"
+    with pytest.raises(FileNotFoundError, match="another") as error, whole(tmp_path / "file"):
+        (tmp_path / "another").read_bytes()
+    assert (tmp_path / "file").read_bytes() == b"before" and os.listdir(tmp_path) == ["file"]
+
+
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[int, str]:
+    monkeypatch.setattr(sys, "argv", ["eddy", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    out, err = capsys.readouterr()
+    assert out == "" and "Traceback" not in err and len(err.splitlines()) <= 1
+    return int(stop.value.code or 0), err
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".jsonl"])
+def test_vectors_that_do_not_fit_on_the_disk(suffix: str, tmp_path: Path, capsys, monkeypatch) -> None:
+    output = tmp_path / f"vectors{suffix}"
+    command = ("embed", "The ferry leaves at noon.", "--method", "plain", "--output", output)
+    with files_of_at_most(100):
+        assert run(capsys, monkeypatch, *command) == (1, f"eddy: {output}: File too large\n")
+    assert os.listdir(tmp_path) == []
+    assert run(capsys, monkeypatch, *command) == (0, "")
+    with monkeypatch.context() as patch:
+        patch.setattr(Embedder, "encode_document", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+        assert run(capsys, monkeypatch, *command) == (143, "eddy: Stopped by SIGTERM\n")
+    assert os.listdir(tmp_path) == [output.name] and output.stat().st_size > 1000
+
+
+def test_a_place_that_cannot_be_written_to_is_found_before_the_work(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(Embedder, "__init__", lambda *_, **__: pytest.fail("a model was loaded"))
+    (tmp_path / "file").touch()
+    for place, reason in [("file/x.npy", "Not a directory"), ("absent/x.jsonl", "No such file or directory")]:
+        code, err = run(capsys, monkeypatch, "embed", "text", "-o", tmp_path / place)
+        assert (code, err) == (1, f"eddy: {tmp_path / place}: {reason}\n")
+    (tmp_path / "full.npy").symlink_to("/dev/full")
+    monkeypatch.undo()
+    code, err = run(capsys, monkeypatch, "embed", "text", "--method", "plain", "-o", tmp_path / "full.npy")
+    assert (code, err) == (
+        1,
+        f"eddy: {tmp_path / 'full.npy'}: No space left on device; make room, or write to another disk\n",
+    )
+
+
+def test_what_was_fitted_is_saved_whole(tmp_path: Path) -> None:
+    e = Embedder("eddy-tiny", method="plain+centre")
+    fitted = e.fit(["The ferry leaves at noon.", "Dogs travel for free."])
+    fitted.save(tmp_path / "post.npz")
+    with files_of_at_most(100), pytest.raises(OSError, match="File too large"):
+        fitted.save(tmp_path / "post.npz")
+    assert np.array_equal(Fitted.load(tmp_path / "post.npz").mean, fitted.mean) and len(os.listdir(tmp_path)) == 1
+
+
+def test_signals_become_one_exception_and_are_given_back() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    for number, said in ((signal.SIGINT, "Interrupted"), (signal.SIGHUP, "Stopped by SIGHUP")):
+        with pytest.raises(Stopped, match=said) as stop, stoppable():
+            os.kill(os.getpid(), number)
+            signal.sigtimedwait([], 5)
+        assert stop.value.status == 128 + number
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stoppable():
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
