@@ -20,15 +20,23 @@ from transformers import (
     Gemma3TextConfig,
     GPT2Config,
     GPTNeoXConfig,
+    GptOssConfig,
+    GraniteConfig,
     LlamaConfig,
     MistralConfig,
+    MixtralConfig,
     Olmo2Config,
+    OPTConfig,
     Phi3Config,
+    PhiConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen3Config,
+    Qwen3MoeConfig,
+    SmolLM3Config,
+    StableLmConfig,
 )
 
 LAYERS = 6
@@ -147,18 +155,21 @@ def _shape(kv_heads: int | None = 2, **more: object) -> dict[str, object]:
     return shape | more
 
 
-def _gpt2() -> GPT2Config:
-    return GPT2Config(
-        vocab_size=VOCABULARY,
-        n_embd=HIDDEN,
-        n_layer=LAYERS,
-        n_head=4,
-        n_inner=96,
-        n_positions=WINDOW,
-        initializer_range=0.2,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
+_GPT2 = {
+    "vocab_size": VOCABULARY,
+    "n_embd": HIDDEN,
+    "n_layer": LAYERS,
+    "n_head": 4,
+    "n_inner": 96,
+    "n_positions": WINDOW,
+    "initializer_range": 0.2,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+
+
+def _partly_rotary(part: float) -> dict[str, object]:
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": part}}
 
 
 _GEMMA2 = {"head_dim": 32, "sliding_window": SLIDING, "query_pre_attn_scalar": 24, "attn_logit_softcapping": 8.0}
@@ -169,10 +180,26 @@ _GEMMA3 = {
     "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * (LAYERS // 3),
 }
 
+_GPT_OSS = {
+    "head_dim": 32,
+    "sliding_window": SLIDING,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "attention_bias": True,
+    "layer_types": ["sliding_attention", "full_attention"] * (LAYERS // 2),
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 150000.0,
+        "factor": 4.0,
+        "original_max_position_embeddings": WINDOW // 4,
+        "truncate": False,
+    },
+}
+
 FAMILIES: dict[str, Family] = {
     "llama": Family(lambda: LlamaConfig(**_shape()), "metaspace"),
     "qwen3": Family(lambda: Qwen3Config(**_shape(1, head_dim=32)), "byte-level"),
-    "gpt2": Family(_gpt2, "byte-level"),
+    "gpt2": Family(lambda: GPT2Config(**_GPT2), "byte-level"),
     "gemma2": Family(lambda: Gemma2Config(**_shape(**_GEMMA2)), "bracketing", query_gain=4.0),
 }
 """The families that every method is tested on."""
@@ -182,13 +209,32 @@ MORE_FAMILIES: dict[str, Family] = {
     "qwen2": Family(lambda: Qwen2Config(**_shape()), "byte-level"),
     "gemma3": Family(lambda: Gemma3TextConfig(**_shape(1, **_GEMMA3)), "bracketing"),
     "phi3": Family(lambda: Phi3Config(**_shape()), "metaspace"),
-    "gpt_neox": Family(
-        lambda: GPTNeoXConfig(
-            **_shape(None, rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5})
+    "gpt_neox": Family(lambda: GPTNeoXConfig(**_shape(None, **_partly_rotary(0.5))), "byte-level"),
+    "olmo2": Family(lambda: Olmo2Config(**_shape(1)), "bracketing"),
+    "mixtral": Family(
+        lambda: MixtralConfig(**_shape(num_local_experts=4, num_experts_per_tok=2, sliding_window=None)), "metaspace"
+    ),
+    "qwen3_moe": Family(
+        lambda: Qwen3MoeConfig(
+            **_shape(1, head_dim=32, moe_intermediate_size=48, num_experts=6, num_experts_per_tok=3),
+            mlp_only_layers=[2],
+            norm_topk_prob=True,
         ),
         "byte-level",
     ),
-    "olmo2": Family(lambda: Olmo2Config(**_shape(1)), "bracketing"),
+    "phi": Family(lambda: PhiConfig(**_shape(None, **_partly_rotary(0.5))), "byte-level"),
+    "smollm3": Family(lambda: SmolLM3Config(**_shape(), no_rope_layer_interval=2), "byte-level"),
+    "stablelm": Family(lambda: StableLmConfig(**_shape(use_qkv_bias=True, **_partly_rotary(0.25))), "byte-level"),
+    "granite": Family(
+        lambda: GraniteConfig(
+            **_shape(embedding_multiplier=3.0, attention_multiplier=0.4, residual_multiplier=0.7, logits_scaling=2.0)
+        ),
+        "byte-level",
+    ),
+    "gpt_oss": Family(lambda: GptOssConfig(**_shape(**_GPT_OSS)), "byte-level", query_gain=2.0),
+    "opt": Family(
+        lambda: OPTConfig(**_shape(None, ffn_dim=96, word_embed_proj_dim=HIDDEN, init_std=0.2)), "bracketing"
+    ),
 }
 """Further families, for the tests that are cheap enough to run on all of them."""
 
@@ -197,7 +243,8 @@ MORE_FAMILIES: dict[str, Family] = {
 def _enlarge(model: PreTrainedModel, family: Family) -> None:
     for name, weight in model.named_parameters():
         if weight.ndim == 1:
-            weight.add_(0.1 * torch.randn_like(weight))
+            # Sinks take part in a softmax, where a tenth would hardly show.
+            weight.add_((1.0 if name.endswith("sinks") else 0.1) * torch.randn_like(weight))
         elif "c_attn" in name:
             weight[:, :HIDDEN] *= family.query_gain
         elif "q_proj" in name:

@@ -34,21 +34,23 @@ def test_company_changes_nothing(family: str) -> None:
     assert np.abs(e.encode_document(TEXTS) - alone).max() < 1e-5
 
 
+@pytest.mark.parametrize("sunk", [False, True])
 @pytest.mark.parametrize("entries", [1, 3, 9])
 @pytest.mark.parametrize("shared", [1, 2, 4])
-def test_both_kernels_equal_a_softmax_over_all_entries(entries: int, shared: int) -> None:
+def test_both_kernels_equal_a_softmax_over_all_entries(entries: int, shared: int, sunk: bool) -> None:
     generator = torch.Generator().manual_seed(entries * 10 + shared)
     lengths = [7, 6, 1, 30]
     tokens, heads, width = sum(lengths), 4, 16
     query = torch.randn(1, heads, tokens, width, generator=generator, dtype=torch.float64)
     key, value = torch.randn(2, 1, shared, tokens, width, generator=generator, dtype=torch.float64)
     reroute = Reroute((1,), bias=0.7, entries=entries)
-    traits = Traits(0.3, None, None)
+    sinks = torch.linspace(-1, 3, heads, dtype=torch.float64) if sunk else None
+    traits = Traits(0.3, None, None, sunk)
     kernels = attention.choose(traits, attention.Place.of(query, value), mass=True)
     assert kernels.at(30) == "flash"
     groups = attention.group(np.concatenate([[0], np.cumsum(lengths)]), [1.25] * len(lengths))
-    fused = attention.attend(query, key, value, groups, traits, kernels, reroute)
-    blocked = attention.attend(query, key, value, groups, traits, attention.BLOCKED, reroute)
+    fused = attention.attend(query, key, value, groups, traits, kernels, reroute, sinks=sinks)
+    blocked = attention.attend(query, key, value, groups, traits, attention.BLOCKED, reroute, sinks=sinks)
     expected = torch.empty_like(fused)
     first = 0
     for length in lengths:
@@ -58,7 +60,8 @@ def test_both_kernels_equal_a_softmax_over_all_entries(entries: int, shared: int
             for row in range(length):
                 logits = k[: row + 1] @ query[0, head, first + row] * 0.3 * 1.25
                 more = k[list(extra)] @ query[0, head, first + row] * 0.3 * 1.25 + 0.7
-                weights = torch.cat([logits, more]).softmax(0)
+                sink = [] if sinks is None else [sinks[head : head + 1]]
+                weights = torch.cat([logits, more, *sink]).softmax(0)[: row + 1 + len(more)]
                 expected[0, first + row, head] = weights @ torch.cat([v[: row + 1], v[list(extra)]])
         first += length
     assert (fused - expected).abs().max() < 1e-12

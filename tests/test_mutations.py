@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+import torch
 from tests import families
 from tests.comparison import INSTRUCTION, METHODS, TEXTS, embedder, gap
 
@@ -47,6 +48,10 @@ def _exit(method: str) -> int:
 
 def everything(method: str) -> bool:
     return True
+
+
+def a_few(method: str) -> bool:
+    return method in ("plain", "plain+tempscale", "kv:layers=2-4", "reba")
 
 
 def attends(method: str) -> bool:
@@ -227,6 +232,11 @@ def _traits(patch: Patch, **changes: Callable[[object], object]) -> None:
     patch.setattr(moments, "attend", mutated)
 
 
+def _sinks(patch: Patch, change: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
+    attend = moments.attend
+    patch.setattr(moments, "attend", lambda *given: attend(*given[:-1], change(given[-1])))
+
+
 def _norm_left_out(patch: Patch) -> None:
     forward = host.Host._forward
 
@@ -258,6 +268,7 @@ MUTATIONS = {
     "none": Mutation(lambda patch: None, everything),
     "none, learned positions": Mutation(lambda patch: None, everything, "gpt2"),
     "none, caps and windows": Mutation(lambda patch: None, everything, "gemma2"),
+    "none, sinks": Mutation(lambda patch: None, a_few, "gpt_oss"),
     "edge source before": Mutation(lambda patch: _edges(patch, 0, -1), copies),
     "edge destination before": Mutation(lambda patch: _edges(patch, -1, 0), copies),
     "edge destination behind": Mutation(lambda patch: _edges(patch, 1, 0), copies),
@@ -297,6 +308,8 @@ MUTATIONS = {
     "window narrow": Mutation(
         lambda patch: _traits(patch, window=lambda w: w and w - 1), attends, "gemma2", loads=False
     ),
+    "sinks dropped": Mutation(lambda patch: _sinks(patch, lambda s: None), a_few, "gpt_oss", loads=False),
+    "sinks of other heads": Mutation(lambda patch: _sinks(patch, lambda s: s.flip(0)), a_few, "gpt_oss", loads=False),
 }
 CASES = [(name, method) for name, mutation in MUTATIONS.items() for method in METHODS if mutation.concerns(method)]
 

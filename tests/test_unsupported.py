@@ -62,14 +62,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         ),
         "0 of 3 layers run their attention",
     ),
-    "gpt-oss": (
-        lambda: CAUSAL(
-            transformers.GptOssConfig(
-                **SMALL, num_key_value_heads=2, head_dim=16, num_local_experts=2, num_experts_per_tok=1
-            )
-        ),
-        "attention sinks",
-    ),
     "opt with a projection": (
         lambda: CAUSAL(
             transformers.OPTConfig(

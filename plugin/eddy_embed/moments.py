@@ -121,7 +121,6 @@ def _attention(
     if call is None:
         raise InterventionDidNotRun(f"attention {ATTENTION!r} works inside Eddy's own passes only; use sdpa instead")
     refused = {
-        "attention sinks": s_aux is not None,
         "a position bias": position_bias is not None,
         "bidirectional attention": not getattr(module, "is_causal", True),
     }
@@ -129,7 +128,7 @@ def _attention(
         what = ", ".join(name for name, used in refused.items() if used)
         raise UnsupportedModel(f"{type(module).__name__} uses {what}, which is not supported")
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
-    traits = Traits(float(scale), softcap, sliding_window)
+    traits = Traits(float(scale), softcap, sliding_window, s_aux is not None)
     index = len(call.seen)
     if call.traits is not None and (index >= len(call.traits) or call.traits[index] != traits):
         raise InterventionDidNotRun(f"attention {index + 1} of {type(module).__name__} is not as it was at load")
@@ -147,7 +146,7 @@ def _attention(
     if call.kernels is None:
         call.chosen.append(choose(traits, Place.of(query, value), call.mass or extra is not None))
     kernels = call.chosen[index] if call.kernels is None else call.kernels[index]
-    return attend(query, key, value, groups, traits, kernels, extra, call.watching, angles), None
+    return attend(query, key, value, groups, traits, kernels, extra, call.watching, angles, s_aux), None
 
 
 def _before_angles(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -27,6 +27,8 @@ def attend(
     scale: float,
     cap: float | None,
     window: int | None,
+    sinks: torch.Tensor | None = None,
+    slopes: torch.Tensor | None = None,
     tau: float = 1.0,
     entries: int = 0,
     bias: float = 0.0,
@@ -42,6 +44,8 @@ def attend(
         scale: Factor on the scores.
         cap: Soft cap of the scaled scores, cap · tanh(score / cap).
         window: Token i sees i - window + 1 .. i.
+        sinks: One further score of each head, shape (heads,), with nothing to its weight.
+        slopes: Falls of the scores of each head with every token between, shape (heads,).
         tau: Divides the scores after the cap.
         entries: The last so many tokens are seen by every token once more, whatever comes before what.
         bias: Added to the scores of those.
@@ -64,7 +68,12 @@ def attend(
             scores = keys[first : i + 1] @ q[i, head] * scale
             if cap is not None:
                 scores = cap * torch.tanh(scores / cap)
+            if slopes is not None:
+                scores = scores - slopes[head] * torch.arange(i - first, -1, -1)
             scores, among = scores / tau, values[first : i + 1]
+            if sinks is not None:
+                scores = torch.cat([scores, sinks[head : head + 1]])
+                among = torch.cat([among, torch.zeros_like(values[:1])])
             for j in range(tokens - 1, max(tokens - 1 - entries, -1), -1):
                 extra = again[j] @ q[i, head] * scale
                 if cap is not None:
@@ -82,4 +91,5 @@ def attend(
 
 def scale_of(config: object, size: int) -> float:
     """Factor on the scores: 1/sqrt(head size), or what the configuration says in its place."""
-    return 1 / math.sqrt(getattr(config, "query_pre_attn_scalar", None) or size)
+    said: float | None = getattr(config, "attention_multiplier", None)
+    return said or 1 / math.sqrt(getattr(config, "query_pre_attn_scalar", None) or size)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-_doubles: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
+_doubles: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
 
 
 class AllDouble(TorchFunctionMode):
@@ -31,10 +31,12 @@ class AllDouble(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def double(model: nn.Module) -> nn.Module:
+def double(model: nn.Module) -> Any:
     """A float64 copy of the model; the same copy for the same model, so weights must not change in between."""
     if model not in _doubles:
         _doubles[model] = copy.deepcopy(model).double().eval()
+        # The products of experts in groups, which transformers prefers, know no float64.
+        _doubles[model].set_experts_implementation("eager")
     return _doubles[model]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .blocks import angles, block, final_norm, layers_of
+from .blocks import angles, block, final_norm, first_state, layers_of
 from .double import apply, double
 
 
@@ -65,8 +65,7 @@ def forward(
     x = embed_ids(model, ids).clone()
     for position, vector in (placeholders or {}).items():
         x[position] = torch.as_tensor(vector, dtype=torch.float64)
-    if config.model_type == "gpt2":  # the position is added after the embedding module
-        x = x + apply(base.wpe, torch.arange(len(ids)))
+    x = first_state(base, x)
     states = [x]
     for index, layer in enumerate(layers_of(base)):
         if index == last:

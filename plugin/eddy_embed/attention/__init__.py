@@ -1,4 +1,4 @@
-"""Inside attention: temperature, re-routed entries, a watch, and kernels, none of which builds an n x n matrix.
+"""Inside attention: temperature, sinks, re-routed entries, a watch, and kernels; none builds an n x n matrix.
 
 Whole sequences go through torch's fused causal attention. `blocked` walks over blocks of queries, for layers whose
 logits are capped, which no fused kernel does, or whose window hides distant keys; scores in float32 (float64 for

@@ -74,9 +74,10 @@ def choose(traits: Traits, place: Place, mass: bool) -> Kernels:
     Args:
         traits: What the layer does to its logits.
         place: Where and in what it computes.
-        mass: Whether the logarithm of the softmax's denominator is needed, for further entries or a watch.
+        mass: Whether the logarithm of the softmax's denominator is needed, for further entries or a watch;
+            sinks need it always.
     """
-    whole: Kernel = "blocked" if traits.cap is not None else _whole(place, mass)
+    whole: Kernel = "blocked" if traits.cap is not None else _whole(place, mass or traits.sinks)
     return Kernels(whole, whole if traits.window is None else "blocked", traits.window)
 
 

@@ -127,8 +127,10 @@ class Traits:
         scale: Factor on the logits.
         cap: Soft cap c of c * tanh(logit / c), None for none.
         window: Keys that a query sees, itself included, None for all.
+        sinks: Whether each head has a sink, a further logit that takes a share of every row and gives nothing.
     """
 
     scale: float
     cap: float | None
     window: int | None
+    sinks: bool = False
