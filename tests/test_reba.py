@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tests import families
-from tests.comparison import TEXTS, embedder, exact, expected, gap, loaded
+from tests.comparison import TEXTS, embedder, exact, gap, loaded
 from tests.reference import backward
 from tests.reference.double import AllDouble
 from tests.reference.readout import unit
@@ -36,15 +36,7 @@ def test_one_copy_read_last_is_plain(family: str) -> None:
     assert np.abs(once - embedder(family, "reba").encode_document(TEXTS)).max() > 1e-3
 
 
-@pytest.mark.parametrize("method", ["reba", "reba:k=3,pool=mean,exit=4", "reba:k=3,piece=5,exit=-2+last2avg"])
-@pytest.mark.parametrize("family", families.MORE_FAMILIES)
-def test_further_families_equal_the_reference(family: str, method: str) -> None:
-    assert gap(embedder(family, method, exactly=True), family, method, TEXTS) <= 1e-9
-    single = embedder(family, method).encode_query(TEXTS)
-    assert max(np.abs(v - expected(family, method, t)).max() for v, t in zip(single, TEXTS, strict=True)) <= 1e-5
-
-
-@pytest.mark.parametrize("family", ["llama", "gemma2"])
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt_oss"])
 def test_a_rerouted_entry_is_in_the_softmax_and_not_watched(family: str) -> None:
     model, tokenizer = loaded(family, exactly=True)
     method = methods.reba(pool="mean") | Method(reroute=Reroute((2, 4), bias=3.0, entries=2))

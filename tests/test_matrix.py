@@ -1,0 +1,31 @@
+"""The table of families and methods in the handbook says what the code does; each cell that passes does pass."""
+
+from __future__ import annotations
+
+import pytest
+from tests import families, matrix
+from tests.comparison import METHODS
+
+from eddy_embed import methods
+
+COMMITTED = matrix.read(matrix.PAGE.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("family", matrix.ROWS)
+def test_the_table_says_what_the_code_does(family: str) -> None:
+    # `test_methods` compares the first families with the reference under these methods and all others.
+    look = matrix.opens if family in families.FAMILIES else matrix.compared
+    for column in matrix.COLUMNS:
+        assert look(family, column) == COMMITTED[family, column], (family, column)
+
+
+def test_the_table_is_complete_and_as_it_is_written() -> None:
+    assert COMMITTED.keys() == {(family, column) for family in matrix.ROWS for column in matrix.COLUMNS}
+    assert f"{matrix.BEGIN}\n{matrix.printed(COMMITTED)}\n{matrix.END}" in matrix.PAGE.read_text(encoding="utf-8")
+
+
+def test_every_registered_method_has_a_column() -> None:
+    assert set(matrix.COLUMNS.values()) <= METHODS.keys()
+    # Readouts are shared, and what is fitted touches no model.
+    running = {name for name in methods.names() if methods.parse(name).post is None} - {"readout", "last2avg"}
+    assert running == {name for column in matrix.COLUMNS for name in column.split(", ")}
