@@ -139,6 +139,7 @@ def test_text_forms(form: str) -> None:
         'layers="a-b"',
         "layers=0",
         'verb="{x}"',
+        'verb=" "',
         "pool=most",
     ],
 )

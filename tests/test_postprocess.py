@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -113,6 +114,13 @@ def test_what_was_learned_survives_a_file(post: Post, tmp_path) -> None:
 def test_the_digest_changes_with_what_was_learned() -> None:
     digests = {fit(Post("whiten"), seen(cone(30, seed=seed))).digest for seed in range(3)}
     assert len(digests | {fit(Post("centre"), seen(cone(30))).digest}) == 4
+    # Each part of it by itself.
+    fitted = fit(Post("whiten"), seen(cone(30)))
+    stretched = replace(fitted, matrix=2 * fitted.matrix)
+    queries = replace(fitted, query_mean=fitted.mean)
+    cut = replace(fitted, post=replace(fitted.post, keep=3))
+    moved = replace(fitted, mean=fitted.mean + 1)
+    assert len({each.digest for each in (fitted, stretched, queries, cut, moved)}) == 5
 
 
 def test_bad_values_are_refused(tmp_path) -> None:

@@ -54,7 +54,7 @@ def kv(
         "pool": pool,
         "exit": exit,
     }
-    if "{" in verb or "}" in verb:
+    if not verb.strip() or "{" in verb or "}" in verb:
         raise InvalidParameter(f"kv: verb={verb!r} must be a word or a phrase")
     asked = verb if " " in verb.strip() else f"{verb} the {{kind}} in one word"
     document, query = (f'"{kind}: {{text}}" {asked.format(kind=kind)}:' for kind in ("Context", "Query"))
