@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import families
 from tests.comparison import TEXTS, embedder
+from torch.utils.flop_counter import FlopCounterMode
 
 from eddy_embed import attention
 from eddy_embed.attention import Kernels, Place, Reroute, Traits, choose, dispatch, fused
+from eddy_embed.attention import blocked as blocked_kernel
 from eddy_embed.errors import UnsupportedModel
 
 OPEN, CAPPED, LOCAL = Traits(0.3, None, None), Traits(0.3, 8.0, None), Traits(0.3, None, 12)
@@ -83,6 +86,34 @@ def test_a_window_that_hides_nothing_needs_no_kernel_of_its_own(reroute: Reroute
     assert (got - expected).abs().max() <= 1e-12
     wrong = Kernels(kernels.within, kernels.beyond, 13)
     assert (attention.attend(query, key, value, groups, LOCAL, wrong, reroute) - expected).abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("rows", [1, 5, 64])
+@pytest.mark.parametrize("traits", [OPEN, CAPPED, LOCAL, replace(LOCAL, cap=2.0, window=3), replace(LOCAL, window=1)])
+def test_blocks_of_queries_change_nothing(traits: Traits, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocked_kernel, "ROWS", rows)
+    query, key, value, _ = packed([37])
+    out, mass = blocked_kernel.blocked(query, key, value, traits, 1.25)
+    for head in range(4):
+        for row in range(37):
+            first = 0 if traits.window is None else max(0, row - traits.window + 1)
+            logits = key[0, head // 2, first : row + 1] @ query[0, head, row] * traits.scale
+            logits = (logits if traits.cap is None else traits.cap * torch.tanh(logits / traits.cap)) * 1.25
+            expected = logits.softmax(0) @ value[0, head // 2, first : row + 1]
+            assert (out[0, head, row] - expected).abs().max() <= 1e-12
+            assert (mass[0, head, row] - logits.logsumexp(0)).abs() <= 1e-12
+
+
+@pytest.mark.parametrize("traits", [CAPPED, LOCAL])
+def test_what_a_window_and_the_order_of_the_text_hide_is_not_scored(traits: Traits) -> None:
+    def scored(length: int) -> int:
+        query, key, value, _ = packed([length])
+        with FlopCounterMode(display=False) as counted:
+            blocked_kernel.blocked(query, key, value, traits, 1.0)
+        return int(counted.get_total_flops())
+
+    whole = 2 * 2 * 4 * 16 * 1024**2  # both products of 4 heads of width 16, over all pairs of tokens
+    assert scored(1024) <= (0.6 if traits.window is None else 0.15) * whole
 
 
 def test_groups_stay_on_one_side_of_a_window() -> None:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 SCORES = 2**24
 """Scores that the blocked kernel holds at once."""
+ROWS = 128
+"""Most queries in a block: the smaller, the fewer keys are scored that a window or the order of the text hides."""
 
 
 def blocked(
@@ -27,7 +29,7 @@ def blocked(
     out = query.new_empty(batch, heads, length, value.shape[3])
     mass = query.new_empty(batch, heads, length, dtype=exact)
     positions = torch.arange(length, device=query.device)
-    block = max(1, min(length, SCORES // (batch * heads * length)))
+    block = max(1, min(length, ROWS, SCORES // (batch * heads * length)))
     for first in range(0, length, block):
         end = min(first + block, length)
         seen = 0 if traits.window is None else max(0, first - traits.window + 1)
