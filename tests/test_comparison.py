@@ -53,6 +53,9 @@ def test_what_cannot_be_run_says_why() -> None:
     for each, words in zip(found, said, strict=False):
         assert each.cosines is None and words in each.reason
     assert found[-1].reason is None
+    odd = compare(TEXTS, model, ["reba:piece=600", "plain+truncate:dims=65", "plain"], tokenizer=tokenizer)
+    assert "choose a smaller piece" in odd[0].reason and "vectors have 64" in odd[1].reason
+    assert odd[2].reason is None
     (only,) = compare(TEXTS, model, ["metaeol"], tokenizer=tokenizer, max_length=8)
     assert only.cosines is None and "max_length=8" in only.reason
 

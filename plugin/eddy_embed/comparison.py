@@ -115,18 +115,16 @@ def compare(
     check_options({**options, **loading})
     loading["model_kwargs"] = dict(loading["model_kwargs"] or {})
     opened = open_model(model, registry.plain(), tokenizer, **loading)
+    # What plain refuses is wrong with the arguments, what another method refuses is a reason of its own.
+    Embedder(opened.model, tokenizer=opened.tokenizer, method="plain", **{**options, "post": None}).close()
     return [_compared(given, method, opened, role, options) for method in asked]
 
 
 def _compared(texts: list[str], method: Method, opened: Opened, role: TextRole, options: dict[str, Any]) -> Compared:
     try:
-        registry.resolve(method, opened.backbone)
-    except InvalidParameter as error:
-        return Compared(str(method), None, str(error))
-    try:
         with Embedder(opened.model, tokenizer=opened.tokenizer, method=method, **options) as embedder:
             vectors = embedder.encode_query(texts) if role == "query" else embedder.encode_document(texts)
-    except (IncompatibleMethods, NotFinite, NotFitted, TextTooLong, UnsupportedModel) as error:
+    except (IncompatibleMethods, InvalidParameter, NotFinite, NotFitted, TextTooLong, UnsupportedModel) as error:
         return Compared(str(method), None, str(error))
     units = unit(vectors.astype(np.float64))
     return Compared(str(method), units @ units.T, None)

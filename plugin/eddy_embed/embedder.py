@@ -210,7 +210,7 @@ class Embedder(Described):
             A document for each text.
 
         Raises:
-            IncompatibleMethods: `late`, and the method reads one token only.
+            IncompatibleMethods: `late`, and the method reads the last token.
             InvalidParameter: There is no such part.
             InvalidText: A text is blank, no string, or not valid Unicode.
             TextTooLong: A text exceeds the window and overflow is "error".
@@ -241,14 +241,14 @@ class Embedder(Described):
             float32, shape (spans, dimension), in their order.
 
         Raises:
-            IncompatibleMethods: The method reads one token only.
+            IncompatibleMethods: The method reads the last token.
             InvalidParameter: A span is no pair of numbers, lies outside the text, or holds no token.
             InvalidText: The text is blank, no string, or not valid Unicode.
             TextTooLong: The text exceeds the window and overflow is "error".
         """
         if not self.reads_words:
             raise IncompatibleMethods(
-                f"{self.method} reads one token for the whole text and gives no vectors for words; use a method that "
+                f"{self.method} reads the last token, for the whole text, and gives no vectors for words; use one that "
                 "averages, such as plain, or reba"
             )
         if not isinstance(text, str):

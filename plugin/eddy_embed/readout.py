@@ -29,7 +29,7 @@ class Readout:
         pool: "mean" over the text's tokens, "last" token of the sequence, "hybrid" (half of each) or "weighted"
             (mean with weights 1, 2, 3 ..; SGPT, Muennighoff 2022).
         placeholders: Whether the mean also covers placeholders (HTP, section 4.4 read literally).
-        prompt: Whether the mean also covers the prompt around the text (KV-Embedding).
+        prompt: Whether the mean also covers the prompt around the text, an instruction included (KV-Embedding).
         end: Whether the mean also covers the sequence's end token (Echo as released).
         text_end: Whether "last" is the last token of the text that is read instead of the sequence's.
         half: Whether the mean covers the first half of the sequence instead, whatever stands there (ReBA as released).

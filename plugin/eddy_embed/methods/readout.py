@@ -19,7 +19,7 @@ def readout(pool: Pool = "mean", exit: int | None = -1, placeholders: bool = Fal
         pool: "mean", "last", "hybrid" or "weighted" (SGPT, Muennighoff 2022).
         exit: Layer read, counted over h[0] .. h[L]. None: the published one for the methods and the backbone, else -2.
         placeholders: Whether the mean also covers placeholders.
-        prompt: Whether the mean also covers the prompt around the text.
+        prompt: Whether the mean also covers the prompt around the text, an instruction included.
 
     Raises:
         InvalidParameter: What a mean covers is said, and there is none.
