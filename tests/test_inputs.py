@@ -91,6 +91,13 @@ def test_options_of_long_documents(options: dict[str, Any]) -> None:
         embedder("llama", "plain").encode_long("One. Two.", **options)
 
 
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "a\ud800", "~nobody/model"])
+def test_names_that_no_model_can_have(name: str) -> None:
+    with pytest.raises(EddyError) as error:
+        Embedder(name, method="plain")
+    assert len(str(error.value)) < 500
+
+
 def test_only_what_was_fitted_is_post_processing() -> None:
     for value in (3, "file.npz", b"x"):
         with pytest.raises(InvalidParameter, match="fit"):

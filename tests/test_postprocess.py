@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
+import torch
 from tests import families
 
 from eddy_embed import Embedder, methods
-from eddy_embed.errors import IncompatibleMethods, InvalidParameter, InvalidText, NotFinite, NotFitted
+from eddy_embed.errors import (
+    FingerprintMismatch,
+    IncompatibleMethods,
+    InvalidParameter,
+    InvalidText,
+    NotFinite,
+    NotFitted,
+)
 from eddy_embed.postprocess import Fitted, Moments, Post, fit
 
 TEXTS = [
@@ -244,6 +253,40 @@ def test_a_file_of_another_method_is_refused() -> None:
         Embedder(model, tokenizer=tokenizer, method="htp+whiten", post=fitted)
     with pytest.raises(InvalidParameter, match="width 12"):
         Embedder(model, tokenizer=tokenizer, method="htp+centre", post=fitted)
+
+
+def test_a_file_goes_with_the_maker_of_its_vectors_alone(tmp_path) -> None:
+    model, tokenizer = families.build("llama")
+    path = tmp_path / "post.npz"
+    made = Embedder(model, tokenizer=tokenizer, method="plain:exit=3+centre", max_length=200)
+    made.fit(TEXTS).save(path)
+
+    def opened(other=model, **options):
+        return Embedder(other, **{"tokenizer": tokenizer, "method": "plain:exit=3+centre", "post": path, **options})
+
+    # What changes no vector that it was fitted on, or queries only.
+    for options in ({"max_length": 200}, {"query_instruction": "Find it:", "overflow": "error"}):
+        assert np.array_equal(opened(**options).encode_document("A text."), opened().encode_document("A text."))
+    assert opened(max_length=200).fingerprint == made.fingerprint
+    changed = copy.deepcopy(model)
+    with torch.no_grad():
+        changed.model.layers[0].mlp.up_proj.weight.mul_(1.5)
+    for said, options in {
+        "method.readout.exit 3, here 4": {"method": "plain:exit=4+centre"},
+        "method.rewire.span None, here": {"method": "htp:exit=3+centre"},
+        "method.readout.pool 'mean', here 'last'": {"method": "plain:pool=last,exit=3+centre"},
+        "text_instruction None, here 'Read:'": {"text_instruction": "Read:"},
+        "weights ": {"other": changed},
+    }.items():
+        with pytest.raises(FingerprintMismatch, match=f"another maker: .*{said}") as error:
+            opened(**options)
+        assert "fit it again" in str(error.value)
+        with pytest.raises(FingerprintMismatch, match="another maker"):
+            opened(**{**options, "post": None}).with_post(Fitted.load(path))
+    # A mean of queries is theirs alone.
+    made.fit(TEXTS, ["When does the ferry leave?", "What rose?"]).save(path)
+    with pytest.raises(FingerprintMismatch, match="query_instruction None, here 'Find it:'"):
+        opened(query_instruction="Find it:")
 
 
 @pytest.mark.parametrize("post", [Post("centre"), Post("abtt", components=2), Post("whiten", dims=5)])

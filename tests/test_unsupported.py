@@ -12,10 +12,11 @@ import torch
 import transformers
 from tests import families
 from tests.comparison import embedder, loaded
-from transformers import AutoModel, AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2MoeConfig
+from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen2MoeConfig
 
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, InvalidParameter, UnsupportedModel
+from eddy_embed.loading import BUNDLED
 
 SMALL: dict[str, Any] = {
     "vocab_size": families.VOCABULARY,
@@ -76,6 +77,19 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         ),
         r"hidden states have shape \(\d+, 32\), not width 64",
     ),
+    "llama 4": (
+        lambda: CAUSAL(
+            transformers.Llama4TextConfig(
+                **SMALL, num_key_value_heads=2, head_dim=16, intermediate_size_mlp=96, num_local_experts=2
+            )
+        ),
+        r"gives no hidden states.*such as model\.model",
+    ),
+    "t5 with a decoder of its own depth": (
+        lambda: transformers.T5Model(transformers.T5Config(**{**T5, "num_layers": 4}, num_decoder_layers=2)),
+        "fails on a trial text.*name a decoder",
+    ),
+    "no weights": (lambda: copy.deepcopy(loaded("llama")[0]).to("meta"), "fails on a trial text"),
     "no language model": (lambda: torch.nn.Linear(2, 2), "does not describe a causal language model"),
 }
 
@@ -113,6 +127,42 @@ def test_layers_that_mix_neighbours_are_refused() -> None:
     model.model.layers[2].mlp = Smooth()
     with pytest.raises(UnsupportedModel, match="differ from the model's own"):
         Embedder(model, tokenizer=tokenizer, method="plain")
+
+
+@pytest.mark.parametrize("part", ["embed_tokens", "norm"])
+def test_weights_of_two_dtypes_that_do_not_go_together_are_refused(part: str) -> None:
+    model, tokenizer = loaded("llama")
+    mixed = copy.deepcopy(model).to(torch.bfloat16)
+    for name, module in mixed.named_modules():
+        if part in name:
+            module.to(torch.float32)
+    for method in ("plain", "htp", "kv:layers=1-2"):
+        with pytest.raises(UnsupportedModel, match="bfloat16 and float32 at once: load it in one"):
+            Embedder(mixed, tokenizer=tokenizer, method=method)
+
+
+def test_keys_and_values_may_have_other_widths() -> None:
+    config = transformers.DeepseekV3Config(
+        **SMALL,
+        num_key_value_heads=4,
+        qk_nope_head_dim=16,
+        qk_rope_head_dim=8,
+        v_head_dim=12,
+        kv_lora_rank=16,
+        q_lora_rank=None,
+        first_k_dense_replace=3,
+    )
+    model = CAUSAL(config).eval()
+    for method in ("plain", "htp", "kv:layers=1-2", "reba"):
+        e = Embedder(model, tokenizer=families.byte_level_tokenizer(), method=method)
+        assert np.isfinite(e.encode_document("The ferry leaves at noon. Dogs travel for free.")).all()
+
+
+def test_a_tokenizer_of_another_model_is_refused() -> None:
+    other = AutoTokenizer.from_pretrained(BUNDLED["eddy-tiny"])
+    e = Embedder(loaded("llama")[0], tokenizer=other, method="plain")
+    with pytest.raises(UnsupportedModel, match="has 640 token embeddings, and the tokenizer gives"):
+        e.encode_document("zebra xylophone")
 
 
 def test_a_loaded_model_needs_a_fast_tokenizer() -> None:

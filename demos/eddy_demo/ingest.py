@@ -167,7 +167,7 @@ class _Writer:
         moments = Moments(self.embedder.dimension)
         for _, result in self._held:
             moments.add(np.stack([passage.vector for passage in result.passages]))
-        fitted = fit(post, moments)
+        fitted = replace(fit(post, moments), maker=self.embedder.maker)
         self._held = [(document, result.processed(fitted)) for document, result in self._held]
         self.embedder = self.embedder.with_post(fitted)
         self._fitted_on, self._post = moments.count, None

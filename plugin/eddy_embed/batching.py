@@ -45,7 +45,7 @@ def run_halving(run: Callable[[list[Item]], list[Result]], items: list[Item]) ->
     try:
         return run(items)
     except (MemoryError, RuntimeError) as error:
-        if not _out_of_memory(error):
+        if not out_of_memory(error):
             raise
         if len(items) == 1:
             raise MemoryError(
@@ -56,7 +56,8 @@ def run_halving(run: Callable[[list[Item]], list[Result]], items: list[Item]) ->
     return run_halving(run, items[:middle]) + run_halving(run, items[middle:])
 
 
-def _out_of_memory(error: BaseException) -> bool:
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory did not suffice."""
     name = type(error).__name__
     return (
         isinstance(error, MemoryError)

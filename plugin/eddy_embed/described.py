@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, cast, get_args, overload
 
 from eddy_embed.errors import InvalidParameter
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from eddy_embed.pipeline import Pipeline
     from eddy_embed.postprocess import Fitted
     from eddy_embed.readout import Readout
+
+
+_MAKER = ("architecture", "config", "weights", "tokenizer", "text_instruction", "query_instruction")
 
 
 class Described:
@@ -82,6 +86,13 @@ class Described:
                 "post": None if self.post is None else self.post.digest,
             }
         return self._settings
+
+    @property
+    def maker(self) -> dict[str, Any]:
+        """What decides the vectors that post-processing is fitted on and applied to, as plain values."""
+        method = {part: value for part, value in self.settings["method"].items() if part != "post"}
+        told = {name: self.settings[name] for name in _MAKER}
+        return cast("dict[str, Any]", json.loads(json.dumps({**told, "method": method})))
 
     @property
     def fingerprint(self) -> str:

@@ -111,6 +111,7 @@ class Embedder(Described):
             UnsupportedModel: The model cannot be run exactly.
             UnknownMethod: No method of that name.
             InvalidParameter: A value is outside its range.
+            FingerprintMismatch: `post` was fitted with another model, method or setting.
         """
         named = {"device": torch_name(device), "dtype": torch_name(dtype)}
         check_options({**locals(), **named})
@@ -141,6 +142,8 @@ class Embedder(Described):
         self.max_length = self._pipeline.planner.max_length
         self.show_progress = show_progress
         self._settings: dict[str, Any] | None = None
+        if self.post is not None:
+            self.post.check_maker(self.maker)
 
     def encode_document(self, texts: str | Iterable[str], *, show_progress: bool | None = None) -> Vectors:
         """Vectors of documents.
@@ -298,7 +301,7 @@ class Embedder(Described):
             asked = Moments(self.backbone.hidden)
             vectors = plain.encode_query(checked_texts(queries), show_progress=show_progress)
             asked.add(unit(vectors.astype(np.float64)))
-        fitted = fit(self.method.post, moments, asked)
+        fitted = replace(fit(self.method.post, moments, asked), maker=self.maker)
         self._pipeline.finish = replace(self._pipeline.finish, fitted=fitted)
         self._settings = None
         return fitted
@@ -310,9 +313,12 @@ class Embedder(Described):
             fitted: What was learned, None for no post-processing.
 
         Raises:
-            InvalidParameter: It is something else, or was learned with another model or method.
+            InvalidParameter: It is something else.
+            FingerprintMismatch: It was learned with another model, method or setting.
         """
         check_kind("fitted", fitted, Fitted | None, "what fit() returned, or None; Fitted.load reads it from a file")
+        if fitted is not None:
+            fitted.check_maker(self.maker)
         other = copy.copy(self)
         other.method = methods.with_post(self.method, None if fitted is None else fitted.post)
         finish = finish_for(other.method, self.backbone, fitted, self.normalize)

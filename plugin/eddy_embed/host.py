@@ -19,7 +19,7 @@ from eddy_embed.errors import InterventionDidNotRun, NotFinite, UnsupportedModel
 from eddy_embed.moments import ATTENTION, Pass, current, install, register
 from eddy_embed.sequence import Packed, Role, Sequence, pack
 from eddy_embed.trial import Trial
-from eddy_embed.view import find_layers, view_of
+from eddy_embed.view import find_layers, trial, view_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,28 +54,30 @@ class Host:
         # h[0] is read on the way into the first layer, so one layer always stays.
         self.kept = max(exit_layer, 1)
         self.name = type(model).__name__
-        self._view = view_of(base)
-        stack = find_layers(self._view)
-        self._parent, name = next(
-            (parent, name)
-            for parent in self._view.modules()
-            for name, child in parent.named_children()
-            if child is stack
-        )
-        self._stack = nn.ModuleList(list(stack)[: self.kept])
-        setattr(self._parent, name, self._stack)
-        self._view.config.num_hidden_layers = self.kept
-        self._view.eval()
-        for parameter in self._view.parameters():
-            self.device, self.dtype = parameter.device, parameter.dtype
-            break
-        rotary = [module for module in self._view.modules() if type(module).__name__.endswith("RotaryEmbedding")]
-        install(self._view.get_input_embeddings(), self._stack, rotary)
-        if exit_layer < layers:
-            self._drop_tail()
-        self.traits: tuple[Traits, ...] = ()
-        self._kernels: dict[tuple[Reroute | None, bool], tuple[Kernels, ...]] = {}
-        self._check()
+        with trial(base):
+            self._view = view_of(base)
+            stack = find_layers(self._view)
+            self._parent, name = next(
+                (parent, name)
+                for parent in self._view.modules()
+                for name, child in parent.named_children()
+                if child is stack
+            )
+            self._stack = nn.ModuleList(list(stack)[: self.kept])
+            setattr(self._parent, name, self._stack)
+            self._view.config.num_hidden_layers = self.kept
+            self._view.eval()
+            for parameter in self._view.parameters():
+                self.device, self.dtype = parameter.device, parameter.dtype
+                break
+            rotary = [module for module in self._view.modules() if type(module).__name__.endswith("RotaryEmbedding")]
+            install(self._view.get_input_embeddings(), self._stack, rotary)
+            self._rows = int(self._view.get_input_embeddings().weight.shape[0])
+            if exit_layer < layers:
+                self._drop_tail()
+            self.traits: tuple[Traits, ...] = ()
+            self._kernels: dict[tuple[Reroute | None, bool], tuple[Kernels, ...]] = {}
+            self._check()
 
     @property
     def width(self) -> int:
@@ -147,6 +149,11 @@ class Host:
             InterventionDidNotRun: A copy, a placeholder or an attention layer did not run as often as it must.
         """
         windows = [traits.window for traits in self.traits if traits.window is not None]
+        if int(packed.ids.max()) >= self._rows:
+            raise UnsupportedModel(
+                f"{self.name} has {self._rows} token embeddings, and the tokenizer gives {int(packed.ids.max())}: they "
+                "do not belong together; pass tokenizer= the one that the model was trained with"
+            )
         groups = [members.to(self.device) for members in group(packed.offsets, factors, windows)]
         wanted = (self.exit_layer,) if layers is None else layers
         call = Pass(groups, reroute=reroute, traits=self.traits, captures=frozenset(wanted), rows=rows)
@@ -212,6 +219,11 @@ class Host:
                 out = self._view(input_ids=ids, position_ids=positions, use_cache=False)
         finally:
             current.reset(token)
+        if not hasattr(out, "last_hidden_state"):
+            raise UnsupportedModel(
+                f"{self.name} gives no hidden states, and the model inside it was not found; hand over that one, such "
+                "as model.model"
+            )
         states: torch.Tensor = out.last_hidden_state[0]
         call.capture(self.layers, states)
         return states

@@ -34,11 +34,15 @@ def locate(name: str | os.PathLike[str]) -> str:
     if text in BUNDLED:
         return str(BUNDLED[text])
     path = Path(text).expanduser()
+    try:
+        there = path.exists()
+    except (OSError, ValueError) as error:  # longer than a path may be, or with a NUL in it
+        raise ModelNotFound(f"model {text!r:.80} is no name of a model: {_first_line(error):.80}") from None
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise ModelNotFound(f"{text!r} holds no config.json; name the folder that save_pretrained wrote")
         return str(path)
-    if path.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1 or path.exists():
+    if path.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1 or there:
         raise ModelNotFound(f"no model folder at {text!r}; name a folder that save_pretrained wrote, or a hub id")
     return text
 

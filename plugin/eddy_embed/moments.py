@@ -23,6 +23,7 @@ from eddy_embed.attention import (
 )
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.rewire import copy_states
+from eddy_embed.view import DECODER
 
 if TYPE_CHECKING:
     from torch import nn
@@ -126,7 +127,7 @@ def _attention(
     }
     if any(refused.values()):
         what = ", ".join(name for name, used in refused.items() if used)
-        raise UnsupportedModel(f"{type(module).__name__} uses {what}, which is not supported")
+        raise UnsupportedModel(f"{type(module).__name__} uses {what}, which is not supported; {DECODER}")
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     traits = Traits(float(scale), softcap, sliding_window, s_aux is not None)
     index = len(call.seen)

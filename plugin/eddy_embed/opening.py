@@ -85,7 +85,7 @@ def open_model(
         name = str(getattr(model, "name_or_path", "") or type(model).__name__)
         return Opened(name, model, tokenizer, backbone, methods.resolve(method, backbone))
     if not isinstance(model, str | os.PathLike):
-        raise InvalidParameter(f"model={model!r} must be a name, a folder, or a loaded model")
+        raise InvalidParameter(f"model={model!r:.80} must be a name, a folder, or a loaded model")
     name = os.fspath(model)
     options = {
         "revision": revision,

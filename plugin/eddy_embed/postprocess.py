@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from zipfile import BadZipFile
 
 import numpy as np
 
-from eddy_embed.errors import InvalidParameter, NotFinite
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter, NotFinite
 from eddy_embed.files import whole
 
 if TYPE_CHECKING:
@@ -172,6 +173,7 @@ class Fitted:
         matrix: Applied after that, shape (width, components); None for none.
         count: Vectors it was fitted on.
         query_mean: Subtracted from queries instead of `mean`, shape (width,); None: queries are taken like documents.
+        maker: What decided the vectors that it was fitted on, as `Embedder.maker` says; None: unknown.
     """
 
     post: Post
@@ -179,6 +181,31 @@ class Fitted:
     matrix: Doubles | None
     count: int
     query_mean: Doubles | None = None
+    maker: dict[str, Any] | None = None
+
+    def check_maker(self, maker: dict[str, Any]) -> None:
+        """Refuse vectors of another model, method or setting than those that it was fitted on.
+
+        Args:
+            maker: `Embedder.maker` of what makes the vectors.
+
+        Raises:
+            FingerprintMismatch: With what differs.
+        """
+        if self.maker is None:
+            return
+        there, here = dict(_leaves(self.maker)), dict(_leaves(maker))
+        if self.query_mean is None:  # then no query had a part in it
+            for told in (there, here):
+                told.pop("query_instruction", None)
+        differing = [name for name in {**there, **here} if there.get(name) != here.get(name)]
+        if differing:
+            shown = "; ".join(f"{name} {there.get(name)!r:.40}, here {here.get(name)!r:.40}" for name in differing[:5])
+            more = f"; and {len(differing) - 5} more" if len(differing) > 5 else ""
+            raise FingerprintMismatch(
+                f"the post-processing was fitted on vectors of another maker: {shown}{more}. Use the model, method and "
+                "settings that it was fitted with, or fit it again with these"
+            )
 
     @property
     def dimension(self) -> int:
@@ -217,6 +244,7 @@ class Fitted:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to a .npz file, whole or not at all."""
         arrays: dict[str, Any] = {"mean": self.mean, "post": json.dumps(asdict(self.post)), "count": self.count}
+        arrays["maker"] = json.dumps(self.maker)
         if self.matrix is not None:
             arrays["matrix"] = self.matrix
         if self.query_mean is not None:
@@ -236,9 +264,19 @@ class Fitted:
                 post = Post(**json.loads(str(held["post"])))
                 matrix = held["matrix"] if "matrix" in held else None
                 query_mean = held["query_mean"] if "query_mean" in held else None
-                return cls(post, held["mean"], matrix, int(held["count"]), query_mean)
+                maker = json.loads(str(held["maker"]))
+                return cls(post, held["mean"], matrix, int(held["count"]), query_mean, maker)
         except (OSError, EOFError, BadZipFile, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidParameter(f"no fitted post-processing at {path}: {error}; fit it first") from error
+
+
+def _leaves(values: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every plain value of nested dictionaries, by the names that lead to it."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value
 
 
 def fit(post: Post, moments: Moments, queries: Moments | None = None) -> Fitted:

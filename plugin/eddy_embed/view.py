@@ -4,14 +4,41 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
 
 from eddy_embed.backbone import Backbone
-from eddy_embed.errors import UnsupportedModel
+from eddy_embed.batching import out_of_memory
+from eddy_embed.errors import EddyError, UnsupportedModel
 
+DECODER = "name a decoder, such as a Llama, Qwen, Gemma or GPT-2 checkpoint"
+"""What to do where a model is none."""
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+@contextmanager
+def trial(model: nn.Module) -> Iterator[None]:
+    """Say that a model cannot be run, whatever its own code raises on a text that it certainly could read.
+
+    Raises:
+        UnsupportedModel: In place of what the model raised.
+    """
+    try:
+        yield
+    except (EddyError, MemoryError):
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        if out_of_memory(error):
+            raise
+        kinds = sorted({str(p.dtype).removeprefix("torch.") for p in model.parameters() if p.is_floating_point()})
+        mixed = f"its weights are {' and '.join(kinds)} at once: load it in one of them" if len(kinds) > 1 else DECODER
+        said = next(iter(str(error).splitlines()), "")
+        raise UnsupportedModel(
+            f"{type(model).__name__} fails on a trial text ({type(error).__name__}: {said}); {mixed}"
+        ) from error
 
 
 def describe(config: Any) -> Backbone:
@@ -30,8 +57,7 @@ def describe(config: Any) -> Backbone:
         )
     except AttributeError as error:
         raise UnsupportedModel(
-            f"{type(config).__name__} does not describe a causal language model ({error}); name a decoder such as "
-            "a Llama, Qwen, Gemma or GPT-2 checkpoint"
+            f"{type(config).__name__} does not describe a causal language model ({error}); {DECODER}"
         ) from None
 
 
