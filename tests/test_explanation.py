@@ -58,6 +58,15 @@ def test_copies_at_the_exit_are_shown() -> None:
         assert embedder("llama", method).explain(TEXTS[0]).copied_at_exit == []
 
 
+@pytest.mark.parametrize("method", ["kv:layers=2", "plain:pool=hybrid", "echo:preset=released", "plain:pool=weighted"])
+def test_weights_are_shares_of_what_is_read(method: str) -> None:
+    tokens = embedder("llama", method).explain("Salt and smoke").tokens
+    assert sum(token.weight for token in tokens) == pytest.approx(1)
+    if "kv" in method or "hybrid" in method:  # the last token stands for itself and in the mean
+        counted = sum(token.weight > 0 for token in tokens)
+        assert tokens[-1].weight == pytest.approx(0.5 + 0.5 / counted)
+
+
 def test_entries_are_shown_as_they_are() -> None:
     one = embedder("llama", "kv:layers=2-5,exit=4").explain("Salt.")
     assert (one.rerouted, one.entries, one.rebased) == ([2, 3, 4], 1, False)

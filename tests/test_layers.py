@@ -255,9 +255,10 @@ def test_the_command_on_the_bundled_model_and_its_entry(capsys, monkeypatch) -> 
 
 
 @pytest.mark.slow
-def test_the_entry_of_the_bundled_model_is_what_the_command_says() -> None:
+def test_the_entry_of_the_bundled_model_is_among_what_the_command_says() -> None:
     found = layers.measure("eddy-tiny", layers.read_sentences(ROOT / "docs"))
-    assert Embedder("eddy-tiny", method="kv").method.reroute.layers == found.proposal.layers
+    entry = Embedder("eddy-tiny", method="kv").method.reroute.layers
+    assert entry and set(entry) <= set(found.proposal.layers)
 
 
 def test_kv_without_an_entry_gives_the_command() -> None:
