@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 NETGUARD = ROOT / "tests" / "netguard"
@@ -34,6 +35,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # A worker has inherited PYTHONPATH and is guarded since its start; the system may have a sitecustomize of its own.
 if not hasattr(sys.modules.get("sitecustomize"), "NetworkBlocked"):
     runpy.run_path(str(NETGUARD / "sitecustomize.py"))
+
+
+# The same cases in every run, whatever the machine's speed; HYPOTHESIS_PROFILE=explore looks for new ones.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 @pytest.fixture(autouse=True)

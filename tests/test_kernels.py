@@ -153,7 +153,7 @@ def test_a_kernel_that_computes_something_else_is_noticed_when_a_method_is_prepa
 
 
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_entries_and_temperatures_know_no_company_and_have_a_neutral_setting(data: st.DataObject) -> None:
     family = data.draw(st.sampled_from(["llama", "gemma2", "gemma3"]))
     layers = data.draw(st.sampled_from(["2", "1-6", "1,3,5-6"]))

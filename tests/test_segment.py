@@ -98,7 +98,7 @@ any_text = st.one_of(
 )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(any_text, st.sampled_from([1, 2, 3, 7, 20, 100, 1000]), st.sampled_from(["en", "de", "zh", "xx"]))
 @example("a" + "\u0301" * 50, 7, "en")
 @example("\u200b\n\nA. \n\n\ufeff", 3, "en")
@@ -111,7 +111,7 @@ def test_exact_on_any_text(text, max_chars, language):
     assert Segmenter(language, max_chars).sentences(text) == sentences
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.lists(st.sampled_from([piece for piece in HARD_PIECES if not set(piece) & set("`~")]), max_size=20)

@@ -89,7 +89,7 @@ def built(draw: st.DrawFn) -> Method:
 
 
 @given(built())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_parsing_undoes_printing(method: Method) -> None:
     assert methods.parse(str(method)) == method
     assert str(methods.parse(str(method))) == str(method)
@@ -106,7 +106,7 @@ TERMS = st.builds(
 
 
 @given(st.lists(TERMS, min_size=1, max_size=3).map(tuple))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_terms_come_back_as_they_were(terms: tuple[Term, ...]) -> None:
     again = tuple(parse_terms(print_terms(terms)))
     assert again == terms
@@ -115,7 +115,7 @@ def test_any_terms_come_back_as_they_were(terms: tuple[Term, ...]) -> None:
 
 
 @given(st.text(max_size=30))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_no_text_breaks_the_parser(text: str) -> None:
     try:
         assert isinstance(methods.parse(text), Method)

@@ -69,7 +69,7 @@ def costs_and_budget(draw: st.DrawFn) -> tuple[list[int], int]:
 
 
 @given(costs_and_budget())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_plan_covers_in_order_within_the_budget(case: tuple[list[int], int]) -> None:
     costs, budget = case
     planned = windows.plan(costs, budget)
@@ -109,9 +109,11 @@ MIXED = st.lists(st.tuples(WORDS, GAPS), min_size=1, max_size=60).map(lambda par
     kind=st.sampled_from(list(families.TOKENIZERS)),
     room=st.integers(8, 60),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_every_character_is_counted_once(text: str, layout: str, kind: str, room: int) -> None:
-    max_length = room + len(plan("a", layout, kind, 2**20).jobs[0].sequence)
+    shortest = plan("a", layout, kind, 2**20).jobs[0].sequence
+    # Room for each copy: eight tokens are enough for any character and for the blanks around a slice.
+    max_length = room * (int(shortest.copies.max()) + 1) + len(shortest)
     check(text, plan(text, layout, kind, max_length), max_length)
 
 
