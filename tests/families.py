@@ -16,9 +16,13 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
     AutoModelForCausalLM,
+    BloomConfig,
+    FalconConfig,
     Gemma2Config,
     Gemma3TextConfig,
     GPT2Config,
+    GPTJConfig,
+    GPTNeoConfig,
     GPTNeoXConfig,
     GptOssConfig,
     GraniteConfig,
@@ -238,6 +242,34 @@ MORE_FAMILIES: dict[str, Family] = {
 }
 """Further families, for the tests that are cheap enough to run on all of them."""
 
+OWN_ATTENTION: dict[str, Family] = {
+    "falcon": Family(
+        lambda: FalconConfig(**_shape(None, new_decoder_architecture=True, num_kv_heads=2, bias=True)), "byte-level"
+    ),
+    "bloom": Family(
+        lambda: BloomConfig(vocab_size=VOCABULARY, hidden_size=HIDDEN, n_layer=LAYERS, n_head=4, initializer_range=0.2),
+        "byte-level",
+    ),
+    "gptj": Family(lambda: GPTJConfig(**_GPT2, rotary_dim=8), "byte-level"),
+    "gpt_neo": Family(
+        lambda: GPTNeoConfig(
+            vocab_size=VOCABULARY,
+            hidden_size=HIDDEN,
+            num_layers=LAYERS,
+            num_heads=4,
+            intermediate_size=96,
+            max_position_embeddings=WINDOW,
+            window_size=SLIDING,
+            attention_types=[[["global", "local"], LAYERS // 2]],
+            initializer_range=0.2,
+            bos_token_id=None,
+            eos_token_id=None,
+        ),
+        "byte-level",
+    ),
+}
+"""Families that compute their attention past transformers' registry."""
+
 
 @torch.no_grad()
 def _enlarge(model: PreTrainedModel, family: Family) -> None:
@@ -257,7 +289,7 @@ def build(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
 
     The same objects at every call: a test that changes a model copies it first.
     """
-    family = (FAMILIES | MORE_FAMILIES)[name]
+    family = (FAMILIES | MORE_FAMILIES | OWN_ATTENTION)[name]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(20_000 + sum(map(ord, name)))
         model = AutoModelForCausalLM.from_config(family.config(), dtype=torch.float32)

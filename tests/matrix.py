@@ -33,7 +33,7 @@ COLUMNS = {
     "tempscale": "plain+tempscale",
 }
 """Registered methods -> the one of `tests.comparison.METHODS` that stands for them."""
-ROWS = [*families.FAMILIES, *families.MORE_FAMILIES]
+ROWS = [*families.FAMILIES, *families.MORE_FAMILIES, *families.OWN_ATTENTION]
 PASSES = "✓"
 
 
@@ -49,7 +49,7 @@ def opens(family: str, column: str) -> Cell:
     try:
         embedder(family, COLUMNS[column])
     except UnsupportedModel as error:
-        return Cell(re.sub(r"^\w+ ?: ?", "", str(error)))
+        return Cell(re.sub(r"^\w+:? ", "", str(error)))  # without the name of the class
     return Cell()
 
 

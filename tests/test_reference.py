@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from families import FAMILIES, HIDDEN, LAYERS, MORE_FAMILIES, SLIDING, TOKENIZERS, build
+from families import FAMILIES, HIDDEN, LAYERS, MORE_FAMILIES, OWN_ATTENTION, SLIDING, TOKENIZERS, build
 from reference import layout as lay
 from reference import readout
 from reference.blocks import layers_of
@@ -38,7 +38,7 @@ def eager(model):
 # --- forward
 
 
-@pytest.mark.parametrize("name", [*FAMILIES, *MORE_FAMILIES])
+@pytest.mark.parametrize("name", [*FAMILIES, *MORE_FAMILIES, *OWN_ATTENTION])
 def test_forward_is_that_of_transformers(name):
     model, tokenizer = build(name)
     ids = ids_of(tokenizer)
@@ -57,7 +57,10 @@ SPANS = [(1, 5), (2, 3), (1, 6), (3, 3)]
 
 @pytest.mark.parametrize(
     ("name", "span"),
-    [*((name, span) for name in FAMILIES for span in SPANS), *((name, RANGE) for name in MORE_FAMILIES)],
+    [
+        *((name, span) for name in FAMILIES for span in SPANS),
+        *((name, RANGE) for name in (*MORE_FAMILIES, *OWN_ATTENTION)),
+    ],
 )
 def test_copies_between_layers_are_those_of_hooks(name, span):
     model, tokenizer = build(name)

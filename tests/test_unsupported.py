@@ -39,29 +39,13 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         ),
         "bidirectional attention",
     ),
-    "mpnet": (lambda: BASE(transformers.MPNetConfig(**SMALL)), "0 of 3 layers run their attention"),
     "t5 encoder": (lambda: transformers.T5EncoderModel(transformers.T5Config(**T5)), "a position bias"),
     "t5": (lambda: transformers.T5Model(transformers.T5Config(**T5)), "one list of 3 layers, found encoder.block"),
-    "falcon": (lambda: CAUSAL(transformers.FalconConfig(**SMALL)), "0 of 3 layers run their attention"),
-    "falcon with alibi": (
-        lambda: CAUSAL(transformers.FalconConfig(**SMALL, alibi=True)),
-        "0 of 3 layers run their attention",
-    ),
-    "bloom": (
-        lambda: CAUSAL(transformers.BloomConfig(vocab_size=640, hidden_size=64, n_layer=3, n_head=4)),
-        "0 of 3 layers run their attention",
-    ),
-    "gpt-j": (
-        lambda: CAUSAL(transformers.GPTJConfig(vocab_size=640, n_embd=64, n_layer=3, n_head=4, rotary_dim=8)),
-        "0 of 3 layers run their attention",
-    ),
-    "mamba2": (
+    "lfm2": (
         lambda: CAUSAL(
-            transformers.Mamba2Config(
-                vocab_size=640, hidden_size=64, num_hidden_layers=3, num_heads=8, head_dim=16, state_size=16, n_groups=1
-            )
+            transformers.Lfm2Config(**SMALL, num_key_value_heads=2, layer_types=["conv", "full_attention", "conv"])
         ),
-        "0 of 3 layers run their attention",
+        "1 of 3 layers run their attention",
     ),
     "opt with a projection": (
         lambda: CAUSAL(

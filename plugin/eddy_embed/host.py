@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from eddy_embed.attention import Kernels, Reroute, Traits, group
-from eddy_embed.errors import InterventionDidNotRun, NotFinite, UnsupportedModel
+from eddy_embed.attention import OWN, Kernels, Reroute, Traits, group
+from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.moments import ATTENTION, Pass, current, install, register
-from eddy_embed.sequence import Packed, Role, Sequence, pack
-from eddy_embed.trial import Trial
-from eddy_embed.view import find_layers, trial, view_of
+from eddy_embed.sequence import Packed, Role, Sequence, beside, pack
+from eddy_embed.trial import Trial, allowed, announced, causal, same
+from eddy_embed.view import behind, find_layers, trial, view_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,6 +53,7 @@ class Host:
         self.layers = layers
         # h[0] is read on the way into the first layer, so one layer always stays.
         self.kept = max(exit_layer, 1)
+        self.own = False  # whether attention is the model's own, out of our reach
         self.name = type(model).__name__
         with trial(base):
             self._view = view_of(base)
@@ -74,7 +75,10 @@ class Host:
             install(self._view.get_input_embeddings(), self._stack, rotary)
             self._rows = int(self._view.get_input_embeddings().weight.shape[0])
             if exit_layer < layers:
-                self._drop_tail()
+                # Below the full depth nothing reads the final norm.
+                two = pack([_plain(np.zeros(2, np.int64))])
+                for name in behind(self._parent, self._stack, lambda: self._forward(two, Pass(group(two.offsets)))):
+                    setattr(self._parent, name, nn.Identity())
             self.traits: tuple[Traits, ...] = ()
             self._kernels: dict[tuple[Reroute | None, bool], tuple[Kernels, ...]] = {}
             self._check()
@@ -148,19 +152,52 @@ class Host:
         Raises:
             InterventionDidNotRun: A copy, a placeholder or an attention layer did not run as often as it must.
         """
-        windows = [traits.window for traits in self.traits if traits.window is not None]
         if int(packed.ids.max()) >= self._rows:
             raise UnsupportedModel(
                 f"{self.name} has {self._rows} token embeddings, and the tokenizer gives {int(packed.ids.max())}: they "
                 "do not belong together; pass tokenizer= the one that the model was trained with"
             )
-        groups = [members.to(self.device) for members in group(packed.offsets, factors, windows)]
         wanted = (self.exit_layer,) if layers is None else layers
+        if self.own:
+            return self._beside(packed, rewired, values, wanted, rows)
+        windows = [traits.window for traits in self.traits if traits.window is not None]
+        groups = [members.to(self.device) for members in group(packed.offsets, factors, windows)]
         call = Pass(groups, reroute=reroute, traits=self.traits, captures=frozenset(wanted), rows=rows)
         call.kernels = self.kernels(reroute, watching is not None)
         if watching is not None:
             watching.begin(groups, packed.offsets)
             call.watching = watching
+        routes = sum(layer <= self.kept for layer in reroute.layers or ()) if reroute else 0
+        watches = self.kept if watching is not None else 0
+        self._counted(call, packed, rewired, values, {"attention": self.kept, "re-routing": routes, "watch": watches})
+        return call.side_by_side(wanted)
+
+    def _beside(
+        self,
+        packed: Packed,
+        rewired: range,
+        values: torch.Tensor | None,
+        wanted: tuple[int, ...],
+        rows: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """`run` where attention is the model's own: each sequence in a row of its own, beside others of like length.
+
+        What a row is filled up with stands behind its tokens, and causality hides it from them.
+        """
+        states = torch.empty(0, device=self.device)
+        for members in group(packed.offsets):
+            part, call = beside(packed, members.rows.numpy()), Pass([], captures=frozenset(wanted))
+            self._counted(call, part, rewired, values, {"attention": 0, "re-routing": 0, "watch": 0})
+            found = call.side_by_side(wanted)
+            if not len(states):
+                states = found.new_empty(len(packed.ids), found.shape[1])
+            states[members.tokens.to(found.device)] = found[members.real.to(found.device)]
+        return states if rows is None else states[rows.to(states.device)]
+
+    def _counted(
+        self, call: Pass, packed: Packed, rewired: range, values: torch.Tensor | None, inside: dict[str, int]
+    ) -> None:
+        """Run a pass with its placeholders and copies, and count; `inside`: how often attention is to be touched."""
         if len(packed.placeholders):
             if values is None:
                 raise InterventionDidNotRun("the sequences hold placeholders, but no values were given for them")
@@ -170,25 +207,28 @@ class Host:
             call.edges = torch.from_numpy(packed.edges).to(self.device)
             call.rewired = rewired
         self._forward(packed, call)
-        routes = sum(layer <= self.kept for layer in reroute.layers or ()) if reroute else 0
-        watches = self.kept if watching is not None else 0
-        expected = {
-            "embedding": 1,
-            "attention": self.kept,
-            "copy": len(call.rewired),
-            "re-routing": routes,
-            "watch": watches,
-        }
+        expected = {"embedding": 1, "copy": len(call.rewired), **inside}
         ran = {
             "embedding": call.embedded,
-            "attention": len(call.seen),
             "copy": call.copies,
+            "attention": len(call.seen),
             "re-routing": call.rerouted,
             "watch": call.watched,
         }
         if ran != expected or call.captured.keys() != call.captures:
             raise InterventionDidNotRun(f"{self.name}: expected {expected} runs, counted {ran}; no vector is returned")
-        return call.captured[wanted[0]] if len(wanted) == 1 else torch.cat([call.captured[at] for at in wanted], dim=-1)
+
+    def reach(self, asked: list[str]) -> None:
+        """Hold that attention can be given what a method asks of it.
+
+        Raises:
+            UnsupportedModel: The model computes its attention out of our reach.
+        """
+        if self.own and asked:
+            raise UnsupportedModel(
+                f"{self.name} computes its attention itself, past transformers' registry, so {' and '.join(asked)} "
+                "cannot be put into it; use a method that leaves attention as it is, such as plain, prompteol or htp"
+            )
 
     def kernels(self, reroute: Reroute | None, watched: bool) -> tuple[Kernels, ...]:
         """The kernels of each layer that runs: chosen once for a method, and tried then and there.
@@ -200,10 +240,12 @@ class Host:
         Raises:
             UnsupportedModel: A kernel does not give what the blocked one gives here, or keys cannot be re-based.
         """
+        if self.own:
+            return (OWN,) * self.kept
         key = (reroute, watched)
         if key not in self._kernels:
             packed = pack([_plain(self._trial(TRIED))])
-            trial = Trial(self.name, self._forward, packed, self.traits, self.exit_layer, _allowed(self.dtype))
+            trial = Trial(self.name, self._forward, packed, self.traits, self.exit_layer, allowed(self.dtype))
             self._kernels[key] = trial.kernels(reroute, watched)
         return self._kernels[key]
 
@@ -211,8 +253,10 @@ class Host:
         return np.arange(length, dtype=np.int64) * 7919 % int(self._view.config.vocab_size)
 
     def _forward(self, packed: Packed, call: Pass) -> torch.Tensor:
-        ids = torch.from_numpy(packed.ids).to(self.device).unsqueeze(0)
-        positions = torch.from_numpy(packed.positions).to(self.device).unsqueeze(0)
+        # Our attention knows the sequences of one long row; the model's own takes one in each.
+        rows = len(packed.offsets) - 1 if self.own else 1
+        ids = torch.from_numpy(packed.ids).to(self.device).view(rows, -1)
+        positions = torch.from_numpy(packed.positions).to(self.device).view(rows, -1)
         token = current.set(call)
         try:
             with torch.inference_mode():
@@ -224,46 +268,9 @@ class Host:
                 f"{self.name} gives no hidden states, and the model inside it was not found; hand over that one, such "
                 "as model.model"
             )
-        states: torch.Tensor = out.last_hidden_state[0]
+        states: torch.Tensor = out.last_hidden_state.flatten(0, 1)
         call.capture(self.layers, states)
         return states
-
-    def _drop_tail(self) -> None:
-        """Take out what runs after the last layer (the final norm): below the full depth nothing reads it."""
-        tail: set[str] = set()
-        left = False
-
-        def note(name: str) -> Any:
-            def hook(*_: Any) -> None:
-                nonlocal left
-                left = left or name == ""
-                if left and name:
-                    tail.add(name)
-
-            return hook
-
-        handles = [self._stack[-1].register_forward_hook(note(""))]
-        for name, child in self._parent.named_children():
-            if child is not self._stack:
-                handles.append(child.register_forward_pre_hook(note(name)))
-        packed = pack([_plain(np.zeros(2, np.int64))])
-        self._forward(packed, Pass(group(packed.offsets)))
-        for handle in handles:
-            handle.remove()
-        for name in tail:
-            setattr(self._parent, name, nn.Identity())
-
-    def _check_windows(self, sizes: set[int]) -> None:
-        """Refuse windows that reach the layers through a mask alone, which a short trial text cannot show."""
-        kinds = list(getattr(self._view.config, "layer_types", None) or [])[: self.kept]
-        if kinds and all(kind == "full_attention" for kind in kinds):
-            return
-        unknown = sizes - {traits.window for traits in self.traits}
-        if unknown:
-            raise UnsupportedModel(
-                f"{self.name}: its attention hides keys beyond {min(unknown)} tokens by a mask that its layers do not "
-                "announce, so longer texts would be read wrongly; it is not supported"
-            )
 
     def _check(self) -> None:
         """Compare the view with the model's own attention, and a packed sequence with the same one alone.
@@ -271,46 +278,40 @@ class Host:
         This finds out architectures that pass the attention registry by, mix neighbouring tokens in other ways, or
         treat positions differently, whatever their class is called.
         """
-        texts = [self._trial(length) for length in (5, TRIED)]
+        texts = [self._trial(length) for length in (5, TRIED - 2, TRIED)]
         alone = [pack([_plain(ids)]) for ids in texts]
-        self._view.set_attn_implementation("eager")
-        own = []
-        for packed in alone:
-            call = Pass(group(packed.offsets), captures=frozenset({self.exit_layer}))
-            self._forward(packed, call)
-            own.append(call.captured[self.exit_layer])
-        register()
-        self._view.set_attn_implementation(ATTENTION)
+        given = self._view.config._attn_implementation
+        settable = self._view._can_set_attn_implementation()  # setting what cannot be set only makes a warning
+        if settable:
+            self._view.set_attn_implementation("eager")
+        expected = torch.cat([self._states(packed) for packed in alone])
         call = Pass([g.to(self.device) for g in group(alone[0].offsets)])
-        self._forward(alone[0], call)
-        if len(call.seen) != self.kept:
+        if settable:
+            register()
+            self._view.set_attn_implementation(ATTENTION)
+            self._forward(alone[0], call)
+        if 0 < len(call.seen) < self.kept:
             raise UnsupportedModel(
                 f"{self.name}: {len(call.seen)} of {self.kept} layers run their attention through transformers' "
                 "registry, so it cannot be computed exactly here; use a model whose class supports attention_interface"
             )
         self.traits = tuple(call.seen)
-        self._check_windows(call.local)
-        together = self.run(pack([_plain(ids) for ids in texts]), range(0), None)
-        expected = torch.cat(own)
-        if together.shape != expected.shape or together.shape[1] != self.width:
-            raise UnsupportedModel(
-                f"{self.name}: hidden states have shape {tuple(together.shape)}, not width {self.width}"
-            )
-        if not torch.isfinite(expected).all():
-            raise NotFinite(
-                f"{self.name} gives NaN or infinity in {self.dtype}; its weights are damaged, or overflow there"
-            )
-        difference = (together.double() - expected.double()).norm() / expected.double().norm()
-        allowed = _allowed(self.dtype)
-        if not difference <= allowed:
-            raise UnsupportedModel(
-                f"{self.name}: hidden states of packed sequences differ from the model's own by "
-                f"{float(difference):.2g} (allowed {allowed:.0e}); its layers mix tokens in a way that is not supported"
-            )
+        self.own = not self.traits
+        if self.own:
+            if settable:
+                self._view.set_attn_implementation(given)
+            # The same tokens, and behind them others.
+            half = TRIED // 2
+            ends = (texts[-1], np.tile(texts[-1][:half], 2))
+            causal(self.name, *(self._states(pack([_plain(ids)]))[:half] for ids in ends))
+        kinds = list(getattr(self._view.config, "layer_types", None) or [])[: self.kept]
+        announced(self.name, self.traits, kinds, call.local)
+        same(self.name, self.run(pack([_plain(ids) for ids in texts]), range(0), None), expected, self.width)
 
-
-def _allowed(dtype: torch.dtype) -> float:
-    return 1e-4 if dtype in (torch.float32, torch.float64) else 5e-2
+    def _states(self, packed: Packed) -> torch.Tensor:
+        call = Pass(group(packed.offsets), captures=frozenset({self.exit_layer}))
+        self._forward(packed, call)
+        return call.captured[self.exit_layer]
 
 
 _INCIDENTAL = re.compile(

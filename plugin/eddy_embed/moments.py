@@ -68,6 +68,11 @@ class Pass:
         if layer in self.captures:
             self.captured[layer] = states if self.rows is None else states[self.rows.to(states.device)]
 
+    def side_by_side(self, layers: tuple[int, ...]) -> torch.Tensor:
+        """States of some layers, shape (tokens, layers * width)."""
+        found = [self.captured[layer] for layer in layers]
+        return found[0] if len(found) == 1 else torch.cat(found, dim=-1)
+
 
 # Not a keyword argument of forward: embedding modules receive none, and some architectures drop those they do not know.
 # A context variable reaches every moment of the pass in its own thread only.
@@ -181,7 +186,8 @@ def _embed(_: nn.Module, __: tuple[Any, ...], output: torch.Tensor) -> torch.Ten
     if call.placeholders is None:
         return output
     at, values = call.placeholders
-    return output.index_copy(1, at.to(output.device), values.to(output.device, output.dtype).unsqueeze(0))
+    flat = output.flatten(0, -2).index_copy(0, at.to(output.device), values.to(output.device, output.dtype))
+    return flat.view_as(output)
 
 
 def _enter(index: int) -> Any:
@@ -192,11 +198,11 @@ def _enter(index: int) -> Any:
         hidden = args[0] if args else kwargs["hidden_states"]
         call.angles = _given(call, kwargs.get("position_embeddings"))
         if index == 0:
-            call.capture(0, hidden[0])
+            call.capture(0, hidden.flatten(0, -2))
         if call.edges is None or index not in call.rewired:
             return None
         call.copies += 1
-        edited = copy_states(hidden[0], call.edges.to(hidden.device)).unsqueeze(0)
+        edited = copy_states(hidden.flatten(0, -2), call.edges.to(hidden.device)).view_as(hidden)
         return ((edited, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": edited})
 
     return hook
@@ -216,6 +222,6 @@ def _leave(layer: int) -> Any:
     def hook(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
         call = current.get()
         if call is not None:
-            call.capture(layer, (output[0] if isinstance(output, tuple) else output)[0])
+            call.capture(layer, (output[0] if isinstance(output, tuple) else output).flatten(0, -2))
 
     return hook

@@ -93,6 +93,12 @@ class Runner:
         repetition = method.layout.repetition if method.layout else None
         self._refiner = None if method.watch is None else Refiner(method.watch, repetition, batch_tokens)
         # What a method asks of attention is tried when it is prepared, not with the first text.
+        inside = {
+            "a temperature": method.temperature,
+            "re-routed entries": method.reroute,
+            "a watch": method.watch,
+        }
+        host.reach([name for name, part in inside.items() if part is not None])
         host.kernels(self._reroute, watched=method.watch is not None)
         self._values = host.placeholder_values(method.rewire.seed) if method.rewire else None
         # Passes of several threads beside each other would only share the processor, and multiply the memory.

@@ -101,6 +101,27 @@ def pack(sequences: Seq[Sequence]) -> Packed:
     return Packed(np.where(ids == PLACEHOLDER_ID, 0, ids), positions, offsets, edges, np.stack([at, kinds], axis=1))
 
 
+def beside(packed: Packed, rows: Ints) -> Packed:
+    """Some of the packed sequences, all filled up to one length behind their last token.
+
+    Args:
+        packed: Sequences.
+        rows: Index of each chosen sequence's tokens, its last repeated up to the longest, shape (sequences, longest).
+    """
+    flat = rows.reshape(-1)
+    where = np.full(packed.offsets[-1], -1, np.int64)
+    where[flat[::-1]] = np.arange(len(flat))[::-1]  # of a token that is repeated, its first place
+    edges = where[packed.edges]
+    placeholders = np.stack([where[packed.placeholders[:, 0]], packed.placeholders[:, 1]], axis=1)
+    return Packed(
+        ids=packed.ids[flat],
+        positions=packed.positions[flat],
+        offsets=np.arange(len(rows) + 1) * rows.shape[1],
+        edges=edges[(edges >= 0).all(axis=1)],
+        placeholders=placeholders[placeholders[:, 0] >= 0],
+    )
+
+
 def owners(starts: Ints, ends: Ints, spans: Ints) -> Ints:
     """The span that each token belongs to: the first whose characters it overlaps.
 

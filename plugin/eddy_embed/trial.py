@@ -1,4 +1,4 @@
-"""Trials on a tiny text when a method is prepared: are its kernels exact here, can its keys be moved?"""
+"""Trials on tiny texts, of a model: does it run exactly here? Of a method: do its kernels, can its keys be moved?"""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 import torch
 
 from eddy_embed.attention import BLOCKED, Kernels, Reroute, Traits, group
-from eddy_embed.errors import UnsupportedModel
+from eddy_embed.errors import NotFinite, UnsupportedModel
 from eddy_embed.moments import Pass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eddy_embed.sequence import Packed
+
+AHEAD = 1e-3
+"""Largest relative difference that later tokens may make to earlier states, for roundings alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +93,68 @@ class Trial:
                     f"{self.name}: keys of layer {layer} are not turned by their position in the usual way, so they "
                     f"cannot be moved to position -1; {remedy}"
                 )
+
+
+def allowed(dtype: torch.dtype) -> float:
+    """Largest relative difference of states that are the same."""
+    return 1e-4 if dtype in (torch.float32, torch.float64) else 5e-2
+
+
+def announced(name: str, traits: tuple[Traits, ...], kinds: list[str], sizes: set[int]) -> None:
+    """Hold that no window reaches the layers through a mask alone, which a short trial text cannot show.
+
+    Args:
+        name: The model's.
+        traits: What each layer said of itself.
+        kinds: What the configuration says of each layer, empty for nothing.
+        sizes: Windows for which masks were asked.
+
+    Raises:
+        UnsupportedModel: One does.
+    """
+    if not traits or (kinds and all(kind == "full_attention" for kind in kinds)):
+        return
+    unknown = sizes - {each.window for each in traits}
+    if unknown:
+        raise UnsupportedModel(
+            f"{name}: its attention hides keys beyond {min(unknown)} tokens by a mask that its layers do not "
+            "announce, so longer texts would be read wrongly; it is not supported"
+        )
+
+
+def causal(name: str, one: torch.Tensor, other: torch.Tensor) -> None:
+    """Hold that states are alike whatever tokens follow.
+
+    Args:
+        name: The model's.
+        one: States of the first tokens of a text, shape (tokens, width).
+        other: States of the same tokens with others behind them, as many.
+
+    Raises:
+        UnsupportedModel: They are not.
+    """
+    # The passes have one shape and make the same roundings, in any dtype.
+    if torch.isfinite(one).all() and not _difference(one, other) <= AHEAD:
+        raise UnsupportedModel(f"{name} uses bidirectional attention, which is not supported")
+
+
+def same(name: str, ours: torch.Tensor, own: torch.Tensor, width: int) -> None:
+    """Hold that states of packed sequences are the model's own, each shape (tokens, width).
+
+    Raises:
+        UnsupportedModel: They are not.
+        NotFinite: The model's are not finite.
+    """
+    if ours.shape != own.shape or ours.shape[1] != width:
+        raise UnsupportedModel(f"{name}: hidden states have shape {tuple(ours.shape)}, not width {width}")
+    if not torch.isfinite(own).all():
+        raise NotFinite(f"{name} gives NaN or infinity in {own.dtype}; its weights are damaged, or overflow there")
+    most = allowed(own.dtype)
+    if not _difference(ours, own) <= most:
+        raise UnsupportedModel(
+            f"{name}: hidden states of packed sequences differ from the model's own by "
+            f"{_difference(ours, own):.2g} (allowed {most:.0e}); its layers mix tokens in a way that is not supported"
+        )
 
 
 def _difference(one: torch.Tensor, other: torch.Tensor) -> float:

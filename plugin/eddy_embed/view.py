@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -90,6 +90,36 @@ def find_layers(base: Any) -> nn.ModuleList:
         names = ", ".join(found) or "none"
         raise UnsupportedModel(f"{type(base).__name__}: expected one list of {wanted} layers, found {names}")
     return next(iter(found.values()))
+
+
+def behind(parent: nn.Module, layers: nn.ModuleList, run: Callable[[], object]) -> set[str]:
+    """Names of a module's children that run after the last of its layers.
+
+    Args:
+        parent: The module.
+        layers: The layers, one of its children.
+        run: Runs a pass.
+    """
+    tail: set[str] = set()
+    left = False
+
+    def note(name: str) -> Any:
+        def hook(*_: Any) -> None:
+            nonlocal left
+            left = left or name == ""
+            if left and name:
+                tail.add(name)
+
+        return hook
+
+    handles = [layers[-1].register_forward_hook(note(""))]
+    for name, child in parent.named_children():
+        if child is not layers:
+            handles.append(child.register_forward_pre_hook(note(name)))
+    run()
+    for handle in handles:
+        handle.remove()
+    return tail
 
 
 def view_of(base: nn.Module) -> Any:

@@ -92,4 +92,6 @@ def attend(
 def scale_of(config: object, size: int) -> float:
     """Factor on the scores: 1/sqrt(head size), or what the configuration says in its place."""
     said: float | None = getattr(config, "attention_multiplier", None)
+    if getattr(config, "model_type", "") == "gpt_neo":  # scales nothing
+        return 1.0
     return said or 1 / math.sqrt(getattr(config, "query_pre_attn_scalar", None) or size)

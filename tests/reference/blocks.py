@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -31,8 +31,10 @@ def final_norm(base: Any) -> Any:
 def first_state(base: Any, x: torch.Tensor) -> torch.Tensor:
     """What enters the first layer, from the output x (tokens, hidden) of the embedding module."""
     kind, positions = base.config.model_type, torch.arange(len(x))
-    if kind == "gpt2":
+    if kind in ("gpt2", "gpt_neo"):
         return x + apply(base.wpe, positions)
+    if kind == "bloom":
+        return apply(base.word_embeddings_layernorm, x)
     if kind == "opt":  # the first two rows of the table stand for no position
         return x + base.decoder.embed_positions.weight.detach()[positions + 2]
     if kind == "granite":
@@ -42,6 +44,8 @@ def first_state(base: Any, x: torch.Tensor) -> torch.Tensor:
 
 def window_of(config: Any, index: int) -> int | None:
     """Sliding window of layer `index` (0-based) in tokens."""
+    if config.model_type == "gpt_neo":
+        return config.window_size if config.attention_layers[index] == "local" else None
     kinds = getattr(config, "layer_types", None)
     if kinds is not None and kinds[index] != "sliding_attention":
         return None
@@ -54,11 +58,14 @@ def angles(base: Any, index: int, x: torch.Tensor, first: int = 0) -> Angles | N
     None where positions are embedded, or where a layer knows none.
     """
     config = base.config
-    if config.model_type in ("gpt2", "opt"):
+    if config.model_type in ("gpt2", "opt", "bloom", "gpt_neo"):
         return None
     if config.model_type == "smollm3" and not config.no_rope_layers[index]:
         return None
     positions = torch.arange(first, first + x.shape[0])[None]
+    if config.model_type == "gptj":  # a table, in the precision in which the model was made
+        sin, cos = base.h[index].attn.embed_positions[positions[0]].chunk(2, dim=-1)
+        return cos.repeat(1, 2), sin.repeat(1, 2)
     kind = [config.layer_types[index]] if config.model_type == "gemma3_text" else []
     cos, sin = apply(base.rotary_emb, x[None], positions, *kind)
     if config.model_type == "gpt_oss":  # gives each angle once
@@ -71,9 +78,14 @@ def _project(config: Any, attention: Any, x: torch.Tensor) -> tuple[torch.Tensor
     n, heads = x.shape[0], config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
     kv = getattr(config, "num_key_value_heads", None) or heads
+    if config.model_type == "falcon":
+        kv = config.num_kv_heads
     if config.model_type == "gpt2":
         q, k, v = apply(attention.c_attn, x).split(config.hidden_size, dim=-1)
-    elif config.model_type == "gpt_neox":  # q, k and v of a head lie side by side
+    elif config.model_type == "falcon":  # the queries that share a key, their key, their value
+        joined = apply(attention.query_key_value, x).reshape(n, config.num_kv_heads, -1, size)
+        q, k, v = joined[:, :, :-2], joined[:, :, -2], joined[:, :, -1]
+    elif config.model_type in ("gpt_neox", "bloom"):  # q, k and v of a head lie side by side
         q, k, v = apply(attention.query_key_value, x).reshape(n, heads, 3, size).unbind(2)
     elif config.model_type == "phi3":
         q, k, v = apply(attention.qkv_proj, x).split([heads * size, kv * size, kv * size], dim=-1)
@@ -87,6 +99,16 @@ def _project(config: Any, attention: Any, x: torch.Tensor) -> tuple[torch.Tensor
     return q, k, v
 
 
+def slopes(heads: int) -> torch.Tensor:
+    """How fast each head's scores fall with the distance (ALiBi): 2^(-8/heads), its square .., for powers of two."""
+    return 2.0 ** (-8.0 / heads * torch.arange(1, heads + 1, dtype=torch.float64))
+
+
+def neighbours_apart(x: torch.Tensor, size: int) -> torch.Tensor:
+    """x (tokens, heads, size) with the even ones of its first entries before the odd ones: scores know no order."""
+    return torch.cat([x[..., 0:size:2], x[..., 1:size:2], x[..., size:]], dim=-1)
+
+
 def _attention(
     config: Any, attention: Any, index: int, x: torch.Tensor, turn: Angles | None, inside: Mapping[str, Any]
 ) -> torch.Tensor:
@@ -95,58 +117,100 @@ def _attention(
     if back := inside.pop("back", None):
         inside["moved"] = rotate(k, *back)
     if turn is not None:
+        if config.model_type == "gptj":  # turns neighbours, and not halves
+            q, k = (neighbours_apart(each, config.rotary_dim) for each in (q, k))
         q, k = rotate(q, *turn), rotate(k, *turn)
     shape = {
         "scale": scale_of(config, q.shape[-1]),
         "cap": getattr(config, "attn_logit_softcapping", None),
         "window": window_of(config, index),
+        "slopes": slopes(q.shape[1]) if config.model_type == "bloom" else None,
         "sinks": attention.sinks.detach() if config.model_type == "gpt_oss" else None,
     }
     out = attend(q, k, v, **shape, **inside)
     names = {"gpt2": "c_proj", "gpt_neox": "dense", "phi": "dense", "opt": "out_proj"}
+    names |= {"falcon": "dense", "bloom": "dense", "gptj": "out_proj", "gpt_neo": "out_proj"}
     output = names.get(config.model_type, "o_proj")
     return apply(getattr(attention, output), out.reshape(x.shape[0], -1))
 
 
-def token_by_token(experts: Any, x: torch.Tensor) -> torch.Tensor:
-    """Output of a layer of experts, each token of x (tokens, hidden) alone: routing knows no company."""
-    rows = [apply(experts, row[None, None]) for row in x]
-    return torch.cat([row[0][0] if isinstance(row, tuple) else row[0] for row in rows])
+# --- where the norms and the sums stand; x (tokens, hidden) goes into a layer, `attend` is its attention
+
+Attend = Callable[[Any, torch.Tensor], torch.Tensor]
+
+
+def _usual(config: Any, layer: Any, attend: Attend, x: torch.Tensor) -> torch.Tensor:
+    more = getattr(config, "residual_multiplier", 1.0)
+    x = x + more * attend(layer.self_attn, apply(layer.input_layernorm, x))
+    return x + more * apply(layer.mlp, apply(layer.post_attention_layernorm, x))
+
+
+def _experts(config: Any, layer: Any, attend: Attend, x: torch.Tensor) -> torch.Tensor:
+    """Each token alone: routing knows no company."""
+    x = x + attend(layer.self_attn, apply(layer.input_layernorm, x))
+    rows = [apply(layer.mlp, row[None, None]) for row in apply(layer.post_attention_layernorm, x)]
+    return x + torch.cat([row[0][0] if isinstance(row, tuple) else row[0] for row in rows])
+
+
+def _norms_in_front_and_behind(config: Any, layer: Any, attend: Attend, x: torch.Tensor) -> torch.Tensor:
+    attended = attend(layer.self_attn, apply(layer.input_layernorm, x))
+    x = x + apply(layer.post_attention_layernorm, attended)
+    inner = apply(layer.mlp, apply(layer.pre_feedforward_layernorm, x))
+    return x + apply(layer.post_feedforward_layernorm, inner)
+
+
+def _norms_behind(config: Any, layer: Any, attend: Attend, x: torch.Tensor) -> torch.Tensor:
+    x = x + apply(layer.post_attention_layernorm, attend(layer.self_attn, x))
+    return x + apply(layer.post_feedforward_layernorm, apply(layer.mlp, x))
+
+
+def _gpt2(config: Any, layer: Any, attend: Attend, x: torch.Tensor) -> torch.Tensor:
+    x = x + attend(getattr(layer.attn, "attention", layer.attn), apply(layer.ln_1, x))
+    return x + apply(layer.mlp, apply(layer.ln_2, x))
+
+
+def _opt(config: Any, layer: Any, attend: Attend, x: torch.Tensor) -> torch.Tensor:
+    x = x + attend(layer.self_attn, apply(layer.self_attn_layer_norm, x))
+    return x + apply(layer.fc2, torch.relu(apply(layer.fc1, apply(layer.final_layer_norm, x))))
+
+
+def _bloom(config: Any, layer: Any, attend: Attend, x: torch.Tensor) -> torch.Tensor:
+    x = x + attend(layer.self_attention, apply(layer.input_layernorm, x))
+    # Its MLP adds what it is given.
+    return apply(layer.mlp, apply(layer.post_attention_layernorm, x)[None], x[None])[0]
+
+
+def _beside(attention: str, norm: str, other: str) -> Callable[..., torch.Tensor]:
+    """Attention and MLP beside each other, behind one norm or two."""
+
+    def run(config: Any, layer: Any, attend: Attend, x: torch.Tensor) -> torch.Tensor:
+        attended = attend(getattr(layer, attention), apply(getattr(layer, norm), x))
+        return x + attended + apply(layer.mlp, apply(getattr(layer, other), x))
+
+    return run
+
+
+BLOCKS: dict[str, Callable[..., torch.Tensor]] = {
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "phi3", "smollm3", "stablelm", "granite"), _usual),
+    **dict.fromkeys(("mixtral", "qwen3_moe", "gpt_oss"), _experts),
+    **dict.fromkeys(("gemma2", "gemma3_text"), _norms_in_front_and_behind),
+    **dict.fromkeys(("gpt2", "gpt_neo"), _gpt2),
+    "olmo2": _norms_behind,
+    "opt": _opt,
+    "bloom": _bloom,
+    "gpt_neox": _beside("attention", "input_layernorm", "post_attention_layernorm"),
+    "phi": _beside("self_attn", "input_layernorm", "input_layernorm"),
+    "gptj": _beside("attn", "ln_1", "ln_1"),
+    "falcon": _beside("self_attention", "ln_attn", "ln_mlp"),
+}
 
 
 def block(
     config: Any, layer: Any, index: int, x: torch.Tensor, turn: Angles | None, inside: Mapping[str, Any]
 ) -> torch.Tensor:
     """Output of layer `index` (0-based) for its input x (tokens, hidden); `inside` goes to `attend`."""
-    kind = config.model_type
-    if kind == "gpt2":
-        x = x + _attention(config, layer.attn, index, apply(layer.ln_1, x), turn, inside)
-        return x + apply(layer.mlp, apply(layer.ln_2, x))
-    if kind == "gpt_neox":  # parallel residual
-        attended = _attention(config, layer.attention, index, apply(layer.input_layernorm, x), turn, inside)
-        return x + attended + apply(layer.mlp, apply(layer.post_attention_layernorm, x))
-    if kind == "phi":  # one norm for both
-        inner = apply(layer.input_layernorm, x)
-        return x + _attention(config, layer.self_attn, index, inner, turn, inside) + apply(layer.mlp, inner)
-    if kind == "opt":
-        x = x + _attention(config, layer.self_attn, index, apply(layer.self_attn_layer_norm, x), turn, inside)
-        return x + apply(layer.fc2, torch.relu(apply(layer.fc1, apply(layer.final_layer_norm, x))))
-    if kind == "olmo2":  # norms behind, none in front
-        attended = _attention(config, layer.self_attn, index, x, turn, inside)
-        x = x + apply(layer.post_attention_layernorm, attended)
-        return x + apply(layer.post_feedforward_layernorm, apply(layer.mlp, x))
-    attended = _attention(config, layer.self_attn, index, apply(layer.input_layernorm, x), turn, inside)
-    if kind in ("gemma2", "gemma3_text"):  # norms in front and behind
-        x = x + apply(layer.post_attention_layernorm, attended)
-        inner = apply(layer.mlp, apply(layer.pre_feedforward_layernorm, x))
-        return x + apply(layer.post_feedforward_layernorm, inner)
-    if kind in ("llama", "mistral", "qwen2", "qwen3", "phi3", "smollm3", "stablelm"):
-        x = x + attended
-        return x + apply(layer.mlp, apply(layer.post_attention_layernorm, x))
-    if kind == "granite":
-        x = x + config.residual_multiplier * attended
-        return x + config.residual_multiplier * apply(layer.mlp, apply(layer.post_attention_layernorm, x))
-    if kind in ("mixtral", "qwen3_moe", "gpt_oss"):
-        x = x + attended
-        return x + token_by_token(layer.mlp, apply(layer.post_attention_layernorm, x))
-    raise NotImplementedError(f"no reference for {kind}")
+
+    def attend(attention: Any, inner: torch.Tensor) -> torch.Tensor:
+        return _attention(config, attention, index, inner, turn, inside)
+
+    return BLOCKS[config.model_type](config, layer, attend, x)

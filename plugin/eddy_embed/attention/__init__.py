@@ -7,7 +7,7 @@ float64 queries). The kernels of a layer are chosen when the model is loaded (`c
 
 from __future__ import annotations
 
-from eddy_embed.attention.choice import BLOCKED, Kernel, Kernels, Place, choose
+from eddy_embed.attention.choice import BLOCKED, OWN, Kernel, Kernels, Place, choose
 from eddy_embed.attention.dispatch import attend
 from eddy_embed.attention.entries import Angles, entry_keys
 from eddy_embed.attention.groups import Group, group
@@ -16,6 +16,7 @@ from eddy_embed.attention.watch import Watch, Watching
 
 __all__ = [
     "BLOCKED",
+    "OWN",
     "Angles",
     "Group",
     "Kernel",

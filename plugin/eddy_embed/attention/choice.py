@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
     from eddy_embed.attention.settings import Traits
 
-Kernel = Literal["fused", "flash", "efficient", "blocked"]
+Kernel = Literal["fused", "flash", "efficient", "blocked", "own"]
 """`fused`: torch's scaled_dot_product_attention. `flash` and `efficient`: two of its kernels by name, because they also
-give the logarithm of the softmax's denominator. `blocked`: ours."""
+give the logarithm of the softmax's denominator. `blocked`: ours. `own`: the model's, out of our reach."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class Kernels:
 
 BLOCKED = Kernels("blocked", "blocked")
 """What every other kernel is compared with."""
+OWN = Kernels("own", "own")
+"""Where a model computes its attention itself."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,101 @@
+"""Models whose attention is out of reach: everything else works on them, exactly, and in any company."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from tests import families
+from tests.comparison import TEXTS, embedder, gap, loaded
+from tests.test_contract import unchanged
+from transformers import AutoModelForCausalLM
+
+from eddy_embed import Embedder, host
+from eddy_embed.errors import UnsupportedModel
+from eddy_embed.sequence import Packed
+
+HTP = "htp:range=1-4,exit=-1"
+ALIKE = [TEXTS[0], f"{TEXTS[0]} Nobody.", TEXTS[3], f"Well. {TEXTS[0]}", "Salt."]
+"""Three of these share a pass, filled up to the longest."""
+
+
+@pytest.mark.parametrize("family", families.OWN_ATTENTION)
+def test_company_changes_nothing_and_nothing_is_left_behind(family: str) -> None:
+    model, tokenizer = loaded(family)
+    with unchanged(model):
+        e = Embedder(model, tokenizer=tokenizer, method=HTP)
+        together, long = e.encode_document(ALIKE), e.encode_long(" ".join(TEXTS), passage_size=8)
+        assert np.abs(together - np.stack([e.encode_document(text) for text in ALIKE])).max() <= 1e-5
+        assert len(long.passages) > 1 and np.abs(long.vector - e.encode_document(" ".join(TEXTS))).max() <= 1e-5
+    assert e.explain(TEXTS[0]).kernels == ["own"] * families.LAYERS
+
+
+def _off(packed: Packed, **change: int) -> Packed:
+    return replace(packed, **{name: np.maximum(getattr(packed, name) - by, 0) for name, by in change.items()})
+
+
+MUTATIONS = {
+    "none": lambda packed: packed,
+    "positions run on": lambda packed: replace(packed, positions=np.arange(len(packed.ids))),
+    "edges off by one": lambda packed: _off(packed, edges=1),
+    "no edges": lambda packed: replace(packed, edges=packed.edges[:0]),
+    "placeholders off by one": lambda packed: replace(packed, placeholders=packed.placeholders + np.array([1, 0])),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_what_is_moved_into_rows_is_noticed_when_wrong(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    e, right = embedder("gpt_neo", HTP, exactly=True), host.beside
+    monkeypatch.setattr(host, "beside", lambda packed, rows: MUTATIONS[name](right(packed, rows)))
+    try:
+        difference = gap(e, "gpt_neo", HTP, ALIKE[:2])
+    except IndexError:  # a position beyond the last that was learned
+        difference = np.inf
+    assert (difference > 1e-5) is (name != "none")
+
+
+@pytest.mark.parametrize("options", [{"alibi": True}, {"multi_query": False, "parallel_attn": False}, {}], ids=str)
+def test_older_falcons_give_the_states_of_transformers(options: dict[str, bool]) -> None:
+    config = transformers.FalconConfig(**families._shape(None), **options)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        model, tokenizer = AutoModelForCausalLM.from_config(config).eval(), families.byte_level_tokenizer()
+    vectors = Embedder(model, tokenizer=tokenizer, method="plain:exit=4", normalize=False).encode_document(ALIKE)
+    for text, vector in zip(ALIKE, vectors, strict=True):
+        with torch.no_grad():
+            states = model(torch.tensor([tokenizer(text)["input_ids"]]), output_hidden_states=True).hidden_states[4][0]
+        assert np.abs(vector - states.numpy().mean(0)).max() <= 1e-4 * float(states.abs().max())
+
+
+def test_models_without_any_attention_run() -> None:
+    config = transformers.Mamba2Config(
+        vocab_size=640, hidden_size=64, num_hidden_layers=3, num_heads=8, head_dim=16, state_size=16, n_groups=1
+    )
+    model, tokenizer = AutoModelForCausalLM.from_config(config).eval(), families.byte_level_tokenizer()
+    e = Embedder(model, tokenizer=tokenizer, method="plain")
+    with torch.no_grad():
+        states = model.base_model(torch.tensor([tokenizer(ALIKE[0])["input_ids"]])).last_hidden_state[0]
+    expected = states.numpy().mean(0)
+    assert np.abs(e.encode_document(ALIKE)[0] - expected / np.linalg.norm(expected)).max() <= 1e-5
+    with pytest.raises(UnsupportedModel, match="a temperature cannot be put into it"):
+        Embedder(model, tokenizer=tokenizer, method="plain+tempscale")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_models_that_look_ahead_are_refused_in_any_dtype(dtype: torch.dtype) -> None:
+    config = transformers.MPNetConfig(**families._shape(None))
+    model = transformers.AutoModel.from_config(config).eval().to(dtype)
+    with pytest.raises(UnsupportedModel, match="bidirectional attention"):
+        Embedder(model, tokenizer=families.byte_level_tokenizer(), method="plain")
+
+
+def test_half_precision_alone_and_in_company() -> None:
+    model, tokenizer = loaded("bloom")
+    half = type(model)(model.config).eval()
+    half.load_state_dict(model.state_dict())
+    e = Embedder(half.to(torch.bfloat16), tokenizer=tokenizer, method="htp")
+    together = e.encode_document(ALIKE)
+    assert np.abs(together - np.stack([e.encode_document(text) for text in ALIKE])).max() <= 2e-2
