@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests import families
-from tests.comparison import INSTRUCTION, METHODS, TEXTS, embedder, exact, expected, gap
+from tests.comparison import INSTRUCTION, METHODS, TEXTS, embedder, exact, expected, gap, loaded, sentences_of
+from tests.reference import methods as reference
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -26,6 +27,32 @@ def test_equals_the_reference_in_float32(family: str, method: str) -> None:
     for at, text in enumerate(TEXTS):
         assert np.abs(together[at] - expected(family, method, text)).max() <= 1e-5
         assert np.abs(e.encode_query(text) - together[at]).max() <= 1e-5
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "plain:pool=weighted,exit=-2",
+        'metaeol:prompts="A: {text} is\\n{text} means:",exit=-2',
+        "kv:layers=2-4",
+        "reba",
+        "reba:k=3,pool=mean,exit=4",
+        "reba:pool=mean,piece=7+tempscale:tau=0.6",
+        "reba:variant=released",
+        "htp:k=2,range=1-4,exit=4,pool=all+last2avg",
+    ],
+)
+def test_lengths_equal_the_reference_where_they_are_kept(method: str) -> None:
+    vectors = exact(embedder("llama", method, exactly=True, normalize=False), TEXTS, "query")
+    name, parameters = METHODS[method]
+    for vector, text in zip(vectors, TEXTS, strict=True):
+        raws = [
+            reference.run(
+                name, parameters, *loaded("llama"), text, role="query", sentences=sentences_of(text), wording_of=wording
+            ).raw()
+            for wording in parameters.get("prompts", [None])
+        ]
+        assert np.abs(vector - sum(raws) / len(raws)).max() <= 1e-8 * np.abs(raws).max()
 
 
 @pytest.mark.parametrize("method", ["plain", "prompteol", "echo", "tp:prompt=prompteol,range=2-5,exit=-1", "htp"])
