@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 from tests.comparison import embedder, loaded
+from tests.scripts import SCRIPTS
 
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, InvalidParameter, InvalidText
+from eddy_embed.sequence import Role
 
 NEVER: list[Any] = [b"x", 2.5, ["a"], object(), np.array(["a", "b"]), float("nan")]
 NO_COUNT = [*NEVER, "3", True, 0, -1, {"a": 1}]
@@ -102,3 +104,27 @@ def test_only_what_was_fitted_is_post_processing() -> None:
     for value in (3, "file.npz", b"x"):
         with pytest.raises(InvalidParameter, match="fit"):
             embedder("llama", "plain").with_post(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_offsets_are_exact_in_every_script(family: str, script: str) -> None:
+    text = SCRIPTS[script] * 9
+    e = embedder(family, "htp", max_length=120)
+    document = e.encode_long(text, passage_size=24)
+    assert document.n_windows > 1 and len(document.sentences) > 3
+    gaps = [0, *(edge for sentence in document.sentences for edge in (sentence.start, sentence.end)), len(text)]
+    assert gaps == sorted(gaps) and not any(text[a:b].strip() for a, b in zip(gaps[::2], gaps[1::2], strict=True))
+    for passage in document.passages:
+        inside = document.sentences[passage.first_sentence : passage.last_sentence + 1]
+        assert (passage.start, passage.end) == (inside[0].start, inside[-1].end)
+    assert sum(passage.n_tokens for passage in document.passages) <= document.n_tokens == e.count_tokens(text)
+    for span in (*document.sentences, *document.passages):
+        assert np.isfinite(span.vector).all() and text[span.start : span.end].strip() == text[span.start : span.end]
+    tokens = [token for token in embedder(family, "htp").explain(SCRIPTS[script]).tokens if token.role == Role.TEXT]
+    assert {at for token in tokens for at in range(token.start, token.end)} >= {
+        at for at, character in enumerate(SCRIPTS[script]) if character.isalnum()
+    }
+    word = document.sentences[1]
+    vectors = e.encode_words(text[:200], [(word.start, word.end), (word.start, word.start + 1)])
+    assert vectors.shape == (2, e.dimension) and np.isfinite(vectors).all()
