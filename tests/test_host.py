@@ -117,6 +117,13 @@ def test_a_loaded_checkpoint_equals_the_model_in_memory(family: str, method: str
     assert loaded.explain("a").bytes == shared.explain("a").bytes
 
 
+@pytest.mark.parametrize("family", ["mixtral", "qwen3_moe", "gpt_oss", "smollm3", *families.OWN_ATTENTION])
+def test_so_do_experts_and_those_with_attention_of_their_own(family: str, tmp_path: Path) -> None:
+    loaded, shared = Embedder(write(tmp_path, family), method=METHOD), embedder(family, METHOD)
+    assert np.array_equal(loaded.encode_document(TEXTS), shared.encode_document(TEXTS))
+    assert loaded.fingerprint == shared.fingerprint
+
+
 @pytest.mark.parametrize("family", families.FAMILIES)
 def test_layers_above_the_exit_are_never_read(family: str, checkpoints: dict[str, Path], read: set[str]) -> None:
     Embedder(checkpoints[family], method=METHOD)

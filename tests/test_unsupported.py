@@ -279,3 +279,16 @@ def test_another_configuration_is_another_fingerprint(name: str, value: object) 
     same = Embedder(other, tokenizer=tokenizer, method="plain")
     assert same.fingerprint == Embedder(model, tokenizer=tokenizer, method="plain").fingerprint
     assert Embedder(changed, tokenizer=tokenizer, method="plain").fingerprint != same.fingerprint
+
+
+def test_what_is_said_of_each_layer_is_in_the_fingerprint_as_far_as_it_runs() -> None:
+    def of(turned: list[int], method: str) -> str:
+        model, tokenizer = families.build("smollm3")
+        config = model.config.__class__(**{**model.config.to_dict(), "no_rope_layers": turned})
+        other = type(model)(config)
+        other.load_state_dict(model.state_dict())
+        return Embedder(other.eval(), tokenizer=tokenizer, method=method).fingerprint
+
+    first, last = [1, 0, 1, 0, 1, 0], [1, 0, 1, 0, 1, 1]
+    assert of(first, "plain") != of(last, "plain")
+    assert of(first, "plain:exit=4") == of(last, "plain:exit=4"), "layer 6 does not run"

@@ -91,8 +91,12 @@ class Host:
     @property
     def settings(self) -> dict[str, Any]:
         """The configuration that decides hidden states, as plain values, and what was found in the attention layers."""
-        config = {key: value for key, value in self._view.config.to_dict().items() if _decides(key, value)}
+        config = {key: self._run(value) for key, value in self._view.config.to_dict().items() if _decides(key)}
         return {"config": json.loads(json.dumps(config, default=str)), "attention": [asdict(t) for t in self.traits]}
+
+    def _run(self, value: Any) -> Any:
+        """Of a list by layer, what is said of the layers that run."""
+        return value[: self.kept] if isinstance(value, list) else value
 
     @property
     def bytes(self) -> int:
@@ -320,9 +324,9 @@ _INCIDENTAL = re.compile(
 )
 
 
-def _decides(key: str, value: Any) -> bool:
-    """Whether an entry of a configuration decides hidden states; lists by layer are in the attention's own account."""
-    return not _INCIDENTAL.fullmatch(key) and not isinstance(value, list)
+def _decides(key: str) -> bool:
+    """Whether an entry of a configuration decides hidden states."""
+    return not _INCIDENTAL.fullmatch(key)
 
 
 def _plain(ids: np.ndarray[Any, np.dtype[np.int64]]) -> Sequence:
