@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -11,11 +12,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import families
-from tests.comparison import TEXTS, embedder
+from tests.comparison import TEXTS, embedder, gap
 from torch.utils.flop_counter import FlopCounterMode
 
 from eddy_embed import attention
-from eddy_embed.attention import Kernels, Place, Reroute, Traits, choose, dispatch, fused
+from eddy_embed.attention import Kernels, Place, Reroute, Traits, blocked, choose, dispatch, entries, fused, watch
 from eddy_embed.attention import blocked as blocked_kernel
 from eddy_embed.errors import UnsupportedModel
 
@@ -150,6 +151,16 @@ def test_a_kernel_that_computes_something_else_is_noticed_when_a_method_is_prepa
     embedder("llama", "plain")
     with pytest.raises(UnsupportedModel, match=r"attention by .*flash.* differs here from the blocked kernel"):
         embedder("llama", method)
+
+
+@pytest.mark.parametrize(("place", "method"), [(blocked, "plain"), (entries, "kv:layers=2-4"), (watch, "reba")])
+def test_a_cap_that_is_dropped_anywhere_is_noticed(
+    place: ModuleType, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    e = embedder("gemma2", method, exactly=True)
+    assert gap(e, "gemma2", method, TEXTS[3:]) <= 1e-9
+    monkeypatch.setattr(place, "capped", lambda scores, traits: scores)
+    assert gap(e, "gemma2", method, TEXTS[3:]) > 1e-3
 
 
 @given(data=st.data())
