@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import runpy
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,16 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 if not hasattr(sys.modules.get("sitecustomize"), "NetworkBlocked"):
     runpy.run_path(str(NETGUARD / "sitecustomize.py"))
 
+
+# A shell starts what it runs in the background deaf to SIGINT, nohup to SIGHUP, and every child inherits that: tests of
+# signals would wait for ever.
+for number, handler in {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGHUP: signal.SIG_DFL,
+    signal.SIGTERM: signal.SIG_DFL,
+}.items():
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 # The same cases in every run, whatever the machine's speed; HYPOTHESIS_PROFILE=explore looks for new ones.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
