@@ -19,8 +19,9 @@ from rich.console import Console
 from rich.text import Text
 
 from eddy_demo import handbook, show
+from eddy_demo.defaults import METHOD
 from eddy_demo.errors import DemoError, NoLibrary
-from eddy_demo.recipe import METHOD, MODEL, PASSAGE_SIZE, choose_recipe, delete, holds_library, read_recipe
+from eddy_demo.recipe import MODEL, PASSAGE_SIZE, choose_recipe, delete, holds_library, read_recipe
 from eddy_embed.errors import EddyError
 from eddy_embed.stopping import Stopped, stoppable
 
@@ -48,7 +49,10 @@ ModelOption = Annotated[
 ]
 MethodOption = Annotated[
     str | None,
-    typer.Option(help=f"As in plain, tp or htp:range=1-7,exit=-2. New libraries: {METHOD}.", show_default=False),
+    typer.Option(
+        help=f"As in plain, tp or htp:range=1-7,exit=-2. New libraries: the model's best measured, else {METHOD}.",
+        show_default=False,
+    ),
 ]
 _SAME = "The library has its own; another is refused."
 SameModelOption = Annotated[str | None, typer.Option("--model", help=_SAME, show_default=False)]
@@ -60,8 +64,6 @@ CountOption = Annotated[int, typer.Option("-k", min=1, max=100, help="How many p
 RebuildOption = Annotated[bool, typer.Option("--rebuild", help="Delete the library in the folder first.")]
 DEFAULT_LIBRARY = Path("library")
 READERS = ("bs4", "lxml", "mammoth", "markdown_it", "markdownify", "mdit_py_plugins", "pypdf", "yaml")
-FEW = 50
-"""Passages below which fitted post-processing describes the sample more than the library."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -312,7 +314,7 @@ def _ask(library: Path, embedder: Embedder, questions: list[str], k: int) -> lis
 
 def _ingest(library: Path, recipe: Recipe, reading: Reading, device: str | None) -> Embedder | None:
     """Write what is new or has changed, and say so; the embedder if one was needed."""
-    from eddy_demo.ingest import changed_documents, ingest
+    from eddy_demo.ingest import FEW, changed_documents, ingest
 
     show.skipped(err, reading.skipped)
     changed = changed_documents(library, reading.documents)
@@ -322,6 +324,8 @@ def _ingest(library: Path, recipe: Recipe, reading: Reading, device: str | None)
         err.print(f"{library}: nothing to do, {same}.")
         return None
     show.notes(err, changed)
+    if not holds_library(library):
+        show.default(err, recipe)
     embedder = _load(recipe, library, device)
     started = time.monotonic()
     with show.bar(err, sum(len(document.text) for document in changed), len(changed)) as progress:
@@ -331,12 +335,7 @@ def _ingest(library: Path, recipe: Recipe, reading: Reading, device: str | None)
         f"{library}: {show.count(report.written, 'document')} written ({show.count(report.passages, 'passage')}, "
         f"{show.count(report.tokens, 'token')}, {seconds:.1f} s){', ' if same else ''}{same}."
     )
-    if 0 < report.fitted_on < FEW:
-        err.print(
-            f"Post-processing was fitted on {show.count(report.fitted_on, 'passage')}, which is few: once there are "
-            f"{FEW} or more, make the library anew with --rebuild.",
-            style="yellow",
-        )
+    show.fitted(err, recipe, report, FEW)
     return report.embedder
 
 

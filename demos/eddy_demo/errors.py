@@ -31,6 +31,10 @@ class InvalidQuestion(DemoError):
     """The question is empty or not valid Unicode."""
 
 
+class InvalidDefaults(DemoError):
+    """The file beside a model that names its default method cannot be understood."""
+
+
 class InvalidTable(DemoError):
     """A file of queries or of relevant documents cannot be understood."""
 

@@ -23,6 +23,9 @@ GROUP_CHARACTERS = 100_000
 FIT_PASSAGES = 2_000
 """A method with post-processing is fitted on the first passages of a new library, on this many if there are as many."""
 
+FEW = 50
+"""Different passages below which fitted post-processing describes the sample more than the library."""
+
 Progress = Callable[[float, int], None]
 """Called with the characters embedded so far, and the documents written."""
 
@@ -37,6 +40,8 @@ class Report:
         passages: Passages written.
         tokens: Tokens embedded, prompts and placeholders not counted.
         fitted_on: Passages that post-processing was fitted on just now, 0 if there was nothing to fit.
+        unfitted: Different passages of the library, counted up to `FEW`, if its vectors are stored without the
+            post-processing of the model's default method; 0 otherwise.
     """
 
     embedder: Embedder
@@ -44,6 +49,7 @@ class Report:
     passages: int
     tokens: int
     fitted_on: int
+    unfitted: int
 
 
 def load_embedder(recipe: Recipe, folder: Path, device: str | None = None) -> Embedder:
@@ -105,7 +111,7 @@ def ingest(
     Raises:
         LibraryMismatch: The library there was made with other weights or settings.
         IncompatibleMethods: The method gives no passage vectors out of a pass over the document.
-        InvalidParameter: The method has post-processing, and there are too few passages to fit it on.
+        InvalidParameter: The method was asked for and has post-processing, and there are too few passages to fit it on.
     """
     writer = _Writer(folder, recipe, embedder, progress)
     try:
@@ -141,7 +147,10 @@ class _Writer:
     def finish(self) -> Report:
         """Write what is left."""
         self._flush()
-        return Report(self.embedder, self.written, self._passages, self._tokens, self._fitted_on)
+        unfitted = 0
+        if self._library is not None and self._recipe.default not in ("", self._recipe.method):
+            unfitted = _different(self._library)
+        return Report(self.embedder, self.written, self._passages, self._tokens, self._fitted_on, unfitted)
 
     def close(self) -> None:
         """Let go of the library's files."""
@@ -164,13 +173,19 @@ class _Writer:
     def _fit(self, post: Post) -> None:
         from eddy_embed.postprocess import Moments, fit
 
+        self._post = None
+        texts = {document.text[each.start : each.end] for document, held in self._held for each in held.passages}
+        if self._recipe.default and len(texts) < FEW:
+            # Nobody asked for post-processing: without it the vectors are worse than they could be, but sound.
+            self._recipe = replace(self._recipe, method=str(self.embedder.method))
+            return
         moments = Moments(self.embedder.dimension)
         for _, result in self._held:
             moments.add(np.stack([passage.vector for passage in result.passages]))
         fitted = replace(fit(post, moments), maker=self.embedder.maker)
         self._held = [(document, result.processed(fitted)) for document, result in self._held]
         self.embedder = self.embedder.with_post(fitted)
-        self._fitted_on, self._post = moments.count, None
+        self._fitted_on = moments.count
 
     def _open(self) -> Library:
         recipe = replace(
@@ -191,6 +206,15 @@ def _embed(writer: _Writer, group: Sequence[Document], recipe: Recipe, progress:
         late=recipe.late,
         progress=lambda done, total, stage: progress(writer.embedded + size * done / max(total, 1), writer.written),
     )
+
+
+def _different(library: Library) -> int:
+    texts: set[str] = set()
+    for _, text in library.passages():
+        texts.add(text)
+        if len(texts) == FEW:
+            break
+    return len(texts)
 
 
 def _groups(documents: Sequence[Document]) -> Iterator[list[Document]]:

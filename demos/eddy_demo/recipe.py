@@ -7,12 +7,12 @@ import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from eddy_demo.defaults import METHOD, measured
 from eddy_demo.errors import LibraryMismatch, NoLibrary
 from eddy_embed.files import whole
 
 FORMAT = 1
 MODEL = "eddy-tiny"
-METHOD = "htp"
 PASSAGE_SIZE = 128
 POST = "post.npz"
 """What the method's post-processing was fitted to, beside the recipe."""
@@ -44,6 +44,9 @@ class Recipe:
         late: Whether passages are read out of the pass over their document, or embedded each by itself.
         fingerprint: Of the embedder; "" while unknown.
         dimension: Of the vectors; 0 while unknown.
+        default: The method that measured best for the model, where none was asked for: `method` is the same, or the
+            same without post-processing where there was too little to fit it on. "" where one was asked for, or none
+            was measured.
     """
 
     model: str
@@ -52,6 +55,7 @@ class Recipe:
     late: bool = True
     fingerprint: str = ""
     dimension: int = 0
+    default: str = ""
 
 
 def choose_recipe(
@@ -65,6 +69,7 @@ def choose_recipe(
 
     Raises:
         LibraryMismatch: The library there was made with another choice.
+        InvalidDefaults: The file that names the model's default method does not.
         UnknownMethod: No method has that name.
         InvalidParameter: A parameter of the method is wrong.
     """
@@ -79,7 +84,9 @@ def choose_recipe(
     given = {name: value for name, value in asked.items() if value is not None}
     if not holds_library(folder):
         check_free(folder)
-        return replace(Recipe(model=MODEL, method=METHOD), **given)  # type: ignore[arg-type]
+        best = measured(asked["model"] or MODEL) if method is None else None  # type: ignore[arg-type]
+        unasked = Recipe(MODEL, METHOD) if best is None else Recipe(MODEL, best, default=best)
+        return replace(unasked, **given)  # type: ignore[arg-type]
     stored = read_recipe(folder)
     check_recipe(folder, stored, replace(stored, **given))  # type: ignore[arg-type]
     return stored

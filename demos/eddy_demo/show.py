@@ -20,7 +20,9 @@ from rich.text import Text
 if TYPE_CHECKING:
     from eddy_demo.ask import Answer
     from eddy_demo.evaluate import Score
+    from eddy_demo.ingest import Report
     from eddy_demo.reading import Document, Skipped
+    from eddy_demo.recipe import Recipe
 
 WIDTH = 100
 BEST = "bold black on yellow"
@@ -136,6 +138,36 @@ def gone(console: Console, names: Sequence[str], *, taken_out: bool, most: int =
         console.print(Text(f"Taken out, because no longer there: {shown}."))
     else:
         console.print(Text(f"No longer there, but still in the library: {shown}. To take out: --sync.", "yellow"))
+
+
+def default(console: Console, recipe: Recipe) -> None:
+    """Print the method of a new library that nobody named."""
+    if recipe.default:
+        measured = f"Method {recipe.default}: measured best for {recipe.model} on its development set for retrieval."
+        console.print(Text(f"{measured} Another: --method.", "dim"))
+
+
+def fitted(console: Console, recipe: Recipe, report: Report, few: int) -> None:
+    """Print what too few passages did to post-processing, and when to make the library anew."""
+    again = "make the library anew with --rebuild"
+    if 0 < report.unfitted < few:
+        console.print(
+            f"Stored with {report.embedder.method}, because {count(report.unfitted, 'different passage')} are too few "
+            f"to fit the post-processing of {recipe.default} on: once there are {few} or more, {again}.",
+            style="yellow",
+        )
+    elif report.unfitted:
+        console.print(
+            f"Stored with {report.embedder.method}, as the library began with few passages: there are enough now for "
+            f"{recipe.default}; {again}.",
+            style="yellow",
+        )
+    elif 0 < report.fitted_on < few:
+        console.print(
+            f"Post-processing was fitted on {count(report.fitted_on, 'passage')}, which is few: once there are "
+            f"{few} or more, {again}.",
+            style="yellow",
+        )
 
 
 def scores(console: Console, rows: Sequence[Score], questions: int) -> None:
