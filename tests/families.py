@@ -15,8 +15,11 @@ from pathlib import Path
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
+    AutoModel,
     AutoModelForCausalLM,
+    BertConfig,
     BloomConfig,
+    DistilBertConfig,
     FalconConfig,
     Gemma2Config,
     Gemma3TextConfig,
@@ -29,6 +32,7 @@ from transformers import (
     LlamaConfig,
     MistralConfig,
     MixtralConfig,
+    ModernBertConfig,
     Olmo2Config,
     OPTConfig,
     Phi3Config,
@@ -39,8 +43,10 @@ from transformers import (
     Qwen2Config,
     Qwen3Config,
     Qwen3MoeConfig,
+    RobertaConfig,
     SmolLM3Config,
     StableLmConfig,
+    XLMRobertaConfig,
 )
 
 LAYERS = 6
@@ -270,6 +276,32 @@ OWN_ATTENTION: dict[str, Family] = {
 }
 """Families that compute their attention past transformers' registry."""
 
+_TYPES = {"type_vocab_size": 2, "pad_token_id": 2}
+_MODERN = {
+    "local_attention": 2 * SLIDING,
+    "layer_types": ["full_attention", "sliding_attention", "sliding_attention"] * (LAYERS // 3),
+    **dict.fromkeys((f"{kind}_token_id" for kind in ("pad", "bos", "eos", "cls", "sep")), 0),
+}
+ENCODERS: dict[str, Family] = {
+    "bert": Family(lambda: BertConfig(**_shape(None, **_TYPES)), "bracketing"),
+    "roberta": Family(lambda: RobertaConfig(**_shape(None, **_TYPES)), "bracketing"),
+    "xlm_roberta": Family(lambda: XLMRobertaConfig(**_shape(None, **_TYPES)), "bracketing"),
+    "distilbert": Family(
+        lambda: DistilBertConfig(
+            vocab_size=VOCABULARY,
+            dim=HIDDEN,
+            n_layers=LAYERS,
+            n_heads=4,
+            hidden_dim=96,
+            max_position_embeddings=WINDOW,
+            initializer_range=0.2,
+        ),
+        "bracketing",
+    ),
+    "modernbert": Family(lambda: ModernBertConfig(**_shape(None, **_MODERN)), "bracketing"),
+}
+"""Families that read in both directions."""
+
 
 @torch.no_grad()
 def _enlarge(model: PreTrainedModel, family: Family) -> None:
@@ -289,9 +321,10 @@ def build(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
 
     The same objects at every call: a test that changes a model copies it first.
     """
-    family = (FAMILIES | MORE_FAMILIES | OWN_ATTENTION)[name]
+    family = (FAMILIES | MORE_FAMILIES | OWN_ATTENTION | ENCODERS)[name]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(20_000 + sum(map(ord, name)))
-        model = AutoModelForCausalLM.from_config(family.config(), dtype=torch.float32)
+        kind = AutoModel if name in ENCODERS else AutoModelForCausalLM
+        model = kind.from_config(family.config(), dtype=torch.float32)
         _enlarge(model, family)
     return model.eval(), TOKENIZERS[family.tokenizer]()

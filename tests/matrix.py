@@ -33,7 +33,7 @@ COLUMNS = {
     "tempscale": "plain+tempscale",
 }
 """Registered methods -> the one of `tests.comparison.METHODS` that stands for them."""
-ROWS = [*families.FAMILIES, *families.MORE_FAMILIES, *families.OWN_ATTENTION]
+ROWS = [*families.FAMILIES, *families.MORE_FAMILIES, *families.OWN_ATTENTION, *families.ENCODERS]
 PASSES = "✓"
 
 

@@ -81,7 +81,7 @@ def state_of(model: torch.nn.Module) -> dict[str, Any]:
         own = {key: id(value) for key, value in vars(module).items() if not key.startswith("_")}
         state[f"module {name}"] = (hooks, own)
     with torch.no_grad():
-        state["logits"] = model(IDS).logits.numpy().tobytes()
+        state["output"] = model(IDS)[0].numpy().tobytes()
     return state
 
 

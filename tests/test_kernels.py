@@ -21,6 +21,8 @@ from eddy_embed.attention import blocked as blocked_kernel
 from eddy_embed.errors import UnsupportedModel
 
 OPEN, CAPPED, LOCAL = Traits(0.3, None, None), Traits(0.3, 8.0, None), Traits(0.3, None, 12)
+BOTH = [replace(traits, causal=False) for traits in (OPEN, LOCAL, replace(CAPPED, window=3))]
+SHAPES = [OPEN, CAPPED, LOCAL, replace(LOCAL, cap=2.0, window=3), replace(LOCAL, window=1), *BOTH]
 
 
 def on(device: str, dtype: str, width: int = 64, capability: tuple[int, int] | None = None, value: int = 0) -> Place:
@@ -90,7 +92,9 @@ def test_a_window_that_hides_nothing_needs_no_kernel_of_its_own(reroute: Reroute
 
 
 @pytest.mark.parametrize("rows", [1, 5, 64])
-@pytest.mark.parametrize("traits", [OPEN, CAPPED, LOCAL, replace(LOCAL, cap=2.0, window=3), replace(LOCAL, window=1)])
+@pytest.mark.parametrize(
+    "traits", [OPEN, CAPPED, LOCAL, replace(LOCAL, cap=2.0, window=3), replace(LOCAL, window=1), *BOTH]
+)
 def test_blocks_of_queries_change_nothing(traits: Traits, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocked_kernel, "ROWS", rows)
     query, key, value, _ = packed([37])
@@ -98,9 +102,10 @@ def test_blocks_of_queries_change_nothing(traits: Traits, rows: int, monkeypatch
     for head in range(4):
         for row in range(37):
             first = 0 if traits.window is None else max(0, row - traits.window + 1)
-            logits = key[0, head // 2, first : row + 1] @ query[0, head, row] * traits.scale
+            end = row + 1 if traits.causal else 37 if traits.window is None else min(37, row + traits.window)
+            logits = key[0, head // 2, first:end] @ query[0, head, row] * traits.scale
             logits = (logits if traits.cap is None else traits.cap * torch.tanh(logits / traits.cap)) * 1.25
-            expected = logits.softmax(0) @ value[0, head // 2, first : row + 1]
+            expected = logits.softmax(0) @ value[0, head // 2, first:end]
             assert (out[0, head, row] - expected).abs().max() <= 1e-12
             assert (mass[0, head, row] - logits.logsumexp(0)).abs() <= 1e-12
 
@@ -115,6 +120,20 @@ def test_what_a_window_and_the_order_of_the_text_hide_is_not_scored(traits: Trai
 
     whole = 2 * 2 * 4 * 16 * 1024**2  # both products of 4 heads of width 16, over all pairs of tokens
     assert scored(1024) <= (0.6 if traits.window is None else 0.15) * whole
+
+
+@pytest.mark.parametrize("mass", [False, True])
+def test_without_causality_sequences_share_a_call_only_with_those_of_their_length(mass: bool) -> None:
+    query, key, value, offsets = packed([12, 11, 12, 30, 1, 11])
+    groups = attention.group(offsets, even=True)
+    assert sorted(tuple(members.rows.shape) for members in groups) == [(1, 1), (1, 30), (2, 11), (2, 12)]
+    kernels = choose(BOTH[0], Place.of(query, value), mass)
+    got = attention.attend(query, key, value, groups, BOTH[0], kernels)
+    expected = attention.attend(query, key, value, groups, BOTH[0], attention.BLOCKED)
+    assert kernels.within == ("flash" if mass else "fused")
+    assert (got - expected).abs().max() <= 1e-12
+    uneven = attention.attend(query, key, value, attention.group(offsets), BOTH[0], kernels)
+    assert (uneven - expected).abs().max() > 1e-3
 
 
 def test_groups_stay_on_one_side_of_a_window() -> None:

@@ -215,9 +215,7 @@ def _positions_from_one(patch: Patch) -> None:
 
 def _one_sequence(patch: Patch) -> None:
     group = attention.group
-    patch.setattr(
-        host, "group", lambda offsets, factors=None, windows=(): group(offsets[[0, -1]], factors and factors[:1])
-    )
+    patch.setattr(host, "group", lambda offsets, factors=None, *_: group(offsets[[0, -1]], factors and factors[:1]))
 
 
 def _traits(patch: Patch, **changes: Callable[[object], object]) -> None:
@@ -240,9 +238,9 @@ def _sinks(patch: Patch, change: Callable[[torch.Tensor], torch.Tensor | None]) 
 def _norm_left_out(patch: Patch) -> None:
     forward = host.Host._forward
 
-    def mutated(self: host.Host, packed: Packed, call: moments.Pass) -> object:
+    def mutated(self: host.Host, packed: Packed, call: moments.Pass, counted: bool = True) -> object:
         patch.setattr(self, "layers", LAYERS + 1)
-        return forward(self, packed, call)
+        return forward(self, packed, call, counted)
 
     patch.setattr(host.Host, "_forward", mutated)
 

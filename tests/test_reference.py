@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from families import FAMILIES, HIDDEN, LAYERS, MORE_FAMILIES, OWN_ATTENTION, SLIDING, TOKENIZERS, build
+from families import ENCODERS, FAMILIES, HIDDEN, LAYERS, MORE_FAMILIES, OWN_ATTENTION, SLIDING, TOKENIZERS, build
 from reference import layout as lay
 from reference import readout
 from reference.blocks import layers_of
@@ -38,7 +38,7 @@ def eager(model):
 # --- forward
 
 
-@pytest.mark.parametrize("name", [*FAMILIES, *MORE_FAMILIES, *OWN_ATTENTION])
+@pytest.mark.parametrize("name", [*FAMILIES, *MORE_FAMILIES, *OWN_ATTENTION, *ENCODERS])
 def test_forward_is_that_of_transformers(name):
     model, tokenizer = build(name)
     ids = ids_of(tokenizer)

@@ -19,7 +19,7 @@ from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.moments import ATTENTION, Pass, current, install, register
 from eddy_embed.sequence import Packed, Role, Sequence, beside, pack
 from eddy_embed.trial import Trial, allowed, announced, causal, same
-from eddy_embed.view import behind, find_layers, trial, view_of
+from eddy_embed.view import behind, find_layers, rows_of_positions, trial, view_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,10 +53,13 @@ class Host:
         self.layers = layers
         # h[0] is read on the way into the first layer, so one layer always stays.
         self.kept = max(exit_layer, 1)
+        self.first_position = 0  # where the model's own positions begin
         self.own = False  # whether attention is the model's own, out of our reach
         self.name = type(model).__name__
         with trial(base):
             self._view = view_of(base)
+            if getattr(self._view, "pooler", None) is not None:
+                self._view.pooler = None  # makes of the states something that is never read
             stack = find_layers(self._view)
             self._parent, name = next(
                 (parent, name)
@@ -87,6 +90,11 @@ class Host:
     def width(self) -> int:
         """Width of a hidden state."""
         return int(self._view.config.hidden_size)
+
+    @property
+    def bidirectional(self) -> bool:
+        """Whether tokens see later ones."""
+        return any(not traits.causal for traits in self.traits)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -165,7 +173,7 @@ class Host:
         if self.own:
             return self._beside(packed, rewired, values, wanted, rows)
         windows = [traits.window for traits in self.traits if traits.window is not None]
-        groups = [members.to(self.device) for members in group(packed.offsets, factors, windows)]
+        groups = [members.to(self.device) for members in group(packed.offsets, factors, windows, self.bidirectional)]
         call = Pass(groups, reroute=reroute, traits=self.traits, captures=frozenset(wanted), rows=rows)
         call.kernels = self.kernels(reroute, watching is not None)
         if watching is not None:
@@ -256,15 +264,15 @@ class Host:
     def _trial(self, length: int) -> Ints:
         return np.arange(length, dtype=np.int64) * 7919 % int(self._view.config.vocab_size)
 
-    def _forward(self, packed: Packed, call: Pass) -> torch.Tensor:
+    def _forward(self, packed: Packed, call: Pass, counted: bool = True) -> torch.Tensor:
         # Our attention knows the sequences of one long row; the model's own takes one in each.
         rows = len(packed.offsets) - 1 if self.own else 1
         ids = torch.from_numpy(packed.ids).to(self.device).view(rows, -1)
-        positions = torch.from_numpy(packed.positions).to(self.device).view(rows, -1)
+        positions = torch.from_numpy(packed.positions + self.first_position).to(self.device).view(rows, -1)
         token = current.set(call)
         try:
             with torch.inference_mode():
-                out = self._view(input_ids=ids, position_ids=positions, use_cache=False)
+                out = self._view(input_ids=ids, position_ids=positions if counted else None, use_cache=False)
         finally:
             current.reset(token)
         if not hasattr(out, "last_hidden_state"):
@@ -288,7 +296,9 @@ class Host:
         settable = self._view._can_set_attn_implementation()  # setting what cannot be set only makes a warning
         if settable:
             self._view.set_attn_implementation("eager")
-        expected = torch.cat([self._states(packed) for packed in alone])
+        with rows_of_positions(self._view) as found:  # the model counts its positions itself
+            expected = torch.cat([self._states(packed, counted=False) for packed in alone])
+        self.first_position = found[0] if found else 0
         call = Pass([g.to(self.device) for g in group(alone[0].offsets)])
         if settable:
             register()
@@ -312,9 +322,9 @@ class Host:
         announced(self.name, self.traits, kinds, call.local)
         same(self.name, self.run(pack([_plain(ids) for ids in texts]), range(0), None), expected, self.width)
 
-    def _states(self, packed: Packed) -> torch.Tensor:
+    def _states(self, packed: Packed, counted: bool = True) -> torch.Tensor:
         call = Pass(group(packed.offsets), captures=frozenset({self.exit_layer}))
-        self._forward(packed, call)
+        self._forward(packed, call, counted)
         return call.captured[self.exit_layer]
 
 

@@ -192,7 +192,7 @@ class Layout:
         )
         own = np.flatnonzero(is_text)
         if end is not None and (self.end or (len(own) > 0 and int(own[-1]) == len(tokens.ids) - 1)):
-            plain = _ended(plain, end)
+            plain = ended(plain, end)
         sequence = _insert(plain, self._placeholders(prompt, tokens, own, len(plain)), prefix)
         return self.repetition.apply(sequence) if self.repetition is not None and len(own) else sequence
 
@@ -269,7 +269,8 @@ def _around_prompt(instructed: str, instruction: str) -> tuple[str, str]:
     return head, tail or ""
 
 
-def _ended(sequence: Sequence, end: int) -> Sequence:
+def ended(sequence: Sequence, end: int) -> Sequence:
+    """The sequence with a special behind it."""
     return replace(
         sequence,
         ids=np.append(sequence.ids, end),

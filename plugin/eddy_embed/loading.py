@@ -115,7 +115,9 @@ def load(
         ) from error
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelNotFound(f"weights of {os.fspath(name)!r} could not be read: {_first_line(error)}") from error
-    absent = sorted(info["missing_keys"]) + sorted(str(entry) for entry in info["mismatched_keys"])
+    # Nothing reads what an encoder's pooler makes, and many checkpoints leave it out.
+    missing = (key for key in info["missing_keys"] if not key.startswith("pooler."))
+    absent = sorted(missing) + sorted(str(entry) for entry in info["mismatched_keys"])
     if absent:
         raise UnsupportedModel(
             f"{os.fspath(name)!r}: {len(absent)} tensors are missing from the checkpoint or have another shape, "

@@ -121,20 +121,17 @@ def _attention(
     sliding_window: int | None = None,
     s_aux: torch.Tensor | None = None,
     position_bias: torch.Tensor | None = None,
+    is_causal: bool | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
     call = current.get()
     if call is None:
         raise InterventionDidNotRun(f"attention {ATTENTION!r} works inside Eddy's own passes only; use sdpa instead")
-    refused = {
-        "a position bias": position_bias is not None,
-        "bidirectional attention": not getattr(module, "is_causal", True),
-    }
-    if any(refused.values()):
-        what = ", ".join(name for name, used in refused.items() if used)
-        raise UnsupportedModel(f"{type(module).__name__} uses {what}, which is not supported; {DECODER}")
+    if position_bias is not None:
+        raise UnsupportedModel(f"{type(module).__name__} uses a position bias, which is not supported; {DECODER}")
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
-    traits = Traits(float(scale), softcap, sliding_window, s_aux is not None)
+    causal = bool(getattr(module, "is_causal", True)) if is_causal is None else is_causal
+    traits = Traits(float(scale), softcap, sliding_window, s_aux is not None, causal)
     index = len(call.seen)
     if call.traits is not None and (index >= len(call.traits) or call.traits[index] != traits):
         raise InterventionDidNotRun(f"attention {index + 1} of {type(module).__name__} is not as it was at load")

@@ -123,15 +123,17 @@ def assemble(
 ) -> Pipeline:
     """The pipeline of an opened model; see `Embedder` for the arguments."""
     tokenizer = Tokenizer(opened.tokenizer)
+    host = Host(opened.model, exit_layer=opened.exit_layer, layers=opened.backbone.layers)
+    rows = opened.backbone.window - host.first_position  # of a table of positions, those that tokens can stand at
     planner = Planner(
         layout=cast("Layout", opened.method.layout),
         tokenizer=tokenizer,
         segmenter=Segmenter(language),
-        max_length=_window(max_length, min(opened.backbone.window, tokenizer.max_length)),
+        max_length=_window(max_length, min(rows, tokenizer.max_length)),
         overflow=overflow,
         instructions=instructions,
+        closed=host.bidirectional,
     )
-    host = Host(opened.model, exit_layer=opened.exit_layer, layers=opened.backbone.layers)
     return Pipeline(planner, Runner(host, opened.method, batch_tokens=batch_tokens, batch_size=batch_size), finish)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from eddy_embed import windows
 from eddy_embed.errors import InvalidParameter, InvalidText, TextTooLong
+from eddy_embed.layout import ended
 from eddy_embed.repetition import shortened
 from eddy_embed.sequence import owners
 
@@ -74,6 +75,7 @@ class Planner:
         max_length: Most tokens in a sequence.
         overflow: What happens to longer texts.
         instructions: Instruction for each role, None for none.
+        closed: Whether the specials that the tokenizer puts behind a text stand there, as encoders know it.
     """
 
     layout: Layout
@@ -82,6 +84,7 @@ class Planner:
     max_length: int
     overflow: Overflow
     instructions: dict[TextRole, str | None]
+    closed: bool = False
 
     def __post_init__(self) -> None:
         """Refuse pieces that would not fit.
@@ -146,7 +149,10 @@ class Planner:
 
     def _arrange(self, prompt: Prompt, tokens: Tokens) -> Sequence:
         end = self.tokenizer.end if self.layout.may_end else None
-        return self.layout.arrange(prompt, tokens, self.tokenizer.prefix, end)
+        sequence = self.layout.arrange(prompt, tokens, self.tokenizer.prefix, end)
+        for special in self.tokenizer.suffix.tolist() if self.closed else ():
+            sequence = ended(sequence, special)
+        return sequence
 
     def _fit(
         self, text: str, role: TextRole, number: int, sequence: Sequence, spans: Ints | None, sentences: bool

@@ -12,7 +12,7 @@ import torch
 
 from eddy_embed.batching import passes, run_halving
 from eddy_embed.document import positions_by_span
-from eddy_embed.errors import InvalidParameter
+from eddy_embed.errors import InvalidParameter, UnsupportedModel
 from eddy_embed.readout import LayerMean, Readout, gather
 from eddy_embed.refine import Refiner
 from eddy_embed.rewire import copy_states
@@ -92,6 +92,7 @@ class Runner:
         self._reroute = method.reroute
         repetition = method.layout.repetition if method.layout else None
         self._refiner = None if method.watch is None else Refiner(method.watch, repetition, batch_tokens)
+        _suits(host, method)
         # What a method asks of attention is tried when it is prepared, not with the first text.
         inside = {
             "a temperature": method.temperature,
@@ -213,6 +214,25 @@ class Runner:
         dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
         several = hidden.to(dtype).reshape(len(hidden), len(wanted), self._average.count, self.host.width)
         return several.mean(2).flatten(1), packed
+
+
+def _suits(host: Host, method: Method) -> None:
+    """Hold that a method asks a bidirectional model for nothing that makes up for reading from left to right."""
+    wording = method.layout.chosen if method.layout is not None else {}
+    parts = {
+        "a prompt": "template" in wording,
+        "placeholders": "placeholders" in wording or method.rewire is not None,
+        "a repeated text": "repetition" in wording,
+        "a rewritten text": "revision" in wording,
+        "re-routed entries": method.reroute is not None,
+        "a watch": method.watch is not None,
+    }
+    asked = [name for name, used in parts.items() if used]
+    if host.bidirectional and asked:
+        raise UnsupportedModel(
+            f"{host.name} reads in both directions, which leaves no reason for {' and '.join(asked)}; use plain, alone "
+            "or with tempscale, last2avg, readout or post-processing"
+        )
 
 
 def _read(readout: Readout, job: Job, divisions: Seq[Ints]) -> _Read:

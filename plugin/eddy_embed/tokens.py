@@ -1,4 +1,4 @@
-"""A private, locked copy of a fast tokenizer: ids with exact character offsets, and the specials it puts in front."""
+"""A private, locked copy of a fast tokenizer: ids with exact character offsets, and the specials around them."""
 
 from __future__ import annotations
 
@@ -52,6 +52,8 @@ class Tokenizer:
         probe = self._tokenizer("a", return_special_tokens_mask=True)
         body = probe["special_tokens_mask"].index(0) if 0 in probe["special_tokens_mask"] else 0
         self.prefix: Ints = np.array(probe["input_ids"][:body], np.int64)
+        behind = probe["special_tokens_mask"][::-1].index(0) if 0 in probe["special_tokens_mask"] else 0
+        self.suffix: Ints = np.array(probe["input_ids"][len(probe["input_ids"]) - behind :], np.int64)
         # After the probe: a call through transformers sets all of these to its own arguments.
         self._tokenizer.backend_tokenizer.encode_special_tokens = True
         self._tokenizer.backend_tokenizer.no_truncation()

@@ -114,7 +114,8 @@ def announced(name: str, traits: tuple[Traits, ...], kinds: list[str], sizes: se
     """
     if not traits or (kinds and all(kind == "full_attention" for kind in kinds)):
         return
-    unknown = sizes - {each.window for each in traits}
+    # A mask for both directions is given the largest distance seen, one less than the window.
+    unknown = sizes - {each.window and each.window - (not each.causal) for each in traits}
     if unknown:
         raise UnsupportedModel(
             f"{name}: its attention hides keys beyond {min(unknown)} tokens by a mask that its layers do not "

@@ -122,6 +122,23 @@ def behind(parent: nn.Module, layers: nn.ModuleList, run: Callable[[], object]) 
     return tail
 
 
+@contextmanager
+def rows_of_positions(base: Any) -> Iterator[list[int]]:
+    """The first row that each pass looks up in a table of learned positions; nothing where there is no such table.
+
+    RoBERTa's positions begin behind the row that stands for padding, BERT's at the first.
+    """
+    rows, words = getattr(base.config, "max_position_embeddings", None), base.get_input_embeddings()
+    tables = [m for m in base.modules() if type(m) is nn.Embedding and m.num_embeddings == rows and m is not words]
+    found: list[int] = []
+    handles = [m.register_forward_pre_hook(lambda _, args: found.append(int(args[0].min()))) for m in tables]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
 def view_of(base: nn.Module) -> Any:
     """Copy a model's modules around its weights.
 

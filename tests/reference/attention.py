@@ -28,6 +28,7 @@ def attend(
     cap: float | None,
     window: int | None,
     sinks: torch.Tensor | None = None,
+    both: bool = False,
     slopes: torch.Tensor | None = None,
     tau: float = 1.0,
     entries: int = 0,
@@ -35,7 +36,7 @@ def attend(
     moved: torch.Tensor | None = None,
     seen: list[torch.Tensor] | None = None,
 ) -> torch.Tensor:
-    """Causal attention.
+    """Attention.
 
     Args:
         q: Queries, shape (tokens, heads, size).
@@ -45,6 +46,7 @@ def attend(
         cap: Soft cap of the scaled scores, cap · tanh(score / cap).
         window: Token i sees i - window + 1 .. i.
         sinks: One further score of each head, shape (heads,), with nothing to its weight.
+        both: Whether token i also sees later ones, i + window - 1 at most.
         slopes: Falls of the scores of each head with every token between, shape (heads,).
         tau: Divides the scores after the cap.
         entries: The last so many tokens are seen by every token once more, whatever comes before what.
@@ -65,12 +67,13 @@ def attend(
         again = keys if moved is None else moved[:, head // share]
         for i in range(tokens):
             first = 0 if window is None else max(0, i - window + 1)
-            scores = keys[first : i + 1] @ q[i, head] * scale
+            end = i + 1 if not both else tokens if window is None else min(tokens, i + window)
+            scores = keys[first:end] @ q[i, head] * scale
             if cap is not None:
                 scores = cap * torch.tanh(scores / cap)
             if slopes is not None:
                 scores = scores - slopes[head] * torch.arange(i - first, -1, -1)
-            scores, among = scores / tau, values[first : i + 1]
+            scores, among = scores / tau, values[first:end]
             if sinks is not None:
                 scores = torch.cat([scores, sinks[head : head + 1]])
                 among = torch.cat([among, torch.zeros_like(values[:1])])
@@ -83,7 +86,7 @@ def attend(
             weights = torch.exp(scores - scores.max())
             weights = weights / weights.sum()
             out[i, head] = weights @ among
-            paid[head, i, first : i + 1] = weights[: i + 1 - first]
+            paid[head, i, first:end] = weights[: end - first]
     if seen is not None:
         seen.append(paid)
     return out

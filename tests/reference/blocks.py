@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -10,20 +11,28 @@ import torch
 from .attention import attend, rotate, scale_of
 from .double import apply
 
+ENCODERS = ("bert", "roberta", "xlm-roberta", "distilbert", "modernbert")
+"""Families whose tokens see later ones."""
+BERTS = ("bert", "roberta", "xlm-roberta")
+
 Angles = tuple[torch.Tensor, torch.Tensor]
 
 
 def trunk(base: Any) -> Any:
     """What holds the layers, the embeddings and the final norm."""
-    return base.decoder if base.config.model_type == "opt" else base
+    names = {"opt": "decoder", "distilbert": "transformer", **dict.fromkeys(BERTS, "encoder")}
+    return getattr(base, names[base.config.model_type]) if base.config.model_type in names else base
 
 
 def layers_of(base: Any) -> Any:
-    return trunk(base).h if hasattr(trunk(base), "h") else trunk(base).layers
+    return next(getattr(trunk(base), name) for name in ("h", "layer", "layers") if hasattr(trunk(base), name))
 
 
 def final_norm(base: Any) -> Any:
+    if base.config.model_type in (*BERTS, "distilbert"):  # each layer ends with a norm
+        return torch.nn.Identity()
     names = {"gpt_neox": "final_layer_norm", "opt": "final_layer_norm", "phi": "final_layernorm"}
+    names["modernbert"] = "final_norm"
     name = "ln_f" if hasattr(base, "ln_f") else names.get(base.config.model_type, "norm")
     return getattr(trunk(base), name)
 
@@ -37,6 +46,16 @@ def first_state(base: Any, x: torch.Tensor) -> torch.Tensor:
         return apply(base.word_embeddings_layernorm, x)
     if kind == "opt":  # the first two rows of the table stand for no position
         return x + base.decoder.embed_positions.weight.detach()[positions + 2]
+    if kind in (*BERTS, "distilbert"):
+        table = base.embeddings
+        if kind in ("roberta", "xlm-roberta"):  # positions begin behind that of padding
+            positions = positions + base.config.pad_token_id + 1
+        x = x + apply(table.position_embeddings, positions)
+        if kind != "distilbert":
+            x = x + table.token_type_embeddings.weight.detach()[0]
+        return apply(table.LayerNorm, x)
+    if kind == "modernbert":
+        return apply(base.embeddings.norm, x)
     if kind == "granite":
         return x * base.config.embedding_multiplier
     return x
@@ -49,6 +68,8 @@ def window_of(config: Any, index: int) -> int | None:
     kinds = getattr(config, "layer_types", None)
     if kinds is not None and kinds[index] != "sliding_attention":
         return None
+    if config.model_type == "modernbert":  # says how far to either side
+        return config.sliding_window + 1
     return getattr(config, "sliding_window", None)
 
 
@@ -58,7 +79,7 @@ def angles(base: Any, index: int, x: torch.Tensor, first: int = 0) -> Angles | N
     None where positions are embedded, or where a layer knows none.
     """
     config = base.config
-    if config.model_type in ("gpt2", "opt", "bloom", "gpt_neo"):
+    if config.model_type in ("gpt2", "opt", "bloom", "gpt_neo", "distilbert", *BERTS):
         return None
     if config.model_type == "smollm3" and not config.no_rope_layers[index]:
         return None
@@ -66,11 +87,19 @@ def angles(base: Any, index: int, x: torch.Tensor, first: int = 0) -> Angles | N
     if config.model_type == "gptj":  # a table, in the precision in which the model was made
         sin, cos = base.h[index].attn.embed_positions[positions[0]].chunk(2, dim=-1)
         return cos.repeat(1, 2), sin.repeat(1, 2)
-    kind = [config.layer_types[index]] if config.model_type == "gemma3_text" else []
+    kind = [config.layer_types[index]] if config.model_type in ("gemma3_text", "modernbert") else []
     cos, sin = apply(base.rotary_emb, x[None], positions, *kind)
     if config.model_type == "gpt_oss":  # gives each angle once
         cos, sin = torch.cat([cos, cos], -1), torch.cat([sin, sin], -1)
     return cos[0], sin[0]
+
+
+def _encoder_projected(config: Any, attention: Any, x: torch.Tensor) -> Any:
+    if config.model_type == "modernbert":
+        return apply(attention.Wqkv, x).split(config.hidden_size, dim=-1)
+    if config.model_type == "distilbert":
+        return [apply(m, x) for m in (attention.q_lin, attention.k_lin, attention.v_lin)]
+    return [apply(m, x) for m in (attention.self.query, attention.self.key, attention.self.value)]
 
 
 def _project(config: Any, attention: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -87,6 +116,8 @@ def _project(config: Any, attention: Any, x: torch.Tensor) -> tuple[torch.Tensor
         q, k, v = joined[:, :, :-2], joined[:, :, -2], joined[:, :, -1]
     elif config.model_type in ("gpt_neox", "bloom"):  # q, k and v of a head lie side by side
         q, k, v = apply(attention.query_key_value, x).reshape(n, heads, 3, size).unbind(2)
+    elif config.model_type in ENCODERS:
+        q, k, v = _encoder_projected(config, attention, x)
     elif config.model_type == "phi3":
         q, k, v = apply(attention.qkv_proj, x).split([heads * size, kv * size, kv * size], dim=-1)
     else:
@@ -125,13 +156,15 @@ def _attention(
         "cap": getattr(config, "attn_logit_softcapping", None),
         "window": window_of(config, index),
         "slopes": slopes(q.shape[1]) if config.model_type == "bloom" else None,
+        "both": config.model_type in ENCODERS,
         "sinks": attention.sinks.detach() if config.model_type == "gpt_oss" else None,
     }
     out = attend(q, k, v, **shape, **inside)
     names = {"gpt2": "c_proj", "gpt_neox": "dense", "phi": "dense", "opt": "out_proj"}
     names |= {"falcon": "dense", "bloom": "dense", "gptj": "out_proj", "gpt_neo": "out_proj"}
+    names |= {"distilbert": "out_lin", "modernbert": "Wo", **dict.fromkeys(BERTS, "output.dense")}
     output = names.get(config.model_type, "o_proj")
-    return apply(getattr(attention, output), out.reshape(x.shape[0], -1))
+    return apply(attrgetter(output)(attention), out.reshape(x.shape[0], -1))
 
 
 # --- where the norms and the sums stand; x (tokens, hidden) goes into a layer, `attend` is its attention
@@ -180,6 +213,22 @@ def _bloom(config: Any, layer: Any, attend: Attend, x: torch.Tensor) -> torch.Te
     return apply(layer.mlp, apply(layer.post_attention_layernorm, x)[None], x[None])[0]
 
 
+def _bert(config: Any, layer: Any, attend: Attend, x: torch.Tensor) -> torch.Tensor:
+    x = apply(layer.attention.output.LayerNorm, x + attend(layer.attention, x))
+    inner = torch.nn.functional.gelu(apply(layer.intermediate.dense, x))
+    return apply(layer.output.LayerNorm, x + apply(layer.output.dense, inner))
+
+
+def _distilbert(config: Any, layer: Any, attend: Attend, x: torch.Tensor) -> torch.Tensor:
+    x = apply(layer.sa_layer_norm, x + attend(layer.attention, x))
+    return apply(layer.output_layer_norm, x + apply(layer.ffn, x))
+
+
+def _modernbert(config: Any, layer: Any, attend: Attend, x: torch.Tensor) -> torch.Tensor:
+    x = x + attend(layer.attn, apply(layer.attn_norm, x))
+    return x + apply(layer.mlp, apply(layer.mlp_norm, x))
+
+
 def _beside(attention: str, norm: str, other: str) -> Callable[..., torch.Tensor]:
     """Attention and MLP beside each other, behind one norm or two."""
 
@@ -196,6 +245,9 @@ BLOCKS: dict[str, Callable[..., torch.Tensor]] = {
     **dict.fromkeys(("gemma2", "gemma3_text"), _norms_in_front_and_behind),
     **dict.fromkeys(("gpt2", "gpt_neo"), _gpt2),
     "olmo2": _norms_behind,
+    **dict.fromkeys(BERTS, _bert),
+    "distilbert": _distilbert,
+    "modernbert": _modernbert,
     "opt": _opt,
     "bloom": _bloom,
     "gpt_neox": _beside("attention", "input_layernorm", "post_attention_layernorm"),

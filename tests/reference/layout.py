@@ -107,6 +107,17 @@ def fill(tokenizer: Any, template: str, text: str, instruction: str | None = Non
     return filled
 
 
+def behind(tokenizer: Any) -> list[int]:
+    """Ids of the specials that the tokenizer puts behind every text."""
+    encoded = tokenizer("a", return_special_tokens_mask=True)
+    found: list[int] = []
+    for i, special in zip(reversed(encoded["input_ids"]), reversed(encoded["special_tokens_mask"]), strict=True):
+        if not special:
+            break
+        found.insert(0, i)
+    return found
+
+
 def _insert_before(tokens: list[Token], where: Callable[[Token], bool], new: Iterable[Token]) -> None:
     """Inserts before the first token for which `where` holds, or at the end."""
     position = next((p for p, token in enumerate(tokens) if where(token)), len(tokens))

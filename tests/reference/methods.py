@@ -12,6 +12,7 @@ import torch
 
 from . import backward
 from . import layout as lay
+from .blocks import ENCODERS
 from .forward import copied, exit_layer, forward
 from .readout import POOLINGS, unit
 from .revised import by_sentence, quoted
@@ -174,6 +175,8 @@ def run(
         max_length=max_length,
         wording_of=wording_of,
     )
+    if model.config.model_type in ENCODERS:  # the specials behind the text stay
+        arranged.ids.extend(lay.behind(tokenizer))
     pooled = list(arranged.text)
     if p.get("preset") == "released":  # an end token behind it all, pooled too
         pooled.append(len(arranged.ids))

@@ -1,6 +1,6 @@
 """Inside attention: temperature, sinks, re-routed entries, a watch, and kernels; none builds an n x n matrix.
 
-Whole sequences go through torch's fused causal attention. `blocked` walks over blocks of queries, for layers whose
+Whole sequences go through torch's fused attention. `blocked` walks over blocks of queries, for layers whose
 logits are capped, which no fused kernel does, or whose window hides distant keys; scores in float32 (float64 for
 float64 queries). The kernels of a layer are chosen when the model is loaded (`choice`), and never changed.
 """

@@ -33,12 +33,15 @@ def blocked(
     for first in range(0, length, block):
         end = min(first + block, length)
         seen = 0 if traits.window is None else max(0, first - traits.window + 1)
-        scores = capped(q[..., first:end, :] @ k[..., seen:end, :].transpose(-1, -2), traits) * factor
-        distance = positions[first:end, None] - positions[None, seen:end]
-        hidden = distance < 0 if traits.window is None else (distance < 0) | (distance >= traits.window)
+        last = end if traits.causal else length if traits.window is None else min(length, end - 1 + traits.window)
+        scores = capped(q[..., first:end, :] @ k[..., seen:last, :].transpose(-1, -2), traits) * factor
+        distance = positions[first:end, None] - positions[None, seen:last]
+        hidden = (distance < 0) & traits.causal
+        if traits.window is not None:
+            hidden |= distance.abs() >= traits.window
         scores = scores.masked_fill(hidden, float("-inf"))
         mass[:, :, first:end] = scores.logsumexp(-1).flatten(1, 2)
-        out[:, :, first:end] = (scores.softmax(-1) @ v[..., seen:end, :]).flatten(1, 2).to(query.dtype)
+        out[:, :, first:end] = (scores.softmax(-1) @ v[..., seen:last, :]).flatten(1, 2).to(query.dtype)
     return out, mass
 
 

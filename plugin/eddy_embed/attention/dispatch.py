@@ -33,7 +33,7 @@ def attend(
     angles: Angles | None = None,
     sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Causal attention within each of the packed sequences.
+    """Attention within each of the packed sequences.
 
     Args:
         query: Shape (1, heads, tokens, head width).

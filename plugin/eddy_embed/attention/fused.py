@@ -1,4 +1,4 @@
-"""Whole sequences through torch's own causal attention.
+"""Whole sequences through torch's own attention.
 
 The kernels for NVIDIA devices have not been run by this project's tests, which have no such device; when a model is
 loaded on one, they are compared with the blocked kernel.
@@ -20,7 +20,7 @@ def fused(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, traits: T
 
     grouped = key.shape[1] != query.shape[1]
     return functional.scaled_dot_product_attention(
-        query, key, value, is_causal=True, scale=traits.scale * factor, enable_gqa=grouped
+        query, key, value, is_causal=traits.causal, scale=traits.scale * factor, enable_gqa=grouped
     )
 
 
@@ -33,9 +33,11 @@ def flash(
     scale = traits.scale * factor
     if query.device.type == "cpu":
         cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        out, mass = cpu(query, key, value, 0.0, True, attn_mask=None, scale=scale)
+        out, mass = cpu(query, key, value, 0.0, traits.causal, attn_mask=None, scale=scale)
         return out, mass
-    out, mass, *_ = torch.ops.aten._scaled_dot_product_flash_attention(query, key, value, 0.0, True, scale=scale)
+    out, mass, *_ = torch.ops.aten._scaled_dot_product_flash_attention(
+        query, key, value, 0.0, traits.causal, scale=scale
+    )
     return out, mass
 
 
@@ -48,7 +50,7 @@ def efficient(
     share = query.shape[1] // key.shape[1]
     k, v = (states.repeat_interleave(share, dim=1) if share > 1 else states for states in (key, value))
     out, mass, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
-        query, k, v, None, True, 0.0, True, scale=traits.scale * factor
+        query, k, v, None, True, 0.0, traits.causal, scale=traits.scale * factor
     )
     # Its rows are filled up to whole blocks.
     return out, mass[..., : query.shape[2]]

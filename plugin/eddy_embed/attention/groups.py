@@ -44,7 +44,9 @@ class Group:
         return replace(self, **moved)
 
 
-def group(offsets: Ints, factors: Sequence[float] | None = None, windows: Sequence[int] = ()) -> list[Group]:
+def group(
+    offsets: Ints, factors: Sequence[float] | None = None, windows: Sequence[int] = (), even: bool = False
+) -> list[Group]:
     """Groups of sequences whose lengths differ little.
 
     Causality makes a mask needless: the repetitions stand behind every real token, and no real query sees them.
@@ -54,10 +56,12 @@ def group(offsets: Ints, factors: Sequence[float] | None = None, windows: Sequen
         factors: Factor on the logits of each sequence, None for 1; a group shares one.
         windows: Sizes of sliding windows: either all sequences of a group fit one, or none, so that the kernel of a
             sequence does not depend on its company.
+        even: Whether sequences of a group must be of one length, since no causality would hide repetitions.
     """
     import torch
 
     lengths = np.diff(offsets)
+    waste = 1.0 if even else GROUP_WASTE
     given = np.ones(len(lengths)) if factors is None else np.asarray(factors, np.float64)
     fits = np.searchsorted(np.sort(np.asarray(windows, np.int64)), lengths)
     order = np.lexsort((lengths, given))
@@ -65,7 +69,7 @@ def group(offsets: Ints, factors: Sequence[float] | None = None, windows: Sequen
     start = 0
     for at in range(1, len(order) + 1):
         if at < len(order) and (given[order[at]], fits[order[at]]) == (given[order[start]], fits[order[start]]):
-            if lengths[order[at]] <= GROUP_WASTE * lengths[order[start]]:
+            if lengths[order[at]] <= waste * lengths[order[start]]:
                 continue
         members = order[start:at]
         longest = int(lengths[members].max())

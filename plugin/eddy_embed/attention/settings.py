@@ -128,9 +128,12 @@ class Traits:
         cap: Soft cap c of c * tanh(logit / c), None for none.
         window: Keys that a query sees, itself included, None for all.
         sinks: Whether each head has a sink, a further logit that takes a share of every row and gives nothing.
+        causal: Whether a query sees no later keys. Without, a window of w hides what stands w or more tokens back or
+            ahead.
     """
 
     scale: float
     cap: float | None
     window: int | None
     sinks: bool = False
+    causal: bool = True

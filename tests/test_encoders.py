@@ -1,0 +1,155 @@
+"""Encoders: each token sees those behind it, positions begin where the model's do, and the end specials stay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests import families
+from tests.comparison import METHODS, TEXTS, embedder, expected, gap, loaded
+from tests.test_contract import copied, unchanged
+from transformers import BertForMaskedLM
+
+from eddy_embed import Embedder, attention, host, moments
+from eddy_embed.errors import InvalidParameter, UnsupportedModel
+
+RUN = [
+    "plain:pool=weighted,exit=-2",
+    "plain:pool=hybrid,exit=3",
+    "plain:exit=0",
+    "plain:pool=last+tempscale:tau=0.9,query_tau=0.5",
+    'plain+tempscale:lengths="1:1,20:0.7,40:0.5"',
+    "plain+last2avg",
+]
+REFUSED = {
+    "prompteol": "a prompt",
+    "echo": "a prompt",
+    "tp": "placeholders",
+    "htp": "placeholders",
+    "reroute:layers=2+plain": "re-routed entries",
+    "kv:layers=2-4": "a prompt and re-routed entries",
+    "reba": "a repeated text and a watch",
+}
+
+
+@pytest.mark.parametrize("family", families.ENCODERS)
+def test_vectors_are_those_of_the_reference_in_any_company(family: str) -> None:
+    for method in RUN:
+        assert method in METHODS
+        assert gap(embedder(family, method, exactly=True), family, method, TEXTS) <= 1e-9, method
+    e = embedder(family, "plain+tempscale")
+    together = e.encode_query([*TEXTS, *reversed(TEXTS)])
+    for text, vector in zip([*TEXTS, *reversed(TEXTS)], together, strict=True):
+        assert np.abs(vector - expected(family, "plain+tempscale", text)).max() <= 1e-5
+
+
+@pytest.mark.parametrize("method", REFUSED)
+def test_what_serves_reading_from_left_to_right_is_refused(method: str) -> None:
+    with pytest.raises(UnsupportedModel, match=f"both directions, which leaves no reason for {REFUSED[method]}; use"):
+        embedder("bert", method)
+
+
+@pytest.mark.parametrize("family", families.ENCODERS)
+def test_the_model_is_left_as_it_was_and_company_changes_nothing(family: str) -> None:
+    model, tokenizer = copied(family)
+    with unchanged(model), Embedder(model, tokenizer=tokenizer, method="plain+tempscale") as e:
+        alone = np.stack([e.encode_document(text) for text in TEXTS])
+        assert np.abs(e.encode_document(TEXTS) - alone).max() <= 1e-5
+        assert np.abs(e.encode_document(TEXTS[::-1])[::-1] - alone).max() <= 1e-5
+        e.explain(TEXTS[0])
+        fingerprint = e.fingerprint
+    few = Embedder(model, tokenizer=tokenizer, method="plain+tempscale", batch_size=2, batch_tokens=40)
+    assert np.abs(few.encode_document(TEXTS) - alone).max() <= 1e-5
+    assert few.fingerprint == fingerprint
+
+
+def own_states(family: str, texts: list[str]) -> list[Any]:
+    """The last states of the model run by transformers, in one padded batch; one array for each text."""
+    model, tokenizer = loaded(family)
+    batch = tokenizer(texts, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        states = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).last_hidden_state
+    return [row[mask.bool()].numpy() for row, mask in zip(states, batch["attention_mask"], strict=True)]
+
+
+@pytest.mark.parametrize("family", families.ENCODERS)
+def test_plain_is_what_transformers_gives_for_a_padded_batch(family: str) -> None:
+    last = embedder(family, "plain:pool=last", normalize=False).encode_document(TEXTS)
+    mean = embedder(family, "plain", normalize=False).encode_document(TEXTS)
+    for row, end, pooled in zip(own_states(family, TEXTS), last, mean, strict=True):
+        assert np.abs(end - row[-1]).max() <= 1e-4
+        assert np.abs(pooled - row[1:-1].mean(0)).max() <= 1e-4
+
+
+@pytest.mark.parametrize(("family", "first"), [("bert", 0), ("roberta", 3), ("modernbert", 0)])
+def test_positions_begin_where_the_models_do(family: str, first: int) -> None:
+    room = families.WINDOW - first
+    assert embedder(family, "plain", max_length=room)
+    with pytest.raises(InvalidParameter, match=f"window of {families.WINDOW - first} tokens"):
+        embedder(family, "plain", max_length=room + 1)
+    # The longest sequence is read to its last row.
+    vector = embedder(family, "plain", overflow="truncate").encode_document("stone " * families.WINDOW)
+    assert np.isfinite(vector).all()
+
+
+def test_a_folder_is_read_without_its_pooler_and_up_to_the_exit(tmp_path: Path) -> None:
+    model, tokenizer = loaded("bert")
+    whole = BertForMaskedLM(model.config)  # which has no pooler
+    whole.bert.load_state_dict(model.state_dict(), strict=False)
+    whole.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    for method in ("plain", "plain:exit=3"):
+        ours, shared = Embedder(tmp_path, method=method), embedder("bert", method)
+        assert np.abs(ours.encode_document(TEXTS) - shared.encode_document(TEXTS)).max() <= 1e-6
+        assert ours.fingerprint == shared.fingerprint
+
+
+def test_every_window_of_a_long_text_ends_with_the_special() -> None:
+    _, tokenizer = loaded("bert")
+    e = embedder("bert", "plain", max_length=24)
+    plans = e._pipeline.planner.plan([" ".join(TEXTS)], "document")
+    ids = [job.sequence.ids.tolist() for job in plans[0].jobs]
+    assert len(ids) > 2
+    assert all(row[0] == tokenizer.bos_token_id and row[-1] == tokenizer.eos_token_id for row in ids)
+    assert max(map(len, ids)) <= 24
+
+
+# --- faults of the engine, which the check at load finds
+
+
+def _causal(patch: pytest.MonkeyPatch) -> None:
+    attend = moments.attend
+
+    def mutated(query: Any, key: Any, value: Any, groups: Any, traits: attention.Traits, *more: Any) -> Any:
+        return attend(query, key, value, groups, replace(traits, causal=True), *more)
+
+    patch.setattr(moments, "attend", mutated)
+
+
+def _uneven(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        host, "group", lambda offsets, factors=None, windows=(), even=False: attention.group(offsets, factors)
+    )
+
+
+def _from_zero(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(host.Host, "first_position", property(lambda self: 0, lambda self, value: None), raising=False)
+
+
+@pytest.mark.parametrize("mutate", [_causal, _uneven, _from_zero])
+def test_a_fault_is_found_at_load(mutate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutate(monkeypatch)
+    with pytest.raises(UnsupportedModel, match="differ from the model's own"):
+        embedder("roberta", "plain")
+
+
+def test_the_specials_behind_the_text_show() -> None:
+    e = embedder("bert", "plain", exactly=True)
+    assert gap(e, "bert", "plain", TEXTS) <= 1e-9
+    planner = e._pipeline.planner
+    object.__setattr__(planner, "closed", False)
+    assert gap(e, "bert", "plain", TEXTS) > 1e-3
