@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import json
 
-from grid import DEFAULTS, DEV, RAW, RESULTS, arguments, evaluation, say, variants
+from grid import DEFAULTS, DEV, RAW, RESULTS, about, arguments, evaluation, say, shown, variants
 
-from eddy_embed import Embedder, __version__, methods
+from eddy_embed import Embedder, methods
 from eddy_embed.evaluate import report
 from eddy_embed.evaluate.outcome import Outcome
-from eddy_embed.evaluate.systems import WORDS, System, beside
+from eddy_embed.evaluate.systems import WORDS, System
 from eddy_embed.evaluate.tasks import find_tasks
 
 EXITS = (-1, -2, -3, -4, -5, -6, -7)
@@ -30,14 +30,9 @@ def main() -> None:
     """Sweep, choose, write."""
     options = arguments("Choose the bundled model's defaults on stsb_dev and cranfield.", "eddy-tiny.jsonl")
     embedder = Embedder(options.model, method="plain")
-    wanted = variants(embedder, EXITS, POSTS)
-    if options.method:
-        wanted = [text for text in wanted if text.startswith(tuple(options.method))]
+    wanted = variants(options, embedder, EXITS, POSTS)
     tasks = find_tasks(options.data, options.task or list(DEV.values()))
-    systems = beside([*wanted, *(f"{RAW}{post}" for post in POSTS)], "plain", query_mean=True)
-    if options.measure and options.method:
-        systems = [system for system in systems if system.text in wanted]
-    outcomes = evaluation(options).run(systems, tasks)
+    outcomes = evaluation(options).run(shown(options, wanted, POSTS, query_mean=True), tasks)
     if options.measure:
         return
     held = {(outcome.system, outcome.task): outcome for outcome in outcomes}
@@ -50,19 +45,12 @@ def main() -> None:
         best = next(outcome for outcome in ranked if _eligible(outcome, purpose))
         chosen[purpose] = _written(best, held[best.system.reference("plain"), task])
         say(f"chosen for {purpose}: {best.system.text}")
-    about = {
-        "model": options.model,
-        "version": __version__,
-        "fingerprint": embedder.fingerprint,
-        "passage_size": 256,
-        "command": " ".join(["python benchmarks/choose.py", *(f"--method {name}" for name in options.method or [])]),
-        "dev": list(DEV.values()),
-        "candidates": len(wanted),
-    }
+    command = " ".join(["python benchmarks/choose.py", *(f"--method {name}" for name in options.method or [])])
+    head = {**about(options, embedder, command), "candidates": len(wanted)}
     RESULTS.mkdir(exist_ok=True)
     rows = report.summary([outcome for outcome in outcomes if outcome.system.fit_on is None], "plain")
-    report.save(RESULTS / "eddy-tiny-dev.json", about, rows)
-    DEFAULTS.write_text(json.dumps({**about, **chosen}, indent=1) + "\n", encoding="utf-8")
+    report.save(RESULTS / "eddy-tiny-dev.json", head, rows)
+    DEFAULTS.write_text(json.dumps({**head, **chosen}, indent=1) + "\n", encoding="utf-8")
     say(f"written: {DEFAULTS}")
 
 
@@ -76,14 +64,13 @@ def _eligible(outcome: Outcome, purpose: str) -> bool:
 
 
 def _written(best: Outcome, reference: Outcome) -> dict[str, object]:
-    own, difference = best.interval(), best.difference(reference)
     return {
         "method": best.system.text,
         "task": best.task,
         "metric": best.metric,
-        "score": [round(value, 4) for value in (own.value, own.low, own.high)],
+        "score": best.interval().rounded,
         "reference": reference.system.text,
-        "difference": [round(value, 4) for value in (difference.value, difference.low, difference.high)],
+        "difference": best.difference(reference).rounded,
     }
 
 

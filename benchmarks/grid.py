@@ -7,10 +7,11 @@ import os
 import sys
 from pathlib import Path
 
-from eddy_embed import Embedder, methods
+from eddy_embed import Embedder, __version__, methods
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.evaluate.outcome import Journal
 from eddy_embed.evaluate.run import Evaluation
+from eddy_embed.evaluate.systems import System, beside
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULTS = ROOT / "plugin" / "eddy_embed" / "models" / "tiny" / "defaults.json"
@@ -46,14 +47,21 @@ ONE_EXIT = ("reba",)
 DEV = {"similarity": "stsb_dev", "retrieval": "cranfield"}
 """The tasks on which defaults are chosen, and nothing else is."""
 REPORTED = ("sts12", "sts13", "sickr_trial", "cisi", "squality", "trec", "mr")
+PASSAGE_SIZE = 256
+"""Most tokens in a passage."""
 
 
 def variants(
-    embedder: Embedder, exits: tuple[int, ...], posts: tuple[str, ...], leave: tuple[str, ...] = ()
+    options: argparse.Namespace,
+    embedder: Embedder,
+    exits: tuple[int, ...],
+    posts: tuple[str, ...],
+    leave: tuple[str, ...] = (),
 ) -> list[str]:
-    """Every method at every exit that it can have on this model, with every post-processing.
+    """Every method asked for, at every exit that it can have on this model, with every post-processing.
 
     Args:
+        options: Of the command line.
         embedder: Of the model, for its layers.
         exits: Exit layers.
         posts: Such as "+whiten"; "" for none.
@@ -71,7 +79,50 @@ def variants(
                 say(f"left out: {error}")
                 continue
             found |= dict.fromkeys(f"{text}{post}" for post in posts)
-    return list(found)
+    return [text for text in found if not options.method or text.startswith(tuple(options.method))]
+
+
+def shown(
+    options: argparse.Namespace,
+    wanted: list[str],
+    posts: tuple[str, ...],
+    also: list[str] | None = None,
+    *,
+    query_mean: bool,
+) -> list[System]:
+    """The systems of a table; where some methods are only measured beside others, those alone.
+
+    Args:
+        options: Of the command line.
+        wanted: Methods, such as `variants` finds.
+        posts: Post-processing of raw token embeddings.
+        also: Methods that are shown even where others were asked for.
+        query_mean: Whether every system with post-processing is also shown with a mean of its own for queries.
+    """
+    systems = beside([*wanted, *(f"{RAW}{post}" for post in posts), *(also or [])], "plain", query_mean=query_mean)
+    if options.measure and options.method:
+        systems = [system for system in systems if system.text in wanted]
+    return systems
+
+
+def origin(embedder: Embedder) -> dict[str, str]:
+    """Digests of the weights and the tokenizer: what is chosen for a model belongs to it while they are equal.
+
+    The fingerprint holds more, such as settings of the engine, which may change without the model.
+    """
+    return {name: embedder.settings[name] for name in ("weights", "tokenizer")}
+
+
+def about(options: argparse.Namespace, embedder: Embedder, command: str) -> dict[str, object]:
+    """What both files of results say of how they came to be."""
+    return {
+        "model": options.model,
+        "version": __version__,
+        **origin(embedder),
+        "passage_size": PASSAGE_SIZE,
+        "command": command,
+        "dev": list(DEV.values()),
+    }
 
 
 def arguments(about: str, journal: str) -> argparse.Namespace:
@@ -94,6 +145,7 @@ def evaluation(options: argparse.Namespace) -> Evaluation:
     """Measures, keeps outcomes, and says what it does."""
     return Evaluation(
         lambda method: Embedder(options.model, method=method),
+        passage_size=PASSAGE_SIZE,
         journal=Journal(options.journal, fresh=options.fresh),
         said=say,
     )

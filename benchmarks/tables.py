@@ -13,12 +13,29 @@ import json
 from dataclasses import replace
 
 import numpy as np
-from grid import DEFAULTS, DEV, LEFT, RAW, REPORTED, RESULTS, ROOT, arguments, evaluation, put, say, variants
+from grid import (
+    DEFAULTS,
+    DEV,
+    LEFT,
+    PASSAGE_SIZE,
+    RAW,
+    REPORTED,
+    RESULTS,
+    ROOT,
+    about,
+    arguments,
+    evaluation,
+    origin,
+    put,
+    say,
+    shown,
+    variants,
+)
 
-from eddy_embed import Embedder, __version__, methods
+from eddy_embed import Embedder, methods
 from eddy_embed.evaluate import report
 from eddy_embed.evaluate.outcome import Outcome
-from eddy_embed.evaluate.systems import BESIDE, System, beside
+from eddy_embed.evaluate.systems import BESIDE, System
 from eddy_embed.evaluate.tasks import Classification, Retrieval, Task, find_tasks
 
 EXITS = (-1, -2, -4)
@@ -35,21 +52,15 @@ def main() -> None:
         raise SystemExit(f"no {DEFAULTS}: run benchmarks/choose.py first")
     defaults = json.loads(DEFAULTS.read_text(encoding="utf-8"))
     embedder = Embedder(options.model, method="plain")
-    if embedder.fingerprint != defaults["fingerprint"]:
-        raise SystemExit(f"{DEFAULTS} was chosen for other weights: run benchmarks/choose.py first")
+    if any(defaults.get(name) != value for name, value in origin(embedder).items()):
+        raise SystemExit(f"{DEFAULTS} belongs to another model: run benchmarks/choose.py first")
     chosen = list(dict.fromkeys(defaults[purpose]["method"] for purpose in DEV))
     exits = tuple(dict.fromkeys([*EXITS, *(_exit(text) for text in chosen)]))
     outcomes: list[Outcome] = []
     for task in map(_sampled, find_tasks(options.data, options.task or [*DEV.values(), *REPORTED])):
         posts = ("", "+whiten") if isinstance(task, Classification) else POSTS
-        wanted = variants(embedder, exits, posts, LEFT.get(task.name, ()))
-        if options.method:
-            wanted = [text for text in wanted if text.startswith(tuple(options.method))]
-        systems = beside(
-            [*wanted, *(f"{RAW}{post}" for post in posts), *chosen], "plain", query_mean=isinstance(task, Retrieval)
-        )
-        if options.measure and options.method:
-            systems = [system for system in systems if system.text in wanted]
+        wanted = variants(options, embedder, exits, posts, LEFT.get(task.name, ()))
+        systems = shown(options, wanted, posts, chosen, query_mean=isinstance(task, Retrieval))
         outcomes += evaluation(options).run(systems, [task])
         options.fresh = False
     if options.measure:
@@ -59,17 +70,10 @@ def main() -> None:
     columns = list(dict.fromkeys(outcome.task for outcome in outcomes))
     rows = list(dict.fromkeys([*map(System.named, BESIDE), *(outcome.system for outcome in outcomes)]))
     outcomes.sort(key=lambda outcome: rows.index(outcome.system))
-    about = {
-        "model": options.model,
-        "version": __version__,
-        "fingerprint": embedder.fingerprint,
-        "passage_size": 256,
-        "command": "python benchmarks/tables.py",
-        "dev": list(DEV.values()),
-        "defaults": {purpose: defaults[purpose]["method"] for purpose in DEV},
-    }
+    head = about(options, embedder, "python benchmarks/tables.py")
+    head["defaults"] = {purpose: defaults[purpose]["method"] for purpose in DEV}
     RESULTS.mkdir(exist_ok=True)
-    report.save(RESULTS / "eddy-tiny.json", about, report.summary(outcomes, "plain"))
+    report.save(RESULTS / "eddy-tiny.json", head, report.summary(outcomes, "plain"))
     put(ROOT / "demos" / "tiny_lm" / "README.md", "scores", _card(outcomes, chosen, columns))
     put(ROOT / "README.md", "numbers", _short(outcomes, chosen))
     say("written: benchmarks/results/eddy-tiny.json, demos/tiny_lm/README.md, README.md")
@@ -93,18 +97,18 @@ def _card(outcomes: list[Outcome], chosen: list[str], columns: list[str]) -> str
     exits = {_exit(text) for text in chosen}
     always = _always(chosen)
 
-    def shown(system: System) -> bool:
+    def stands(system: System) -> bool:
         if system.text in always:
             return True
         raw = system.text in BESIDE or (system.method.post is None and _exit(system.text) == -1)
         return not system.query_mean and (raw or (system.text.endswith("+whiten") and _exit(system.text) in exits))
 
-    rows = [outcome for outcome in outcomes if shown(outcome.system)]
+    rows = [outcome for outcome in outcomes if stands(outcome.system)]
     return (
         f"Chosen on {' and '.join(DEV.values())}, which are the first two columns: {_named(chosen)}. The other tasks "
         f"were run once after that (`benchmarks/tables.py`; more exits and all metrics in `benchmarks/results/`).\n\n"
-        f"{report.table(rows, 'plain', columns)}\n\n{report.legend(rows, 'plain', 256)} Empty cells: methods that "
-        "take many times the tokens, or have prompts made for sentences, are not run on the largest tasks."
+        f"{report.table(rows, 'plain', columns)}\n\n{report.legend(rows, 'plain', PASSAGE_SIZE)} Empty cells: methods "
+        "that take many times the tokens, or have prompts made for sentences, are not run on the largest tasks."
     )
 
 
@@ -117,7 +121,7 @@ def _short(outcomes: list[Outcome], chosen: list[str]) -> str:
     rows = [outcome for outcome in outcomes if outcome.task in SHORT and outcome.system.text in first]
     return (
         f"With `eddy-tiny`, the bundled model. Its defaults were chosen on other tasks: {_named(chosen)}.\n\n"
-        f"{report.table(rows, 'plain', list(SHORT))}\n\n{report.legend(rows, 'plain', 256)}\n\n"
+        f"{report.table(rows, 'plain', list(SHORT))}\n\n{report.legend(rows, 'plain', PASSAGE_SIZE)}\n\n"
         "More tasks and methods are in [its card](demos/tiny_lm/README.md#model-card). `eddy evaluate` makes such "
         "tables for any model from a folder of data ([layout](docs/command-line.md))."
     )

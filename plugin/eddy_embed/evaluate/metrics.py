@@ -92,6 +92,11 @@ class Interval:
         return cls(value, float(low), float(high))
 
     @property
+    def rounded(self) -> list[float]:
+        """Value and bounds, to four digits behind the point."""
+        return [round(number, 4) for number in (self.value, self.low, self.high)]
+
+    @property
     def tie(self) -> bool:
         """Whether a difference may as well be none."""
         return self.low <= 0.0 <= self.high

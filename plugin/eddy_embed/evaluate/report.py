@@ -112,10 +112,10 @@ def summary(outcomes: Sequence[Outcome], baseline: str) -> list[dict[str, Any]]:
         reference = held.get((outcome.system.reference(baseline), outcome.task))
         row: dict[str, Any] = {"system": outcome.system.label, "task": outcome.task, "scores": {}}
         for metric in outcome.metrics:
-            row["scores"][metric] = _rounded(outcome.interval(metric))
+            row["scores"][metric] = outcome.interval(metric).rounded
         if reference is not None and reference is not outcome:
             row["reference"] = reference.system.label
-            row["difference"] = _rounded(outcome.difference(reference))
+            row["difference"] = outcome.difference(reference).rounded
         if outcome.cost.tokens:
             row["cost"] = {**vars(outcome.cost), "seconds": round(outcome.cost.seconds, 2)}
         rows.append({**row, "data": outcome.identity.get("data")})
@@ -128,10 +128,6 @@ def save(path: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     head = json.dumps(about, indent=1).removesuffix("\n}")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f'{head},\n "outcomes": [\n{lines}\n ]\n}}\n', encoding="utf-8")
-
-
-def _rounded(interval: Interval) -> list[float]:
-    return [round(value, 4) for value in (interval.value, interval.low, interval.high)]
 
 
 def _shown(interval: Interval) -> str:
