@@ -33,6 +33,7 @@ from transformers import (
     MistralConfig,
     MixtralConfig,
     ModernBertConfig,
+    MPNetConfig,
     Olmo2Config,
     OPTConfig,
     Phi3Config,
@@ -111,21 +112,42 @@ def metaspace_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
 
 
+def _bracketed(template: str, special: dict[str, str]) -> PreTrainedTokenizerFast:
+    """Byte-level BPE whose template puts specials around every text; `special` gives them in the order of their ids."""
+    tokenizer = _byte_level(560, list(special.values()))
+    ids = [(token, number) for number, token in enumerate(special.values()) if token in template]
+    bracket = processors.TemplateProcessing(single=template, special_tokens=ids)
+    tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), bracket])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, padding_side="right", **special)
+
+
 @cache
 def bracketing_tokenizer() -> PreTrainedTokenizerFast:
-    """Byte-level BPE whose template puts a token in front and an end token behind every text."""
-    tokenizer = _byte_level(560, ["<bos>", "<eos>", "<pad>"])
-    bracket = processors.TemplateProcessing(single="<bos> $A <eos>", special_tokens=[("<bos>", 0), ("<eos>", 1)])
-    tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), bracket])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<bos>", eos_token="<eos>", pad_token="<pad>", padding_side="right"
-    )
+    """A token in front of every text, and an end token behind."""
+    special = {"bos_token": "<bos>", "eos_token": "<eos>", "pad_token": "<pad>"}
+    return _bracketed("<bos> $A <eos>", special)
+
+
+@cache
+def padding_second_tokenizer() -> PreTrainedTokenizerFast:
+    """The same with padding at 1, where MPNet takes it to be, whatever its configuration says."""
+    return _bracketed("<s> $A </s>", {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>"})
+
+
+@cache
+def closing_tokenizer() -> PreTrainedTokenizerFast:
+    """An end token behind every text and nothing in front, as T5's."""
+    return _bracketed("$A </s>", {"pad_token": "<pad>", "eos_token": "</s>"})
 
 
 TOKENIZERS: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
     "byte-level": byte_level_tokenizer,
     "metaspace": metaspace_tokenizer,
     "bracketing": bracketing_tokenizer,
+}
+ENCODERS_TOKENIZERS: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
+    "padding second": padding_second_tokenizer,
+    "closing": closing_tokenizer,
 }
 
 
@@ -138,7 +160,7 @@ class Family:
 
     Attributes:
         config: Makes the configuration.
-        tokenizer: Key of `TOKENIZERS`.
+        tokenizer: Key of `TOKENIZERS` or `ENCODERS_TOKENIZERS`.
         query_gain: Factor on the query weights: soft caps only bite on large scores.
     """
 
@@ -299,6 +321,7 @@ ENCODERS: dict[str, Family] = {
         "bracketing",
     ),
     "modernbert": Family(lambda: ModernBertConfig(**_shape(None, **_MODERN)), "bracketing"),
+    "mpnet": Family(lambda: MPNetConfig(**_shape(None)), "padding second"),
 }
 """Families that read in both directions."""
 
@@ -309,6 +332,8 @@ def _enlarge(model: PreTrainedModel, family: Family) -> None:
         if weight.ndim == 1:
             # Sinks take part in a softmax, where a tenth would hardly show.
             weight.add_((1.0 if name.endswith("sinks") else 0.1) * torch.randn_like(weight))
+        elif "relative_attention_bias" in name:
+            weight *= 5.0
         elif "c_attn" in name:
             weight[:, :HIDDEN] *= family.query_gain
         elif "q_proj" in name:
@@ -327,4 +352,4 @@ def build(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
         kind = AutoModel if name in ENCODERS else AutoModelForCausalLM
         model = kind.from_config(family.config(), dtype=torch.float32)
         _enlarge(model, family)
-    return model.eval(), TOKENIZERS[family.tokenizer]()
+    return model.eval(), (TOKENIZERS | ENCODERS_TOKENIZERS)[family.tokenizer]()

@@ -85,7 +85,7 @@ def test_plain_is_what_transformers_gives_for_a_padded_batch(family: str) -> Non
         assert np.abs(pooled - row[1:-1].mean(0)).max() <= 1e-4
 
 
-@pytest.mark.parametrize(("family", "first"), [("bert", 0), ("roberta", 3), ("modernbert", 0)])
+@pytest.mark.parametrize(("family", "first"), [("bert", 0), ("roberta", 3), ("mpnet", 2), ("modernbert", 0)])
 def test_positions_begin_where_the_models_do(family: str, first: int) -> None:
     room = families.WINDOW - first
     assert embedder(family, "plain", max_length=room)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -13,10 +14,11 @@ from tests.comparison import TEXTS, embedder, gap, loaded
 from tests.test_contract import unchanged
 from transformers import AutoModelForCausalLM
 
-from eddy_embed import Embedder, host
-from eddy_embed.errors import UnsupportedModel
-from eddy_embed.host import _plain as sequence
+from eddy_embed import Embedder, host, softened
+from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
+from eddy_embed.moments import Pass
 from eddy_embed.sequence import Packed, pack
+from eddy_embed.sequence import plain as sequence
 
 HTP = "htp:range=1-4,exit=-1"
 ALIKE = [TEXTS[0], f"{TEXTS[0]} Nobody.", TEXTS[3], f"Well. {TEXTS[0]}", "Salt."]
@@ -101,11 +103,77 @@ def test_models_without_any_attention_run() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_models_that_look_ahead_are_refused_in_any_dtype(dtype: torch.dtype) -> None:
+def test_models_that_look_ahead_are_found_in_any_dtype(dtype: torch.dtype) -> None:
     config = transformers.MPNetConfig(**families._shape(None))
     model = transformers.AutoModel.from_config(config).eval().to(dtype)
-    with pytest.raises(UnsupportedModel, match="bidirectional attention"):
-        Embedder(model, tokenizer=families.byte_level_tokenizer(), method="plain")
+    e = Embedder(model, tokenizer=families.padding_second_tokenizer(), method="plain")
+    assert e._pipeline.open_runner.host.bidirectional
+    together = e.encode_document(ALIKE)
+    alone = np.stack([e.encode_document(text) for text in ALIKE])
+    assert np.abs(together - alone).max() <= (1e-5 if dtype == torch.float32 else 2e-2)
+
+
+TEMPERED = ["plain+tempscale", "plain+tempscale:rule=log", 'plain+tempscale:lengths="1:1,20:0.7,40:0.5"']
+
+
+@pytest.mark.parametrize("family", [*families.OWN_ATTENTION, "mpnet"])
+def test_a_temperature_reaches_the_models_own_softmax(family: str) -> None:
+    model, tokenizer = loaded(family)
+    for method in TEMPERED:
+        with unchanged(model), Embedder(model, tokenizer=tokenizer, method=method) as e:
+            together = e.encode_document(ALIKE)
+            assert np.abs(together - np.stack([e.encode_document(text) for text in ALIKE])).max() <= 1e-5
+        plain = embedder(family, "plain").encode_document(ALIKE)
+        assert np.abs(together - plain).max() > 1e-3
+    neutral = embedder(family, "plain+tempscale:tau=1").encode_document(ALIKE)
+    assert np.abs(neutral - plain).max() <= 1e-6
+    with pytest.raises(UnsupportedModel, match=r"a temperature and re-routed entries cannot be put|directions"):
+        embedder(family, "kv:layers=2-4+tempscale")
+
+
+@pytest.mark.parametrize(("family", "place"), [("bloom", "_SOFTMAX"), ("falcon", "_FUSED")])
+def test_a_softmax_that_is_not_found_is_no_silent_loss(
+    family: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    e = embedder(family, "plain+tempscale")
+    monkeypatch.setattr(softened, place, ())
+    with pytest.raises(InterventionDidNotRun, match=r"expected .*'softmax': 6.* counted .*'softmax': 0"):
+        e.encode_document(ALIKE)
+    with pytest.raises(UnsupportedModel, match="a temperature cannot be put into it"):
+        embedder(family, "plain+tempscale")
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_fused_attention_is_given_the_temperature_beside_its_mask(named: bool) -> None:
+    attend, call = torch.nn.functional.scaled_dot_product_attention, Pass([], factor=1.25)
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        query, key, value = torch.randn(3, 2, 4, 7, 8, dtype=torch.float64)
+        mask = torch.randn(2, 1, 7, 7, dtype=torch.float64)
+    mask[..., 3:] = mask[..., 3:].masked_fill(torch.ones(7, 4).triu(-2).bool(), torch.finfo(mask.dtype).min)
+    with softened.softened(call, (2, 7), transformers.MPNetConfig(**families._shape(None))):
+        found = attend(query, key, value, attn_mask=mask) if named else attend(query, key, value, mask)
+        seen = attend(query, key, value, attn_mask=mask > -9)
+        other = attend(query[..., :1, :], key, value)
+    logits = query @ key.mT / 8**0.5
+    assert (found - (1.25 * (logits + mask)).softmax(-1) @ value).abs().max() <= 1e-12
+    assert (seen - (1.25 * logits.masked_fill(mask <= -9, -torch.inf)).softmax(-1) @ value).abs().max() <= 1e-12
+    assert (other - logits[..., :1, :].softmax(-1) @ value).abs().max() <= 1e-12 and call.softened == 2
+
+
+def test_other_threads_and_other_shapes_keep_their_softmax() -> None:
+    call = Pass([], factor=2.0)
+    scores = torch.tensor([0.0, 1.0]).expand(1, 3, 2, 2)
+    right, sharp = scores.softmax(-1), (2 * scores).softmax(-1)
+    config = transformers.MPNetConfig(**families._shape(None, num_attention_heads=3))
+    with softened.softened(call, (1, 2), config), ThreadPoolExecutor(1) as pool:
+        elsewhere = pool.submit(torch.softmax, scores, -1).result()
+        several = [torch.softmax(scores, -1), torch.nn.functional.softmax(scores, dim=-1), scores.softmax(dim=-1)]
+        others = [torch.softmax(scores[0, 0], -1), torch.softmax(scores[..., :1, :], dim=-1)]
+    assert torch.equal(elsewhere, right) and all(torch.equal(each, sharp) for each in several)
+    assert torch.equal(others[0], right[0, 0]) and torch.equal(others[1], right[..., :1, :])
+    assert call.softened == len(several)
+    assert torch.equal(torch.softmax(scores, -1), right)
 
 
 def test_half_precision_alone_and_in_company() -> None:

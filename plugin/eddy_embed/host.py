@@ -5,8 +5,6 @@ With `view`, `moments` and `loading` the only file that names transformers' inte
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +15,10 @@ from torch import nn
 from eddy_embed.attention import OWN, Kernels, Reroute, Traits, group
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.moments import ATTENTION, Pass, current, install, register
-from eddy_embed.sequence import Packed, Role, Sequence, beside, pack
-from eddy_embed.trial import Trial, allowed, announced, causal, same
-from eddy_embed.view import behind, find_layers, rows_of_positions, trial, view_of
+from eddy_embed.sequence import Packed, beside, pack, plain
+from eddy_embed.softened import softened
+from eddy_embed.trial import Trial, allowed, announced, looks_ahead, same
+from eddy_embed.view import behind, deciding, find_layers, rows_of_positions, trial, view_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from eddy_embed.attention import Watching
     from eddy_embed.sequence import Ints
 
+TEMPERATURE = "a temperature"
 TRIED = 12
 """Tokens of the text on which a model is tried."""
 VALUES_SAMPLED = 4096
@@ -34,7 +34,7 @@ VALUES_SAMPLED = 4096
 
 
 class Host:
-    """A causal language model from its embeddings up to the exit layer."""
+    """A language model from its embeddings up to the exit layer."""
 
     def __init__(self, model: nn.Module, *, exit_layer: int, layers: int) -> None:
         """Make a view of a model and check on a tiny text that it computes what the model computes.
@@ -55,6 +55,7 @@ class Host:
         self.kept = max(exit_layer, 1)
         self.first_position = 0  # where the model's own positions begin
         self.own = False  # whether attention is the model's own, out of our reach
+        self._ahead = False  # whether such a model's tokens see later ones
         self.name = type(model).__name__
         with trial(base):
             self._view = view_of(base)
@@ -79,7 +80,7 @@ class Host:
             self._rows = int(self._view.get_input_embeddings().weight.shape[0])
             if exit_layer < layers:
                 # Below the full depth nothing reads the final norm.
-                two = pack([_plain(np.zeros(2, np.int64))])
+                two = pack([plain(np.zeros(2, np.int64))])
                 for name in behind(self._parent, self._stack, lambda: self._forward(two, Pass(group(two.offsets)))):
                     setattr(self._parent, name, nn.Identity())
             self.traits: tuple[Traits, ...] = ()
@@ -94,17 +95,12 @@ class Host:
     @property
     def bidirectional(self) -> bool:
         """Whether tokens see later ones."""
-        return any(not traits.causal for traits in self.traits)
+        return self._ahead or any(not traits.causal for traits in self.traits)
 
     @property
     def settings(self) -> dict[str, Any]:
         """The configuration that decides hidden states, as plain values, and what was found in the attention layers."""
-        config = {key: self._run(value) for key, value in self._view.config.to_dict().items() if _decides(key)}
-        return {"config": json.loads(json.dumps(config, default=str)), "attention": [asdict(t) for t in self.traits]}
-
-    def _run(self, value: Any) -> Any:
-        """Of a list by layer, what is said of the layers that run."""
-        return value[: self.kept] if isinstance(value, list) else value
+        return {"config": deciding(self._view.config, self.kept), "attention": [asdict(t) for t in self.traits]}
 
     @property
     def bytes(self) -> int:
@@ -171,7 +167,7 @@ class Host:
             )
         wanted = (self.exit_layer,) if layers is None else layers
         if self.own:
-            return self._beside(packed, rewired, values, wanted, rows)
+            return self._beside(packed, rewired, values, factors, wanted, rows)
         windows = [traits.window for traits in self.traits if traits.window is not None]
         groups = [members.to(self.device) for members in group(packed.offsets, factors, windows, self.bidirectional)]
         call = Pass(groups, reroute=reroute, traits=self.traits, captures=frozenset(wanted), rows=rows)
@@ -181,7 +177,8 @@ class Host:
             call.watching = watching
         routes = sum(layer <= self.kept for layer in reroute.layers or ()) if reroute else 0
         watches = self.kept if watching is not None else 0
-        self._counted(call, packed, rewired, values, {"attention": self.kept, "re-routing": routes, "watch": watches})
+        inside = {"attention": self.kept, "re-routing": routes, "watch": watches, "softmax": 0}
+        self._counted(call, packed, rewired, values, inside)
         return call.side_by_side(wanted)
 
     def _beside(
@@ -189,17 +186,21 @@ class Host:
         packed: Packed,
         rewired: range,
         values: torch.Tensor | None,
+        factors: list[float] | None,
         wanted: tuple[int, ...],
         rows: torch.Tensor | None,
     ) -> torch.Tensor:
         """`run` where attention is the model's own: each sequence in a row of its own, beside others of like length.
 
-        What a row is filled up with stands behind its tokens, and causality hides it from them.
+        What a row is filled up with stands behind its tokens, and causality hides it from them; where tokens see later
+        ones, only rows of one length share a pass.
         """
         states = torch.empty(0, device=self.device)
-        for members in group(packed.offsets):
-            part, call = beside(packed, members.rows.numpy()), Pass([], captures=frozenset(wanted))
-            self._counted(call, part, rewired, values, {"attention": 0, "re-routing": 0, "watch": 0})
+        inside = {"attention": 0, "re-routing": 0, "watch": 0, "softmax": 0 if factors is None else self.kept}
+        for members in group(packed.offsets, factors, even=self.bidirectional):
+            part = beside(packed, members.rows.numpy())
+            call = Pass([], captures=frozenset(wanted), factor=None if factors is None else members.factor)
+            self._counted(call, part, rewired, values, inside)
             found = call.side_by_side(wanted)
             if not len(states):
                 states = found.new_empty(len(packed.ids), found.shape[1])
@@ -226,6 +227,7 @@ class Host:
             "attention": len(call.seen),
             "re-routing": call.rerouted,
             "watch": call.watched,
+            "softmax": call.softened,
         }
         if ran != expected or call.captured.keys() != call.captures:
             raise InterventionDidNotRun(f"{self.name}: expected {expected} runs, counted {ran}; no vector is returned")
@@ -233,14 +235,25 @@ class Host:
     def reach(self, asked: list[str]) -> None:
         """Hold that attention can be given what a method asks of it.
 
+        Of a model that computes its attention itself, the softmax can be found, and so it can be given a temperature.
+
+        Args:
+            asked: What it asks, in words; `TEMPERATURE` is one of them.
+
         Raises:
             UnsupportedModel: The model computes its attention out of our reach.
         """
-        if self.own and asked:
+        if self.own and asked and not (asked == [TEMPERATURE] and self._softens()):
             raise UnsupportedModel(
                 f"{self.name} computes its attention itself, past transformers' registry, so {' and '.join(asked)} "
                 "cannot be put into it; use a method that leaves attention as it is, such as plain, prompteol or htp"
             )
+
+    def _softens(self) -> bool:
+        """Whether the softmax of every layer's attention is found."""
+        call = Pass([], factor=1.0)
+        self._forward(pack([plain(self._trial(TRIED))]), call)
+        return call.softened == self.kept
 
     def kernels(self, reroute: Reroute | None, watched: bool) -> tuple[Kernels, ...]:
         """The kernels of each layer that runs: chosen once for a method, and tried then and there.
@@ -256,7 +269,7 @@ class Host:
             return (OWN,) * self.kept
         key = (reroute, watched)
         if key not in self._kernels:
-            packed = pack([_plain(self._trial(TRIED))])
+            packed = pack([plain(self._trial(TRIED))])
             trial = Trial(self.name, self._forward, packed, self.traits, self.exit_layer, allowed(self.dtype))
             self._kernels[key] = trial.kernels(reroute, watched)
         return self._kernels[key]
@@ -271,7 +284,7 @@ class Host:
         positions = torch.from_numpy(packed.positions + self.first_position).to(self.device).view(rows, -1)
         token = current.set(call)
         try:
-            with torch.inference_mode():
+            with torch.inference_mode(), softened(call, ids.shape, self._view.config):
                 out = self._view(input_ids=ids, position_ids=positions if counted else None, use_cache=False)
         finally:
             current.reset(token)
@@ -291,7 +304,7 @@ class Host:
         treat positions differently, whatever their class is called.
         """
         texts = [self._trial(length) for length in (5, TRIED - 2, TRIED)]
-        alone = [pack([_plain(ids)]) for ids in texts]
+        alone = [pack([plain(ids)]) for ids in texts]
         given = self._view.config._attn_implementation
         settable = self._view._can_set_attn_implementation()  # setting what cannot be set only makes a warning
         if settable:
@@ -317,28 +330,12 @@ class Host:
             # The same tokens, and behind them others.
             half = TRIED // 2
             ends = (texts[-1], np.tile(texts[-1][:half], 2))
-            causal(self.name, *(self._states(pack([_plain(ids)]))[:half] for ids in ends))
+            self._ahead = looks_ahead(*(self._states(pack([plain(ids)]))[:half] for ids in ends))
         kinds = list(getattr(self._view.config, "layer_types", None) or [])[: self.kept]
         announced(self.name, self.traits, kinds, call.local)
-        same(self.name, self.run(pack([_plain(ids) for ids in texts]), range(0), None), expected, self.width)
+        same(self.name, self.run(pack([plain(ids) for ids in texts]), range(0), None), expected, self.width)
 
     def _states(self, packed: Packed, counted: bool = True) -> torch.Tensor:
         call = Pass(group(packed.offsets), captures=frozenset({self.exit_layer}))
         self._forward(packed, call, counted)
         return call.captured[self.exit_layer]
-
-
-_INCIDENTAL = re.compile(
-    r"_.*|dtype|torch_dtype|architectures|transformers_version|num_hidden_layers|.*_token_id|use_cache|return_.*|output_.*"
-    r"|id2label|label2id|tie_word_embeddings|quantization_config|is_decoder|initializer_range|.*dropout|.*pdrop"
-)
-
-
-def _decides(key: str) -> bool:
-    """Whether an entry of a configuration decides hidden states."""
-    return not _INCIDENTAL.fullmatch(key)
-
-
-def _plain(ids: np.ndarray[Any, np.dtype[np.int64]]) -> Sequence:
-    none = np.full(len(ids), -1, np.int64)
-    return Sequence(ids, np.full(len(ids), int(Role.TEXT), np.int64), none, none, none, np.empty((0, 2), np.int64))

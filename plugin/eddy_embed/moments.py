@@ -37,7 +37,8 @@ class Pass:
     """One forward pass under way: what to do at each moment, and what was done.
 
     Where `kernels` is None, they are chosen and noted in `chosen`, `mass` saying whether all have to give masses. With
-    a `probe`, the keys of entries go there and not into attention.
+    a `probe`, the keys of entries go there and not into attention. A `factor` is on what
+    enters the softmax of models that compute their attention themselves.
     """
 
     groups: list[Group]
@@ -52,6 +53,7 @@ class Pass:
     probe: dict[int, torch.Tensor] | None = None
     captures: frozenset[int] = frozenset()
     rows: torch.Tensor | None = None
+    factor: float | None = None
     captured: dict[int, torch.Tensor] = field(default_factory=dict)
     seen: list[Traits] = field(default_factory=list)
     chosen: list[Kernels] = field(default_factory=list)
@@ -62,6 +64,7 @@ class Pass:
     copies: int = 0
     rerouted: int = 0
     watched: int = 0
+    softened: int = 0
 
     def capture(self, layer: int, states: torch.Tensor) -> None:
         """Keep the states of all tokens, or of those named in `rows`, if this layer's are wanted."""

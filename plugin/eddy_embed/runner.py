@@ -13,6 +13,7 @@ import torch
 from eddy_embed.batching import passes, run_halving
 from eddy_embed.document import positions_by_span
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
+from eddy_embed.host import TEMPERATURE
 from eddy_embed.readout import LayerMean, Readout, gather
 from eddy_embed.refine import Refiner
 from eddy_embed.rewire import copy_states
@@ -95,7 +96,7 @@ class Runner:
         _suits(host, method)
         # What a method asks of attention is tried when it is prepared, not with the first text.
         inside = {
-            "a temperature": method.temperature,
+            TEMPERATURE: method.temperature,
             "re-routed entries": method.reroute,
             "a watch": method.watch,
         }

@@ -101,6 +101,12 @@ def pack(sequences: Seq[Sequence]) -> Packed:
     return Packed(np.where(ids == PLACEHOLDER_ID, 0, ids), positions, offsets, edges, np.stack([at, kinds], axis=1))
 
 
+def plain(ids: Ints) -> Sequence:
+    """A sequence of tokens of text alone, shape (tokens,)."""
+    none = np.full(len(ids), -1, np.int64)
+    return Sequence(ids, np.full(len(ids), int(Role.TEXT), np.int64), none, none, none, np.empty((0, 2), np.int64))
+
+
 def beside(packed: Packed, rows: Ints) -> Packed:
     """Some of the packed sequences, all filled up to one length behind their last token.
 

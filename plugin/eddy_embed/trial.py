@@ -123,20 +123,15 @@ def announced(name: str, traits: tuple[Traits, ...], kinds: list[str], sizes: se
         )
 
 
-def causal(name: str, one: torch.Tensor, other: torch.Tensor) -> None:
-    """Hold that states are alike whatever tokens follow.
+def looks_ahead(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether states depend on what tokens follow.
 
     Args:
-        name: The model's.
         one: States of the first tokens of a text, shape (tokens, width).
         other: States of the same tokens with others behind them, as many.
-
-    Raises:
-        UnsupportedModel: They are not.
     """
     # The passes have one shape and make the same roundings, in any dtype.
-    if torch.isfinite(one).all() and not _difference(one, other) <= AHEAD:
-        raise UnsupportedModel(f"{name} uses bidirectional attention, which is not supported")
+    return bool(torch.isfinite(one).all()) and not _difference(one, other) <= AHEAD
 
 
 def same(name: str, ours: torch.Tensor, own: torch.Tensor, width: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -59,6 +61,25 @@ def describe(config: Any) -> Backbone:
         raise UnsupportedModel(
             f"{type(config).__name__} does not describe a causal language model ({error}); {DECODER}"
         ) from None
+
+
+_INCIDENTAL = re.compile(
+    r"_.*|dtype|torch_dtype|architectures|transformers_version|num_hidden_layers|.*_token_id|use_cache|return_.*|output_.*"
+    r"|id2label|label2id|tie_word_embeddings|quantization_config|is_decoder|initializer_range|.*dropout|.*pdrop"
+)
+
+
+def deciding(config: Any, kept: int) -> dict[str, Any]:
+    """The entries of a configuration that decide hidden states, as plain values.
+
+    Args:
+        config: A transformers configuration.
+        kept: Layers that run; of a list by layer, what is said of these.
+    """
+    entries = {key: value for key, value in config.to_dict().items() if not _INCIDENTAL.fullmatch(key)}
+    run = {key: value[:kept] if isinstance(value, list) else value for key, value in entries.items()}
+    found: dict[str, Any] = json.loads(json.dumps(run, default=str))
+    return found
 
 
 def _window(config: Any) -> int:

@@ -30,6 +30,7 @@ def attend(
     sinks: torch.Tensor | None = None,
     both: bool = False,
     slopes: torch.Tensor | None = None,
+    added: torch.Tensor | None = None,
     tau: float = 1.0,
     entries: int = 0,
     bias: float = 0.0,
@@ -48,6 +49,7 @@ def attend(
         sinks: One further score of each head, shape (heads,), with nothing to its weight.
         both: Whether token i also sees later ones, i + window - 1 at most.
         slopes: Falls of the scores of each head with every token between, shape (heads,).
+        added: To the score of query i and key j of each head, shape (heads, tokens, tokens).
         tau: Divides the scores after the cap.
         entries: The last so many tokens are seen by every token once more, whatever comes before what.
         bias: Added to the scores of those.
@@ -73,6 +75,8 @@ def attend(
                 scores = cap * torch.tanh(scores / cap)
             if slopes is not None:
                 scores = scores - slopes[head] * torch.arange(i - first, -1, -1)
+            if added is not None:
+                scores = scores + added[head, i, first:end]
             scores, among = scores / tau, values[first:end]
             if sinks is not None:
                 scores = torch.cat([scores, sinks[head : head + 1]])
@@ -90,6 +94,30 @@ def attend(
     if seen is not None:
         seen.append(paid)
     return out
+
+
+def bucket(distance: int, buckets: int, most: int) -> int:
+    """The row of a table of relative positions for a key so far behind its query (T5), in front of it if negative.
+
+    Half of the rows are for keys behind; of each half, one half for the distances one by one, the other for ever wider
+    ranges up to `most`, beyond which all are alike.
+    """
+    half = buckets // 2
+    side, steps, singles = (half if distance > 0 else 0), abs(distance), half // 2
+    if steps < singles:
+        return side + steps
+    # Where the logarithm meets a whole number, rounding must not fall short of it.
+    share = math.log(steps / singles) / math.log(most / singles)
+    return side + min(half - 1, singles + math.floor(share * (half - singles) + 1e-6))
+
+
+def by_distance(table: torch.Tensor, tokens: int, most: int) -> torch.Tensor:
+    """What a table (buckets, heads) adds to the scores, shape (heads, tokens, tokens)."""
+    added = torch.zeros(table.shape[1], tokens, tokens, dtype=table.dtype)
+    for i in range(tokens):
+        for j in range(tokens):
+            added[:, i, j] = table[bucket(j - i, table.shape[0], most)]
+    return added
 
 
 def scale_of(config: object, size: int) -> float:

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from .attention import attend, rotate, scale_of
+from .attention import attend, by_distance, rotate, scale_of
 from .double import apply
 
-ENCODERS = ("bert", "roberta", "xlm-roberta", "distilbert", "modernbert")
+ENCODERS = ("bert", "roberta", "xlm-roberta", "distilbert", "modernbert", "mpnet")
 """Families whose tokens see later ones."""
 BERTS = ("bert", "roberta", "xlm-roberta")
 
@@ -20,7 +20,7 @@ Angles = tuple[torch.Tensor, torch.Tensor]
 
 def trunk(base: Any) -> Any:
     """What holds the layers, the embeddings and the final norm."""
-    names = {"opt": "decoder", "distilbert": "transformer", **dict.fromkeys(BERTS, "encoder")}
+    names = {"opt": "decoder", "distilbert": "transformer", "mpnet": "encoder", **dict.fromkeys(BERTS, "encoder")}
     return getattr(base, names[base.config.model_type]) if base.config.model_type in names else base
 
 
@@ -29,7 +29,7 @@ def layers_of(base: Any) -> Any:
 
 
 def final_norm(base: Any) -> Any:
-    if base.config.model_type in (*BERTS, "distilbert"):  # each layer ends with a norm
+    if base.config.model_type in (*BERTS, "distilbert", "mpnet"):  # each layer ends with a norm
         return torch.nn.Identity()
     names = {"gpt_neox": "final_layer_norm", "opt": "final_layer_norm", "phi": "final_layernorm"}
     names["modernbert"] = "final_norm"
@@ -46,12 +46,12 @@ def first_state(base: Any, x: torch.Tensor) -> torch.Tensor:
         return apply(base.word_embeddings_layernorm, x)
     if kind == "opt":  # the first two rows of the table stand for no position
         return x + base.decoder.embed_positions.weight.detach()[positions + 2]
-    if kind in (*BERTS, "distilbert"):
+    if kind in (*BERTS, "distilbert", "mpnet"):
         table = base.embeddings
-        if kind in ("roberta", "xlm-roberta"):  # positions begin behind that of padding
-            positions = positions + base.config.pad_token_id + 1
+        if kind in ("roberta", "xlm-roberta", "mpnet"):  # positions begin behind that of padding
+            positions = positions + (1 if kind == "mpnet" else base.config.pad_token_id) + 1
         x = x + apply(table.position_embeddings, positions)
-        if kind != "distilbert":
+        if kind in BERTS:
             x = x + table.token_type_embeddings.weight.detach()[0]
         return apply(table.LayerNorm, x)
     if kind == "modernbert":
@@ -73,13 +73,20 @@ def window_of(config: Any, index: int) -> int | None:
     return getattr(config, "sliding_window", None)
 
 
+def added(base: Any, index: int, tokens: int) -> torch.Tensor | None:
+    """What a layer adds to the scores by distance, shape (heads, tokens, tokens); None for nothing."""
+    if base.config.model_type == "mpnet":
+        return by_distance(base.encoder.relative_attention_bias.weight.detach(), tokens, 128)
+    return None
+
+
 def angles(base: Any, index: int, x: torch.Tensor, first: int = 0) -> Angles | None:
     """Rotary cosines and sines of a layer from position `first` on, each (tokens, rotary size).
 
     None where positions are embedded, or where a layer knows none.
     """
     config = base.config
-    if config.model_type in ("gpt2", "opt", "bloom", "gpt_neo", "distilbert", *BERTS):
+    if config.model_type in ("gpt2", "opt", "bloom", "gpt_neo", "distilbert", "mpnet", *BERTS):
         return None
     if config.model_type == "smollm3" and not config.no_rope_layers[index]:
         return None
@@ -97,6 +104,8 @@ def angles(base: Any, index: int, x: torch.Tensor, first: int = 0) -> Angles | N
 def _encoder_projected(config: Any, attention: Any, x: torch.Tensor) -> Any:
     if config.model_type == "modernbert":
         return apply(attention.Wqkv, x).split(config.hidden_size, dim=-1)
+    if config.model_type == "mpnet":
+        return [apply(m, x) for m in (attention.attn.q, attention.attn.k, attention.attn.v)]
     if config.model_type == "distilbert":
         return [apply(m, x) for m in (attention.q_lin, attention.k_lin, attention.v_lin)]
     return [apply(m, x) for m in (attention.self.query, attention.self.key, attention.self.value)]
@@ -162,7 +171,7 @@ def _attention(
     out = attend(q, k, v, **shape, **inside)
     names = {"gpt2": "c_proj", "gpt_neox": "dense", "phi": "dense", "opt": "out_proj"}
     names |= {"falcon": "dense", "bloom": "dense", "gptj": "out_proj", "gpt_neo": "out_proj"}
-    names |= {"distilbert": "out_lin", "modernbert": "Wo", **dict.fromkeys(BERTS, "output.dense")}
+    names |= {"distilbert": "out_lin", "modernbert": "Wo", "mpnet": "attn.o", **dict.fromkeys(BERTS, "output.dense")}
     output = names.get(config.model_type, "o_proj")
     return apply(attrgetter(output)(attention), out.reshape(x.shape[0], -1))
 
@@ -219,6 +228,12 @@ def _bert(config: Any, layer: Any, attend: Attend, x: torch.Tensor) -> torch.Ten
     return apply(layer.output.LayerNorm, x + apply(layer.output.dense, inner))
 
 
+def _mpnet(config: Any, layer: Any, attend: Attend, x: torch.Tensor) -> torch.Tensor:
+    x = apply(layer.attention.LayerNorm, x + attend(layer.attention, x))
+    inner = torch.nn.functional.gelu(apply(layer.intermediate.dense, x))
+    return apply(layer.output.LayerNorm, x + apply(layer.output.dense, inner))
+
+
 def _distilbert(config: Any, layer: Any, attend: Attend, x: torch.Tensor) -> torch.Tensor:
     x = apply(layer.sa_layer_norm, x + attend(layer.attention, x))
     return apply(layer.output_layer_norm, x + apply(layer.ffn, x))
@@ -247,6 +262,7 @@ BLOCKS: dict[str, Callable[..., torch.Tensor]] = {
     "olmo2": _norms_behind,
     **dict.fromkeys(BERTS, _bert),
     "distilbert": _distilbert,
+    "mpnet": _mpnet,
     "modernbert": _modernbert,
     "opt": _opt,
     "bloom": _bloom,

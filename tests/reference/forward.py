@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .blocks import angles, block, final_norm, first_state, layers_of
+from .blocks import added, angles, block, final_norm, first_state, layers_of
 from .double import apply, double
 
 
@@ -72,7 +72,7 @@ def forward(
             break
         if start <= index <= end - 1:
             x = copied(x, edges)
-        inside: dict[str, Any] = {"tau": tau, "seen": seen}
+        inside: dict[str, Any] = {"tau": tau, "seen": seen, "added": added(base, index, len(ids))}
         if reroute is not None and index + 1 in reroute[0]:
             inside.update(bias=reroute[1], entries=reroute[2])
             if reroute[3]:
