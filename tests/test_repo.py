@@ -24,7 +24,7 @@ EXECUTABLES = Path(sys.executable).parent
 # Lower floors first: a module imports from the floors below it, and on some floors sideways. The parts of a method
 # never import each other, so that each can be read alone.
 FLOORS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "files", "stopping"}),
+    frozenset({"difference", "errors", "files", "stopping"}),
     frozenset(
         {
             "backbone",

@@ -126,6 +126,18 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         _ = self.embedder
         return self
 
+    @classmethod
+    def from_embedder(cls, embedder: Embedder) -> Self:
+        """Embed with an embedder that is there already, its post-processing included.
+
+        Args:
+            embedder: The engine.
+        """
+        self = cls.__new__(cls)
+        self._configure({"model_name": embedder.model_name, "method": str(embedder.method)})
+        self._engine, self._was_live = embedder, True
+        return self
+
     @property
     def embedder(self) -> Embedder:
         """The engine; loaded on first use if Chroma made this object.
@@ -137,7 +149,8 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
             if self._was_live and self._live is None:
                 raise EddyError(
                     f"The collection was made with {self.model_name!r} as a loaded model, which Chroma cannot load; "
-                    "open it with embedding_function=EddyEmbeddingFunction.from_model(model, tokenizer, method=...)."
+                    "open it with embedding_function=EddyEmbeddingFunction.from_model(model, tokenizer, method=...), "
+                    "or, if it belongs to an index, take open_index(place, name, embedder).collection."
                 )
             engine = open_embedder(self.model_name, self.settings, self._live)
             if self._promised is not None:

@@ -79,9 +79,14 @@ class LongDocument:
     n_windows: int
     n_truncated: int
 
-    def processed(self, fitted: Fitted) -> LongDocument:
-        """The same document under post-processing that was fitted after it was embedded, vectors of length 1."""
-        finish = Finish(normalize=True, post=fitted.post, fitted=fitted)
+    def processed(self, fitted: Fitted, normalize: bool = True) -> LongDocument:
+        """The same document under post-processing that was fitted after it was embedded.
+
+        Args:
+            fitted: What was learned.
+            normalize: Whether the vectors get length 1.
+        """
+        finish = Finish(normalize=normalize, post=fitted.post, fitted=fitted)
 
         def again(vector: Vector) -> Vector:
             return finish(vector.astype(np.float64), 0).astype(np.float32)

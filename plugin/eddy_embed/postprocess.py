@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from zipfile import BadZipFile
 
 import numpy as np
 
+from eddy_embed.difference import differences
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, NotFinite
 from eddy_embed.files import whole
 
@@ -194,14 +194,14 @@ class Fitted:
         """
         if self.maker is None:
             return
-        there, here = dict(_leaves(self.maker)), dict(_leaves(maker))
+        there, here = dict(self.maker), dict(maker)
         if self.query_mean is None:  # then no query had a part in it
             for told in (there, here):
                 told.pop("query_instruction", None)
-        differing = [name for name in {**there, **here} if there.get(name) != here.get(name)]
-        if differing:
-            shown = "; ".join(f"{name} {there.get(name)!r:.40}, here {here.get(name)!r:.40}" for name in differing[:5])
-            more = f"; and {len(differing) - 5} more" if len(differing) > 5 else ""
+        found = differences(there, here)
+        if found:
+            shown = "; ".join(f"{name} {theirs!r:.40}, here {ours!r:.40}" for name, theirs, ours in found[:5])
+            more = f"; and {len(found) - 5} more" if len(found) > 5 else ""
             raise FingerprintMismatch(
                 f"the post-processing was fitted on vectors of another maker: {shown}{more}. Use the model, method and "
                 "settings that it was fitted with, or fit it again with these"
@@ -268,15 +268,6 @@ class Fitted:
                 return cls(post, held["mean"], matrix, int(held["count"]), query_mean, maker)
         except (OSError, EOFError, BadZipFile, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidParameter(f"no fitted post-processing at {path}: {error}; fit it first") from error
-
-
-def _leaves(values: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every plain value of nested dictionaries, by the names that lead to it."""
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{path}{name}.")
-        else:
-            yield f"{path}{name}", value
 
 
 def fit(post: Post, moments: Moments, queries: Moments | None = None) -> Fitted:

@@ -1,0 +1,21 @@
+"""What can go wrong with an index that is not the engine's: each message says what, where, and what to do next."""
+
+from __future__ import annotations
+
+from eddy_embed.errors import EddyError
+
+
+class NoIndex(EddyError):
+    """No index of that name, and no embedder to make one with."""
+
+
+class ForeignCollection(EddyError):
+    """A collection under one of the index's names was made by something else."""
+
+
+class IndexInUse(EddyError):
+    """Another process, or another thread, is writing to the database."""
+
+
+class StorageError(EddyError):
+    """The database could not do what it was asked: full, read-only, damaged, or a server that does not answer."""

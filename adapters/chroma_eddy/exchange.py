@@ -1,0 +1,56 @@
+"""How an index takes another one's place: by names, one collection after another, whatever stops it in between."""
+
+from __future__ import annotations
+
+from chroma_eddy.names import DOCUMENTS, MAIN, NEXT, OLD, PARTS
+from chroma_eddy.store import Store
+
+
+def finish(store: Store, *, clean: bool = False) -> None:
+    """Finish what was interrupted when an index was to take another one's place.
+
+    Args:
+        store: Of the index.
+        clean: Whether to delete what is left of the old one, which only a writer may.
+    """
+    following = beside(store, NEXT)
+    if following.metadata().get("eddy_ready"):
+        with store.hold():
+            _exchange(store, following)
+    if clean and store.metadata().get("eddy_ready"):
+        drop(beside(store, OLD))
+        store.update(eddy_ready=False)
+
+
+def progress_of(store: Store) -> int | None:
+    """Documents that an unfinished reindexing has done; None where none is under way."""
+    following = beside(store, NEXT)
+    return following.count(DOCUMENTS) if following.find() is not None else None
+
+
+def beside(store: Store, end: str) -> Store:
+    """The collections of the index that is to take this one's place, or of the one that has lost it."""
+    return Store(store.client, store.name + end, store.lock, store.place)
+
+
+def _exchange(store: Store, following: Store) -> None:
+    """Give the new collections the old ones' names: each step is skipped if it is done, and the main one comes last."""
+    listed = following.metadata()["eddy_parts"].split(",")
+    old = beside(store, OLD)
+    store.forget()
+    for part in PARTS:
+        wanted = part == MAIN or part in listed
+        if wanted and following.find(part) is None:
+            continue
+        if store.find(part) is not None:
+            old.drop(part)
+            store.rename(part, old.name + part)
+        if wanted:
+            following.rename(part, store.name + part)
+    store.forget()
+
+
+def drop(store: Store) -> None:
+    """Delete an index's collections."""
+    for part in reversed(PARTS):  # without its main collection, an index is none
+        store.drop(part)

@@ -1,0 +1,321 @@
+"""An index of documents in Chroma that knows what made its vectors, and loses none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from chromadb.errors import NotFoundError
+
+from chroma_eddy import exchange, keeping, rebuilding, searching
+from chroma_eddy.document import Document
+from chroma_eddy.found import Hit
+from chroma_eddy.function import EddyEmbeddingFunction
+from chroma_eddy.names import DOCUMENTS, MAIN, SENTENCES
+from chroma_eddy.opened import Opened
+from chroma_eddy.ranking import Words
+from chroma_eddy.rows import stored_document
+from chroma_eddy.searching import Granularity, Wanted
+from chroma_eddy.writing import Progress, Writer, WriteReport
+from eddy_embed import Embedder
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.inputs import check_kind, check_one
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
+@dataclass(frozen=True)
+class Status:
+    """What an index says of itself.
+
+    Attributes:
+        name: Its name.
+        fingerprint: Of the embedder that made its vectors.
+        settings: The embedder's settings, field by field.
+        dimension: Of the vectors; 0 while there are none.
+        documents: Documents that queries find.
+        passages: Rows in the main collection.
+        sentences: Rows in the sentences' collection.
+        incomplete: Ids of documents whose writing or removal was interrupted; the next upsert of them finishes it.
+        fitted_on: Passages that post-processing was fitted on, 0 where there is none.
+        rebuilt: Documents that an unfinished reindexing has done; None where none is under way.
+    """
+
+    name: str
+    fingerprint: str
+    settings: Mapping[str, Any]
+    dimension: int
+    documents: int
+    passages: int
+    sentences: int
+    incomplete: tuple[str, ...]
+    fitted_on: int
+    rebuilt: int | None
+
+
+class Index(Opened):
+    """Documents' vectors in a Chroma database: passages to be searched, sentences to be marked, whole documents.
+
+    Made by `open_index`. One process at a time may write; any number may read, and a document that is being written is
+    found in its old version until the new one is whole.
+
+    Attributes:
+        name: Of the main collection.
+        recipe: What makes its vectors.
+        store: Its collections.
+    """
+
+    # --- What it is
+
+    def status(self) -> Status:
+        """What is in it."""
+        entries = self.entries() if self.exists else {}
+        first = self.store.get(DOCUMENTS, ids=list(entries)[:1], embeddings=True).vectors if entries else None
+        return Status(
+            name=self.name,
+            fingerprint=self.recipe.fingerprint,
+            settings=self.recipe.settings,
+            dimension=0 if first is None else first.shape[1],
+            documents=sum(bool(entry.digest) for entry in entries.values()),
+            passages=self.store.count(MAIN),
+            sentences=self.store.count(SENTENCES),
+            incomplete=tuple(id_ for id_, entry in entries.items() if not entry.complete),
+            fitted_on=0 if self._post is None else self._post.count,
+            rebuilt=exchange.progress_of(self.store),
+        )
+
+    def documents(self) -> Iterator[Document]:
+        """Every document that queries find, as it was given."""
+        for id_, entry in self.entries().items():
+            if entry.digest:
+                yield stored_document(self.store, self.recipe, id_, keeps_raw=False).document
+
+    def check(self) -> dict[str, str]:
+        """Count every row: ids of documents that lack some, or have another text than they were written with.
+
+        Such documents were changed by something else. They are marked, so that the next `upsert` or `sync` that holds
+        them writes them again.
+
+        Returns:
+            What is wrong with them, by id.
+        """
+        with self.writing():
+            return keeping.check(self)
+
+    # --- Questions
+
+    def query(
+        self,
+        question: str,
+        k: int = 5,
+        *,
+        where: dict[str, Any] | None = None,
+        where_document: dict[str, Any] | None = None,
+        documents: Sequence[str] | None = None,
+        granularity: Granularity = "passages",
+        prefilter: int | None = None,
+        hybrid: bool = False,
+        mmr: bool = False,
+        fetch_k: int | None = None,
+        lambda_mult: float = 0.5,
+        sentences: bool = False,
+    ) -> list[Hit]:
+        """What is nearest to a question, nearest first, with true cosines.
+
+        Args:
+            question: In words.
+            k: How many hits are wanted.
+            where: A condition on metadata, `page` and `last_page`, as Chroma has them.
+            where_document: A condition on passages' texts, such as `{"$contains": "ferry"}`.
+            documents: Ids of the only documents to look in.
+            granularity: What is searched: "passages", "sentences" or "documents".
+            prefilter: Look only in so many documents, those that are nearest as a whole.
+            hybrid: Order passages by the sum of reciprocal ranks, by meaning and by BM25.
+            mmr: Choose hits that differ from each other, by maximal marginal relevance.
+            fetch_k: How many of the nearest `mmr` and `hybrid` look at; None: 20 and 100.
+            lambda_mult: For `mmr`: 1 for the nearest alone, 0 for the greatest difference.
+            sentences: Mark the sentences of the passages found, each with its cosine.
+
+        Raises:
+            InvalidText: The question is blank, or not valid Unicode.
+            InvalidParameter: What is wanted does not go together.
+        """
+        check_one(question)
+        given = {name: value for name, value in locals().items() if name not in ("self", "question")}
+        vector = self.embedder.encode_query(question, show_progress=False)
+        return self._search([vector], [question], Wanted(**given))[0]
+
+    def search(
+        self,
+        vectors: ArrayLike,
+        k: int = 5,
+        *,
+        where: dict[str, Any] | None = None,
+        where_document: dict[str, Any] | None = None,
+        documents: Sequence[str] | None = None,
+        granularity: Granularity = "passages",
+        prefilter: int | None = None,
+        mmr: bool = False,
+        fetch_k: int | None = None,
+        lambda_mult: float = 0.5,
+        sentences: bool = False,
+    ) -> list[list[Hit]]:
+        """As `query`, for questions that are embedded already.
+
+        Args:
+            vectors: Shape (questions, dimension).
+            k: How many hits are wanted for each.
+            where: As in `query`, and so the others.
+            where_document: See there.
+            documents: See there.
+            granularity: See there.
+            prefilter: See there.
+            mmr: See there.
+            fetch_k: See there.
+            lambda_mult: See there.
+            sentences: See there.
+        """
+        given = {name: value for name, value in locals().items() if name not in ("self", "vectors")}
+        return self._search(vectors, None, Wanted(**given))
+
+    def words(self) -> Words:
+        """BM25 over the passages, counted anew when they have changed."""
+        written = str(self.store.metadata().get("eddy_written"))
+        if self._words is None or self._words[0] != written:
+            self._words = (written, searching.words_of(self))
+        return self._words[1]
+
+    def _search(self, vectors: ArrayLike, questions: list[str] | None, wanted: Wanted) -> list[list[Hit]]:
+        asked = np.atleast_2d(np.asarray(vectors, np.float64))
+        try:
+            return searching.search(self, asked, questions, wanted)
+        except NotFoundError:  # another process has exchanged the collections
+            self.reload()
+            return searching.search(self, asked, questions, wanted)
+
+    # --- Writing
+
+    def upsert(self, documents: Iterable[Document], progress: Progress | None = None) -> WriteReport:
+        """Embed and write what is new or has changed; a second time, nothing happens.
+
+        Stopped at any moment, it is simply called again: documents that are stored whole are not embedded again.
+
+        Args:
+            documents: Whole documents, read one group at a time.
+            progress: Called with the characters embedded so far, and the documents written.
+
+        Raises:
+            IndexInUse: Another process is writing.
+            InvalidParameter: A document cannot be stored, an id came twice, or there are too few passages to fit
+                post-processing on.
+            InvalidText: A text cannot be embedded.
+            StorageError: The database failed; what was finished is kept.
+        """
+        with self.writing():
+            return Writer(self, progress).run(documents)
+
+    def sync(self, documents: Iterable[Document], progress: Progress | None = None) -> WriteReport:
+        """As `upsert`, and then take out every document that was not among these.
+
+        Raises:
+            InvalidParameter: There are none: a folder that is not mounted would empty the index.
+        """
+        with self.writing():
+            writer = Writer(self, progress)
+            report = writer.run(documents)
+            if not writer.ids:
+                raise InvalidParameter(
+                    "sync was given no document, and would empty the index; to do so, call remove with the ids"
+                )
+            report.removed = keeping.remove(self, [id_ for id_ in self.entries() if id_ not in writer.ids])
+            return report
+
+    def remove(self, ids: Iterable[str]) -> int:
+        """Take documents out.
+
+        Args:
+            ids: Of the documents; those that are not there are passed by.
+
+        Returns:
+            How many were there.
+        """
+        given = [ids] if isinstance(ids, str) else list(ids)
+        with self.writing():
+            return keeping.remove(self, given)
+
+    def reindex(
+        self,
+        embedder: Embedder | EddyEmbeddingFunction,
+        *,
+        passage_size: int | None = None,
+        late: bool | None = None,
+        sentence_vectors: bool | None = None,
+        restart: bool = False,
+        progress: Progress | None = None,
+    ) -> WriteReport:
+        """Embed all documents again with another embedder, from their stored texts.
+
+        The new index is made beside this one, which goes on to be found, and takes its place once it is complete.
+        Stopped at any moment, it goes on where it was when it is called again with the same arguments.
+
+        Args:
+            embedder: The other one.
+            passage_size: Most tokens in a passage; None: as it was.
+            late: How passages are embedded; None: as it was, as far as the method allows it.
+            sentence_vectors: Whether sentences have rows; None: as it was.
+            restart: Leave an unfinished reindexing, and begin anew.
+            progress: Called with the characters embedded so far, and the documents written.
+
+        Raises:
+            FingerprintMismatch: Another reindexing is unfinished.
+        """
+        check_kind("embedder", embedder, Embedder | EddyEmbeddingFunction, "an Embedder")
+        own = embedder.embedder if isinstance(embedder, EddyEmbeddingFunction) else embedder
+        chosen = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
+        usual = {**self.sizes, "late": self.recipe.late and own.reads_spans}
+        sizes = {name: usual[name] if value is None else value for name, value in chosen.items()}
+        return rebuilding.reindex(self, embedder, sizes, progress, restart)
+
+    def refit(self, queries: Iterable[str] | None = None, progress: Progress | None = None) -> WriteReport:
+        """Fit the post-processing again, on all passages, and rewrite the vectors; the model does not run.
+
+        For an index that has grown. As with `reindex`, the old vectors are found until the new ones are complete, and
+        a call that was stopped is repeated.
+
+        Args:
+            queries: Sample questions, for a mean of their own; only these are embedded.
+            progress: Called with the characters done so far, and the documents written.
+
+        Raises:
+            InvalidParameter: There is no post-processing, or it was fitted with queries and none are given.
+        """
+        return rebuilding.refit(self, queries, progress)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the index against other writers.
+
+        Raises:
+            IndexInUse: Another process is writing.
+            StorageError: The folder cannot be written to.
+        """
+        with self.store.hold():
+            exchange.finish(self.store, clean=True)
+            self.reload()
+            yield
+
+    def close(self) -> None:
+        """Let go of the database's files."""
+        self.store.close()
+
+    def __enter__(self) -> Index:
+        """Use as a context manager: closed at the end."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()

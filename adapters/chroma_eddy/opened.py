@@ -1,0 +1,165 @@
+"""What an opened index is: its collections, and what makes its vectors, held against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from chroma_eddy import exchange
+from chroma_eddy.errors import NoIndex
+from chroma_eddy.function import EddyEmbeddingFunction
+from chroma_eddy.locking import failures
+from chroma_eddy.names import DOCUMENTS
+from chroma_eddy.recipe import Recipe, as_stored
+from chroma_eddy.rows import OTHER, Entry, entry_of
+from chroma_eddy.store import Store
+from chroma_eddy.transform import invertible, load, rounded, save
+from eddy_embed.errors import FingerprintMismatch
+
+if TYPE_CHECKING:
+    from chromadb.api.models.Collection import Collection
+    from typing_extensions import Self
+
+    from chroma_eddy.ranking import Words
+    from eddy_embed import Embedder
+    from eddy_embed.postprocess import Fitted
+
+PASSAGE_SIZE = 256
+
+
+class Opened:
+    """The base of `Index`."""
+
+    def __init__(
+        self, store: Store, embedder: Embedder | EddyEmbeddingFunction | None, sizes: Mapping[str, Any]
+    ) -> None:
+        """Open; use `open_index`."""
+        self.store, self.name = store, store.name
+        self._sizes = dict(sizes)
+        self._function = embedder if isinstance(embedder, EddyEmbeddingFunction) else None
+        self._given = embedder.embedder if isinstance(embedder, EddyEmbeddingFunction) else embedder
+        self._embedder: Embedder | None = None
+        self._words: tuple[str, Words] | None = None
+        self.recipe: Recipe
+        exchange.finish(store)
+        self.reload()
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was written yet."""
+        return self.store.find() is not None
+
+    @property
+    def embedder(self) -> Embedder:
+        """What makes its vectors, with the index's own post-processing: ask with this one.
+
+        Raises:
+            NoIndex: It was opened without one.
+        """
+        if self._embedder is None:
+            raise NoIndex(f"index {self.name!r} was opened without an embedder; give one to open_index to embed texts")
+        return self._embedder
+
+    @property
+    def post(self) -> Fitted | None:
+        """The index's own post-processing; its `save` writes a file for the `post=` of other frameworks' embedders."""
+        return self._post
+
+    @property
+    def keeps_raw(self) -> bool:
+        """Whether raw vectors are kept beside the processed ones, since these do not give them back."""
+        return self._post is not None and not invertible(self._post)
+
+    @property
+    def collection(self) -> Collection:
+        """The main collection, which embeds questions given as texts with the index's embedder."""
+        with failures(self.store.place):
+            return self.store.client.get_collection(self.name, embedding_function=self._as_function())  # type: ignore[arg-type]
+
+    def entries(self, ids: Sequence[str] | None = None) -> dict[str, Entry]:
+        """What is known of the documents, by id; of all of them without ids."""
+        if not self.exists:
+            return {}
+        rows = self.store.get(DOCUMENTS, ids=ids, metadatas=True)
+        return {id_: entry_of(id_, row) for id_, row in zip(rows.ids, rows.metadatas, strict=True)}
+
+    def incomplete(self) -> dict[str, Entry]:
+        """Documents whose writing or removal was interrupted."""
+        if not self.exists:
+            return {}
+        rows = self.store.get(DOCUMENTS, where={OTHER: {"$ne": ""}}, metadatas=True)
+        return {id_: entry_of(id_, row) for id_, row in zip(rows.ids, rows.metadatas, strict=True)}
+
+    def reload(self) -> None:
+        """Read anew what made the index, and compare it with the embedder.
+
+        Raises:
+            FingerprintMismatch: They differ.
+        """
+        self.store.forget()
+        found, given = self.store.recipe(), self._given
+        self._post: Fitted | None = None
+        if found is None:
+            if given is None:
+                raise NoIndex(f"there is no index {self.name!r}; give an embedder to make one")
+            usual = {"passage_size": PASSAGE_SIZE, "late": given.reads_spans, "sentence_vectors": True}
+            self._embedder = given if given.post is None else given.with_post(rounded(given.post))
+            self._post = self._embedder.post
+            self.recipe = Recipe(as_stored(self._embedder.settings), **{**usual, **self._sizes})
+            return
+        self.recipe = found
+        settings = dict(found.settings) if given is None else found.settings_of(given)
+        found.check(self.name, Recipe(settings, **{**self.sizes, **self._sizes}))
+        if found.settings["post"] is not None:
+            self._post = load(self.store)
+        if (None if self._post is None else self._post.digest) != found.settings["post"]:
+            raise FingerprintMismatch(
+                f"the post-processing in {self.name}-transform is not the one that index {self.name!r} was made with: "
+                "something else has changed it; embed the documents again into another index"
+            )
+        if given is not None:
+            self._embedder = given if self._post is None else given.with_post(self._post)
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """What `open_index` can be told beside the embedder."""
+        return {name: getattr(self.recipe, name) for name in ("passage_size", "late", "sentence_vectors")}
+
+    def sibling(self, store: Store, embedder: Embedder | EddyEmbeddingFunction, sizes: Mapping[str, Any]) -> Self:
+        """Another index in the same database."""
+        return type(self)(store, embedder, sizes)
+
+    def become(self, embedder: Embedder | EddyEmbeddingFunction | None, sizes: Mapping[str, Any]) -> None:
+        """Go on with what has taken this index's place; without an embedder, with the same, fitted anew."""
+        if embedder is not None:
+            self._function = embedder if isinstance(embedder, EddyEmbeddingFunction) else None
+            self._given = embedder.embedder if isinstance(embedder, EddyEmbeddingFunction) else embedder
+        elif self._given is not None and self._given.post is not None:
+            self._given = self._given.with_post(load(self.store))
+        self._sizes = dict(sizes)
+        self.reload()
+
+    def adopt(self, fitted: Fitted) -> None:
+        """Take post-processing over that was fitted just now, before anything is written."""
+        self._post = fitted
+        self._embedder = self.embedder.with_post(fitted)
+        self.recipe = Recipe(as_stored(self._embedder.settings), **self.sizes)
+
+    def create(self, **more: Any) -> None:
+        """Make the collections, if they are not there; post-processing before the main one, which names it.
+
+        Args:
+            **more: Further metadata of the main collection.
+        """
+        if self.exists:
+            return
+        if self._post is not None:
+            save(self.store, self._post)
+        self.store.create(self.recipe, self._as_function(), **more)
+
+    def _as_function(self) -> EddyEmbeddingFunction | None:
+        if self._embedder is None:
+            return None
+        if self._function is not None and self._function.fingerprint == self._embedder.fingerprint:
+            return self._function
+        return EddyEmbeddingFunction.from_embedder(self._embedder)

@@ -1,0 +1,268 @@
+"""Documents into an index: what is new is embedded and written, and is found by queries once it is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from chroma_eddy.document import Document, check_document
+from chroma_eddy.keeping import settle
+from chroma_eddy.names import DOCUMENTS, MAIN, RAW, SENTENCES
+from chroma_eddy.recipe import is_unfitted
+from chroma_eddy.rows import (
+    DIGEST,
+    DOCUMENT,
+    OTHER,
+    Embedded,
+    Entry,
+    Part,
+    document_row,
+    passage_rows,
+    raw_id,
+    row_ids,
+    sentence_rows,
+    stored_document,
+)
+from chroma_eddy.transform import rounded
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.finish import unit
+from eddy_embed.inputs import check_kind
+from eddy_embed.postprocess import Moments, fit
+
+if TYPE_CHECKING:
+    from chroma_eddy.index import Index
+    from eddy_embed import LongDocument, Span
+    from eddy_embed.postprocess import Fitted, Post
+
+GROUP_CHARACTERS = 100_000
+"""Documents are embedded in groups of this size: enough for full batches, little to redo after an interruption."""
+GROUP_DOCUMENTS = 64
+FIT_PASSAGES = 2_000
+"""Post-processing is fitted on the first passages of a new index, on this many if there are as many."""
+
+Progress = Callable[[float, int], None]
+"""Called with the characters embedded so far, and the documents written."""
+
+
+@dataclass
+class WriteReport:
+    """What was done to an index.
+
+    Attributes:
+        written: Documents embedded and written.
+        unchanged: Documents that were there already.
+        relabelled: Documents whose text was there already, under other metadata; they were not embedded again.
+        removed: Documents taken out.
+        passages: Passages written.
+        sentences: Sentences of the documents written.
+        tokens: Tokens embedded, prompts and placeholders not counted.
+        truncated: Documents whose end was not read, as `overflow="truncate"` asks.
+        fitted_on: Passages that post-processing was fitted on just now; 0 where there was nothing to fit.
+    """
+
+    written: int = 0
+    unchanged: int = 0
+    relabelled: int = 0
+    removed: int = 0
+    passages: int = 0
+    sentences: int = 0
+    tokens: int = 0
+    truncated: int = 0
+    fitted_on: int = 0
+
+
+class Writer:
+    """Writes documents as they come, or holds the first of them until post-processing can be fitted."""
+
+    def __init__(self, index: Index, progress: Progress | None = None) -> None:
+        """Write nothing yet; the index's lock is held by the caller.
+
+        Args:
+            index: With an embedder.
+            progress: Told how far it is.
+        """
+        self.report = WriteReport()
+        self.ids: set[str] = set()
+        self._index, self._progress = index, progress or (lambda *_: None)
+        self._characters = 0
+        self._held: list[Embedded] = []
+
+    def run(self, documents: Iterable[Document]) -> WriteReport:
+        """Write what is new or has changed.
+
+        Raises:
+            InvalidParameter: A document, or its metadata, cannot be stored, or an id came twice.
+            InvalidText: A text cannot be embedded.
+        """
+        check_kind("documents", documents, Iterable, "a list of chroma_eddy.Document")
+        given = [documents] if isinstance(documents, Document) else documents
+        for group in self._groups(given):
+            self._take(group)
+        if self._held:
+            self._fit()
+        return self.report
+
+    def rewrite(self, raw: Embedded, known: dict[str, Entry]) -> None:
+        """Write a document whose raw vectors are known, with the index's post-processing.
+
+        Args:
+            raw: The document.
+            known: What the index has.
+        """
+        self._characters += len(raw.document.text)
+        self._store(self._processed([raw]), known)
+        self._progress(self._characters, self.report.written)
+
+    def _take(self, group: Sequence[Document]) -> None:
+        index = self._index
+        known = index.entries([document.id for document in group]) if index.exists else {}
+        changed = [each for each in group if (entry := known.get(each.id)) is None or entry.digest != each.digest]
+        current = [known[each.id] for each in group if each not in changed]
+        self.report.unchanged += len(current)
+        settle(index, [entry for entry in current if entry.other])
+        moved = [each for each in changed if each.id in known and known[each.id].text_digest == each.text_digest]
+        moved = [each for each in moved if known[each.id].digest]
+        self._relabel(moved, known)
+        self._embed([each for each in changed if each not in moved], known)
+        self._progress(self._characters, self.report.written)
+
+    def _relabel(self, group: Sequence[Document], known: dict[str, Entry]) -> None:
+        index = self._index
+        for document in group:
+            found = stored_document(index.store, index.recipe, document.id, keeps_raw=index.keeps_raw)
+            self._write([replace(found, document=document)], known)
+        self.report.relabelled += len(group)
+
+    def _embed(self, group: Sequence[Document], known: dict[str, Entry]) -> None:
+        if not group:
+            return
+        index, size = self._index, sum(len(document.text) for document in group)
+        own = index.embedder
+        unfitted = is_unfitted(own)
+        results = (own.with_post(None) if unfitted or index.keeps_raw else own).encode_long(
+            [document.text for document in group],
+            passage_size=index.recipe.passage_size,
+            late=index.recipe.late,
+            parts=("document", "passages", "sentences") if index.recipe.sentence_vectors else ("document", "passages"),
+            progress=lambda done, total, stage: self._progress(
+                self._characters + size * done / max(total, 1), self.report.written
+            ),
+        )
+        self._characters += size
+        found = [Embedded(document, result) for document, result in zip(group, results, strict=True)]
+        if unfitted:
+            self._held += found
+            if sum(len(each.result.passages) for each in self._held) >= FIT_PASSAGES:
+                self._fit()
+        else:
+            self._store(self._processed(found) if index.keeps_raw else found, known)
+
+    def _processed(self, group: Sequence[Embedded]) -> list[Embedded]:
+        """Documents with raw vectors, processed; the raw ones are kept where they could not be had back."""
+        index = self._index
+        post = cast("Fitted", index.embedder.post)
+        results = [(each, each.result.processed(post, index.embedder.normalize)) for each in group]
+        return [Embedded(each.document, done, each.result if index.keeps_raw else None) for each, done in results]
+
+    def _fit(self) -> None:
+        index, held = self._index, self._held
+        self._held = []
+        own = index.embedder
+        moments = Moments(own.backbone.hidden)
+        for each in held:
+            moments.add(unit(np.stack([passage.vector for passage in each.result.passages]).astype(np.float64)))
+        fitted = replace(fit(cast("Post", own.method.post), moments), maker=own.maker)
+        index.adopt(rounded(fitted))
+        self.report.fitted_on = moments.count
+        for each in held:
+            self._store(self._processed([each]), {})
+            self._progress(self._characters, self.report.written)
+
+    def _store(self, group: Sequence[Embedded], known: dict[str, Entry]) -> None:
+        self._write(group, known)
+        report = self.report
+        report.written += len(group)
+        report.passages += sum(len(each.result.passages) for each in group)
+        report.sentences += sum(each.result.passages[-1].last_sentence + 1 for each in group)
+        report.tokens += sum(each.result.n_tokens for each in group)
+        report.truncated += sum(each.result.n_truncated > 0 for each in group)
+
+    def _write(self, group: Sequence[Embedded], known: dict[str, Entry]) -> None:
+        """Write documents' rows, each of which is found by queries from one moment to the next.
+
+        A new version's rows are written beside the old one's, whose row says meanwhile which version is not to be
+        found; one write to that row exchanges them, and only then the old rows go. Stopped in between, either version
+        is whole, and the next run does the rest.
+        """
+        index, store = self._index, self._index.store
+        index.create()
+        old = [known[each.document.id] for each in group if each.document.id in known]
+        new = {each.document.id: each.document.digest for each in group}
+        settle(index, [entry for entry in old if entry.other not in ("", new[entry.id])])
+        self._rows([each for each in group if each.document.id not in known], begin=True)
+        store.mark({entry.id: {OTHER: new[entry.id]} for entry in old})
+        recipe = index.recipe
+        _upsert(index, MAIN, [passage_rows(each.document, each.result, recipe) for each in group])
+        if recipe.sentence_vectors:
+            _upsert(index, SENTENCES, [sentence_rows(each.document, each.result, recipe) for each in group])
+        for each in group:
+            if each.raw is not None:
+                _upsert_raw(index, each.document, each.raw)
+        self._rows(group, begin=False, known=known)
+        settle(index, [replace(entry, other=entry.digest) for entry in old if entry.digest])
+        store.touch()
+
+    def _rows(self, group: Sequence[Embedded], *, begin: bool, known: dict[str, Entry] | None = None) -> None:
+        rows, known = [], known or {}
+        for each in group:
+            entry, digest = known.get(each.document.id), each.document.digest
+            row = document_row(each.document, each.result, "" if begin else digest, digest if begin else "")
+            if entry is not None:
+                row[OTHER] = entry.digest
+                # Chroma keeps what it is not told to forget.
+                gone = set(entry.metadata) - set(row) | ({"eddy_page_starts"} - set(row))
+                row.update(dict.fromkeys(gone))
+            rows.append(row)
+        vectors = np.stack([each.result.vector for each in group]) if group else np.zeros((0, 0))
+        self._index.store.upsert(DOCUMENTS, [each.document.id for each in group], vectors.astype(np.float32), rows)
+
+    def _groups(self, documents: Iterable[Document]) -> Iterator[list[Document]]:
+        group: list[Document] = []
+        size = 0
+        for at, each in enumerate(documents):
+            document = check_document(each, at)
+            if document.id in self.ids:
+                raise InvalidParameter(f"two documents have the id {document.id!r:.80}; give each its own")
+            self.ids.add(document.id)
+            if group and (size + len(document.text) > GROUP_CHARACTERS or len(group) == GROUP_DOCUMENTS):
+                yield group
+                group, size = [], 0
+            group.append(document)
+            size += len(document.text)
+        if group:
+            yield group
+
+
+def _upsert(index: Index, part: str, parts: Sequence[Part]) -> None:
+    texts = [text for each in parts for text in each.texts]
+    index.store.upsert(
+        part,
+        [id_ for each in parts for id_ in each.ids],
+        np.concatenate([each.vectors for each in parts]),
+        [row for each in parts for row in each.metadatas],
+        texts or None,
+    )
+
+
+def _upsert_raw(index: Index, document: Document, raw: LongDocument) -> None:
+    """Raw vectors of a document and its parts, each under a name of the row that it belongs to."""
+    index.store.make(RAW)
+    spans: dict[str, Sequence[Span]] = {"passage": raw.passages, "sentence": raw.sentences}
+    own = [f"{kind}/{id_}" for kind, some in spans.items() for id_ in row_ids(document, some, index.recipe)]
+    vectors = [each.vector for some in spans.values() for each in some]
+    ids = [raw_id(document), *own]
+    about = [{DOCUMENT: document.id, DIGEST: document.digest} for _ in ids]
+    index.store.upsert(RAW, ids, np.stack([raw.vector, *vectors]).astype(np.float32), about)

@@ -1,0 +1,120 @@
+"""Documents for indexes, everything that an index holds, and a Chroma server of one's own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import chromadb
+import numpy as np
+
+from chroma_eddy import Document, Index
+from chroma_eddy.names import PARTS
+
+SENTENCES = (
+    "The ferry to the island leaves at nine in the morning.",
+    "Dogs travel for free.",
+    "Bread rises because yeast turns sugar into gas.",
+    "Bakers wait for it.",
+    "Granite cools slowly, deep under the ground.",
+    "The harbour office is closed on Mondays.",
+    "Boats with a deep keel leave two hours before high water.",
+    "A pendulum swings once in two seconds.",
+    "The weights are wound up by hand every Monday.",
+    "Spring tides come at new moon and at full moon.",
+    "Steam keeps the crust soft until the loaf has risen.",
+)
+
+
+def documents(count: int = 6, version: int = 1) -> list[Document]:
+    """Different texts of different lengths, with what could be lost on the way: gaps, ends, pages, metadata."""
+    found = []
+    for at in range(count):
+        lines = [SENTENCES[(at * 3 + line) % len(SENTENCES)] for line in range(2 + at % 5)]
+        text = (
+            f"Document {at} of version {version}. "
+            + "  \n\n".join((" ".join(lines[:2]), *lines[2:]))
+            + " \n" * (at % 3)
+        )
+        pages = (0, len(text) // 2) if at % 2 else ()
+        found.append(Document(f"papers/{at}", text, {"number": at, "shelf": "ab"[at % 2], "new": at > 2}, pages))
+    return found
+
+
+def rows(index: Index) -> dict[str, dict[str, tuple[Any, ...]]]:
+    """Everything that an index holds, by collection and id: vector, metadata, text."""
+    found = {}
+    for part in PARTS:
+        if index.store.find(part) is not None:
+            got = index.store.collection(part).get(include=["embeddings", "metadatas", "documents"])
+            texts = got["documents"] or [None] * len(got["ids"])
+            values = zip(np.asarray(got["embeddings"]), got["metadatas"], texts, strict=True)
+            found[part] = dict(zip(got["ids"], values, strict=True))
+    return found
+
+
+def assert_same(one: dict, other: dict, atol: float = 1e-5) -> None:
+    """Row by row: the same ids, metadata and texts, and vectors as near as company lets them be."""
+    assert one.keys() == other.keys()
+    for part in one:
+        assert one[part].keys() == other[part].keys(), part
+        for id_, (vector, metadata, text) in one[part].items():
+            assert (metadata, text) == other[part][id_][1:], (part, id_)
+            np.testing.assert_allclose(vector, other[part][id_][0], atol=atol)
+
+
+@dataclass
+class Server:
+    """`chroma run` in a process of its own, that can be killed and started again on its folder and port."""
+
+    folder: Path
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        command = [str(Path(sys.executable).parent / "chroma"), "run", "--path", str(self.folder)]
+        self.process = subprocess.Popen(
+            [*command, "--host", "127.0.0.1", "--port", str(self.port)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        for _ in range(600):
+            assert self.process.poll() is None
+            try:
+                chromadb.HttpClient("127.0.0.1", self.port).heartbeat()
+                return
+            except ValueError:
+                time.sleep(0.1)
+        raise AssertionError("the server does not answer")
+
+    def kill(self) -> None:
+        if self.process is not None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[Server]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = Server(folder, port)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()

@@ -1,0 +1,294 @@
+"""Indexes: what they store, what they refuse, and what is left when documents come, change and go."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import chromadb
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.adapters.indexes import assert_same, documents, rows
+
+from chroma_eddy import (
+    Document,
+    EddyEmbeddingFunction,
+    ForeignCollection,
+    NoIndex,
+    open_collection,
+    open_index,
+    writing,
+)
+from chroma_eddy.document import check_document
+from chroma_eddy.names import DOCUMENTS, MAIN, SENTENCES
+from chroma_eddy.store import Store
+from eddy_embed import Embedder
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
+
+
+@pytest.fixture(scope="module")
+def embedder() -> Embedder:
+    return Embedder("eddy-tiny", method="htp")
+
+
+@pytest.fixture
+def index(tmp_path: Path, embedder: Embedder):
+    with open_index(tmp_path / "db", "notes", embedder, passage_size=24) as opened:
+        opened.upsert(documents())
+        yield opened
+
+
+# --- What is stored
+
+
+def test_rows_are_what_the_embedder_says(index, embedder):
+    held = rows(index)
+    assert set(held) == {MAIN, SENTENCES, DOCUMENTS}
+    by_start = {(row["eddy_document"], row["start_index"]): (v, row, text) for v, row, text in held[MAIN].values()}
+    lines = {(row["eddy_document"], row["start_index"]): (v, row) for v, row, _ in held[SENTENCES].values()}
+    for document in documents():
+        expected = embedder.encode_long(document.text, passage_size=24)
+        own = [key for key in by_start if key[0] == document.id]
+        assert len(own) == len(expected.passages)
+        for at, passage in enumerate(expected.passages):
+            vector, row, text = by_start[document.id, passage.start]
+            np.testing.assert_allclose(vector, passage.vector, atol=1e-5)
+            assert text == document.text[passage.start : passage.end] and row["end_index"] == passage.end
+            assert (row["eddy_index"], row["eddy_rows"], row["eddy_digest"]) == (at, len(own), document.digest)
+            assert row["eddy_fingerprint"] == embedder.fingerprint
+            assert {name: row[name] for name in document.metadata} == document.metadata
+            assert ("page" in row) == bool(document.page_starts)
+        for sentence in expected.sentences:
+            vector, row = lines[document.id, sentence.start]
+            np.testing.assert_allclose(vector, sentence.vector, atol=1e-5)
+            assert row["eddy_rows"] == len(expected.sentences)
+            assert by_start[document.id, held[MAIN][row["eddy_passage"]][1]["start_index"]]
+        np.testing.assert_allclose(held[DOCUMENTS][document.id][0], expected.vector, atol=1e-5)
+
+
+def test_documents_come_back_as_they_were_given(index):
+    assert list(index.documents()) == documents()
+    entries = index.entries()
+    assert [entry.characters for entry in entries.values()] == [len(document.text) for document in documents()]
+    status = index.status()
+    assert (status.documents, status.incomplete, status.rebuilt) == (6, (), None)
+    assert status.passages == sum(entry.passages for entry in entries.values()) == len(rows(index)[MAIN])
+    assert status.fingerprint == index.embedder.fingerprint and status.dimension == index.embedder.dimension
+
+
+def test_the_main_collection_is_in_cosine_space_and_says_what_made_it(index, embedder):
+    about = index.collection.metadata
+    assert index.collection.configuration_json["hnsw"]["space"] == "cosine"
+    assert about["eddy_fingerprint"] == embedder.fingerprint
+    assert json.loads(about["eddy_settings"]) == json.loads(json.dumps(embedder.settings))
+    found = index.collection.query(query_texts=["Do dogs pay?"], n_results=1)
+    expected = index.search([embedder.encode_query("Do dogs pay?")], 1)[0][0]
+    assert found["ids"] == [[expected.id]]
+    with pytest.raises(Exception, match="open_index"):  # and no other function is asked in its place
+        index.store.client.get_collection("notes").query(query_texts=["Do dogs pay?"])
+
+
+@given(st.text(alphabet=" \n\tab.。!\u200b", min_size=1).filter(str.strip))
+def test_no_character_is_lost_between_passages(text: str) -> None:
+    """Passages and what is stored between them give the text back, whatever it is."""
+    from chroma_eddy.rows import BEFORE, _joined
+    from eddy_embed.segment import Segmenter
+
+    spans = [(each.start, each.end) for each in Segmenter().sentences(text)]
+    before = [0, *(end for _, end in spans)]
+    parts = [
+        ({"eddy_index": at, BEFORE: text[before[at] : start]}, text[start:end]) for at, (start, end) in enumerate(spans)
+    ]
+    assert _joined(reversed(parts), {"eddy_after": text[before[-1] :]}) == text
+
+
+# --- Again, changed, gone
+
+
+def test_twice_changes_nothing_and_embeds_nothing(index, embedder):
+    before, texts = rows(index), embedder.counts.texts
+    report = index.upsert(documents())
+    assert (report.unchanged, report.written) == (6, 0)
+    assert embedder.counts.texts == texts
+    assert_same(rows(index), before, atol=0)
+
+
+def test_a_changed_document_replaces_exactly_its_rows(index, tmp_path, embedder):
+    before = rows(index)
+    changed = [replace(documents()[2], text="Only one sentence is left."), *documents()[3:]]
+    report = index.sync(changed)
+    assert (report.written, report.removed, report.unchanged) == (1, 2, 3)
+    after = rows(index)
+    kept = {document.id for document in documents()[3:]}
+    for part in (MAIN, SENTENCES, DOCUMENTS):
+        old = {id_: row for id_, row in before[part].items() if row[1]["eddy_document"] in kept}
+        assert_same({part: {i: r for i, r in after[part].items() if r[1]["eddy_document"] in kept}}, {part: old}, 0)
+        assert len(after[part]) == len(old) + 1
+    with open_index(tmp_path / "fresh", "notes", embedder, passage_size=24) as fresh:
+        fresh.upsert(changed)
+        assert_same(after, rows(fresh))
+
+
+def test_other_metadata_cost_no_embedding_and_leave_nothing_behind(index, tmp_path, embedder):
+    texts = embedder.counts.texts
+    changed = [replace(document, metadata={"colour": "blue"}, page_starts=()) for document in documents()]
+    assert index.upsert(changed).relabelled == 6
+    assert embedder.counts.texts == texts
+    assert list(index.documents()) == changed
+    with open_index(tmp_path / "fresh", "notes", embedder, passage_size=24) as fresh:
+        fresh.upsert(changed)
+        assert_same(rows(index), rows(fresh))
+
+
+def test_removed_documents_leave_no_row(index):
+    assert index.remove(["papers/0", "papers/3", "nowhere"]) == 2
+    assert {row[1]["eddy_document"] for part in rows(index).values() for row in part.values()} == {
+        f"papers/{at}" for at in (1, 2, 4, 5)
+    }
+    with pytest.raises(InvalidParameter, match="would empty the index"):
+        index.sync([])
+    assert index.status().documents == 4
+
+
+@pytest.mark.parametrize("step", range(1, 9))
+def test_whatever_stops_a_change_the_old_version_is_found_until_the_new_one_is_whole(index, step, monkeypatch):
+    """Stopped at each write in turn: no hit mixes versions, none is lost, and the next run finishes."""
+    changed = documents(version=2)[:1]
+    done = 0
+
+    def until(original):
+        def call(self, *args, **kwargs):
+            nonlocal done
+            done += 1
+            if done == step:
+                raise KeyboardInterrupt
+            return original(self, *args, **kwargs)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in ("upsert", "mark", "delete", "touch"):
+            patch.setattr(Store, name, until(getattr(Store, name)))
+        with pytest.raises(KeyboardInterrupt):
+            index.upsert(changed)
+    for granularity in ("passages", "sentences", "documents"):
+        hits = index.query("Which version?", 100, granularity=granularity, documents=["papers/0"])
+        texts = [hit.text for hit in hits]
+        versions = {version for version in (1, 2) for text in texts if f"version {version}" in text}
+        assert len(versions) == 1, texts
+        assert len(texts) == len({hit.start for hit in hits})
+    index.upsert(changed)
+    assert index.status().incomplete == () and index.check() == {}
+    assert next(index.documents()) == changed[0]
+    whole = index.entries(["papers/0"])["papers/0"]
+    assert sum(row[1]["eddy_document"] == "papers/0" for row in rows(index)[MAIN].values()) == whole.passages
+
+
+def test_rows_that_somebody_took_are_missed_and_written_again(index):
+    before = rows(index)
+    victim = next(id_ for id_, row in before[SENTENCES].items() if row[1]["eddy_document"] == "papers/4")
+    index.store.collection(SENTENCES).delete(ids=[victim])
+    wrong = index.check()
+    assert list(wrong) == ["papers/4"] and "notes-sentences" in wrong["papers/4"]
+    assert index.status().incomplete == ("papers/4",)
+    assert index.upsert(documents()).written == 1
+    assert_same(rows(index), before)
+    index.collection.upsert(ids=["mine"], embeddings=[index.embedder.encode_query("A guest.")], documents=["A guest."])
+    with pytest.raises(ForeignCollection, match="'mine'"):
+        index.query("A guest.", 1)
+
+
+@pytest.mark.parametrize("limit", [7])
+def test_batches_stay_within_what_the_database_takes(index, limit, monkeypatch, tmp_path, embedder):
+    monkeypatch.setattr(Store, "limit", property(lambda _: limit))
+    sizes = []
+    upsert = chromadb.Collection.upsert
+    monkeypatch.setattr(
+        chromadb.Collection, "upsert", lambda self, ids, **more: (sizes.append(len(ids)), upsert(self, ids, **more))
+    )
+    with open_index(tmp_path / "small", "notes", embedder, passage_size=24) as small:
+        small.upsert(documents())
+        assert max(sizes) == limit
+        assert_same(rows(small), rows(index))
+
+
+# --- What is refused
+
+
+def test_another_embedder_is_refused_with_both_fingerprints_field_by_field(index, tmp_path):
+    other = Embedder("eddy-tiny", method="plain", query_instruction="Find:")
+    with pytest.raises(FingerprintMismatch) as error:
+        open_index(tmp_path / "db", "notes", other, passage_size=32)
+    said = str(error.value)
+    for told in (index.recipe.fingerprint, other.fingerprint, '"Find:"', "passage_size", "24, here 32", "reindex("):
+        assert told in said, said
+    assert "tokenizer" not in said  # which is the same
+    with open_index(tmp_path / "db", "notes") as opened:
+        assert opened.status().documents == 6
+        with pytest.raises(NoIndex, match="without an embedder"):
+            opened.query("What?")
+
+
+def test_collections_of_others_are_left_alone(tmp_path, embedder):
+    client = chromadb.PersistentClient(str(tmp_path))
+    client.create_collection("theirs", embedding_function=None).add(ids=["1"], embeddings=[[1.0, 0.0]])
+    client.create_collection("notes-documents", embedding_function=None)
+    function = EddyEmbeddingFunction("eddy-tiny", method="htp")
+    open_collection(client, "plain", function)
+    for name, said in (("theirs", "something else"), ("plain", "open_collection")):
+        with pytest.raises(ForeignCollection, match=f"made by {said}"):
+            open_index(client, name, embedder)
+    with pytest.raises(ForeignCollection, match="notes-documents"):
+        open_index(client, "notes", embedder).upsert(documents())
+    assert client.get_collection("theirs", embedding_function=None).count() == 1
+    with pytest.raises(NoIndex):
+        open_index(client, "nothing")
+    with pytest.raises(NoIndex):
+        open_index(tmp_path / "nowhere", "nothing")
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ("text", "documents"),
+        (Document("", "Text."), "has no id"),
+        (Document("a", " \n"), "has no text"),
+        (Document("a", "half \ud800"), "surrogate"),
+        (Document("a", "Text.", {"eddy_x": 1}), "the index's own"),
+        (Document("a", "Text.", {"page": 1}), "the index's own"),
+        (Document("a", "Text.", {"x": None}), "is None"),
+        (Document("a", "Text.", {"x": [1]}), r"is \[1\]"),
+        (Document("a", "Text.", {"x": float("nan")}), "is nan"),
+        (Document("a", "Text.", {"x": 2**63}), "is 9223372036854775808"),
+        (Document("a", "Text.", page_starts=(5, 1)), "page_starts"),
+    ],
+)
+def test_documents_that_cannot_be_stored_are_refused(document, said):
+    with pytest.raises((InvalidParameter, InvalidText), match=said):
+        check_document(document, 0)
+
+
+def test_wrong_arguments_are_named(tmp_path, embedder, index):
+    with pytest.raises(InvalidParameter, match="two documents have the id 'papers/1'"):
+        index.upsert([documents()[1], documents()[1]])
+    for place, name, said in (
+        (3, "notes", "place=3"),
+        ("http://x/path", "notes", "http://host:port"),
+        (tmp_path / "db", "notes-next", "part of another index"),
+        (tmp_path / "db", "", "name=''"),
+    ):
+        with pytest.raises(InvalidParameter, match=said):
+            open_index(place, name, embedder)
+    with pytest.raises(InvalidParameter, match="embedder='htp'"):
+        open_index(tmp_path / "db", "notes", "htp")  # type: ignore[arg-type]
+
+
+def test_groups_do_not_change_the_rows(index, tmp_path, embedder, monkeypatch):
+    monkeypatch.setattr(writing, "GROUP_DOCUMENTS", 1)
+    with open_index(tmp_path / "one", "notes", embedder, passage_size=24) as other:
+        other.upsert(iter(documents()))
+        assert_same(rows(other), rows(index))
