@@ -12,7 +12,7 @@ from langchain_core.documents import Document
 
 from eddy_embed.errors import InvalidText
 from eddy_embed.ids import document_identity, passage_id
-from eddy_embed.inputs import check_kind
+from eddy_embed.inputs import PASSAGES, check_kind
 from langchain_eddy.embeddings import EddyEmbeddings
 
 FINGERPRINT = "eddy_fingerprint"
@@ -78,7 +78,7 @@ def embed_passages(
     copies: Counter[tuple[str, str]] = Counter()
     for group in _groups(_with_text(_watched(documents, embeddings.show_progress))):
         texts = [document.page_content for document in group]
-        results = engine.encode_long(texts, passage_size=passage_size, late=late, show_progress=False)
+        results = engine.encode_long(texts, passage_size=passage_size, late=late, parts=PASSAGES, show_progress=False)
         for document, result in zip(group, results, strict=True):
             identity, text = identity_of(document), result.text
             for span in result.passages:

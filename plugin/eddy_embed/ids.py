@@ -36,7 +36,9 @@ def is_random(document_id: str) -> bool:
         return False
 
 
-def passage_id(identity: str, text: str, copy: int, start: int, end: int, fingerprint: str, late: bool) -> str:
+def passage_id(
+    identity: str, text: str, copy: int, start: int, end: int, fingerprint: str, late: bool, part: str = "passages"
+) -> str:
     """Identifier of one passage, in UUID form, which every vector store takes.
 
     All that decides the vector is in it, the whole document included, since a passage's vector depends on what stands
@@ -50,6 +52,8 @@ def passage_id(identity: str, text: str, copy: int, start: int, end: int, finger
         end: One past its last character.
         fingerprint: The embedder's.
         late: Whether the vector was read out of a pass over the document, or of one over the passage alone.
+        part: What it is, if it is no passage: a sentence may be a passage's only one, and is another row.
     """
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    return str(uuid.uuid5(_NAMESPACE, json.dumps([identity, digest, copy, start, end, fingerprint, late])))
+    named = [] if part == "passages" else [part]
+    return str(uuid.uuid5(_NAMESPACE, json.dumps([identity, digest, copy, start, end, fingerprint, late, *named])))

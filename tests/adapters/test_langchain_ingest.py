@@ -82,7 +82,7 @@ def test_rows_are_the_passages_and_a_second_run_changes_nothing(store, embedding
     assert set(rows(store)) == set(before)
 
 
-def test_ids_and_spans_are_those_of_llama_index(embeddings):
+def test_ids_spans_and_vectors_are_those_of_llama_index(embeddings):
     from llama_index.core import Document as Node
 
     from llama_index.embeddings.eddy import EddyEmbedding
@@ -97,6 +97,8 @@ def test_ids_and_spans_are_those_of_llama_index(embeddings):
     assert [(node.start_char_idx, node.end_char_idx) for node in nodes] == [
         (passage.document.metadata["start_index"], passage.document.metadata["end_index"]) for passage in passages
     ]
+    apart = np.subtract([node.embedding for node in nodes], [passage.vector for passage in passages])
+    assert np.abs(apart).max() <= 1e-5
 
 
 def test_rows_of_an_earlier_version_go(store):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +12,18 @@ from llama_index.core import Settings
 from llama_index.core.bridge.pydantic import ConfigDict, Field
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.node_parser import NodeParser
-from llama_index.core.node_parser.node_utils import IdFuncCallable, build_nodes_from_splits, default_id_func
+from llama_index.core.node_parser.node_utils import default_id_func
 from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 from llama_index.core.utils import get_tqdm_iterable
 
+from eddy_embed.document import Part, Span
 from eddy_embed.engines import in_worker
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, InvalidText
 from eddy_embed.ids import document_identity, is_random, passage_id
-from eddy_embed.inputs import check_kind, check_options
+from eddy_embed.inputs import PASSAGES, check_kind, check_options, check_parts
 from eddy_embed.parameters import refuse_unknown
-from llama_index.embeddings.eddy import EddyEmbedding, bookkeeping
+from llama_index.embeddings.eddy import EddyEmbedding
+from llama_index.node_parser.eddy.nodes import LEVELS, document_nodes, link_levels, part_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -49,13 +51,15 @@ class LongDocumentNodeParser(NodeParser):
         passage_size: Most text tokens in a passage. Passages are whole sentences; a longer sentence is one alone.
         late: Read passages' vectors out of one pass over the document; False: embed each passage by itself, which
             methods that read a last token need.
+        parts: What becomes a node: "document", "passages", "sentences". With several, a node is the parent of those
+            of the next narrower part that it holds, as `AutoMergingRetriever` and `get_leaf_nodes` want it.
         include_metadata: Whether nodes get the document's metadata.
-        include_prev_next_rel: Whether neighbouring nodes are linked.
+        include_prev_next_rel: Whether neighbouring nodes of the same part are linked.
         callback_manager: LlamaIndex's callbacks.
         id_func: Makes the id of node `i` of a document; None: ids that are the same in every run.
 
     Raises:
-        InvalidParameter: No Eddy embedding model is given.
+        InvalidParameter: No Eddy embedding model is given, or there is no such part.
         IncompatibleMethods: `late`, and the method reads one token only.
     """
 
@@ -64,6 +68,7 @@ class LongDocumentNodeParser(NodeParser):
     embed_model: EddyEmbedding
     passage_size: int = Field(default=256, gt=0)
     late: bool = True
+    parts: tuple[Part, ...] = PASSAGES
 
     def __init__(
         self,
@@ -71,6 +76,7 @@ class LongDocumentNodeParser(NodeParser):
         embed_model: EddyEmbedding | Mapping[str, Any] | None = None,
         passage_size: int = 256,
         late: bool = True,
+        parts: Collection[Part] = PASSAGES,
         include_metadata: bool = True,
         include_prev_next_rel: bool = True,
         callback_manager: CallbackManager | None = None,
@@ -79,6 +85,7 @@ class LongDocumentNodeParser(NodeParser):
     ) -> None:
         refuse_unknown("LongDocumentNodeParser", others, type(self).model_fields)
         check_options({"passage_size": passage_size, "late": late})
+        check_parts(parts)
         for name, value in (("include_metadata", include_metadata), ("include_prev_next_rel", include_prev_next_rel)):
             check_kind(name, value, bool, "True or False")
         check_kind("callback_manager", callback_manager, CallbackManager | None, "a CallbackManager, or None")
@@ -86,6 +93,7 @@ class LongDocumentNodeParser(NodeParser):
             "embed_model": _embedding(embed_model),
             "passage_size": passage_size,
             "late": late,
+            "parts": tuple(part for part in LEVELS if part in parts),
             "include_metadata": include_metadata,
             "include_prev_next_rel": include_prev_next_rel,
             "callback_manager": callback_manager or CallbackManager([]),
@@ -121,7 +129,9 @@ class LongDocumentNodeParser(NodeParser):
         passages: list[BaseNode] = []
         for group in _groups(documents):
             texts = [document.get_content(metadata_mode=MetadataMode.NONE) for document in group]
-            results = engine.encode_long(texts, passage_size=self.passage_size, late=self.late, show_progress=False)
+            results = engine.encode_long(
+                texts, passage_size=self.passage_size, late=self.late, parts=self.parts, show_progress=False
+            )
             for document, result in zip(group, results, strict=True):
                 # LlamaIndex draws an id for a document that was given none: another one in every run.
                 own_id = None if is_random(document.node_id) else document.node_id
@@ -135,38 +145,24 @@ class LongDocumentNodeParser(NodeParser):
     ) -> list[BaseNode]:
         return await in_worker(partial(self._parse_nodes, nodes, show_progress=show_progress, **kwargs))
 
-    def _nodes(self, document: BaseNode, result: LongDocument, identity: str, copy: int) -> Iterator[TextNode]:
+    def _nodes(self, document: BaseNode, result: LongDocument, identity: str, copy: int) -> list[TextNode]:
         fingerprint = self.embed_model.fingerprint
-        texts = [result.text[passage.start : passage.end] for passage in result.passages]
-        # A node that is itself a piece of a document knows where it starts there.
-        offset = (getattr(document, "start_char_idx", None) or 0) if document.source_node else 0
 
-        def stable_id(i: int, doc: BaseNode) -> str:
-            span = result.passages[i]
-            return passage_id(identity, result.text, copy, span.start, span.end, fingerprint, self.late)
+        def own_id(number: int, part: Part, span: Span) -> str:
+            if self.id_func is not default_id_func:
+                return str(self.id_func(number, document))
+            return passage_id(identity, result.text, copy, span.start, span.end, fingerprint, self.late, part)
 
-        make_id: IdFuncCallable = stable_id if self.id_func is default_id_func else self.id_func
-        nodes = build_nodes_from_splits(texts, document, id_func=make_id)
-        for node, passage in zip(nodes, result.passages, strict=True):
-            node.embedding = passage.vector.tolist()
-            node.start_char_idx, node.end_char_idx = offset + passage.start, offset + passage.end
-            node.metadata = {
-                bookkeeping.FINGERPRINT: fingerprint,
-                bookkeeping.TEXT_DIGEST: bookkeeping.text_digest(node.text),
-                bookkeeping.N_TOKENS: passage.n_tokens,
-                bookkeeping.N_WINDOWS: result.n_windows,
-                bookkeeping.N_TRUNCATED: result.n_truncated,
-            }
-            node.excluded_embed_metadata_keys = [*document.excluded_embed_metadata_keys, *bookkeeping.KEYS]
-            node.excluded_llm_metadata_keys = [*document.excluded_llm_metadata_keys, *bookkeeping.KEYS]
-            yield node
+        return document_nodes(document, result, self.parts, fingerprint, own_id)
 
     def _postprocess_parsed_nodes(self, nodes: list[BaseNode], parent_doc_map: dict[str, Document]) -> list[BaseNode]:
         # The base class looks each node's text up in the document and finds the first of several equal places.
         spans = [(node.start_char_idx, node.end_char_idx) for node in nodes if isinstance(node, TextNode)]
-        nodes = super()._postprocess_parsed_nodes(nodes, parent_doc_map)
+        for part in self.parts:  # neighbours are of the same level
+            super()._postprocess_parsed_nodes([node for node in nodes if part_of(node) == part], parent_doc_map)
         for node, (start, end) in zip((n for n in nodes if isinstance(n, TextNode)), spans, strict=True):
             node.start_char_idx, node.end_char_idx = start, end
+        link_levels(nodes)
         return nodes
 
     # Without these, LlamaIndex would drop an embedding model that does not pickle, from the live object as well.

@@ -1,0 +1,102 @@
+"""A read document as LlamaIndex's nodes, one level or several, each with its vector, its place and its relations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from llama_index.core.node_parser.node_utils import build_nodes_from_splits
+from llama_index.core.schema import BaseNode, NodeRelationship, RelatedNodeInfo, TextNode
+
+from eddy_embed.document import Part, Span
+from llama_index.embeddings.eddy import bookkeeping
+
+if TYPE_CHECKING:
+    from eddy_embed import LongDocument
+
+LEVELS: tuple[Part, ...] = ("document", "passages", "sentences")
+"""From the widest to the narrowest."""
+
+
+def document_nodes(
+    source: BaseNode,
+    result: LongDocument,
+    parts: Sequence[Part],
+    fingerprint: str,
+    id_func: Callable[[int, Part, Span], str],
+) -> list[TextNode]:
+    """Nodes of the parts asked for, level by level, each with the id of the node of the level above that holds it.
+
+    Args:
+        source: The document, or a piece of one that knows where it starts there.
+        result: The document's text and vectors.
+        parts: What becomes a node.
+        fingerprint: The embedder's.
+        id_func: Makes an id of a node's number in the document, what it is, and its place.
+    """
+    offset = (getattr(source, "start_char_idx", None) or 0) if source.source_node else 0
+    found: list[TextNode] = []
+    above: list[tuple[Span, TextNode]] = []
+    for part in (part for part in LEVELS if part in parts):
+        spans = _spans(result, part)
+        ids = [id_func(len(found) + at, part, span) for at, span in enumerate(spans)]
+        nodes = build_nodes_from_splits(
+            [result.text[span.start : span.end] for span in spans], source, id_func=lambda i, _, ids=ids: ids[i]
+        )
+        holder = 0
+        for node, span in zip(nodes, spans, strict=True):
+            node.embedding = span.vector.tolist()
+            node.start_char_idx, node.end_char_idx = offset + span.start, offset + span.end
+            node.metadata = _metadata(node.text, part, span, result, fingerprint)
+            hidden = (*bookkeeping.KEYS, bookkeeping.PART)
+            node.excluded_embed_metadata_keys = [*source.excluded_embed_metadata_keys, *hidden]
+            node.excluded_llm_metadata_keys = [*source.excluded_llm_metadata_keys, *hidden]
+            if above:
+                while above[holder][0].end < span.end:
+                    holder += 1
+                node.relationships[NodeRelationship.PARENT] = RelatedNodeInfo(node_id=above[holder][1].node_id)
+        found += nodes
+        above = list(zip(spans, nodes, strict=True))
+    return found
+
+
+def part_of(node: BaseNode) -> str:
+    """The level that a node of this module stands on."""
+    return str(node.metadata[bookkeeping.PART])
+
+
+def link_levels(nodes: Sequence[BaseNode]) -> None:
+    """Complete the relations between a node and those of the level below that it holds, once all else is settled.
+
+    A relation repeats the other node's metadata and its hash, which a node's metadata enters.
+    """
+    by_id = {node.node_id: node for node in nodes}
+    told: dict[str, RelatedNodeInfo] = {}
+    children: dict[str, list[RelatedNodeInfo]] = {}
+    for node in nodes:
+        if node.parent_node is None:
+            continue
+        parent = node.parent_node.node_id
+        if parent not in told:
+            told[parent] = by_id[parent].as_related_node_info()
+        node.relationships[NodeRelationship.PARENT] = told[parent]
+        children.setdefault(parent, []).append(node.as_related_node_info())
+    for parent, held in children.items():
+        by_id[parent].relationships[NodeRelationship.CHILD] = held
+
+
+def _spans(result: LongDocument, part: Part) -> Sequence[Span]:
+    if part == "document":
+        return [Span(0, len(result.text), result.n_tokens - result.n_truncated, result.vector)]
+    return result.passages if part == "passages" else result.sentences
+
+
+def _metadata(text: str, part: Part, span: Span, result: LongDocument, fingerprint: str) -> dict[str, Any]:
+    return {
+        bookkeeping.FINGERPRINT: fingerprint,
+        bookkeeping.TEXT_DIGEST: bookkeeping.text_digest(text),
+        bookkeeping.N_TOKENS: span.n_tokens,
+        bookkeeping.N_WINDOWS: result.n_windows,
+        bookkeeping.N_TRUNCATED: result.n_truncated,
+        bookkeeping.PART: part,
+    }

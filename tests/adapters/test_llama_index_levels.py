@@ -1,0 +1,166 @@
+"""Documents, passages and sentences as nodes that know each other: the retrievers that walk from one to another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import chromadb
+import numpy as np
+import pytest
+from llama_index.core import Document, QueryBundle, StorageContext, VectorStoreIndex
+from llama_index.core.node_parser import get_leaf_nodes, get_root_nodes
+from llama_index.core.postprocessor import PrevNextNodePostprocessor
+from llama_index.core.retrievers import AutoMergingRetriever
+from llama_index.core.schema import BaseNode, NodeRelationship, NodeWithScore, TextNode
+from llama_index.core.storage.docstore import SimpleDocumentStore
+from llama_index.vector_stores.chroma import ChromaVectorStore
+
+from eddy_embed.document import Part
+from eddy_embed.errors import InvalidParameter
+from llama_index.embeddings.eddy import EddyEmbedding
+from llama_index.node_parser.eddy import LongDocumentNodeParser
+
+TIDES = (
+    "The moon pulls the water of the sea. Twice a day the harbour fills. At full moon the tide is highest. "
+    "Bread needs flour, water and salt. The dough rests overnight. A hot oven gives a good crust. "
+    "A pendulum swings once in two seconds. The weights are wound up by hand. The clock strikes the hours."
+)
+YES = "Yes. No. Yes.\n\nYes. He said it twice: yes. " * 3
+ALL: tuple[Part, ...] = ("document", "passages", "sentences")
+
+
+@pytest.fixture(scope="module")
+def embedding() -> EddyEmbedding:
+    return EddyEmbedding(model_name="eddy-tiny", method="htp")
+
+
+def parsed(embedding: EddyEmbedding, parts: Sequence[Part] = ALL, **options: object) -> list[BaseNode]:
+    parser = LongDocumentNodeParser(embed_model=embedding, passage_size=30, parts=parts, **options)
+    return parser.get_nodes_from_documents(
+        [Document(text=TIDES, id_="tides", metadata={"author": "A. Clerk"}), Document(text=YES, id_="yes")]
+    )
+
+
+def of(nodes: Sequence[BaseNode], part: str) -> list[TextNode]:
+    return [node for node in nodes if isinstance(node, TextNode) and node.metadata["eddy_part"] == part]
+
+
+def stored(nodes: list[BaseNode], folder: Path) -> tuple[VectorStoreIndex, StorageContext]:
+    """The leaves in an embedded Chroma, all nodes in a document store beside it."""
+    collection = chromadb.PersistentClient(path=str(folder)).create_collection(
+        "leaves", configuration={"hnsw": {"space": "cosine"}}, embedding_function=None
+    )
+    context = StorageContext.from_defaults(
+        vector_store=ChromaVectorStore(chroma_collection=collection), docstore=SimpleDocumentStore()
+    )
+    context.docstore.add_documents(nodes)
+    embed_model = EddyEmbedding(model_name="eddy-tiny", method="htp")
+    return VectorStoreIndex(get_leaf_nodes(nodes), storage_context=context, embed_model=embed_model), context
+
+
+def test_every_level_has_the_engine_s_vectors_and_exact_places(embedding):
+    nodes = parsed(embedding)
+    texts = {"tides": TIDES, "yes": YES}
+    assert len({node.node_id for node in nodes}) == len(nodes), "a passage of one sentence is another row than it"
+    assert [node.node_id for node in parsed(embedding)] == [node.node_id for node in nodes]
+    for node in nodes:
+        assert texts[node.ref_doc_id][node.start_char_idx : node.end_char_idx] == node.text
+    for name, text in texts.items():
+        long = embedding.embedder.encode_long(text, passage_size=30)
+        mine = [node for node in nodes if node.ref_doc_id == name]
+        expected = [long.vector, *(p.vector for p in long.passages), *(s.vector for s in long.sentences)]
+        assert len(mine) == len(expected)
+        for node, vector in zip(mine, expected, strict=True):
+            assert np.abs(np.subtract(node.embedding, vector)).max() <= 1e-5
+        assert mine[0].metadata["eddy_n_tokens"] == long.n_tokens
+
+
+@pytest.mark.parametrize("parts", [ALL, ("passages", "sentences"), ("document", "sentences"), ("sentences",)])
+def test_parents_hold_their_children(embedding, parts):
+    nodes = parsed(embedding, parts[::-1])
+    levels = [of(nodes, part) for part in parts]
+    by_id = {node.node_id: node for node in nodes}
+    assert get_root_nodes(nodes) == levels[0] and get_leaf_nodes(nodes) == levels[-1]
+    for above, below in pairwise(levels):
+        held = [child.node_id for parent in above for child in parent.child_nodes]
+        assert held == [node.node_id for node in below], "each once, in order"
+        for node in below:
+            parent = by_id[node.parent_node.node_id]
+            assert parent.ref_doc_id == node.ref_doc_id
+            assert parent.start_char_idx <= node.start_char_idx < node.end_char_idx <= parent.end_char_idx
+            assert (node.parent_node.hash, node.parent_node.metadata) == (parent.hash, parent.metadata)
+            assert "author" in node.metadata or node.ref_doc_id == "yes"
+
+
+def test_neighbours_are_of_one_level_and_one_document(embedding):
+    nodes = parsed(embedding)
+    for part in ALL:
+        level = of(nodes, part)
+        for left, right in pairwise(level):
+            same = left.ref_doc_id == right.ref_doc_id
+            assert (left.next_node.node_id if left.next_node else None) == (right.node_id if same else None)
+            assert (right.prev_node.node_id if right.prev_node else None) == (left.node_id if same else None)
+    apart = parsed(embedding, include_prev_next_rel=False)
+    assert all(node.next_node is None and node.prev_node is None for node in apart)
+    assert all(node.parent_node for node in of(apart, "sentences"))
+
+
+def test_sentences_found_together_become_their_passage(embedding, tmp_path):
+    nodes = parsed(embedding, ("passages", "sentences"))
+    index, context = stored(nodes, tmp_path)
+    tide = of(nodes, "passages")[0]
+    held = [child.node_id for child in tide.child_nodes]
+    assert len(held) == 3
+    found = index.as_retriever(similarity_top_k=len(of(nodes, "sentences")))
+    # All sentences found: every passage takes the place of its own.
+    merged = AutoMergingRetriever(found, context).retrieve("When is the tide highest?")
+    assert {hit.node.node_id for hit in merged} == {node.node_id for node in of(nodes, "passages")}
+    few = index.as_retriever(similarity_top_k=2).retrieve("A pendulum swings once in two seconds.")
+    assert any(hit.node.text == "A pendulum swings once in two seconds." for hit in few)
+    merged = AutoMergingRetriever(index.as_retriever(similarity_top_k=2), context, simple_ratio_thresh=0.99)
+    texts = {hit.node.text for hit in merged.retrieve("A pendulum swings once in two seconds.")}
+    assert "A pendulum swings once in two seconds." in texts, "a single sentence is no majority"
+
+
+def test_a_gap_between_two_sentences_is_filled(embedding, tmp_path):
+    nodes = parsed(embedding, ("passages", "sentences"))
+    index, context = stored(nodes, tmp_path)
+    first, between, third = of(nodes, "sentences")[:3]
+    retriever = AutoMergingRetriever(index.as_retriever(), context)
+    found, changed = retriever._try_merging(
+        [NodeWithScore(node=first, score=1.0), NodeWithScore(node=third, score=0.5)]
+    )
+    assert changed and [hit.node.node_id for hit in found] == [first.parent_node.node_id]
+    assert between.parent_node.node_id == first.parent_node.node_id
+
+
+@pytest.mark.parametrize("parts", [("passages",), ("passages", "sentences")])
+def test_what_stands_around_a_hit_is_fetched(embedding, tmp_path, parts):
+    nodes = parsed(embedding, parts)
+    index, context = stored(nodes, tmp_path)
+    leaves = of(nodes, parts[-1])
+    at = next(number for number, node in enumerate(leaves) if "The dough rests overnight." in node.text)
+    hit = NodeWithScore(node=context.docstore.get_document(leaves[at].node_id), score=1.0)
+    around = PrevNextNodePostprocessor(docstore=context.docstore, num_nodes=1, mode="both")
+    found = around.postprocess_nodes([hit], QueryBundle("bread"))
+    assert [each.node.node_id for each in found] == [leaves[i].node_id for i in (at - 1, at, at + 1)]
+    assert TIDES[found[0].node.start_char_idx : found[-1].node.end_char_idx].startswith(found[0].node.text)
+    engine = index.as_retriever(similarity_top_k=1).retrieve("The dough rests overnight.")
+    assert len(around.postprocess_nodes(engine)) >= 2, "relations survive the vector store"
+
+
+def test_ids_of_one_s_own_run_through_all_levels(embedding):
+    nodes = parsed(embedding, id_func=lambda i, doc: f"{doc.node_id}/{i}")
+    mine = [node.node_id for node in nodes if node.ref_doc_id == "tides"]
+    assert mine == [f"tides/{number}" for number in range(len(mine))]
+
+
+def test_levels_travel_and_what_is_none_is_refused(embedding):
+    parser = LongDocumentNodeParser(embed_model=embedding, parts=["sentences", "passages"])
+    assert parser.parts == ("passages", "sentences")
+    assert LongDocumentNodeParser.from_dict(parser.to_dict()).parts == parser.parts
+    with pytest.raises(InvalidParameter, match="document, passages, sentences"):
+        LongDocumentNodeParser(embed_model=embedding, parts=("chapters",))
+    assert NodeRelationship.CHILD not in parsed(embedding, ("passages",))[0].relationships
