@@ -1,0 +1,101 @@
+"""Writing to an index in a process that is killed: what it runs, and a parent that chooses the moment."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from chromadb import Collection
+from tests.adapters.indexes import documents
+
+from chroma_eddy import Document, StorageError, open_index, writing
+from chroma_eddy.store import Store
+from eddy_embed import Embedder
+
+METHOD = "plain"
+UNREACHABLE = 3
+"""What a writer ends with when the server is gone."""
+# Each writer is forked off from a process that has imported what takes long.
+_PRELOADED = ["torch", "transformers.models.llama.modeling_llama", "chromadb", "spacy", "chroma_eddy", "bm25s"]
+
+
+def before() -> list[Document]:
+    return documents(8)
+
+
+def after() -> list[Document]:
+    """Some as they were, some new, some changed, some under other metadata, one gone."""
+    found = [document for at, document in enumerate(documents(10)) if at != 3]
+    found[1], found[5] = documents(10, version=2)[1], documents(10, version=2)[6]
+    found[6] = replace(found[6], metadata={"shelf": "c"})
+    return found
+
+
+def sync(place: str) -> None:
+    with open_index(place, "notes", Embedder("eddy-tiny", method=METHOD), passage_size=24) as index:
+        index.sync(after())
+
+
+def work(place: str, job: Callable[[str], None], log: str, pipe: Any) -> None:
+    """Do a job; say so before and after each write, and keep a list of the texts that are embedded."""
+    for name in ("upsert", "update", "delete", "modify"):
+        setattr(Collection, name, _told(getattr(Collection, name), pipe))
+    encode = Embedder.encode_long
+
+    def logged(self: Embedder, texts: Any, **more: Any) -> Any:
+        with open(log, "a", encoding="utf-8") as file:
+            file.writelines(f"{Document('', text).text_digest}\n" for text in texts)
+        return encode(self, texts, **more)
+
+    Embedder.encode_long = logged  # type: ignore[method-assign]
+    writing.GROUP_DOCUMENTS = 3
+    Store.limit = property(lambda _: 5)  # type: ignore[assignment, method-assign]
+    try:
+        job(place)
+    except StorageError:
+        os._exit(UNREACHABLE)
+
+
+def _told(original: Callable[..., Any], pipe: Any) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        pipe.send_bytes(b".")
+        done = original(*args, **kwargs)
+        pipe.send_bytes(b".")
+        return done
+
+    return call
+
+
+def started(place: str, job: Callable[[str], None], log: Path) -> tuple[BaseProcess, Any]:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=work, args=(place, job, str(log), theirs))
+    process.start()
+    theirs.close()
+    return process, ours
+
+
+def killed(process: BaseProcess, pipe: Any, moment: random.Random, most: int, kill: Callable[[], None]) -> bool:
+    """Let it do a random number of steps, and kill; whether it was still at work."""
+    try:
+        for _ in range(moment.randint(1, most)):
+            pipe.recv_bytes()
+    except EOFError:
+        process.join()
+        return False
+    time.sleep(moment.random() * 0.004)
+    kill()
+    return True
+
+
+def kill_process(process: BaseProcess) -> Callable[[], None]:
+    return lambda: os.kill(int(process.pid or 0), signal.SIGKILL)

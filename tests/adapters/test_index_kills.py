@@ -1,0 +1,106 @@
+"""Killed at random moments, by SIGKILL from another process: the next run finishes, as if nothing had happened."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.adapters import killing
+from tests.adapters.indexes import Server, assert_same, rows, served
+from tests.adapters.killing import UNREACHABLE, kill_process, killed, started
+
+from chroma_eddy import open_index
+from eddy_embed import Embedder
+
+MOST_STEPS = 24
+
+
+def embedder() -> Embedder:
+    return Embedder("eddy-tiny", method=killing.METHOD)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
+    """An index before the change, and the rows of one that was changed without a disturbance."""
+    folder = tmp_path_factory.mktemp("expected")
+    with open_index(folder / "before", "notes", embedder(), passage_size=24) as index:
+        index.upsert(killing.before())
+    shutil.copytree(folder / "before", folder / "after")
+    with open_index(folder / "after", "notes", embedder(), passage_size=24) as index:
+        index.sync(killing.after())
+        return folder / "before", rows(index)
+
+
+class Place:
+    """Where the index is, and how the writer or the server is killed there."""
+
+    def __init__(self, folder: Path, template: Path, server: Server | None) -> None:
+        self.folder, self.template, self.server = folder, template, server
+        self.address = server.url if server else str(folder)
+
+    def renew(self) -> None:
+        if self.server:
+            self.server.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.copytree(self.template, self.folder)
+        if self.server:
+            self.server.start()
+
+
+@contextmanager
+def placed(kind: str, folder: Path, template: Path) -> Iterator[Place]:
+    if kind == "folder":
+        yield Place(folder, template, None)
+        return
+    with served(folder) as server:
+        yield Place(folder, template, server)
+
+
+def stored(place: Place) -> set[str]:
+    """Digests of the texts that are stored whole."""
+    with open_index(place.address, "notes") as index:
+        return {entry.text_digest for entry in index.entries().values() if entry.digest}
+
+
+def interrupted(place: Place, job: Callable[[str], None], log: Path, moment: random.Random) -> bool:
+    """One run that is killed, or whose server is; whether it was still at work, having embedded nothing twice."""
+    whole, seen = stored(place), len(log.read_text().split()) if log.exists() else 0
+    process, pipe = started(place.address, job, log)
+    server = place.server if place.server and moment.random() < 0.5 else None
+    caught = killed(process, pipe, moment, MOST_STEPS, server.kill if server else kill_process(process))
+    process.join()
+    embedded = log.read_text().split()[seen:] if log.exists() else []
+    assert not whole & set(embedded), "a document that was stored whole was embedded again"
+    if not caught:
+        assert process.exitcode == 0
+    elif server:
+        # Unless it had written everything by then, it ends with an error that says what is the matter.
+        assert process.exitcode in (0, UNREACHABLE)
+        server.start()
+    return caught
+
+
+@pytest.mark.parametrize("kind", ["folder", "server"])
+@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.slow)])
+def test_a_killed_sync_is_finished_by_the_next(
+    kind: str, kills: int, expected: tuple[Path, dict], tmp_path: Path
+) -> None:
+    template, undisturbed = expected
+    moment, log = random.Random(kills), tmp_path / "embedded.log"
+    with placed(kind, tmp_path / "db", template) as place:
+        place.renew()
+        while kills:
+            if interrupted(place, killing.sync, log, moment):
+                kills -= 1
+            else:
+                place.renew()
+        with open_index(place.address, "notes", embedder(), passage_size=24) as index:
+            report = index.sync(killing.after())
+            assert report.written + report.relabelled + report.unchanged == len(killing.after())
+            assert index.status().incomplete == () and index.check() == {}
+            assert list(index.documents()) and set(index.entries()) == {each.id for each in killing.after()}
+            assert_same(rows(index), undisturbed)

@@ -1,0 +1,193 @@
+"""Where an index lives, and what goes wrong there: other writers, dead servers, full disks, locked folders."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import chromadb
+import pytest
+from chromadb.api.shared_system_client import SharedSystemClient
+from chromadb.errors import InternalError
+from tests.adapters.indexes import assert_same, documents, rows, served
+
+from chroma_eddy import Document, IndexInUse, StorageError, open_index
+from chroma_eddy.locking import LOCK, WRITER, Lock, failures
+from eddy_embed import Embedder
+
+
+@pytest.fixture(scope="module")
+def embedder() -> Embedder:
+    return Embedder("eddy-tiny", method="plain")
+
+
+# --- One writer
+
+
+def hold(folder: str, held: object, done: object) -> None:
+    with Lock(Path(folder)):
+        held.set()  # type: ignore[attr-defined]
+        done.wait(60)  # type: ignore[attr-defined]
+
+
+@contextmanager
+def another_writer(folder: Path) -> Iterator[tuple[int, threading.Event]]:
+    context = multiprocessing.get_context("forkserver")
+    held, done = context.Event(), context.Event()
+    process = context.Process(target=hold, args=(str(folder), held, done))
+    process.start()
+    try:
+        assert held.wait(120)
+        yield int(process.pid or 0), done
+    finally:
+        done.set()
+        process.join()
+
+
+def test_a_second_writer_is_told_of_the_first_or_waits(tmp_path, embedder):
+    with open_index(tmp_path, "notes", embedder) as index:
+        index.upsert(documents(2))
+        with another_writer(tmp_path) as (pid, done):
+            with pytest.raises(IndexInUse, match=rf"process {pid} \(since 20.* is writing"):
+                index.upsert(documents(3))
+            assert index.query("Do dogs pay?", 1)  # who only reads need not wait
+            with open_index(tmp_path, "notes", embedder, timeout=60) as patient:
+                threading.Timer(0.2, done.set).start()
+                assert patient.upsert(documents(3)).written == 1
+        assert (tmp_path / LOCK).exists() and not (tmp_path / WRITER).exists()
+
+
+def test_threads_with_one_index_take_turns(tmp_path, embedder):
+    with open_index(tmp_path, "notes", embedder, timeout=120) as index:
+        work = [threading.Thread(target=index.upsert, args=([each],)) for each in documents(4)]
+        for thread in work:
+            thread.start()
+        for thread in work:
+            thread.join()
+        assert index.status().documents == 4 and index.check() == {}
+
+
+# --- Servers
+
+
+def test_a_server_holds_the_same_rows_as_a_folder(tmp_path, embedder):
+    with served(tmp_path / "server") as server:
+        with open_index(server.url, "notes", embedder, passage_size=24) as index:
+            index.upsert(documents())
+            with open_index(tmp_path / "folder", "notes", embedder, passage_size=24) as local:
+                local.upsert(documents())
+                assert_same(rows(index), rows(local))
+            client = chromadb.HttpClient("127.0.0.1", server.port)
+            assert open_index(client, "notes", embedder).query("Do dogs pay?")[0].text
+            server.kill()
+            for call in (lambda: index.upsert(documents(8)), lambda: index.query("Do dogs pay?"), index.status):
+                with pytest.raises(StorageError, match=f"server at {server.url} does not answer"):
+                    call()
+            with pytest.raises(StorageError, match="start it"):
+                open_index(server.url, "notes", embedder)
+            server.start()
+            texts = embedder.counts.texts
+            assert index.upsert(documents(8)).written == 2  # the same object goes on
+            assert embedder.counts.texts == texts + 2 and index.check() == {}
+
+
+# --- Disks and folders
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """As a full disk, no file can grow any further."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("size", [100, 4_000, 300_000])
+def test_a_full_disk_is_named_and_nothing_is_lost(size, tmp_path, embedder):
+    folder = tmp_path / "db"
+    with open_index(tmp_path / "whole", "notes", embedder, passage_size=24) as whole:
+        whole.upsert(documents())
+        if size > 4_000:
+            with open_index(folder, "notes", embedder, passage_size=24) as index:
+                index.upsert(documents(2))
+        with pytest.raises(StorageError, match=r"see that the disk has room|too large"), files_of_at_most(size):
+            open_index(folder, "notes", embedder, passage_size=24).upsert(documents())
+        # Another process has no broken client of the same path to reuse.
+        SharedSystemClient.clear_system_cache()
+        with open_index(folder, "notes", embedder, passage_size=24) as index:
+            index.upsert(documents())
+            assert index.check() == {} and not index.incomplete()
+            assert_same(rows(index), rows(whole))
+
+
+def test_no_room_left_is_told_from_no_permission_and_from_damage(tmp_path, monkeypatch):
+    def cause(error: BaseException) -> str:
+        with pytest.raises(StorageError) as raised, failures(tmp_path):
+            raise error
+        return str(raised.value)
+
+    assert "reports: Error in compaction; see that the disk has room" in cause(InternalError("Error in compaction"))
+    assert "cannot be written to" in cause(PermissionError(13, "Permission denied"))
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=5000))
+        assert "is full (4 kB left): make room" in cause(InternalError("Error in compaction"))
+    with pytest.raises(KeyError), failures(tmp_path):
+        raise KeyError("an error of ours is none of the database's")
+
+
+# Permissions hold for root too without CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, and for others anyway.
+UNPRIVILEGED = """
+import ctypes, sys
+from chroma_eddy import Document, open_index
+from eddy_embed import Embedder
+libc = ctypes.CDLL(None)
+class Header(ctypes.Structure): _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
+class Data(ctypes.Structure): _fields_ = [(n, ctypes.c_uint32) for n in ("effective", "permitted", "inheritable")]
+assert libc.capset(ctypes.byref(Header(0x20080522, 0)), (Data * 2)()) == 0
+embedder, said = Embedder("eddy-tiny", method="plain"), []
+for place in (sys.argv[1], sys.argv[1] + "/inside"):
+    try:
+        open_index(place, "notes", embedder).upsert([Document("new", "Something new.")])
+    except Exception as error:
+        said.append([type(error).__name__, str(error)])
+import json; print(json.dumps(said))
+"""
+
+
+def test_folders_that_cannot_be_written_to(tmp_path, embedder):
+    with open_index(tmp_path, "notes", embedder) as index:
+        index.upsert([Document("a", "The ferry leaves at noon.")])
+        before = rows(index)
+    paths = [tmp_path, *tmp_path.rglob("*")]
+    for path in paths:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        child = subprocess.run([sys.executable, "-c", UNPRIVILEGED, str(tmp_path)], capture_output=True, text=True)
+    finally:
+        for path in paths:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+    assert child.returncode == 0, child.stderr
+    said = json.loads(child.stdout)
+    assert [kind for kind, _ in said] == ["StorageError", "StorageError"], said
+    assert all("cannot be written to" in message for _, message in said), said
+    with open_index(tmp_path, "notes", embedder) as index:
+        assert_same(rows(index), before)
+
+
+def test_a_database_whose_making_was_cut_short_is_made_again(tmp_path, embedder):
+    (tmp_path / ".chroma.part").mkdir()
+    (tmp_path / ".chroma.part" / "chroma.sqlite3").write_bytes(b"half")
+    with open_index(tmp_path, "notes", embedder) as index:
+        assert index.upsert(documents(1)).written == 1
+    assert not (tmp_path / ".chroma.part").exists()
