@@ -9,10 +9,14 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 NETGUARD = ROOT / "tests" / "netguard"
@@ -78,3 +82,47 @@ def eval_data() -> Iterator[Path]:
     if not Path(folder).is_dir():
         pytest.fail(f"EDDY_EVAL_DATA is {folder!r}, which is not a folder")
     yield Path(folder)
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
+    """Names of the tensors whose data is read from safetensors files."""
+    from transformers import modeling_utils
+
+    names: set[str] = set()
+    opened = modeling_utils.safe_open
+
+    class Slice:
+        def __init__(self, name: str, inner: Any) -> None:
+            self.name, self.inner = name, inner
+
+        def __getattr__(self, attribute: str) -> Any:
+            return getattr(self.inner, attribute)
+
+        def __getitem__(self, index: Any) -> Any:
+            names.add(self.name)
+            return self.inner[index]
+
+    class File:
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            self.inner = opened(*arguments, **options)
+
+        def __getattr__(self, attribute: str) -> Any:
+            return getattr(self.inner, attribute)
+
+        def __enter__(self) -> File:
+            self.inner.__enter__()
+            return self
+
+        def __exit__(self, *failure: Any) -> None:
+            self.inner.__exit__(*failure)
+
+        def get_slice(self, name: str) -> Slice:
+            return Slice(name, self.inner.get_slice(name))
+
+        def get_tensor(self, name: str) -> torch.Tensor:
+            names.add(name)
+            return self.inner.get_tensor(name)
+
+    monkeypatch.setattr(modeling_utils, "safe_open", File)
+    yield names

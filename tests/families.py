@@ -17,6 +17,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import (
     AutoModel,
     AutoModelForCausalLM,
+    AutoModelForTextEncoding,
     BertConfig,
     BloomConfig,
     DistilBertConfig,
@@ -34,6 +35,7 @@ from transformers import (
     MixtralConfig,
     ModernBertConfig,
     MPNetConfig,
+    MT5Config,
     Olmo2Config,
     OPTConfig,
     Phi3Config,
@@ -47,6 +49,8 @@ from transformers import (
     RobertaConfig,
     SmolLM3Config,
     StableLmConfig,
+    T5Config,
+    UMT5Config,
     XLMRobertaConfig,
 )
 
@@ -304,6 +308,19 @@ _MODERN = {
     "layer_types": ["full_attention", "sliding_attention", "sliding_attention"] * (LAYERS // 3),
     **dict.fromkeys((f"{kind}_token_id" for kind in ("pad", "bos", "eos", "cls", "sep")), 0),
 }
+# Distances beyond the second have a row of the table for several at once.
+_T5 = {
+    "vocab_size": VOCABULARY,
+    "d_model": HIDDEN,
+    "d_kv": 24,
+    "d_ff": 96,
+    "num_layers": LAYERS,
+    "num_decoder_layers": 2,
+    "num_heads": 4,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 20,
+    "initializer_factor": 1.5,
+}
 ENCODERS: dict[str, Family] = {
     "bert": Family(lambda: BertConfig(**_shape(None, **_TYPES)), "bracketing"),
     "roberta": Family(lambda: RobertaConfig(**_shape(None, **_TYPES)), "bracketing"),
@@ -322,8 +339,15 @@ ENCODERS: dict[str, Family] = {
     ),
     "modernbert": Family(lambda: ModernBertConfig(**_shape(None, **_MODERN)), "bracketing"),
     "mpnet": Family(lambda: MPNetConfig(**_shape(None)), "padding second"),
+    "t5": Family(lambda: T5Config(**_T5), "closing"),
+    "mt5": Family(lambda: MT5Config(**_T5), "closing"),
+    "umt5": Family(lambda: UMT5Config(**_T5), "closing"),
 }
 """Families that read in both directions."""
+
+
+T5S = ("t5", "mt5", "umt5")
+"""Encoders of models that have a decoder too."""
 
 
 @torch.no_grad()
@@ -349,7 +373,7 @@ def build(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     family = (FAMILIES | MORE_FAMILIES | OWN_ATTENTION | ENCODERS)[name]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(20_000 + sum(map(ord, name)))
-        kind = AutoModel if name in ENCODERS else AutoModelForCausalLM
+        kind = AutoModelForTextEncoding if name in T5S else AutoModel if name in ENCODERS else AutoModelForCausalLM
         model = kind.from_config(family.config(), dtype=torch.float32)
         _enlarge(model, family)
     return model.eval(), (TOKENIZERS | ENCODERS_TOKENIZERS)[family.tokenizer]()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import torch
 from safetensors.torch import save_file
 from tests import families
 from tests.comparison import TEXTS, embedder
-from transformers import modeling_utils
 
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
@@ -61,48 +59,6 @@ def poison(folder: Path, shards: list[str]) -> None:
         content = path.read_bytes()
         header = 8 + int.from_bytes(content[:8], "little")
         path.write_bytes(content[:header] + b"\xff" * (len(content) - header))
-
-
-@pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
-    """Names of the tensors whose data is read from safetensors files."""
-    names: set[str] = set()
-    opened = modeling_utils.safe_open
-
-    class Slice:
-        def __init__(self, name: str, inner: Any) -> None:
-            self.name, self.inner = name, inner
-
-        def __getattr__(self, attribute: str) -> Any:
-            return getattr(self.inner, attribute)
-
-        def __getitem__(self, index: Any) -> Any:
-            names.add(self.name)
-            return self.inner[index]
-
-    class File:
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            self.inner = opened(*arguments, **options)
-
-        def __getattr__(self, attribute: str) -> Any:
-            return getattr(self.inner, attribute)
-
-        def __enter__(self) -> File:
-            self.inner.__enter__()
-            return self
-
-        def __exit__(self, *failure: Any) -> None:
-            self.inner.__exit__(*failure)
-
-        def get_slice(self, name: str) -> Slice:
-            return Slice(name, self.inner.get_slice(name))
-
-        def get_tensor(self, name: str) -> torch.Tensor:
-            names.add(name)
-            return self.inner.get_tensor(name)
-
-    monkeypatch.setattr(modeling_utils, "safe_open", File)
-    yield names
 
 
 # --- up to the exit

@@ -22,6 +22,7 @@ from eddy_embed.errors import UnsupportedModel
 
 OPEN, CAPPED, LOCAL = Traits(0.3, None, None), Traits(0.3, 8.0, None), Traits(0.3, None, 12)
 BOTH = [replace(traits, causal=False) for traits in (OPEN, LOCAL, replace(CAPPED, window=3))]
+BIASED = [replace(traits, bias=True) for traits in (BOTH[0], BOTH[1], replace(CAPPED, causal=False))]
 SHAPES = [OPEN, CAPPED, LOCAL, replace(LOCAL, cap=2.0, window=3), replace(LOCAL, window=1), *BOTH]
 
 
@@ -51,6 +52,8 @@ def on(device: str, dtype: str, width: int = 64, capability: tuple[int, int] | N
         (OPEN, on("cuda", "bfloat16"), True, "blocked", "blocked"),  # ROCm
         (OPEN, on("mps", "float32"), True, "blocked", "blocked"),
         (LOCAL, on("cuda", "bfloat16", 64, (9, 0)), True, "flash", "blocked"),
+        (BIASED[0], on("cpu", "float32"), False, "fused", "fused"),
+        (BIASED[0], on("cpu", "float32"), True, "blocked", "blocked"),
     ],
 )
 def test_the_choice(traits: Traits, place: Place, mass: bool, within: str, beyond: str) -> None:

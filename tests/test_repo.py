@@ -42,7 +42,7 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"layout", "rewire", "attention", "readout", "windows", "postprocess"}),
     frozenset({"method"}),
     frozenset({"methods"}),
-    frozenset({"host", "trial", "view", "moments", "softened", "loading", "batching"}),
+    frozenset({"host", "trial", "view", "moments", "softened", "distances", "loading", "batching"}),
     frozenset(
         {
             "plan",

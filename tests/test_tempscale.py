@@ -108,8 +108,8 @@ def test_a_forgotten_temperature_is_noticed(family: str, monkeypatch: pytest.Mon
 def test_a_temperature_in_front_of_the_cap_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     right = dispatch.blocked
 
-    def wrong(query: object, key: object, value: object, traits: Traits, factor: float) -> object:
-        return right(query, key, value, replace(traits, scale=traits.scale * factor), 1.0)
+    def wrong(query: object, key: object, value: object, traits: Traits, factor: float, *more: object) -> object:
+        return right(query, key, value, replace(traits, scale=traits.scale * factor), 1.0, *more)
 
     method = "plain+tempscale"
     assert gap(embedder("gemma2", method, exactly=True), "gemma2", method, TEXTS) <= 1e-9

@@ -26,10 +26,7 @@ SMALL: dict[str, Any] = {
     "intermediate_size": 96,
 }
 CAUSAL = AutoModelForCausalLM.from_config
-T5 = {"vocab_size": 640, "d_model": 64, "num_layers": 3, "num_heads": 4, "d_ff": 96, "d_kv": 16}
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "t5 encoder": (lambda: transformers.T5EncoderModel(transformers.T5Config(**T5)), "a position bias"),
-    "t5": (lambda: transformers.T5Model(transformers.T5Config(**T5)), "one list of 3 layers, found encoder.block"),
     "lfm2": (
         lambda: CAUSAL(
             transformers.Lfm2Config(**SMALL, num_key_value_heads=2, layer_types=["conv", "full_attention", "conv"])
@@ -57,10 +54,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
             )
         ),
         r"gives no hidden states.*such as model\.model",
-    ),
-    "t5 with a decoder of its own depth": (
-        lambda: transformers.T5Model(transformers.T5Config(**{**T5, "num_layers": 4}, num_decoder_layers=2)),
-        "fails on a trial text.*name a decoder",
     ),
     "no weights": (lambda: copy.deepcopy(loaded("llama")[0]).to("meta"), "fails on a trial text"),
     "no language model": (lambda: torch.nn.Linear(2, 2), "does not describe a causal language model"),

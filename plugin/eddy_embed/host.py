@@ -5,7 +5,6 @@ With `view`, `moments` and `loading` the only file that names transformers' inte
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,12 +12,13 @@ import torch
 from torch import nn
 
 from eddy_embed.attention import OWN, Kernels, Reroute, Traits, group
+from eddy_embed.distances import by_distance
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.moments import ATTENTION, Pass, current, install, register
 from eddy_embed.sequence import Packed, beside, pack, plain
 from eddy_embed.softened import softened
 from eddy_embed.trial import Trial, allowed, announced, looks_ahead, same
-from eddy_embed.view import behind, deciding, find_layers, rows_of_positions, trial, view_of
+from eddy_embed.view import behind, deciding, find_layers, reading, rows_of_positions, trial, view_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +48,6 @@ class Host:
             UnsupportedModel: The view would not give the model's own hidden states.
             NotFinite: The model gives NaN or infinity.
         """
-        base = getattr(model, "base_model", model)
         self.exit_layer = exit_layer
         self.layers = layers
         # h[0] is read on the way into the first layer, so one layer always stays.
@@ -57,8 +56,9 @@ class Host:
         self.own = False  # whether attention is the model's own, out of our reach
         self._ahead = False  # whether such a model's tokens see later ones
         self.name = type(model).__name__
+        base = getattr(model, "base_model", model)
         with trial(base):
-            self._view = view_of(base)
+            self._view = view_of(reading(base))
             if getattr(self._view, "pooler", None) is not None:
                 self._view.pooler = None  # makes of the states something that is never read
             stack = find_layers(self._view)
@@ -71,6 +71,8 @@ class Host:
             self._stack = nn.ModuleList(list(stack)[: self.kept])
             setattr(self._parent, name, self._stack)
             self._view.config.num_hidden_layers = self.kept
+            if getattr(self._view.config, "is_encoder_decoder", False):
+                self._view.config.is_encoder_decoder = False  # no decoder is in the view
             self._view.eval()
             for parameter in self._view.parameters():
                 self.device, self.dtype = parameter.device, parameter.dtype
@@ -100,7 +102,7 @@ class Host:
     @property
     def settings(self) -> dict[str, Any]:
         """The configuration that decides hidden states, as plain values, and what was found in the attention layers."""
-        return {"config": deciding(self._view.config, self.kept), "attention": [asdict(t) for t in self.traits]}
+        return {"config": deciding(self._view.config, self.kept), "attention": [t.stated for t in self.traits]}
 
     @property
     def bytes(self) -> int:
@@ -315,6 +317,7 @@ class Host:
         call = Pass([g.to(self.device) for g in group(alone[0].offsets)])
         if settable:
             register()
+            by_distance(self._view)
             self._view.set_attn_implementation(ATTENTION)
             self._forward(alone[0], call)
         if 0 < len(call.seen) < self.kept:

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers import (
+    MODEL_FOR_TEXT_ENCODING_MAPPING,
+    AutoConfig,
+    AutoModel,
+    AutoModelForTextEncoding,
+    AutoTokenizer,
+)
 from transformers.utils import logging
 
 from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
@@ -100,7 +106,7 @@ def load(
     config.num_hidden_layers = kept
     try:
         with _quiet(show_progress):
-            model, info = AutoModel.from_pretrained(
+            model, info = _kind(config).from_pretrained(
                 where,
                 config=config,
                 dtype=kind,
@@ -126,6 +132,12 @@ def load(
     if "device_map" not in model_kwargs:
         model = model.to(device)
     return model, tokenizer, backbone
+
+
+def _kind(config: Any) -> Any:
+    """What loads a model without its head, and without the decoder where there is an encoder that stands alone."""
+    alone = getattr(config, "is_encoder_decoder", False) and type(config) in MODEL_FOR_TEXT_ENCODING_MAPPING
+    return AutoModelForTextEncoding if alone else AutoModel
 
 
 @contextmanager

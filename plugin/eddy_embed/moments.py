@@ -130,11 +130,10 @@ def _attention(
     call = current.get()
     if call is None:
         raise InterventionDidNotRun(f"attention {ATTENTION!r} works inside Eddy's own passes only; use sdpa instead")
-    if position_bias is not None:
-        raise UnsupportedModel(f"{type(module).__name__} uses a position bias, which is not supported; {DECODER}")
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     causal = bool(getattr(module, "is_causal", True)) if is_causal is None else is_causal
-    traits = Traits(float(scale), softcap, sliding_window, s_aux is not None, causal)
+    bias = None if position_bias is None else _row(module, position_bias, call.groups, causal)
+    traits = Traits(float(scale), softcap, sliding_window, s_aux is not None, causal, bias is not None)
     index = len(call.seen)
     if call.traits is not None and (index >= len(call.traits) or call.traits[index] != traits):
         raise InterventionDidNotRun(f"attention {index + 1} of {type(module).__name__} is not as it was at load")
@@ -152,7 +151,18 @@ def _attention(
     if call.kernels is None:
         call.chosen.append(choose(traits, Place.of(query, value), call.mass or extra is not None))
     kernels = call.chosen[index] if call.kernels is None else call.kernels[index]
-    return attend(query, key, value, groups, traits, kernels, extra, call.watching, angles, s_aux), None
+    return attend(query, key, value, groups, traits, kernels, extra, call.watching, angles, bias, s_aux), None
+
+
+def _row(module: nn.Module, bias: torch.Tensor, groups: list[Group], causal: bool) -> torch.Tensor:
+    """A bias by distance (`distances`), shape (heads, 2n - 1) for the n tokens of the longest sequence."""
+    longest = max(int(members.rows.shape[1]) for members in groups)
+    if causal or tuple(bias.shape[:1] + bias.shape[2:]) != (1, 1, 2 * longest - 1):
+        raise UnsupportedModel(
+            f"{type(module).__name__} uses a position bias of shape {tuple(bias.shape)}, not one by distance for both "
+            f"directions, which is not supported; {DECODER}"
+        )
+    return bias[0, :, 0]
 
 
 def _before_angles(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

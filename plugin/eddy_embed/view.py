@@ -95,6 +95,14 @@ def _window(config: Any) -> int:
     return window
 
 
+def reading(base: Any) -> Any:
+    """What of a model reads text: all of it, or the encoder where that is a model of its own, with the same words."""
+    encoder: Any = getattr(base, "encoder", None)
+    if not hasattr(encoder, "get_input_embeddings"):
+        return base
+    return encoder if encoder.get_input_embeddings().weight is base.get_input_embeddings().weight else base
+
+
 def find_layers(base: Any) -> nn.ModuleList:
     """The model's stack of layers: the one ModuleList as long as the configuration says.
 

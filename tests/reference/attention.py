@@ -123,6 +123,6 @@ def by_distance(table: torch.Tensor, tokens: int, most: int) -> torch.Tensor:
 def scale_of(config: object, size: int) -> float:
     """Factor on the scores: 1/sqrt(head size), or what the configuration says in its place."""
     said: float | None = getattr(config, "attention_multiplier", None)
-    if getattr(config, "model_type", "") == "gpt_neo":  # scales nothing
+    if getattr(config, "model_type", "") in ("gpt_neo", "t5", "mt5", "umt5"):  # scale nothing
         return 1.0
     return said or 1 / math.sqrt(getattr(config, "query_pre_attn_scalar", None) or size)

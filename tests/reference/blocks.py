@@ -11,28 +11,29 @@ import torch
 from .attention import attend, by_distance, rotate, scale_of
 from .double import apply
 
-ENCODERS = ("bert", "roberta", "xlm-roberta", "distilbert", "modernbert", "mpnet")
+ENCODERS = ("bert", "roberta", "xlm-roberta", "distilbert", "modernbert", "mpnet", "t5", "mt5", "umt5")
 """Families whose tokens see later ones."""
 BERTS = ("bert", "roberta", "xlm-roberta")
+T5S = ("t5", "mt5", "umt5")
 
 Angles = tuple[torch.Tensor, torch.Tensor]
 
 
 def trunk(base: Any) -> Any:
     """What holds the layers, the embeddings and the final norm."""
-    names = {"opt": "decoder", "distilbert": "transformer", "mpnet": "encoder", **dict.fromkeys(BERTS, "encoder")}
+    names = {"opt": "decoder", "distilbert": "transformer", **dict.fromkeys((*BERTS, *T5S, "mpnet"), "encoder")}
     return getattr(base, names[base.config.model_type]) if base.config.model_type in names else base
 
 
 def layers_of(base: Any) -> Any:
-    return next(getattr(trunk(base), name) for name in ("h", "layer", "layers") if hasattr(trunk(base), name))
+    return next(getattr(trunk(base), name) for name in ("h", "layer", "layers", "block") if hasattr(trunk(base), name))
 
 
 def final_norm(base: Any) -> Any:
     if base.config.model_type in (*BERTS, "distilbert", "mpnet"):  # each layer ends with a norm
         return torch.nn.Identity()
     names = {"gpt_neox": "final_layer_norm", "opt": "final_layer_norm", "phi": "final_layernorm"}
-    names["modernbert"] = "final_norm"
+    names |= {"modernbert": "final_norm", **dict.fromkeys(T5S, "final_layer_norm")}
     name = "ln_f" if hasattr(base, "ln_f") else names.get(base.config.model_type, "norm")
     return getattr(trunk(base), name)
 
@@ -77,6 +78,10 @@ def added(base: Any, index: int, tokens: int) -> torch.Tensor | None:
     """What a layer adds to the scores by distance, shape (heads, tokens, tokens); None for nothing."""
     if base.config.model_type == "mpnet":
         return by_distance(base.encoder.relative_attention_bias.weight.detach(), tokens, 128)
+    if base.config.model_type in T5S:  # the first layer's serves all, but in umt5
+        layer = base.encoder.block[index if base.config.model_type == "umt5" else 0].layer[0].SelfAttention
+        most = base.config.relative_attention_max_distance
+        return by_distance(layer.relative_attention_bias.weight.detach(), tokens, most)
     return None
 
 
@@ -86,7 +91,7 @@ def angles(base: Any, index: int, x: torch.Tensor, first: int = 0) -> Angles | N
     None where positions are embedded, or where a layer knows none.
     """
     config = base.config
-    if config.model_type in ("gpt2", "opt", "bloom", "gpt_neo", "distilbert", "mpnet", *BERTS):
+    if config.model_type in ("gpt2", "opt", "bloom", "gpt_neo", "distilbert", "mpnet", *BERTS, *T5S):
         return None
     if config.model_type == "smollm3" and not config.no_rope_layers[index]:
         return None
@@ -104,6 +109,8 @@ def angles(base: Any, index: int, x: torch.Tensor, first: int = 0) -> Angles | N
 def _encoder_projected(config: Any, attention: Any, x: torch.Tensor) -> Any:
     if config.model_type == "modernbert":
         return apply(attention.Wqkv, x).split(config.hidden_size, dim=-1)
+    if config.model_type in T5S:
+        return [apply(m, x) for m in (attention.q, attention.k, attention.v)]
     if config.model_type == "mpnet":
         return [apply(m, x) for m in (attention.attn.q, attention.attn.k, attention.attn.v)]
     if config.model_type == "distilbert":
@@ -171,7 +178,13 @@ def _attention(
     out = attend(q, k, v, **shape, **inside)
     names = {"gpt2": "c_proj", "gpt_neox": "dense", "phi": "dense", "opt": "out_proj"}
     names |= {"falcon": "dense", "bloom": "dense", "gptj": "out_proj", "gpt_neo": "out_proj"}
-    names |= {"distilbert": "out_lin", "modernbert": "Wo", "mpnet": "attn.o", **dict.fromkeys(BERTS, "output.dense")}
+    names |= {
+        "distilbert": "out_lin",
+        "modernbert": "Wo",
+        "mpnet": "attn.o",
+        **dict.fromkeys(T5S, "o"),
+        **dict.fromkeys(BERTS, "output.dense"),
+    }
     output = names.get(config.model_type, "o_proj")
     return apply(attrgetter(output)(attention), out.reshape(x.shape[0], -1))
 
@@ -228,6 +241,12 @@ def _bert(config: Any, layer: Any, attend: Attend, x: torch.Tensor) -> torch.Ten
     return apply(layer.output.LayerNorm, x + apply(layer.output.dense, inner))
 
 
+def _t5(config: Any, layer: Any, attend: Attend, x: torch.Tensor) -> torch.Tensor:
+    first, last = layer.layer[0], layer.layer[-1]
+    x = x + attend(first.SelfAttention, apply(first.layer_norm, x))
+    return x + apply(last.DenseReluDense, apply(last.layer_norm, x))
+
+
 def _mpnet(config: Any, layer: Any, attend: Attend, x: torch.Tensor) -> torch.Tensor:
     x = apply(layer.attention.LayerNorm, x + attend(layer.attention, x))
     inner = torch.nn.functional.gelu(apply(layer.intermediate.dense, x))
@@ -263,6 +282,7 @@ BLOCKS: dict[str, Callable[..., torch.Tensor]] = {
     **dict.fromkeys(BERTS, _bert),
     "distilbert": _distilbert,
     "mpnet": _mpnet,
+    **dict.fromkeys(T5S, _t5),
     "modernbert": _modernbert,
     "opt": _opt,
     "bloom": _bloom,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from eddy_embed.attention.distances import between
+
 if TYPE_CHECKING:
     import torch
 
@@ -16,9 +18,14 @@ ROWS = 128
 
 
 def blocked(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, traits: Traits, factor: float
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    traits: Traits,
+    factor: float,
+    bias: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention, and the logarithm of the softmax's denominator, shape (batch, heads, tokens)."""
+    """Attention, and the logarithm of the softmax's denominator, shape (batch, heads, tokens); bias as in `between`."""
     import torch
 
     exact = torch.float64 if query.dtype == torch.float64 else torch.float32
@@ -34,7 +41,10 @@ def blocked(
         end = min(first + block, length)
         seen = 0 if traits.window is None else max(0, first - traits.window + 1)
         last = end if traits.causal else length if traits.window is None else min(length, end - 1 + traits.window)
-        scores = capped(q[..., first:end, :] @ k[..., seen:last, :].transpose(-1, -2), traits) * factor
+        scores = capped(q[..., first:end, :] @ k[..., seen:last, :].transpose(-1, -2), traits)
+        if bias is not None:
+            scores += between(bias, first, end, seen, last).to(exact).reshape(scores.shape[1:])
+        scores = scores * factor
         distance = positions[first:end, None] - positions[None, seen:last]
         hidden = (distance < 0) & traits.causal
         if traits.window is not None:

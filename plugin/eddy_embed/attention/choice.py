@@ -79,7 +79,8 @@ def choose(traits: Traits, place: Place, mass: bool) -> Kernels:
         mass: Whether the logarithm of the softmax's denominator is needed, for further entries or a watch;
             sinks need it always.
     """
-    whole: Kernel = "blocked" if traits.cap is not None else _whole(place, mass or traits.sinks)
+    masses = mass or traits.sinks
+    whole: Kernel = "blocked" if traits.cap is not None or (traits.bias and masses) else _whole(place, masses)
     return Kernels(whole, whole if traits.window is None else "blocked", traits.window)
 
 

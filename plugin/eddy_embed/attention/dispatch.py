@@ -31,6 +31,7 @@ def attend(
     reroute: Reroute | None = None,
     watching: Watching | None = None,
     angles: Angles | None = None,
+    bias: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Attention within each of the packed sequences.
@@ -45,6 +46,7 @@ def attend(
         reroute: Further entries, None for none.
         watching: Told of every group's attention, None for nobody.
         angles: Those of the layer's keys, where entries are re-based; None: they stay where they are.
+        bias: On the logits by distance, shape (heads, 2n - 1) as in `between`, in layers whose traits say so.
         sinks: A further logit for each head, shape (heads,), in layers whose traits say so.
 
     Returns:
@@ -55,7 +57,7 @@ def attend(
         if members.run is not None:
             first, end = members.run
             q, k, v = (states[:, :, first:end] for states in (query, key, value))
-            done, mass = _group(q, k, v, members, traits, kernels, reroute, angles, sinks)
+            done, mass = _group(q, k, v, members, traits, kernels, reroute, angles, bias, sinks)
             out[first:end] = done[0].transpose(0, 1)
             if watching is not None and mass is not None:
                 watching.see(number, q, k, mass, members, traits)
@@ -63,7 +65,7 @@ def attend(
         q, k, v = (states[0].index_select(1, members.rows.reshape(-1)) for states in (query, key, value))
         shape = members.rows.shape
         q, k, v = (states.view(states.shape[0], *shape, -1).transpose(0, 1) for states in (q, k, v))
-        done, mass = _group(q, k, v, members, traits, kernels, reroute, angles, sinks)
+        done, mass = _group(q, k, v, members, traits, kernels, reroute, angles, bias, sinks)
         if watching is not None and mass is not None:
             watching.see(number, q, k, mass, members, traits)
         result = done.transpose(1, 2).flatten(0, 1)
@@ -80,13 +82,16 @@ def _group(
     kernels: Kernels,
     reroute: Reroute | None,
     angles: Angles | None,
+    bias: torch.Tensor | None,
     sinks: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     kernel = kernels.at(q.shape[2])
     if kernel == "fused":
-        return fused(q, k, v, traits, members.factor), None
-    run = {"flash": flash, "efficient": efficient, "blocked": blocked}[kernel]
-    out, mass = run(q, k, v, traits, members.factor)
+        return fused(q, k, v, traits, members.factor, bias), None
+    if kernel == "blocked":
+        out, mass = blocked(q, k, v, traits, members.factor, bias)
+    else:
+        out, mass = {"flash": flash, "efficient": efficient}[kernel](q, k, v, traits, members.factor)
     if sinks is not None:
         out, mass = with_sinks(out, mass, sinks)
     return (out, mass) if reroute is None else with_entries(q, k, v, out, mass, angles, members, traits, reroute)

@@ -6,7 +6,10 @@ loaded on one, they are compared with the blocked kernel.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from eddy_embed.attention.blocked import SCORES
+from eddy_embed.attention.distances import between
 
 if TYPE_CHECKING:
     import torch
@@ -14,14 +17,29 @@ if TYPE_CHECKING:
     from eddy_embed.attention.settings import Traits
 
 
-def fused(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, traits: Traits, factor: float) -> torch.Tensor:
-    """Attention, shape as the queries."""
+def fused(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    traits: Traits,
+    factor: float,
+    bias: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Attention, shape as the queries; with a bias as in `between`, where nothing is hidden, by blocks of queries."""
+    import torch
     from torch.nn import functional
 
-    grouped = key.shape[1] != query.shape[1]
-    return functional.scaled_dot_product_attention(
-        query, key, value, is_causal=traits.causal, scale=traits.scale * factor, enable_gqa=grouped
-    )
+    more: dict[str, Any] = {"scale": traits.scale * factor, "enable_gqa": key.shape[1] != query.shape[1]}
+    if bias is None:
+        return functional.scaled_dot_product_attention(query, key, value, is_causal=traits.causal, **more)
+    length, parts = query.shape[2], []
+    block = max(1, min(length, SCORES // (bias.shape[0] * length)))
+    for first in range(0, length, block):
+        end = min(first + block, length)
+        mask = (between(bias, first, end, 0, length) * factor).to(query.dtype)
+        q = query[:, :, first:end]
+        parts.append(functional.scaled_dot_product_attention(q, key, value, attn_mask=mask, **more))
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
 
 
 def flash(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Literal
 
@@ -130,6 +130,7 @@ class Traits:
         sinks: Whether each head has a sink, a further logit that takes a share of every row and gives nothing.
         causal: Whether a query sees no later keys. Without, a window of w hides what stands w or more tokens back or
             ahead.
+        bias: Whether a bias by the distance of query and key is added to the logits, before any temperature.
     """
 
     scale: float
@@ -137,3 +138,10 @@ class Traits:
     window: int | None
     sinks: bool = False
     causal: bool = True
+    bias: bool = False
+
+    @property
+    def stated(self) -> dict[str, object]:
+        """As plain values; what few layers do is said of those alone."""
+        values = asdict(self)
+        return values if self.bias else {name: value for name, value in values.items() if name != "bias"}

@@ -1,0 +1,159 @@
+"""Encoders of models that write too, with a bias by distance: read alone, in every kernel, under every temperature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from tests import families
+from tests.comparison import TEXTS, embedder, gap, loaded
+from tests.test_contract import unchanged
+from tests.test_kernels import BIASED
+
+from eddy_embed import Embedder, attention, host, moments
+from eddy_embed.attention import Kernels, blocked, dispatch, fused
+from eddy_embed.attention.distances import between
+from eddy_embed.errors import UnsupportedModel
+
+METHOD = "plain+tempscale"
+
+
+def writing(family: str) -> Any:
+    """The model that an encoder belongs to, with its decoder."""
+    encoder, _ = loaded(family)
+    kind = {
+        "t5": transformers.T5ForConditionalGeneration,
+        "mt5": transformers.MT5ForConditionalGeneration,
+        "umt5": transformers.UMT5ForConditionalGeneration,
+    }[family]
+    whole = kind(type(encoder.config)(**families._T5)).eval()
+    whole.load_state_dict(encoder.state_dict(), strict=False)
+    return whole
+
+
+@pytest.mark.parametrize("family", families.T5S)
+def test_a_folder_with_a_decoder_is_read_without_it(family: str, tmp_path: Path, read: set[str]) -> None:
+    whole, (_, tokenizer) = writing(family), loaded(family)
+    whole.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    for method, layers in ((METHOD, families.LAYERS), ("plain:exit=2", 2)):
+        read.clear()
+        ours = Embedder(tmp_path, method=method)
+        assert read and not any("decoder" in name or "lm_head" in name for name in read)
+        assert {int(name.split(".")[2]) for name in read if ".block." in name} == set(range(layers))
+        with unchanged(whole.encoder), Embedder(whole, tokenizer=tokenizer, method=method) as given:
+            vectors = given.encode_document(TEXTS)
+            assert given.fingerprint == ours.fingerprint == embedder(family, method).fingerprint
+            assert given.explain(TEXTS[0]).bytes == ours.explain(TEXTS[0]).bytes
+        assert np.array_equal(vectors, ours.encode_document(TEXTS))
+        assert np.array_equal(vectors, embedder(family, method).encode_document(TEXTS))
+
+
+def test_the_bias_of_any_block_is_that_of_its_distances() -> None:
+    bias = torch.arange(-6, 7).expand(2, -1) * torch.tensor([[1], [10]])
+    found = between(bias, 2, 5, 1, 7)
+    assert found[0].tolist() == [[key - query for key in range(1, 7)] for query in range(2, 5)]
+    assert torch.equal(found[1], 10 * found[0])
+
+
+@pytest.mark.parametrize("traits", BIASED, ids=str)
+def test_every_kernel_adds_the_bias_before_the_temperature(
+    traits: attention.Traits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths, factors = (1, 13, 13, 40), (1.25, 1.25, 1.25, 0.6)
+    offsets = np.cumsum([0, *lengths])
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        query, key, value = torch.randn(3, 1, 4, offsets[-1], 8, dtype=torch.float64)
+        bias = torch.randn(4, 2 * max(lengths) - 1, dtype=torch.float64)
+    for module in (blocked, fused):
+        monkeypatch.setattr(module, "SCORES", 3 * 4 * 40)  # so that blocks end within the texts
+    groups = attention.group(offsets, factors, even=True)
+    names = ["blocked"] if traits.cap or traits.window else ["blocked", "fused"]
+    for name in names:
+        out = attention.attend(
+            query,
+            key,
+            value,
+            groups,
+            traits,
+            Kernels(name, name),
+            bias=bias,  # type: ignore[arg-type]
+        )
+        for at, factor in enumerate(factors):
+            rows = slice(offsets[at], offsets[at + 1])
+            logits = traits.scale * query[0, :, rows] @ key[0, :, rows].mT
+            if traits.cap:
+                logits = traits.cap * torch.tanh(logits / traits.cap)
+            far = torch.arange(lengths[at]) - torch.arange(lengths[at])[:, None]
+            logits = logits + bias[:, far + max(lengths) - 1]
+            if traits.window:
+                logits = logits.masked_fill(far.abs() >= traits.window, -torch.inf)
+            expected = (factor * logits).softmax(-1) @ value[0, :, rows]
+            assert (out[0, rows].transpose(0, 1) - expected).abs().max() <= 1e-12, name
+
+
+def test_long_texts_ask_for_no_matrix_and_meet_every_distance() -> None:
+    # Some 500 tokens in one pass with others: the model itself takes each text alone.
+    model, tokenizer = loaded("t5")
+    texts = [" ".join(TEXTS) * 4, TEXTS[1], " ".join(TEXTS) * 2]
+    vectors = embedder("t5", "plain", normalize=False).encode_document(texts)
+    for text, vector in zip(texts, vectors, strict=True):
+        with torch.no_grad():
+            states = model(torch.tensor([tokenizer(text)["input_ids"]])).last_hidden_state[0, :-1]
+        assert np.abs(vector - states.mean(0).numpy()).max() <= 1e-4
+
+
+def _unbiased(wrong: Callable[[int], bool]) -> Callable[[pytest.MonkeyPatch], None]:
+    """Leave the bias of some layers out."""
+
+    def mutate(patch: pytest.MonkeyPatch) -> None:
+        row = moments._row
+
+        def mutated(module: Any, *more: Any) -> torch.Tensor:
+            return row(module, *more) * (not wrong(int(module.layer_idx)))
+
+        patch.setattr(moments, "_row", mutated)
+
+    return mutate
+
+
+def _temperature_beside_it(patch: pytest.MonkeyPatch) -> None:
+    kernel = dispatch.fused
+    patch.setattr(
+        dispatch, "fused", lambda q, k, v, traits, factor, bias: kernel(q, k, v, traits, factor, bias / factor)
+    )
+
+
+def _turned(patch: pytest.MonkeyPatch) -> None:
+    row = moments._row
+    patch.setattr(moments, "_row", lambda *given: row(*given).flip(1))
+
+
+MUTATIONS = {
+    "none": lambda patch: None,
+    "no bias": _unbiased(lambda layer: True),
+    "no bias behind the first layer": _unbiased(lambda layer: layer > 0),
+    "no bias in the last layer": _unbiased(lambda layer: layer == families.LAYERS - 1),
+    "the other direction": _turned,
+    "temperature on the scores alone": _temperature_beside_it,
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+@pytest.mark.parametrize("family", ["t5", "umt5"])
+def test_mutation_is_noticed(family: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    e = embedder(family, METHOD, exactly=True)
+    MUTATIONS[name](monkeypatch)
+    assert (gap(e, family, METHOD, TEXTS) > 1e-4) is (name != "none")
+
+
+def test_a_bias_that_is_none_of_distances_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "by_distance", lambda view: None)
+    with pytest.raises(UnsupportedModel, match=r"a position bias of shape \(1, 4, 5, 5\), not one by distance"):
+        embedder("t5", "plain")
