@@ -21,7 +21,7 @@ from chroma_eddy.rows import stored_document
 from chroma_eddy.searching import Granularity, Wanted
 from chroma_eddy.writing import Progress, Writer, WriteReport
 from eddy_embed import Embedder
-from eddy_embed.errors import InvalidParameter
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.inputs import check_kind, check_one
 
 if TYPE_CHECKING:
@@ -146,8 +146,16 @@ class Index(Opened):
         """
         check_one(question)
         given = {name: value for name, value in locals().items() if name not in ("self", "question")}
-        vector = self.embedder.encode_query(question, show_progress=False)
-        return self._search([vector], [question], Wanted(**given))[0]
+
+        def ask() -> list[list[Hit]]:
+            vector = self.embedder.encode_query(question, show_progress=False)
+            return searching.search(self, vector[None].astype(np.float64), [question], Wanted(**given))
+
+        try:
+            return ask()[0]
+        except NotFoundError:  # another process has exchanged the collections, and the question may need another vector
+            self.reload()
+            return ask()[0]
 
     def search(
         self,
@@ -178,9 +186,22 @@ class Index(Opened):
             fetch_k: See there.
             lambda_mult: See there.
             sentences: See there.
+
+        Raises:
+            FingerprintMismatch: The index was made anew meanwhile by another process.
         """
         given = {name: value for name, value in locals().items() if name not in ("self", "vectors")}
-        return self._search(vectors, None, Wanted(**given))
+        asked, fingerprint = np.atleast_2d(np.asarray(vectors, np.float64)), self.recipe.fingerprint
+        try:
+            return searching.search(self, asked, None, Wanted(**given))
+        except NotFoundError:
+            self.reload()
+            if self.recipe.fingerprint != fingerprint:
+                raise FingerprintMismatch(
+                    f"index {self.name!r} was made anew meanwhile, and these vectors were not made as its own are now: "
+                    "embed the questions again, with index.embedder"
+                ) from None
+            return searching.search(self, asked, None, Wanted(**given))
 
     def words(self) -> Words:
         """BM25 over the passages, counted anew when they have changed."""
@@ -188,14 +209,6 @@ class Index(Opened):
         if self._words is None or self._words[0] != written:
             self._words = (written, searching.words_of(self))
         return self._words[1]
-
-    def _search(self, vectors: ArrayLike, questions: list[str] | None, wanted: Wanted) -> list[list[Hit]]:
-        asked = np.atleast_2d(np.asarray(vectors, np.float64))
-        try:
-            return searching.search(self, asked, questions, wanted)
-        except NotFoundError:  # another process has exchanged the collections
-            self.reload()
-            return searching.search(self, asked, questions, wanted)
 
     # --- Writing
 

@@ -21,6 +21,8 @@ from chroma_eddy.store import Store
 from eddy_embed import Embedder
 
 METHOD = "plain"
+MOST_STEPS = 24
+"""Writes that a writer may do before it is killed; a document takes several."""
 UNREACHABLE = 3
 """What a writer ends with when the server is gone."""
 # Each writer is forked off from a process that has imported what takes long.

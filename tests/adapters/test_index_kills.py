@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 from tests.adapters import killing
 from tests.adapters.indexes import Server, assert_same, rows, served
-from tests.adapters.killing import UNREACHABLE, kill_process, killed, started
+from tests.adapters.killing import MOST_STEPS, UNREACHABLE, kill_process, killed, started
 
 from chroma_eddy import open_index
 from eddy_embed import Embedder
-
-MOST_STEPS = 24
 
 
 def embedder() -> Embedder:

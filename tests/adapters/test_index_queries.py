@@ -1,0 +1,198 @@
+"""Questions to an index, against plain numpy and against what LangChain's retrievers do with the same rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from langchain_classic.retrievers import EnsembleRetriever
+from langchain_core.documents import Document as LangChainDocument
+from langchain_core.runnables import RunnableLambda
+from langchain_core.vectorstores.utils import maximal_marginal_relevance
+from tests.adapters.indexes import documents, rows
+
+from chroma_eddy import Hit, Index, open_index
+from chroma_eddy.names import DOCUMENTS, MAIN, SENTENCES
+from chroma_eddy.ranking import Words, diverse, fused
+from eddy_embed import Embedder
+from eddy_embed.errors import InvalidParameter, InvalidText, MissingExtra
+
+ASKED = "When do boats with a deep keel leave?"
+
+
+@pytest.fixture(scope="module")
+def embedder() -> Embedder:
+    return Embedder("eddy-tiny", method="htp", query_instruction="Find the answer.")
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory, embedder) -> Index:
+    opened = open_index(tmp_path_factory.mktemp("db"), "notes", embedder, passage_size=24)
+    opened.upsert(documents(8))
+    return opened
+
+
+@pytest.fixture(scope="module")
+def query(embedder) -> np.ndarray:
+    return embedder.encode_query(ASKED)
+
+
+def ranked(index: Index, part: str, query: np.ndarray, keep=lambda row: True) -> list[tuple[str, float]]:
+    """Ids and cosines of all rows, best first."""
+    found = [(id_, float(v @ query)) for id_, (v, row, _) in rows(index)[part].items() if keep(row)]
+    return sorted(found, key=lambda pair: -pair[1])
+
+
+def same(hits: list[Hit], expected: list[tuple[str, float]], k: int) -> bool:
+    assert [hit.cosine for hit in hits] == pytest.approx([cosine for _, cosine in expected[:k]], abs=1e-5)
+    return len(hits) == min(k, len(expected)) and {hit.id for hit in hits[:-1]} <= {id_ for id_, _ in expected}
+
+
+@pytest.mark.parametrize(
+    ("granularity", "part"), [("passages", MAIN), ("sentences", SENTENCES), ("documents", DOCUMENTS)]
+)
+def test_hits_are_the_nearest_with_true_cosines(granularity, part, index, query):
+    texts = {document.id: document for document in documents(8)}
+    for k in (1, 4, 1000):
+        hits = index.query(ASKED, k, granularity=granularity)
+        assert same(hits, ranked(index, part, query), k)
+        assert index.search([query, query], k, granularity=granularity)[1] == hits
+        for hit in hits:
+            own = texts[hit.document]
+            assert hit.text == own.text[hit.start : hit.end] and hit.score == hit.cosine
+            if granularity == "passages":
+                assert hit.metadata == own.metadata
+                assert (hit.page is None) == (not own.page_starts)
+
+
+def test_filters(index, query):
+    shelf = index.query(ASKED, 100, where={"shelf": "a"})
+    assert same(shelf, ranked(index, MAIN, query, lambda row: row["shelf"] == "a"), 100)
+    two = ["papers/1", "papers/4"]
+    assert same(
+        index.query(ASKED, 100, documents=two), ranked(index, MAIN, query, lambda r: r["eddy_document"] in two), 100
+    )
+    assert not index.query(ASKED, documents=[]) and not index.query(ASKED, documents=two, where={"number": 2})
+    words = index.query(ASKED, 100, where_document={"$contains": "Granite"}, documents=None)
+    assert words and all("Granite" in hit.text for hit in words)
+    first = index.query(ASKED, 100, where={"page": {"$lte": 1}})
+    assert first and all(hit.page == 1 and hit.last_page in (1, 2) for hit in first)
+    lines = index.query(ASKED, 100, where={"shelf": "b"}, granularity="sentences")
+    assert {hit.document for hit in lines} == {f"papers/{at}" for at in (1, 3, 5, 7)}
+    whole = index.query(ASKED, 100, where={"shelf": "b"}, granularity="documents")
+    assert {hit.document for hit in whole} == {f"papers/{at}" for at in (1, 3, 5, 7)}
+
+
+def test_the_nearest_documents_first(index, query):
+    nearest = [id_ for id_, _ in ranked(index, DOCUMENTS, query)[:2]]
+    hits = index.query(ASKED, 100, prefilter=2)
+    assert same(hits, ranked(index, MAIN, query, lambda row: row["eddy_document"] in nearest), 100)
+    odd = index.query(ASKED, 100, prefilter=2, where={"$and": [{"shelf": "b"}, {"page": 1}]})
+    assert {hit.metadata["shelf"] for hit in odd} == {"b"} and len({hit.document for hit in odd}) <= 2
+
+
+def test_sentences_are_marked_from_stored_vectors_or_by_the_model(index, embedder, query, tmp_path):
+    with open_index(tmp_path, "bare", embedder, passage_size=24, sentence_vectors=False) as bare:
+        bare.upsert(documents(8))
+        assert SENTENCES not in rows(bare)
+        hits = index.query(ASKED, 5, sentences=True)
+        lines = {(row["eddy_document"], row["start_index"]): v for v, row, _ in rows(index)[SENTENCES].values()}
+        texts = {document.id: document.text for document in documents(8)}
+        for hit, other in zip(hits, bare.query(ASKED, 5, sentences=True), strict=True):
+            assert [(s.start, s.end, s.text) for s in hit.sentences] == [
+                (s.start, s.end, s.text) for s in other.sentences
+            ]
+            for sentence in hit.sentences:
+                assert sentence.text == texts[hit.document][sentence.start : sentence.end] and sentence.text.strip()
+                assert sentence.cosine == pytest.approx(float(lines[hit.document, sentence.start] @ query), abs=1e-5)
+            own = [(s.start - other.start, s.end - other.start) for s in other.sentences]
+            cosines = embedder.encode_words(other.text, own) @ query
+            assert [s.cosine for s in other.sentences] == pytest.approx(cosines.tolist(), abs=1e-5)
+            assert hit.best is max(hit.sentences, key=lambda s: s.cosine)
+        with pytest.raises(InvalidParameter, match="sentence_vectors=False"):
+            bare.query(ASKED, granularity="sentences")
+        assert index.query(ASKED)[0].best is None
+
+
+def test_words_and_meaning_are_fused_by_reciprocal_ranks(index, query):
+    """The order of LangChain's EnsembleRetriever over the same two orders."""
+    held = rows(index)[MAIN]
+    by_meaning = [id_ for id_, _ in ranked(index, MAIN, query)]
+    by_words = index.words().ranked("granite ferry", None, 100)
+    assert by_words and all(
+        {"granite", "ferry"} & set(held[id_][2].lower().replace(".", " ").split()) for id_ in by_words
+    )
+    orders = [[LangChainDocument(id_) for id_ in order] for order in (by_meaning, by_words)]
+    retrievers = [RunnableLambda(lambda _, order=order: order) for order in orders]
+    ensemble = EnsembleRetriever(retrievers=retrievers, weights=[1, 1], c=60)
+    expected = [document.page_content for document in ensemble.weighted_reciprocal_rank(orders)]
+    assert list(fused([by_meaning, by_words])) == expected
+
+    meant = [hit.id for hit in index.query("granite ferry", 100)]
+    hits = index.query("granite ferry", 6, hybrid=True)
+    scores = fused([meant, by_words])
+    assert [hit.id for hit in hits] == list(scores)[:6] and [hit.score for hit in hits] == list(scores.values())[:6]
+    asked = index.embedder.encode_query("granite ferry")
+    for hit in index.query("granite ferry", 6, hybrid=True, fetch_k=6):
+        assert hit.cosine == pytest.approx(float(held[hit.id][0] @ asked), abs=1e-5)
+    only = index.query("granite ferry", 100, hybrid=True, where={"shelf": "a"}, sentences=True)
+    assert {hit.metadata["shelf"] for hit in only} == {"a"} and all(hit.sentences for hit in only)
+    with pytest.raises(InvalidParameter, match="leave granularity out"):
+        index.query(ASKED, hybrid=True, granularity="documents")
+
+
+def test_words_are_counted_anew_when_documents_change(tmp_path, embedder):
+    with open_index(tmp_path, "notes", embedder) as index, open_index(tmp_path, "notes", embedder) as writer:
+        writer.upsert(documents(3))
+        assert not index.words().ranked("zeppelin", None, 5)
+        writer.upsert([replace(documents(3)[1], text="A zeppelin over the harbour.")])
+        assert [hit.document for hit in index.query("zeppelin", 1, hybrid=True)] == ["papers/1"]
+
+
+def test_words_that_nobody_uses_and_texts_without_words():
+    assert Words(["a", "b"], ["。", "!!"], "en").ranked("ferry", None, 5) == []
+    words = Words(["a", "b", "c"], ["the ferry leaves", "ferry ferry", "bread"], "en")
+    assert words.ranked("ferry", None, 5) == ["b", "a"] and words.ranked("ferry", {"a"}, 5) == ["a"]
+    assert words.ranked("the ! zeppelin", None, 5) == [] and words.ranked("ferry", None, 1) == ["b"]
+
+
+def test_a_missing_library_of_words_is_named(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "bm25s", None)
+    with pytest.raises(MissingExtra, match=r"eddy-embed\[hybrid\]"):
+        Words(["a"], ["ferry"], "en")
+
+
+@pytest.mark.parametrize("balance", [0.0, 0.3, 0.5, 1.0])
+def test_mmr_chooses_as_langchain_does(balance, index, query):
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(30, 8))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    asked = rng.normal(size=8)
+    assert diverse(asked, vectors, 9, balance) == maximal_marginal_relevance(asked, list(vectors), balance, 9)
+
+    held = rows(index)[MAIN]
+    near = [id_ for id_, _ in ranked(index, MAIN, query)[:12]]
+    chosen = maximal_marginal_relevance(query, [held[id_][0] for id_ in near], balance, 4)
+    hits = index.query(ASKED, 4, mmr=True, fetch_k=12, lambda_mult=balance)
+    assert [hit.cosine for hit in hits] == pytest.approx([float(held[near[at]][0] @ query) for at in chosen], abs=1e-5)
+
+
+def test_what_does_not_go_together_is_refused(index, tmp_path, embedder):
+    for wanted in (
+        {"k": 0},
+        {"k": True},
+        {"fetch_k": 0},
+        {"lambda_mult": 2},
+        {"granularity": "words"},
+        {"documents": "papers/1"},
+        {"mmr": True, "hybrid": True},
+        {"sentences": True, "granularity": "documents"},
+    ):
+        with pytest.raises(InvalidParameter):
+            index.query(ASKED, **wanted)
+    for question in (" ", "half \ud800", 3):
+        with pytest.raises(InvalidText):
+            index.query(question)
+    with open_index(tmp_path, "empty", embedder) as empty:
+        assert empty.query(ASKED) == [] and empty.status().documents == 0

@@ -1,0 +1,252 @@
+"""Another embedder, or post-processing fitted anew: the old index is found until the new one is complete."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.adapters.indexes import assert_same, documents, rows
+from tests.adapters.killing import MOST_STEPS, kill_process, killed, started
+
+from chroma_eddy import Document, Index, exchange, open_index, writing
+from chroma_eddy.names import MAIN, SENTENCES
+from chroma_eddy.store import Store
+from eddy_embed import Embedder
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter
+
+ASKED = "Do dogs pay?"
+
+
+@pytest.fixture(scope="module")
+def old() -> Embedder:
+    return Embedder("eddy-tiny", method="plain")
+
+
+@pytest.fixture(scope="module")
+def new() -> Embedder:
+    return Embedder("eddy-tiny", method="plain:exit=-2")
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory, old) -> Path:
+    folder = tmp_path_factory.mktemp("template") / "db"
+    with open_index(folder, "notes", old, passage_size=24) as index:
+        index.upsert(documents())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wanted(tmp_path_factory, new) -> dict:
+    """Rows of an index that the other embedder made from the beginning."""
+    with open_index(tmp_path_factory.mktemp("wanted"), "notes", new, passage_size=24) as index:
+        index.upsert(documents())
+        return rows(index)
+
+
+@pytest.fixture
+def folder(template, tmp_path) -> Path:
+    return Path(shutil.copytree(template, tmp_path / "db"))
+
+
+def stop_at(monkeypatch, step: int, *names: str, module: object = Store) -> None:
+    """Interrupt the writer at a write."""
+    done = 0
+
+    def until(original):
+        def call(*args, **kwargs):
+            nonlocal done
+            done += 1
+            if done == step:
+                raise KeyboardInterrupt
+            return original(*args, **kwargs)
+
+        return call
+
+    for name in names:
+        monkeypatch.setattr(module, name, until(getattr(module, name)))
+
+
+def names_of(index: Index) -> set[str]:
+    return {collection.name for collection in index.store.client.list_collections()}
+
+
+def test_the_old_index_is_found_until_the_new_one_is_complete(folder, old, new, wanted, monkeypatch):
+    monkeypatch.setattr(writing, "GROUP_DOCUMENTS", 2)
+    with open_index(folder, "notes", old) as index:
+        before = [(hit.id, hit.cosine) for hit in index.query(ASKED)]
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            stop_at(patch, 9, "upsert")
+            open_index(folder, "notes").reindex(new)
+        assert [(hit.id, hit.cosine) for hit in index.query(ASKED)] == before
+        assert index.status().rebuilt and index.upsert(documents()).unchanged == 6
+        with pytest.raises(FingerprintMismatch, match=r"restart=True(.|\n)*method.readout.exit"):
+            index.reindex(Embedder("eddy-tiny", method="plain:exit=-3"))
+        texts = new.counts.texts
+        report = index.reindex(new)
+        assert report.unchanged > 0 and new.counts.texts - texts == report.written < 6
+        assert_same(rows(index), wanted)
+        assert names_of(index) == {"notes", "notes-sentences", "notes-documents"}
+        assert index.embedder is new and index.query(ASKED)[0].cosine == pytest.approx(
+            max(float(v @ new.encode_query(ASKED)) for v, _, _ in wanted[MAIN].values()), abs=1e-5
+        )
+    with pytest.raises(FingerprintMismatch):
+        open_index(folder, "notes", old)
+
+
+def test_sizes_change_too_and_what_was_begun_can_be_left(folder, old, new, monkeypatch):
+    with open_index(folder, "notes", old) as index:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            stop_at(patch, 3, "upsert")
+            index.reindex(new)
+        index.reindex(old, passage_size=12, sentence_vectors=False, restart=True)
+        held = rows(index)
+        assert SENTENCES not in held and names_of(index) == {"notes", "notes-documents"}
+        assert list(index.documents()) == documents()
+        assert max(row["eddy_n_tokens"] for _, row, _ in held[MAIN].values()) < 24
+        index.remove(list(index.entries()))
+        index.reindex(new)  # of nothing, there is nothing to embed
+        assert not index.exists and index.upsert(documents(1)).written == 1
+        assert index.recipe.fingerprint == new.fingerprint
+
+
+def test_an_exchange_that_is_cut_short_is_finished_by_whoever_comes_next(folder, tmp_path, new, wanted, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        stop_at(patch, 1, "_exchange", module=exchange)
+        open_index(folder, "notes").reindex(new)
+    for step in range(1, 14):
+        copy = shutil.copytree(folder, tmp_path / str(step))
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            stop_at(patch, step, "rename", "drop", "update")
+            with open_index(copy, "notes", new) as index:
+                index.upsert([])
+            break
+        with open_index(copy, "notes", new) as index:
+            assert_same(rows(index), wanted)
+            assert index.upsert(documents()).unchanged == 6
+            assert names_of(index) == {"notes", "notes-sentences", "notes-documents"}
+    assert step > 8
+
+
+def reindex(place: str) -> None:
+    with open_index(place, "notes") as index:
+        index.reindex(Embedder("eddy-tiny", method="plain:exit=-2"))
+
+
+@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.slow)])
+def test_a_killed_reindexing_goes_on(kills, template, wanted, new, tmp_path):
+    place, log, moment = tmp_path / "db", tmp_path / "embedded.log", random.Random(kills)
+    shutil.copytree(template, place)
+    seen = 0
+    while kills:
+        whole: set[str] = set()
+        with open_index(place, "notes") as index:
+            following = exchange.beside(index.store, "-next")
+            if following.find() is not None:
+                got = following.collection("-documents").get(include=["metadatas"])
+                whole = {str(row["eddy_text"]) for row in got["metadatas"] or [] if row["eddy_digest"]}
+        process, pipe = started(str(place), reindex, log)
+        caught = killed(process, pipe, moment, MOST_STEPS, kill_process(process))
+        process.join()
+        texts = log.read_text().split() if log.exists() else []
+        assert not whole & set(texts[seen:])
+        seen = len(texts)
+        kills -= caught
+        if not caught:
+            assert process.exitcode == 0
+            shutil.rmtree(place)
+            shutil.copytree(template, place)
+    with open_index(place, "notes") as index:
+        index.reindex(new)
+        assert_same(rows(index), wanted)
+        assert names_of(index) == {"notes", "notes-sentences", "notes-documents"}
+
+
+# --- Post-processing
+
+
+@pytest.mark.parametrize(
+    ("post", "normalize"),
+    [("centre", True), ("whiten", True), ("whiten", False), ("abtt:k=2", True), ("whiten:dims=16", False)],
+)
+def test_a_grown_index_is_fitted_again_without_the_model(post, normalize, tmp_path):
+    embedder = Embedder("eddy-tiny", method=f"plain+{post}", normalize=normalize)
+    with open_index(tmp_path, "notes", embedder, passage_size=24) as index:
+        assert index.upsert(documents(3)).fitted_on == index.status().passages
+        index.upsert(documents(8))
+        texts = embedder.counts.texts
+        index.upsert([*documents(7), documents(8, version=1)[7]])
+        report = index.refit()
+        assert (report.written, report.fitted_on) == (8, index.status().passages)
+        assert embedder.counts.texts == texts
+        assert list(index.documents()) == documents(8) and index.check() == {}
+
+        fresh = Embedder("eddy-tiny", method=f"plain+{post}", normalize=normalize)
+        fresh.fit([document.text for document in documents(8)], passage_size=24)
+        held = {(row["eddy_document"], row["start_index"]): vector for vector, row, _ in rows(index)[MAIN].values()}
+        for document in documents(8):
+            for passage in fresh.encode_long(document.text, passage_size=24).passages:
+                near = held[document.id, passage.start]
+                np.testing.assert_allclose(near, passage.vector, atol=2e-3 * np.linalg.norm(passage.vector))
+        again = index.refit()
+        assert again.written == 8 and index.status().documents == 8
+
+
+def test_questions_go_through_the_index_own_transform(tmp_path):
+    unfitted = Embedder("eddy-tiny", method="plain+whiten")
+    with open_index(tmp_path, "notes", unfitted, passage_size=24) as index:
+        index.upsert(documents())
+        fitted = index.post
+        assert fitted is not None
+        fitted.save(tmp_path / "post.npz")
+    own = Embedder("eddy-tiny", method="plain+whiten", post=tmp_path / "post.npz")
+    query = own.encode_query(ASKED)
+    for embedder in (unfitted, own):
+        with open_index(tmp_path, "notes", embedder) as index:
+            hit = index.query(ASKED, 1)[0]
+            vector = rows(index)[MAIN][hit.id][0]
+            assert hit.cosine == pytest.approx(float(vector @ query), abs=1e-5)
+            assert index.collection.query(query_texts=[ASKED], n_results=1)["ids"] == [[hit.id]]
+    other = Embedder("eddy-tiny", method="plain+whiten")
+    other.fit([document.text for document in documents(3)], passage_size=24)
+    with pytest.raises(FingerprintMismatch, match="post "):
+        open_index(tmp_path, "notes", other)
+
+
+def test_a_reader_goes_on_when_the_index_is_exchanged(tmp_path, new):
+    with open_index(tmp_path, "notes", Embedder("eddy-tiny", method="plain+centre"), passage_size=24) as index:
+        index.upsert(documents(4))
+        reader = open_index(tmp_path, "notes", Embedder("eddy-tiny", method="plain+centre"))
+        index.upsert(documents())
+        embedded = reader.embedder.encode_query(ASKED)
+        assert reader.search([embedded])
+        index.refit()
+        with pytest.raises(FingerprintMismatch, match="embed the questions again"):
+            reader.search([embedded])
+        assert [hit.id for hit in reader.query(ASKED)] == [hit.id for hit in index.query(ASKED)]
+        index.reindex(new)
+        with pytest.raises(FingerprintMismatch, match="reindex"):
+            reader.query(ASKED)
+
+
+def test_an_interrupted_refit_goes_on_with_what_it_had_learned(tmp_path, old, monkeypatch):
+    with open_index(tmp_path, "notes", Embedder("eddy-tiny", method="plain+abtt:k=2"), passage_size=24) as index:
+        with pytest.raises(InvalidParameter, match="at least 2 vectors"):
+            index.upsert([Document("one", "One sentence.")])
+        assert not index.exists
+        index.upsert(documents(4))
+        index.upsert(documents())
+        before = index.recipe.fingerprint
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            stop_at(patch, 14, "upsert")
+            index.refit()
+        assert index.recipe.fingerprint == before and index.query(ASKED)
+        report = index.refit()
+        assert report.unchanged and report.unchanged + report.written == 6
+        assert index.check() == {} and list(index.documents()) == documents()
+    with open_index(tmp_path, "bare", old) as bare:
+        bare.upsert(documents(2))
+        with pytest.raises(InvalidParameter, match="no post-processing to fit"):
+            bare.refit()
