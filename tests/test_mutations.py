@@ -302,6 +302,9 @@ MUTATIONS = {
     "neighbours attended": Mutation(_one_sequence, attends, loads=False),
     "scale wrong": Mutation(lambda patch: _traits(patch, scale=lambda s: 1.01 * s), attends, loads=False),
     "soft cap dropped": Mutation(lambda patch: _traits(patch, cap=lambda c: None), attends, "gemma2", loads=False),
+    "soft cap a little wide": Mutation(
+        lambda patch: _traits(patch, cap=lambda c: c and 1.01 * c), a_few, "gemma2", loads=False
+    ),
     "window wide": Mutation(lambda patch: _traits(patch, window=lambda w: w and w + 1), attends, "gemma2", loads=False),
     "window narrow": Mutation(
         lambda patch: _traits(patch, window=lambda w: w and w - 1), attends, "gemma2", loads=False
