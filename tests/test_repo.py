@@ -30,6 +30,7 @@ FLOORS: tuple[frozenset[str], ...] = (
             "backbone",
             "ids",
             "placeholders",
+            "precision",
             "progress",
             "repetition",
             "revision",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.precision import exact
 from eddy_embed.sequence import Role
 
 if TYPE_CHECKING:
@@ -154,6 +155,6 @@ def gather(hidden: torch.Tensor, index: torch.Tensor, weight: torch.Tensor, leng
     """
     import torch
 
-    dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
+    dtype = exact(hidden.dtype)
     read = hidden.index_select(0, index).to(dtype) * weight.to(dtype).unsqueeze(1)
     return torch.segment_reduce(read, "sum", lengths=lengths, axis=0)

@@ -14,6 +14,7 @@ from eddy_embed.batching import passes, run_halving
 from eddy_embed.document import positions_by_span
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
 from eddy_embed.host import TEMPERATURE
+from eddy_embed.precision import exact
 from eddy_embed.readout import LayerMean, Readout, gather
 from eddy_embed.refine import Refiner
 from eddy_embed.rewire import copy_states
@@ -212,8 +213,7 @@ class Runner:
             hidden = torch.cat([copy_states(h, edges) if layer in self._copied else h for layer, h in each], dim=1)
         if self._average.count == 1:
             return hidden, packed
-        dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
-        several = hidden.to(dtype).reshape(len(hidden), len(wanted), self._average.count, self.host.width)
+        several = hidden.to(exact(hidden.dtype)).reshape(len(hidden), len(wanted), self._average.count, self.host.width)
         return several.mean(2).flatten(1), packed
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eddy_embed.attention.distances import between
+from eddy_embed.precision import exact
 
 if TYPE_CHECKING:
     import torch
@@ -28,13 +29,13 @@ def blocked(
     """Attention, and the logarithm of the softmax's denominator, shape (batch, heads, tokens); bias as in `between`."""
     import torch
 
-    exact = torch.float64 if query.dtype == torch.float64 else torch.float32
+    dtype = exact(query.dtype)
     batch, heads, length, width = query.shape
     shared = key.shape[1]
-    q = query.reshape(batch, shared, heads // shared, length, width).to(exact) * traits.scale
-    k, v = (states.unsqueeze(2).to(exact) for states in (key, value))
+    q = query.reshape(batch, shared, heads // shared, length, width).to(dtype) * traits.scale
+    k, v = (states.unsqueeze(2).to(dtype) for states in (key, value))
     out = query.new_empty(batch, heads, length, value.shape[3])
-    mass = query.new_empty(batch, heads, length, dtype=exact)
+    mass = query.new_empty(batch, heads, length, dtype=dtype)
     positions = torch.arange(length, device=query.device)
     block = max(1, min(length, ROWS, SCORES // (batch * heads * length)))
     for first in range(0, length, block):
@@ -43,16 +44,24 @@ def blocked(
         last = end if traits.causal else length if traits.window is None else min(length, end - 1 + traits.window)
         scores = capped(q[..., first:end, :] @ k[..., seen:last, :].transpose(-1, -2), traits)
         if bias is not None:
-            scores += between(bias, first, end, seen, last).to(exact).reshape(scores.shape[1:])
+            scores += between(bias, first, end, seen, last).to(dtype).reshape(scores.shape[1:])
         scores = scores * factor
         distance = positions[first:end, None] - positions[None, seen:last]
-        hidden = (distance < 0) & traits.causal
-        if traits.window is not None:
-            hidden |= distance.abs() >= traits.window
-        scores = scores.masked_fill(hidden, float("-inf"))
+        scores = scores.masked_fill(unseen(distance, traits), float("-inf"))
         mass[:, :, first:end] = scores.logsumexp(-1).flatten(1, 2)
         out[:, :, first:end] = (scores.softmax(-1) @ v[..., seen:last, :]).flatten(1, 2).to(query.dtype)
     return out, mass
+
+
+def unseen(distance: torch.Tensor, traits: Traits) -> torch.Tensor:
+    """Which keys the order of the text or the layer's window hides.
+
+    Args:
+        distance: Positions of queries minus positions of keys, any shape.
+        traits: Of the layer.
+    """
+    hidden = (distance < 0) & traits.causal
+    return hidden if traits.window is None else hidden | (distance.abs() >= traits.window)
 
 
 def capped(scores: torch.Tensor, traits: Traits) -> torch.Tensor:

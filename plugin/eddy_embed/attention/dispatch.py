@@ -54,22 +54,11 @@ def attend(
     """
     out = query.new_empty(query.shape[2], query.shape[1], value.shape[3])
     for number, members in enumerate(groups):
-        if members.run is not None:
-            first, end = members.run
-            q, k, v = (states[:, :, first:end] for states in (query, key, value))
-            done, mass = _group(q, k, v, members, traits, kernels, reroute, angles, bias, sinks)
-            out[first:end] = done[0].transpose(0, 1)
-            if watching is not None and mass is not None:
-                watching.see(number, q, k, mass, members, traits)
-            continue
-        q, k, v = (states[0].index_select(1, members.rows.reshape(-1)) for states in (query, key, value))
-        shape = members.rows.shape
-        q, k, v = (states.view(states.shape[0], *shape, -1).transpose(0, 1) for states in (q, k, v))
+        q, k, v = (members.take(states) for states in (query, key, value))
         done, mass = _group(q, k, v, members, traits, kernels, reroute, angles, bias, sinks)
         if watching is not None and mass is not None:
             watching.see(number, q, k, mass, members, traits)
-        result = done.transpose(1, 2).flatten(0, 1)
-        out.index_copy_(0, members.tokens, result.index_select(0, members.real))
+        members.put(done, out)
     return out.unsqueeze(0)
 
 

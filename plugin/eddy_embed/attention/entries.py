@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eddy_embed.attention.blocked import capped
+from eddy_embed.precision import exact
 
 if TYPE_CHECKING:
     import torch
@@ -71,8 +72,7 @@ def entry_keys(
     at = columns.clamp(min=0)
     found = key.gather(2, at[:, None, :, None].expand(-1, key.shape[1], -1, key.shape[3]))
     if angles is not None:
-        exact = torch.float64 if key.dtype == torch.float64 else torch.float32
-        found = angles.rebased(found.to(exact), members.rows.gather(1, at))
+        found = angles.rebased(found.to(exact(key.dtype)), members.rows.gather(1, at))
     return found, columns
 
 
@@ -94,18 +94,17 @@ def with_entries(
     """
     import torch
 
-    exact = mass.dtype
     batch, heads, length, width = query.shape
     shared = key.shape[1]
     k, columns = entry_keys(key, members, reroute.entries, angles)
-    k = k.unsqueeze(2).to(exact)
+    k = k.unsqueeze(2).to(mass.dtype)
     at = columns.clamp(min=0)[:, None, :, None]
-    v = value.gather(2, at.expand(-1, shared, -1, value.shape[3])).unsqueeze(2).to(exact)
-    q = query.reshape(batch, shared, heads // shared, length, width).to(exact) * traits.scale
+    v = value.gather(2, at.expand(-1, shared, -1, value.shape[3])).unsqueeze(2).to(mass.dtype)
+    q = query.reshape(batch, shared, heads // shared, length, width).to(mass.dtype) * traits.scale
     scores = capped(q @ k.transpose(-1, -2), traits) * members.factor + reroute.bias
     # Sequences with fewer tokens than entries bring as many as they have.
     scores = scores.masked_fill((columns < 0)[:, None, None, None, :], float("-inf")).flatten(1, 2)
     whole = torch.logaddexp(mass, scores.logsumexp(-1))
     kept = torch.exp(mass - whole).unsqueeze(-1)
     shares = torch.exp(scores - whole.unsqueeze(-1)).view(batch, shared, heads // shared, length, -1)
-    return (out.to(exact) * kept + (shares @ v).flatten(1, 2)).to(query.dtype), whole
+    return (out.to(mass.dtype) * kept + (shares @ v).flatten(1, 2)).to(query.dtype), whole

@@ -43,6 +43,34 @@ class Group:
         moved = {name: getattr(self, name).to(device) for name in ("rows", "real", "tokens", "last")}
         return replace(self, **moved)
 
+    def take(self, states: torch.Tensor) -> torch.Tensor:
+        """The sequences' states out of packed ones.
+
+        Args:
+            states: Shape (1, heads, packed tokens, head width).
+
+        Returns:
+            Shape (sequences, heads, longest, head width).
+        """
+        if self.run is not None:
+            first, end = self.run
+            return states[:, :, first:end]
+        found = states[0].index_select(1, self.rows.reshape(-1))
+        return found.view(found.shape[0], *self.rows.shape, -1).transpose(0, 1)
+
+    def put(self, done: torch.Tensor, out: torch.Tensor) -> None:
+        """Write the sequences' states where the packed ones are; repetitions are dropped.
+
+        Args:
+            done: Shape (sequences, heads, longest, head width).
+            out: Shape (packed tokens, heads, head width).
+        """
+        if self.run is not None:
+            first, end = self.run
+            out[first:end] = done[0].transpose(0, 1)
+        else:
+            out.index_copy_(0, self.tokens, done.transpose(1, 2).flatten(0, 1).index_select(0, self.real))
+
 
 def group(
     offsets: Ints, factors: Sequence[float] | None = None, windows: Sequence[int] = (), even: bool = False

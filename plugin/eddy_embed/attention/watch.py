@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eddy_embed.attention.blocked import SCORES, capped
+from eddy_embed.attention.blocked import SCORES, capped, unseen
 from eddy_embed.errors import InterventionDidNotRun
 
 if TYPE_CHECKING:
@@ -168,7 +168,6 @@ class _Rectangles:
             scores = capped(q @ k[..., :reach, :].transpose(-1, -2), traits).flatten(1, 2) * members.factor
             scores = scores - mass.gather(2, at[:, None].expand(-1, heads, -1)).unsqueeze(-1)
             distance = at[:, :, None] - columns[:, None, :reach]
-            hidden = distance < 0 if traits.window is None else (distance < 0) | (distance >= traits.window)
-            paid = scores.amax(1).masked_fill(hidden, float("-inf")).exp()
+            paid = scores.amax(1).masked_fill(unseen(distance, traits), float("-inf")).exp()
             held = self.largest[:, start : start + step, :reach]
             torch.maximum(held, paid, out=held)

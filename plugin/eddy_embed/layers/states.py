@@ -18,6 +18,7 @@ from eddy_embed.layers.dimension import distinct, intrinsic_dimension
 from eddy_embed.layers.proposal import Proposal, propose
 from eddy_embed.opening import open_model
 from eddy_embed.plan import Planner
+from eddy_embed.precision import exact
 from eddy_embed.progress import Progress
 from eddy_embed.segment import Segmenter
 from eddy_embed.sequence import pack
@@ -214,18 +215,16 @@ def last_states(host: Host, planner: Planner, texts: list[str], batch_tokens: in
         Shape (M + 1, texts, width).
     """
     sequences = [plan.jobs[0].sequence for plan in planner.plan(texts, "document")]
-    kind = np.float64 if host.dtype == torch.float64 else np.float32
-    states = np.empty((host.exit_layer + 1, len(texts), host.width), kind)
+    states = torch.empty(host.exit_layer + 1, len(texts), host.width, dtype=exact(host.dtype))
 
     def together(batch: list[int]) -> list[int]:
         packed = pack([sequences[index] for index in batch])
         ends = torch.from_numpy(packed.offsets[1:] - 1)
         rows = host.run(packed, range(0), None, layers=tuple(range(len(states))), rows=ends)
-        levels = rows.reshape(len(batch), len(states), host.width).transpose(0, 1)
-        states[:, batch] = levels.to(torch.float64 if kind is np.float64 else torch.float32).cpu().numpy()
+        states[:, batch] = rows.reshape(len(batch), len(states), host.width).transpose(0, 1).to(states)
         return batch
 
     bar.expect(len(texts))
     for batch in passes([len(sequence) for sequence in sequences], batch_tokens, None):
         bar.advance(len(run_halving(together, batch)))
-    return states
+    return states.numpy()
