@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.disk import files_of_at_most
 
 from eddy_embed import Embedder
 from eddy_embed.cli import main
 from eddy_embed.files import whole
 from eddy_embed.postprocess import Fitted
 from eddy_embed.stopping import Stopped, stoppable
-
-
-@contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """As a full disk, no file can grow any further."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:

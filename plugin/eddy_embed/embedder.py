@@ -298,9 +298,8 @@ class Embedder(Described):
             moments.add(unit(np.stack([passage.vector for each in documents for passage in each.passages])))
         asked = None
         if queries is not None:
-            asked = Moments(self.backbone.hidden)
             vectors = plain.encode_query(checked_texts(queries), show_progress=show_progress)
-            asked.add(unit(vectors.astype(np.float64)))
+            asked = Moments.of(unit(vectors.astype(np.float64)))
         fitted = replace(fit(self.method.post, moments, asked), maker=self.maker)
         self._pipeline.finish = replace(self._pipeline.finish, fitted=fitted)
         self._settings = None

@@ -109,6 +109,13 @@ class Moments:
         self._cubic = np.zeros(width)
         self._quartic = 0.0
 
+    @classmethod
+    def of(cls, vectors: Floats) -> Moments:
+        """Those of vectors of shape (vectors, width), which are seen at once."""
+        moments = cls(vectors.shape[1])
+        moments.add(vectors)
+        return moments
+
     def add(self, vectors: Floats) -> None:
         """See vectors of shape (vectors, width).
 

@@ -10,6 +10,20 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
 
+def new_bar(*, transient: bool = False) -> Bar:
+    """A bar on standard error that counts, with one task to come.
+
+    Args:
+        transient: Whether it goes when it is stopped.
+    """
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (*Bar.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
+    return Bar(*columns, console=Console(stderr=True), transient=transient)
+
+
 class Progress:
     """Counts sequences done of those known so far."""
 
@@ -30,16 +44,7 @@ class Progress:
         """More sequences will come."""
         self._total += sequences
         if self._show and self._bar is None:
-            from rich.console import Console
-            from rich.progress import MofNCompleteColumn, TimeRemainingColumn
-            from rich.progress import Progress as Bar
-
-            self._bar = Bar(
-                *Bar.get_default_columns()[:2],
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-            )
+            self._bar = new_bar()
             self._bar.add_task("Embedding")
             self._bar.start()
         if self._bar is not None:

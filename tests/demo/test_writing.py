@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import pytest
 from chromadb.api.shared_system_client import SharedSystemClient
 from tests.demo.conftest import Outcome
 from tests.demo.test_cli import QUESTION, refused, rows
+from tests.disk import files_of_at_most
 
 from eddy_demo import cli
 from eddy_demo.library import Library
@@ -100,17 +100,6 @@ def test_a_signal_elsewhere_ends_in_one_line(
 
 
 # --- Disks and folders
-
-
-@contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """As a full disk, no file can grow any further."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("size", [100, 4_000, 200_000])

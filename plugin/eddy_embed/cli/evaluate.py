@@ -13,6 +13,7 @@ import typer
 from eddy_embed.cli.options import Device, Dtype, Model
 from eddy_embed.errors import MissingExtra
 from eddy_embed.pictures import check_picture, draw_scores
+from eddy_embed.progress import new_bar
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -130,12 +131,7 @@ class _Bar:
 
     def __enter__(self) -> _Bar:
         if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import MofNCompleteColumn, TimeRemainingColumn
-            from rich.progress import Progress as Bar
-
-            columns = (*Bar.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
-            self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
+            self._bar = new_bar(transient=True)
             self._bar.add_task("", total=None)
             self._bar.start()
         return self

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from eddy_embed.embedder import Embedder
     from eddy_embed.evaluate.tasks import Task
+    from eddy_embed.layout import TextRole
     from eddy_embed.pipeline import Pipeline
     from eddy_embed.postprocess import Post
 
@@ -69,7 +70,7 @@ class Embedded:
         chosen = self.library
         if fit_on is not None:
             chosen = chosen[np.random.default_rng(SEED).permutation(len(chosen))[:fit_on]]
-        moments = _moments(chosen)
+        moments = Moments.of(chosen)
         finish = Finish(normalize=True, post=post, fitted=fit(post, moments))
         asked = self.asked
         if query_mean:
@@ -77,7 +78,7 @@ class Embedded:
             half[np.random.default_rng(SEED).permutation(len(asked))[: len(asked) // 2]] = True
             after: Doubles | None = None
             for mine in (half, ~half):
-                own = replace(finish, fitted=fit(post, moments, _moments(asked[~mine])))
+                own = replace(finish, fitted=fit(post, moments, Moments.of(asked[~mine])))
                 found = own(asked[mine], 0, "query")
                 after = np.empty((len(asked), found.shape[1])) if after is None else after
                 after[mine] = found
@@ -127,9 +128,9 @@ def embed(embedder: Embedder, layers: list[int], task: Task, passage_size: int, 
 def _vectors(
     pipeline: Pipeline, task: Task, passage_size: int, late: bool, bar: Progress
 ) -> tuple[NDArray[np.float32], Ints, NDArray[np.float32], Ints]:
-    def flat(texts: list[str], role: str = "document") -> NDArray[np.float32]:
+    def flat(texts: list[str], role: TextRole = "document") -> NDArray[np.float32]:
         rows = np.empty((len(texts), pipeline.open_runner.width), np.float32)
-        for at, vector in pipeline.vectors(texts, "query" if role == "query" else "document", bar):
+        for at, vector in pipeline.vectors(texts, role, bar):
             rows[at] = vector
         return rows
 
@@ -150,9 +151,3 @@ def _vectors(
         return library, np.array(task.questions, np.int64), library[:0], no_pairs
     both = flat(task.texts + task.test_texts)
     return both[: len(task.texts)], np.arange(len(task.texts)), both[len(task.texts) :], no_pairs
-
-
-def _moments(vectors: Doubles) -> Moments:
-    moments = Moments(vectors.shape[1])
-    moments.add(vectors)
-    return moments

@@ -13,6 +13,7 @@ import numpy as np
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.evaluate.metrics import Interval, draws, spearman
 from eddy_embed.evaluate.systems import System
+from eddy_embed.files import whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,15 +156,12 @@ class Journal:
             return
         self._lines[key] = json.dumps(_written(outcome), ensure_ascii=False)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        target = self._path.with_name(f"{self._path.name}.part") if anew else self._path
         lines = self._lines.values() if anew else [self._lines[key]]
-        with target.open("wb" if anew else "ab") as file:
+        with whole(self._path) if anew else self._path.open("ab") as file:
             file.write("".join(f"{line}\n" for line in lines).encode())
             file.flush()
             os.fsync(file.fileno())
-        if anew:
-            os.replace(target, self._path)
-            self._anew = False
+        self._anew = False
 
 
 def _written(outcome: Outcome) -> dict[str, Any]:
