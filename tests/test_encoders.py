@@ -14,7 +14,7 @@ from tests.comparison import METHODS, TEXTS, embedder, expected, gap, loaded
 from tests.test_contract import copied, unchanged
 from transformers import BertForMaskedLM
 
-from eddy_embed import Embedder, attention, host, moments
+from eddy_embed import Embedder, attention, host, layers, moments
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
 
 RUN = [
@@ -51,6 +51,12 @@ def test_vectors_are_those_of_the_reference_in_any_company(family: str) -> None:
 def test_what_serves_reading_from_left_to_right_is_refused(method: str) -> None:
     with pytest.raises(UnsupportedModel, match=f"both directions, which leaves no reason for {REFUSED[method]}; use"):
         embedder("bert", method)
+
+
+def test_no_layers_are_looked_for_where_re_routing_has_no_use() -> None:
+    model, tokenizer = loaded("bert")
+    with pytest.raises(UnsupportedModel, match="both directions, which leaves no reason for a prompt and re-routed"):
+        layers.measure(model, [f"Bell {n} rings." for n in range(100)], tokenizer=tokenizer, count=100)
 
 
 @pytest.mark.parametrize("family", families.ENCODERS)

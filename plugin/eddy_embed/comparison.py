@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,8 +18,7 @@ from eddy_embed.errors import (
     UnsupportedModel,
 )
 from eddy_embed.finish import unit
-from eddy_embed.inputs import check_options, several, torch_name
-from eddy_embed.layout import TextRole
+from eddy_embed.inputs import check_options, checked_role, several, torch_name
 from eddy_embed.method import Method
 from eddy_embed.opening import Opened, open_model
 
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 
     import torch
     from numpy.typing import NDArray
+
+    from eddy_embed.layout import TextRole
 
 _LOADING: dict[str, Any] = {
     "device": None,
@@ -106,8 +107,7 @@ def compare(
     given = several(texts)
     if len(given) < 2:
         raise InvalidParameter(f"compare needs two texts or more, not {len(given)}; add one")
-    if role not in get_args(TextRole):
-        raise InvalidParameter(f"role={role!r} is unknown; choose one of {', '.join(get_args(TextRole))}")
+    checked_role(role)
     named = default_methods() if methods is None else methods
     asked = [method if isinstance(method, Method) else registry.parse(method) for method in named]
     loading = {name: options.pop(name, default) for name, default in _LOADING.items()}

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
-from eddy_embed.errors import InvalidParameter
 from eddy_embed.explanation import Explanation, explain
 from eddy_embed.fingerprint import Counts, digest, weights_digest
-from eddy_embed.inputs import check_one, checked_texts, chunks
-from eddy_embed.layout import TextRole
+from eddy_embed.inputs import check_one, checked_role, checked_texts, chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from eddy_embed.backbone import Backbone
+    from eddy_embed.layout import TextRole
     from eddy_embed.method import Method
     from eddy_embed.pipeline import Pipeline
     from eddy_embed.postprocess import Fitted
-    from eddy_embed.readout import Readout
-
 
 _MAKER = ("architecture", "config", "weights", "tokenizer", "text_instruction", "query_instruction")
 
@@ -44,12 +41,12 @@ class Described:
     @property
     def reads_spans(self) -> bool:
         """Whether parts of a text can be read out of a pass over the whole: where the method averages positions."""
-        return cast("Readout", self.method.readout).spans
+        return self.method.reads_spans
 
     @property
     def reads_words(self) -> bool:
         """Whether words have vectors: where the method averages positions, or weighs states for each token."""
-        return self.reads_spans or self.method.watch is not None
+        return self.method.reads_words
 
     @property
     def counts(self) -> Counts:
@@ -126,7 +123,7 @@ class Described:
             if role is None:
                 sizes += [len(tokens.ids) for tokens in planner.tokenizer(chunk)]
             else:
-                sizes += planner.lengths(chunk, _checked(role))
+                sizes += planner.lengths(chunk, checked_role(role))
         return sizes[0] if isinstance(texts, str) else sizes
 
     def explain(self, text: str, *, role: TextRole = "document") -> Explanation:
@@ -138,11 +135,5 @@ class Described:
         """
         check_one(text)
         planner, host = self._pipeline.planner, self._pipeline.open_runner.host
-        (plan,) = planner.plan(checked_texts(text), _checked(role))
+        (plan,) = planner.plan(checked_texts(text), checked_role(role))
         return explain(plan, method=self.method, host=host, tokenizer=planner.tokenizer, role=role)
-
-
-def _checked(role: TextRole) -> TextRole:
-    if role not in get_args(TextRole):
-        raise InvalidParameter(f"role={role!r} is unknown; choose one of {', '.join(get_args(TextRole))}")
-    return role

@@ -15,13 +15,14 @@ from eddy_embed import methods
 from eddy_embed.batching import BATCH_TOKENS
 from eddy_embed.described import Described
 from eddy_embed.document import LongDocument, Part
-from eddy_embed.errors import IncompatibleMethods, InvalidParameter, InvalidText
+from eddy_embed.errors import IncompatibleMethods, InvalidParameter
 from eddy_embed.fingerprint import Counts
 from eddy_embed.finish import unit
 from eddy_embed.inputs import (
     PARTS,
     PASSAGES,
     check_kind,
+    check_one,
     check_options,
     check_parts,
     checked_spans,
@@ -254,8 +255,7 @@ class Embedder(Described):
                 f"{self.method} reads the last token, for the whole text, and gives no vectors for words; use one that "
                 "averages, such as plain, or reba"
             )
-        if not isinstance(text, str):
-            raise InvalidText(f"expected a string, not {text!r:.60}")
+        check_one(text)
         checked = checked_spans(checked_texts(text)[0], spans)
         if not checked:
             return np.empty((0, self.dimension), np.float32)

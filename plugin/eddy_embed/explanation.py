@@ -223,7 +223,7 @@ def explain(plan: Planned, *, method: Method, host: Host, tokenizer: Tokenizer, 
     rewired = copied = range(0)
     if method.rewire and len(sequence.edges):
         rewired = method.rewire.inputs(host.exit_layer)
-        copied = method.rewire.inputs(host.layers) if readout.placeholders else copied
+        copied = method.copied(host.layers)
     rerouted = [layer for layer in (method.reroute.layers or () if method.reroute else ()) if layer <= host.exit_layer]
     windows = [traits.window for traits in host.traits]
     repetition = method.layout.repetition if method.layout else None

@@ -314,7 +314,7 @@ class Host:
         with rows_of_positions(self._view) as found:  # the model counts its positions itself
             expected = torch.cat([self._states(packed, counted=False) for packed in alone])
         self.first_position = found[0] if found else 0
-        call = Pass([g.to(self.device) for g in group(alone[0].offsets)])
+        call = Pass(group(alone[0].offsets))
         if settable:
             register()
             by_distance(self._view)

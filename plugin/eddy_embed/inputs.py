@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from eddy_embed.document import Part
 from eddy_embed.errors import InvalidParameter, InvalidText
+from eddy_embed.layout import TextRole
 from eddy_embed.plan import Overflow
 from eddy_embed.postprocess import Fitted
 from eddy_embed.tokens import raise_on_surrogates
@@ -99,6 +100,17 @@ def check_kind(name: str, value: Any, kinds: Any, wanted: str) -> None:
     """
     if not isinstance(value, kinds):
         raise InvalidParameter(f"{name}={value!r:.80} must be {wanted}")
+
+
+def checked_role(role: TextRole) -> TextRole:
+    """What a text is.
+
+    Raises:
+        InvalidParameter: With the choices.
+    """
+    if role not in get_args(TextRole):
+        raise InvalidParameter(f"role={role!r} is unknown; choose one of {', '.join(get_args(TextRole))}")
+    return role
 
 
 def check_one(text: Any) -> None:

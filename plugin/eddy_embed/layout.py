@@ -59,7 +59,8 @@ class Layout:
             InvalidParameter: A template has no `{text}`, unknown fields, or unbalanced braces; or a negative number
                 of placeholders; or both kinds at once; or an unknown source; or blocks where the text stands twice.
         """
-        for template in (self.template, self.query_template or "{text}", *self.others):
+        wordings = (self.template, self.query_template or "{text}", *self.others)
+        for template in wordings:
             if _fields(template).count("text") < 1 or set(_fields(template)) - {"text"}:
                 raise InvalidParameter(f"template {template!r} needs {{text}} and no other field")
         if sorted(_fields(self.instructed)) != ["instruction", "prompt"]:
@@ -74,7 +75,6 @@ class Layout:
             raise InvalidParameter(f"revision={self.revision!r} is unknown; choose one of {get_args(Revision)}")
         if self.placeholders and self.blocks:
             raise InvalidParameter("one kind of placeholder at a time: by text (tp) or by block (htp)")
-        wordings = (self.template, self.query_template or "{text}", *self.others)
         if self.blocks and any(_fields(template).count("text") > 1 for template in wordings):
             raise InvalidParameter("blocks (htp) divide a text that stands there once, and this wording holds it twice")
         if self.repetition is not None and replace(self, repetition=None) != Layout(instructed=self.instructed):

@@ -92,6 +92,36 @@ class Method:
         return print_terms(self.terms) if self.terms else repr(self)
 
     @property
+    def exit_layer(self) -> int:
+        """The layer that is read.
+
+        Raises:
+            InvalidParameter: It depends on the model, and the method is not resolved for one.
+        """
+        if self.readout is None or self.readout.exit is None or self.readout.exit < 0:
+            raise InvalidParameter(f"{self}: its exit layer depends on the model; resolve the method for one first")
+        return self.readout.exit
+
+    @property
+    def reads_spans(self) -> bool:
+        """Whether parts of a text can be read out of a pass over the whole: where positions are averaged."""
+        return self.readout is not None and self.readout.spans
+
+    @property
+    def reads_words(self) -> bool:
+        """Whether words have vectors: where positions are averaged, or states weighed for each token."""
+        return self.reads_spans or self.watch is not None
+
+    def copied(self, layers: int) -> range:
+        """Layers where, if they are read, states are copied once more: placeholders that are pooled (HTP, section 4.4).
+
+        Args:
+            layers: Of the full model.
+        """
+        pools = self.readout is not None and self.readout.placeholders
+        return self.rewire.inputs(layers) if self.rewire is not None and pools else range(0)
+
+    @property
     def settings(self) -> dict[str, Any]:
         """Everything that decides a vector, as plain values; registered names do not.
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from eddy_embed.backbone import Backbone
     from eddy_embed.layout import Layout, TextRole
     from eddy_embed.method import Method
-    from eddy_embed.readout import Readout
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +44,6 @@ class Opened:
     tokenizer: Any
     backbone: Backbone
     method: Method
-
-    @property
-    def exit_layer(self) -> int:
-        """The layer that is read."""
-        return cast("int", cast("Readout", self.method.readout).exit)
 
 
 def open_model(
@@ -94,12 +88,9 @@ def open_model(
         "local_files_only": local_files_only,
     }
 
-    def exit_of(backbone: Backbone) -> int:
-        return cast("int", cast("Readout", methods.resolve(method, backbone).readout).exit)
-
     base, tokenizer, backbone = load(
         model,
-        exit_of=exit_of,
+        exit_of=lambda backbone: methods.resolve(method, backbone).exit_layer,
         device=device,
         dtype=dtype,
         options={key: value for key, value in options.items() if value not in (None, False)},
@@ -122,10 +113,31 @@ def assemble(
     batch_size: int | None,
 ) -> Pipeline:
     """The pipeline of an opened model; see `Embedder` for the arguments."""
+    host = host_for(opened)
+    planner = planner_for(
+        opened, host, max_length=max_length, overflow=overflow, instructions=instructions, language=language
+    )
+    return Pipeline(planner, Runner(host, opened.method, batch_tokens=batch_tokens, batch_size=batch_size), finish)
+
+
+def host_for(opened: Opened) -> Host:
+    """An opened model, up to the layer that its method reads."""
+    return Host(opened.model, exit_layer=opened.method.exit_layer, layers=opened.backbone.layers)
+
+
+def planner_for(
+    opened: Opened,
+    host: Host,
+    *,
+    max_length: int | None,
+    overflow: Overflow,
+    instructions: dict[TextRole, str | None],
+    language: str,
+) -> Planner:
+    """What lays texts out for an opened model; see `Embedder` for the arguments."""
     tokenizer = Tokenizer(opened.tokenizer)
-    host = Host(opened.model, exit_layer=opened.exit_layer, layers=opened.backbone.layers)
     rows = opened.backbone.window - host.first_position  # of a table of positions, those that tokens can stand at
-    planner = Planner(
+    return Planner(
         layout=cast("Layout", opened.method.layout),
         tokenizer=tokenizer,
         segmenter=Segmenter(language),
@@ -134,7 +146,6 @@ def assemble(
         instructions=instructions,
         closed=host.bidirectional,
     )
-    return Pipeline(planner, Runner(host, opened.method, batch_tokens=batch_tokens, batch_size=batch_size), finish)
 
 
 def finish_for(

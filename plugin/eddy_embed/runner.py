@@ -85,16 +85,13 @@ class Runner:
         self.host = host
         self._readout = cast("Readout", method.readout)
         self._rewired = method.rewire.inputs(host.exit_layer) if method.rewire else range(0)
-        # HTP, section 4.4: placeholders that are pooled are copied once more, where the exit lies inside the range.
-        self._copied = (
-            method.rewire.inputs(host.layers) if method.rewire is not None and self._readout.placeholders else range(0)
-        )
+        self._copied = method.copied(host.layers)
         self._average = method.average or LayerMean(1)
         self._temperature = method.temperature
         self._reroute = method.reroute
         repetition = method.layout.repetition if method.layout else None
         self._refiner = None if method.watch is None else Refiner(method.watch, repetition, batch_tokens)
-        _suits(host, method)
+        suits(host, method)
         # What a method asks of attention is tried when it is prepared, not with the first text.
         inside = {
             TEMPERATURE: method.temperature,
@@ -217,8 +214,12 @@ class Runner:
         return several.mean(2).flatten(1), packed
 
 
-def _suits(host: Host, method: Method) -> None:
-    """Hold that a method asks a bidirectional model for nothing that makes up for reading from left to right."""
+def suits(host: Host, method: Method) -> None:
+    """Hold that a method asks a bidirectional model for nothing that makes up for reading from left to right.
+
+    Raises:
+        UnsupportedModel: It does.
+    """
     wording = method.layout.chosen if method.layout is not None else {}
     parts = {
         "a prompt": "template" in wording,

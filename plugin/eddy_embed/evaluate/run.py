@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from eddy_embed.embedder import Embedder
     from eddy_embed.evaluate.tasks import Task
-    from eddy_embed.readout import Readout
 
     Doubles = NDArray[np.float64]
     Todo = dict[str, dict[str, list[System]]]
@@ -103,7 +102,11 @@ class Evaluation:
                 for system in systems:
                     yield name, self._words(system, tasks[name], identities[system, name])
             return
-        layers = {system: _exit(system, backbone) for systems in group.values() for system in systems}
+        layers = {
+            system: methods.resolve(system.method, backbone).exit_layer
+            for systems in group.values()
+            for system in systems
+        }
         deepest = max(layers, key=lambda system: layers[system])
         text = str(methods.with_post(deepest.method, None))
         with self.open_embedder(text) as embedder:
@@ -139,7 +142,7 @@ def _applies(system: System, task: Task) -> bool:
     kinds = {"bm25": Retrieval, "overlap": Pairs}
     if system.text in kinds:
         return isinstance(task, kinds[system.text])
-    if isinstance(task, OddOneOut) and not system.reads_words:
+    if isinstance(task, OddOneOut) and not system.method.reads_words:
         return False
     return not system.query_mean or isinstance(task, Retrieval)
 
@@ -148,10 +151,6 @@ def _where(embedder: Embedder) -> dict[str, str]:
     """What changes digits and times, and is not in a fingerprint."""
     host = embedder._pipeline.open_runner.host
     return {"dtype": str(host.dtype).removeprefix("torch."), "device": host.device.type}
-
-
-def _exit(system: System, backbone: Any) -> int:
-    return cast("int", cast("Readout", methods.resolve(system.method, backbone).readout).exit)
 
 
 def _judged(system: System, task: Task, vectors: Embedded, identity: dict[str, Any]) -> Outcome:

@@ -66,12 +66,6 @@ class System:
         return self.text not in WORDS and self.method.post is not None and self.method.post.learns
 
     @property
-    def reads_words(self) -> bool:
-        """Whether it has vectors for words in their text."""
-        method = self.method
-        return method.watch is not None or (method.readout is not None and method.readout.spans)
-
-    @property
     def family(self) -> str:
         """Equal for systems whose vectors come out of the same passes, at one layer or another."""
         method = methods.with_post(self.method, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,17 +12,14 @@ import torch
 from eddy_embed import methods
 from eddy_embed.batching import BATCH_TOKENS, passes, run_halving
 from eddy_embed.errors import InvalidParameter, NotFinite
-from eddy_embed.host import Host
 from eddy_embed.inputs import check_count, check_options, several, torch_name
 from eddy_embed.layers.dimension import distinct, intrinsic_dimension
 from eddy_embed.layers.proposal import Proposal, propose
-from eddy_embed.opening import open_model
-from eddy_embed.plan import Planner
+from eddy_embed.opening import host_for, open_model, planner_for
 from eddy_embed.precision import exact
 from eddy_embed.progress import Progress
-from eddy_embed.segment import Segmenter
+from eddy_embed.runner import suits
 from eddy_embed.sequence import pack
-from eddy_embed.tokens import Tokenizer
 
 if TYPE_CHECKING:
     import os
@@ -30,7 +27,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from eddy_embed.layout import Layout
+    from eddy_embed.host import Host
+    from eddy_embed.layout import TextRole
+    from eddy_embed.plan import Planner
 
     Floats = NDArray[np.float32] | NDArray[np.float64]
 
@@ -171,16 +170,10 @@ def measure(
     )
     depth = opened.backbone.layers
     propose([1.0] * depth, width)  # a width that is refused should not wait for the pass
-    own = Tokenizer(opened.tokenizer)
-    planner = Planner(
-        layout=cast("Layout", opened.method.layout),
-        tokenizer=own,
-        segmenter=Segmenter("xx"),
-        max_length=min(opened.backbone.window, own.max_length),
-        overflow="error",
-        instructions={"query": None, "document": None},
-    )
-    host = Host(opened.model, exit_layer=opened.exit_layer, layers=depth)
+    host = host_for(opened)
+    suits(host, opened.method)
+    alone: dict[TextRole, str | None] = {"query": None, "document": None}
+    planner = planner_for(opened, host, max_length=None, overflow="error", instructions=alone, language="xx")
     with Progress(show_progress) as bar:
         states = last_states(host, planner, chosen, batch_tokens, bar)
     dimensions, different = [], []
