@@ -109,6 +109,17 @@ def test_a_small_sample_is_shrunk_and_stays_finite() -> None:
     assert scales.max() / scales.min() < 100
 
 
+@pytest.mark.parametrize("times", [1, 3])
+def test_two_vectors_say_nothing_of_other_directions(times: int) -> None:
+    x = np.concatenate([cone(2, width=64)] * times)
+    moments = seen(x, 3)
+    assert moments.shrinkage < 1e-9
+    y = fit(Post("whiten"), moments).apply(cone(100, width=64, seed=1))
+    centred = fit(Post("centre"), moments).apply(cone(100, width=64, seed=1))
+    assert np.allclose(y @ y.T * np.trace(moments.covariance) / 64, centred @ centred.T)
+    assert fit(Post("whiten", dims=1), moments).apply(x).ravel() == pytest.approx([8, -8] * times, abs=1e-6)
+
+
 @pytest.mark.parametrize("post", [Post("centre"), Post("abtt", components=2), Post("whiten", dims=5)])
 def test_what_was_learned_survives_a_file(post: Post, tmp_path) -> None:
     fitted = fit(post, seen(cone(30)))

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     Floats = NDArray[np.floating[Any]]
     Doubles = NDArray[np.float64]
 
+LEAST = 1e-12
+"""Smallest variance over the largest with which the shrunk covariance still says something of every direction."""
+
 Kind = Literal["centre", "abtt", "whiten", "truncate"]
 
 
@@ -307,9 +310,11 @@ def fit(post: Post, moments: Moments, queries: Moments | None = None) -> Fitted:
         return Fitted(post, moments.mean, np.eye(width) - top @ top.T, moments.count, query_mean)
     shrinkage = moments.shrinkage
     shrunk = (1 - shrinkage) * np.maximum(values, 0) + shrinkage * values.mean()
-    # Directions without variance carry nothing: a floor keeps them from being blown up.
-    scaled = axes / np.sqrt(np.maximum(shrunk, 1e-12 * shrunk[0]))
-    return Fitted(post, moments.mean, scaled[:, : post.dims], moments.count, query_mean)
+    if shrunk[-1] < LEAST * shrunk[0]:
+        # Two vectors, or two that come equally often: they differ along one line, which the estimate takes for exact.
+        # All other directions would be blown up, so the covariance is shrunk to the sphere, and whitening centres.
+        shrunk = np.full(width, values.mean())
+    return Fitted(post, moments.mean, (axes / np.sqrt(shrunk))[:, : post.dims], moments.count, query_mean)
 
 
 def _query_mean(queries: Moments, library: Moments) -> Doubles:
