@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space
 from chromadb.utils.embedding_functions import register_embedding_function
 
-from eddy_embed.engines import ENGINE_SETTINGS, open_embedder, settings_key
+from eddy_embed.engines import ENGINE_SETTINGS, name_of, open_embedder, settings_key
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
 from eddy_embed.inputs import check_kind, several
 from eddy_embed.parameters import plain, refuse_unknown
@@ -120,8 +120,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
             **settings: The other parameters of the class; `model_name` defaults to the model's own.
         """
         self = cls.__new__(cls)
-        name = getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
-        self._configure({"model_name": name, **_known(settings), "method": method})
+        self._configure({"model_name": name_of(model), **_known(settings), "method": method})
         self._live, self._was_live = (model, tokenizer), True
         _ = self.embedder
         return self

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from langchain_core.embeddings import Embeddings
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from eddy_embed.engines import in_worker, open_embedder, settings_key, settings_of
+from eddy_embed.engines import Holder, in_worker
 from eddy_embed.errors import EddyError
 from eddy_embed.inputs import check_one, several
 from langchain_eddy.parameters import checked, parts_of
@@ -16,10 +16,8 @@ from langchain_eddy.parameters import checked, parts_of
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from eddy_embed import Embedder
 
-
-class EddyEmbeddings(BaseModel, Embeddings):
+class EddyEmbeddings(Holder, BaseModel, Embeddings):
     """Embeds queries and documents with a causal language model that was never trained to embed.
 
     The model is loaded when the object is made, so that a wrong name or method fails there. Objects of equal
@@ -92,28 +90,8 @@ class EddyEmbeddings(BaseModel, Embeddings):
         self._configure(settings)
         _ = self.embedder
 
-    def _configure(self, settings: dict[str, Any]) -> None:
-        """Set the fields, without loading anything."""
-        super().__init__(**checked(settings, tuple(type(self).model_fields)))
-
-    @classmethod
-    def from_model(cls, model: Any, tokenizer: Any, *, method: str, **settings: Any) -> Self:
-        """Embed with a model that is already loaded; its weights are shared, never copied or changed.
-
-        The object cannot be pickled: that raises an error that says so.
-
-        Args:
-            model: A transformers model; it may go on generating meanwhile.
-            tokenizer: Its tokenizer.
-            method: How a text becomes a vector.
-            **settings: The other parameters of the class; `model_name` defaults to the model's own.
-        """
-        self = cls.__new__(cls)
-        name = getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
-        self._configure({"model_name": name, **settings, "method": method})
-        self._live = (model, tokenizer)
-        _ = self.embedder
-        return self
+    def _configure(self, values: dict[str, Any]) -> None:
+        super().__init__(**checked(values, tuple(type(self).model_fields)))
 
     @classmethod
     def from_llm(cls, llm: Any, *, method: str, **settings: Any) -> Self:
@@ -131,23 +109,6 @@ class EddyEmbeddings(BaseModel, Embeddings):
             InvalidParameter: The object holds no loaded model.
         """
         return cls.from_model(*parts_of(llm), method=method, **settings)
-
-    @property
-    def embedder(self) -> Embedder:
-        """The engine of the present configuration; loaded again after a change of it."""
-        settings = settings_of(self)
-        key = settings_key(self.model_name, settings)
-        if self._engine is None or self._engine_key != key:
-            self._engine = open_embedder(self.model_name, settings, self._live)
-            self._engine_key = key
-        engine: Embedder = self._engine
-        return engine
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of everything that decides a vector: a namespace for `CacheBackedEmbeddings`, for example."""
-        fingerprint: str = self.embedder.fingerprint
-        return fingerprint
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """Embed documents.
@@ -191,16 +152,3 @@ class EddyEmbeddings(BaseModel, Embeddings):
 
     def _state(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in type(self).model_fields}
-
-    def __setstate__(self, state: dict[Any, Any]) -> None:
-        self._configure(dict(state))
-
-    def __copy__(self) -> Self:
-        twin = type(self).__new__(type(self))
-        twin._configure(self._state())
-        twin._live, twin._engine, twin._engine_key = self._live, self._engine, self._engine_key
-        return twin
-
-    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
-        # A deep copy of the weights is never what a copied chain wants.
-        return self.__copy__()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.parameters import plain, refuse_unknown
+from eddy_embed.parameters import plain, put, refuse_unknown
 
 # Parameters of HuggingFaceEmbeddings without a counterpart.
 _ELSEWHERE = {
@@ -66,7 +66,7 @@ def checked(given: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
             "documents, each with its own EddyEmbeddings; the vectors are the same."
         )
     if values.get("model") is not None:
-        _put(values, "model_name", values["model"], "model")
+        put(values, "model_name", values["model"], "model")
     values.pop("model", None)
     _unpack(values, "encode_kwargs", _ENCODE, _ENCODE_ELSEWHERE)
     _unpack_model_kwargs(values)
@@ -93,18 +93,12 @@ def parts_of(llm: Any) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def _put(values: dict[str, Any], name: str, value: Any, origin: str) -> None:
-    if values.get(name) not in (None, value):
-        raise InvalidParameter(f"{origin}={value!r} and {name}={values[name]!r} differ; give one of them.")
-    values[name] = value
-
-
 def _unpack(values: dict[str, Any], outer: str, known: Mapping[str, str], elsewhere: Mapping[str, str]) -> None:
     for name, value in (values.pop(outer, None) or {}).items():
         if name not in known:
             hint = elsewhere.get(name) or f"known: {', '.join(known)}"
             raise InvalidParameter(f"{outer} has no entry {name!r} (given: {value!r}); {hint}")
-        _put(values, known[name], value, f"{outer}[{name!r}]")
+        put(values, known[name], value, f"{outer}[{name!r}]")
 
 
 def _unpack_model_kwargs(values: dict[str, Any]) -> None:
@@ -119,7 +113,7 @@ def _unpack_model_kwargs(values: dict[str, Any]) -> None:
             raise InvalidParameter(f"model_kwargs has no entry {name!r} (given: {rest[name]!r}); {hint}")
     for name in [name for name in rest if name in _MODEL]:
         convert: Callable[[Any], Any] = _dtype if _MODEL[name] == "dtype" else lambda value: value
-        _put(values, _MODEL[name], convert(rest.pop(name)), f"model_kwargs[{name!r}]")
+        put(values, _MODEL[name], convert(rest.pop(name)), f"model_kwargs[{name!r}]")
     if rest:
         values["model_kwargs"] = rest
 

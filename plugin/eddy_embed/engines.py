@@ -32,6 +32,7 @@ _lock = threading.Lock()
 # By event loop: a process that was forked off has a loop of its own, and none of its parent's threads.
 _workers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = weakref.WeakKeyDictionary()
 _T = TypeVar("_T")
+_H = TypeVar("_H", bound="Holder")
 
 
 def settings_of(holder: object) -> dict[str, Any]:
@@ -75,6 +76,82 @@ def open_embedder(model_name: str, settings: Mapping[str, Any], live: tuple[Any,
             embedder = _fitted(Embedder(model_name, **settings), settings)
             _embedders[key] = embedder
         return embedder
+
+
+def name_of(model: Any) -> str:
+    """Under which a loaded model was opened, or its class."""
+    return getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
+
+
+class Holder:
+    """A framework's object that holds a configuration in its attributes, and the embedder of that configuration.
+
+    Copies share the embedder. What travels to another process is the configuration alone.
+    """
+
+    if TYPE_CHECKING:  # a class of pydantic's would take them for fields
+        model_name: str
+        _engine: Any
+        _engine_key: str
+        _live: tuple[Any, Any] | None
+
+    def _configure(self, values: dict[str, Any]) -> None:
+        """Set the attributes, without loading anything."""
+        raise NotImplementedError
+
+    def _state(self) -> dict[str, Any]:
+        """What travels."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_model(cls: type[_H], model: Any, tokenizer: Any, *, method: str, **settings: Any) -> _H:
+        """Embed with a model that is already loaded; its weights are shared, never copied or changed.
+
+        The object cannot be pickled, or rebuilt from its settings: both raise an error that says so.
+
+        Args:
+            model: A transformers model; it may go on generating meanwhile.
+            tokenizer: Its tokenizer.
+            method: How a text becomes a vector.
+            **settings: The other parameters of the class; `model_name` defaults to the model's own.
+        """
+        self = cls.__new__(cls)
+        self._configure({"model_name": name_of(model), **settings, "method": method})
+        self._live = (model, tokenizer)
+        _ = self.embedder
+        return self
+
+    @property
+    def embedder(self) -> Embedder:
+        """The engine of the present configuration; loaded again after a change of it."""
+        settings = settings_of(self)
+        key = settings_key(self.model_name, settings)
+        if self._engine is None or self._engine_key != key:
+            self._engine = open_embedder(self.model_name, settings, self._live)
+            self._engine_key = key
+        engine: Embedder = self._engine
+        return engine
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of everything that decides a vector: a namespace for caches, for example."""
+        return self.embedder.fingerprint
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        self._configure(dict(state))
+
+    def __copy__(self: _H) -> _H:
+        return self._twin(self._state())
+
+    def __deepcopy__(self: _H, memo: dict[int, Any] | None = None) -> _H:
+        # A deep copy of the weights is never what a copied chain or index wants.
+        return self.__copy__()
+
+    def _twin(self: _H, state: dict[str, Any]) -> _H:
+        twin = type(self).__new__(type(self))
+        twin._configure(state)
+        twin._live, twin._engine, twin._engine_key = self._live, self._engine, self._engine_key
+        return twin
 
 
 async def in_worker(function: Callable[..., _T], *arguments: Any) -> _T:

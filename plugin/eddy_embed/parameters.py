@@ -38,6 +38,23 @@ def refuse_unknown(
         )
 
 
+def put(values: dict[str, Any], name: str, value: Any, origin: str) -> None:
+    """Take over what was given under another name.
+
+    Args:
+        values: Arguments by name.
+        name: The parameter.
+        value: What was given.
+        origin: The other name, for the message.
+
+    Raises:
+        InvalidParameter: Something else was given under the parameter's own name.
+    """
+    if values.get(name) not in (None, value):
+        raise InvalidParameter(f"{origin}={value!r} and {name}={values[name]!r} differ; give one of them.")
+    values[name] = value
+
+
 def plain(owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The same arguments with text in place of paths, methods and torch objects, so that they can be stored and sent.
 

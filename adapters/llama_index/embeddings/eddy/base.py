@@ -14,7 +14,7 @@ from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATTR
 
-from eddy_embed.engines import in_worker, open_embedder, settings_key, settings_of
+from eddy_embed.engines import Holder, in_worker
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
 from eddy_embed.inputs import check_kind, check_one, several
 from llama_index.embeddings.eddy import bookkeeping
@@ -23,8 +23,6 @@ from llama_index.embeddings.eddy.parameters import checked, parts_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from eddy_embed import Embedder
 
 _LIVE = (
     "it cannot be copied to another process or rebuilt from a configuration. Name the model instead, "
@@ -39,7 +37,7 @@ def _spanned_by_base(method: _F) -> _F:
     return method
 
 
-class EddyEmbedding(BaseEmbedding):
+class EddyEmbedding(Holder, BaseEmbedding):
     """Embeds queries, texts and nodes with a causal language model that was never trained to embed.
 
     The model is loaded when the object is made, so that a wrong name or method fails there. Objects of equal
@@ -143,29 +141,9 @@ class EddyEmbedding(BaseEmbedding):
         _ = self.embedder
 
     def _configure(self, values: dict[str, Any]) -> None:
-        """Set the fields, without loading anything."""
         store = values.pop("embeddings_cache", None)
         super().__init__(**checked(values, tuple(type(self).model_fields)))
         self.embeddings_cache = store
-
-    @classmethod
-    def from_model(cls, model: Any, tokenizer: Any, *, method: str, **settings: Any) -> Self:
-        """Embed with a model that is already loaded; its weights are shared, never copied or changed.
-
-        The object cannot be pickled or rebuilt from `to_dict()`: both raise an error that says so.
-
-        Args:
-            model: A transformers model; it may go on generating meanwhile.
-            tokenizer: Its tokenizer.
-            method: How a text becomes a vector.
-            **settings: The other parameters of the class; `model_name` defaults to the model's own.
-        """
-        self = cls.__new__(cls)
-        name = getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
-        self._configure({"model_name": name, **settings, "method": method})
-        self._live = (model, tokenizer)
-        _ = self.embedder
-        return self
 
     @classmethod
     def from_llm(cls, llm: Any, *, method: str, **settings: Any) -> Self:
@@ -187,23 +165,6 @@ class EddyEmbedding(BaseEmbedding):
     def class_name(cls) -> str:
         """Name under which LlamaIndex serialises the class."""
         return "EddyEmbedding"
-
-    @property
-    def embedder(self) -> Embedder:
-        """The engine of the present configuration; loaded again after a change of it."""
-        settings = settings_of(self)
-        key = settings_key(self.model_name, settings)
-        if self._engine is None or self._engine_key != key:
-            self._engine = open_embedder(self.model_name, settings, self._live)
-            self._engine_key = key
-        engine: Embedder = self._engine
-        return engine
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of everything that decides a vector."""
-        fingerprint: str = self.embedder.fingerprint
-        return fingerprint
 
     # --- what LlamaIndex asks for ---
 
@@ -327,21 +288,9 @@ class EddyEmbedding(BaseEmbedding):
         cache = self.embeddings_cache
         return {k: getattr(self, k) for k in names} | {"embeddings_cache": cache.store if cache else None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._configure(dict(state))
-
-    def __copy__(self) -> Self:
-        return self._twin(self._state())
-
-    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
-        # A deep copy of the weights is never what a copied index or pipeline wants.
-        return self._twin(self._state())
-
     def _twin(self, state: dict[str, Any]) -> Self:
-        twin = type(self).__new__(type(self))
-        twin._configure({**state, "callback_manager": self.callback_manager, "rate_limiter": self.rate_limiter})
-        twin._live, twin._engine, twin._engine_key = self._live, self._engine, self._engine_key
-        return twin
+        process = {"callback_manager": self.callback_manager, "rate_limiter": self.rate_limiter}
+        return super()._twin({**state, **process})
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "embeddings_cache" and value is not None and not isinstance(value, RoleKeyedCache):

@@ -9,7 +9,7 @@ from llama_index.core.callbacks import CallbackManager
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.inputs import check_count
-from eddy_embed.parameters import plain, refuse_unknown
+from eddy_embed.parameters import plain, put, refuse_unknown
 
 # Parameters of HuggingFaceEmbedding that have no counterpart under another name.
 _ELSEWHERE = {
@@ -41,9 +41,7 @@ def checked(values: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
         values["show_progress"] = True
     alias = values.pop("model", None)
     if alias is not None:
-        if values.get("model_name") not in (None, alias):
-            raise InvalidParameter(f"model={alias!r} and model_name={values['model_name']!r} differ; give one of them.")
-        values["model_name"] = alias
+        put(values, "model_name", alias, "model")
     refuse_unknown("EddyEmbedding", values, fields, _ELSEWHERE)
     values = plain("EddyEmbedding", values)
     check_count("embed_batch_size", values.get("embed_batch_size", 1))
