@@ -13,7 +13,7 @@ from tests.comparison import METHODS, embedder, loaded, sentences_of
 from tests.reference.readout import unit
 from tests.reference.windows import Window, document_vector, passes, span_vector
 
-from eddy_embed import Embedder, plan, runner
+from eddy_embed import Embedder, dividing, plan, runner
 from eddy_embed.document import Part
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, TextTooLong
 from eddy_embed.plan import Job
@@ -115,7 +115,7 @@ def test_a_border_elsewhere_is_noticed(method: str, max_length: int, monkeypatch
     right = document_vector(passes_of(e, "qwen3", method, TEXT))
     assert np.abs(e.encode_document(TEXT) - right).max() <= 1e-5
     # All that two windows share counts in the first.
-    monkeypatch.setattr(plan, "_border", lambda left, right, begin, end: end)
+    monkeypatch.setattr(dividing, "_border", lambda left, right, begin, end: end)
     assert np.abs(e.encode_document(TEXT) - right).max() > 1e-5
 
 

@@ -148,4 +148,4 @@ def test_a_span_inside_a_token_of_another_reads_that_token() -> None:
     ],
 )
 def test_passages_are_whole_sentences(sizes: list[int], most: int, expected: list[tuple[int, int]]) -> None:
-    assert group_sentences(sizes, most) == expected
+    assert group_sentences(sizes, most, [0] * len(sizes)) == expected

@@ -46,6 +46,7 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"host", "trial", "view", "moments", "softened", "distances", "loading", "batching"}),
     frozenset(
         {
+            "dividing",
             "plan",
             "document",
             "finish",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from langchain_core.documents import Document
 
+from eddy_embed.document import PassageUnit
 from eddy_embed.engines import in_worker
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.inputs import check_kind
@@ -52,6 +53,7 @@ def ingest_documents(
     embeddings: EddyEmbeddings | None = None,
     *,
     passage_size: int = 256,
+    passage_unit: PassageUnit = "tokens",
     late: bool = True,
     cleanup: Literal["id", "source"] | None = "id",
 ) -> IngestReport:
@@ -65,6 +67,7 @@ def ingest_documents(
         documents: Whole documents, not pieces of them.
         embeddings: The embedder; None: the vector store's own, which also embeds the queries.
         passage_size: Most text tokens in a passage.
+        passage_unit: "sentences" to count these instead of tokens.
         late: Read passages' vectors out of one pass over the document; False: embed each passage by itself.
         cleanup: Remove rows that an earlier version of a document left: `"id"`, of documents that have an id;
             `"source"`, also of those that are only known by the file or page they were read from, where all documents
@@ -92,7 +95,8 @@ def ingest_documents(
     written: dict[str, list[str]] = defaultdict(list)
     ids: list[str] = []
     batch: list[EmbeddedPassage] = []
-    for passage in embed_passages(documents, embedder, passage_size=passage_size, late=late):
+    options = {"passage_size": passage_size, "passage_unit": passage_unit, "late": late}
+    for passage in embed_passages(documents, embedder, **options):  # type: ignore[arg-type]
         written[passage.document.metadata[DOCUMENT]].append(str(passage.document.id))
         ids.append(str(passage.document.id))
         batch.append(passage)
@@ -113,11 +117,13 @@ async def aingest_documents(
     embeddings: EddyEmbeddings | None = None,
     *,
     passage_size: int = 256,
+    passage_unit: PassageUnit = "tokens",
     late: bool = True,
     cleanup: Literal["id", "source"] | None = "id",
 ) -> IngestReport:
     """As `ingest_documents`, in a thread; the event loop goes on."""
-    call = partial(ingest_documents, passage_size=passage_size, late=late, cleanup=cleanup)
+    options = {"passage_size": passage_size, "passage_unit": passage_unit, "late": late}
+    call = partial(ingest_documents, **options, cleanup=cleanup)  # type: ignore[arg-type]
     return await in_worker(call, vector_store, documents, embeddings)
 
 

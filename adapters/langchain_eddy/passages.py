@@ -10,6 +10,7 @@ from typing import Any
 
 from langchain_core.documents import Document
 
+from eddy_embed.document import PassageUnit, heading_path
 from eddy_embed.errors import InvalidText
 from eddy_embed.ids import document_identity, passage_id
 from eddy_embed.inputs import PASSAGES, check_kind
@@ -21,6 +22,7 @@ N_TOKENS = "eddy_n_tokens"
 N_WINDOWS = "eddy_n_windows"
 N_TRUNCATED = "eddy_n_truncated"
 START, END = "start_index", "end_index"
+HEADINGS = "heading_path"
 
 # One call of the engine takes this much: enough for full batches of short documents, and the sentence vectors that a
 # call returns stay within some tens of megabytes.
@@ -34,7 +36,8 @@ class EmbeddedPassage:
 
     Attributes:
         document: The passage's text, an id that is the same in every run, and the whole document's metadata together
-            with `start_index` and `end_index`, the passage's characters in it.
+            with `start_index` and `end_index`, the passage's characters in it, and `heading_path`, where it stands
+            under headings.
         vector: The passage's vector, in the context of the whole document.
     """
 
@@ -52,6 +55,7 @@ def embed_passages(
     embeddings: EddyEmbeddings,
     *,
     passage_size: int = 256,
+    passage_unit: PassageUnit = "tokens",
     late: bool = True,
 ) -> Iterator[EmbeddedPassage]:
     """Cut documents at sentence borders and embed each passage in the context of its whole document.
@@ -61,7 +65,9 @@ def embed_passages(
     Args:
         documents: Whole documents; read one group at a time.
         embeddings: The embedder.
-        passage_size: Most text tokens in a passage. Passages are whole sentences; a longer sentence is one alone.
+        passage_size: Most text tokens in a passage. Passages are whole sentences, headings with what they lead to; a
+            longer sentence is one alone.
+        passage_unit: "sentences" to count these instead of tokens.
         late: Read passages' vectors out of one pass over the document; False: embed each passage by itself, which
             methods that read a last token need.
 
@@ -78,7 +84,14 @@ def embed_passages(
     copies: Counter[tuple[str, str]] = Counter()
     for group in _groups(_with_text(_watched(documents, embeddings.show_progress))):
         texts = [document.page_content for document in group]
-        results = engine.encode_long(texts, passage_size=passage_size, late=late, parts=PASSAGES, show_progress=False)
+        results = engine.encode_long(
+            texts,
+            passage_size=passage_size,
+            passage_unit=passage_unit,
+            late=late,
+            parts=PASSAGES,
+            show_progress=False,
+        )
         for document, result in zip(group, results, strict=True):
             identity, text = identity_of(document), result.text
             for span in result.passages:
@@ -87,6 +100,7 @@ def embed_passages(
                     **document.metadata,
                     START: span.start,
                     END: span.end,
+                    **({HEADINGS: heading_path(span.headings)} if span.headings else {}),
                     FINGERPRINT: fingerprint,
                     DOCUMENT: identity,
                     N_TOKENS: span.n_tokens,

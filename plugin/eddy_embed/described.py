@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, cast, overload
 
+from eddy_embed.errors import IncompatibleMethods
 from eddy_embed.explanation import Explanation, explain
 from eddy_embed.fingerprint import Counts, digest, weights_digest
 from eddy_embed.inputs import check_one, checked_role, checked_texts, chunks
@@ -96,6 +97,29 @@ class Described:
         """Hash of `settings`: vectors of equal fingerprint may be compared, others may not."""
         return digest(self.settings)
 
+    def _check_late(self, late: bool) -> None:
+        """Refuse parts out of a pass over the whole where the method reads one token.
+
+        Raises:
+            IncompatibleMethods: With what to do instead.
+        """
+        if late and not self.reads_spans:
+            raise IncompatibleMethods(
+                f"{self.method} gives no vectors for parts of a text; use late=False, or a method such as htp"
+            )
+
+    def _check_words(self) -> None:
+        """Refuse words where the method reads one token.
+
+        Raises:
+            IncompatibleMethods: With what to do instead.
+        """
+        if not self.reads_words:
+            raise IncompatibleMethods(
+                f"{self.method} reads the last token, for the whole text, and gives no vectors for words; use one that "
+                "averages, such as plain, or reba"
+            )
+
     @overload
     def count_tokens(self, texts: str, *, role: TextRole | None = None) -> int: ...
     @overload
@@ -121,7 +145,7 @@ class Described:
         sizes: list[int] = []
         for _, chunk in chunks(given):
             if role is None:
-                sizes += [len(tokens.ids) for tokens in planner.tokenizer(chunk)]
+                sizes += [len(planner.tokenizer.places(text)[0]) for text in chunk]
             else:
                 sizes += planner.lengths(chunk, checked_role(role))
         return sizes[0] if isinstance(texts, str) else sizes

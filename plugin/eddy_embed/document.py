@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from eddy_embed.finish import Finish
+from eddy_embed.segment.headings import Path, units
 from eddy_embed.sequence import last_overlapping, owners
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     Read = tuple[Vector, Ints]
 
 Part = Literal["document", "passages", "sentences"]
+PassageUnit = Literal["tokens", "sentences"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +53,12 @@ class Passage(Span):
     Attributes:
         first_sentence: Index of its first sentence in the document's.
         last_sentence: Index of its last sentence, included.
+        headings: What it stands under, the widest first: the headings in force at its first sentence that is none.
     """
 
     first_sentence: int
     last_sentence: int
+    headings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,23 +101,53 @@ class LongDocument:
         return replace(self, vector=vector, passages=passages, sentences=sentences)
 
 
-def group_sentences(sizes: Seq[int], most: int) -> list[tuple[int, int]]:
+def group_sentences(sizes: Seq[int], most: int, levels: Seq[int]) -> list[tuple[int, int]]:
     """First and last sentence of each passage: as many whole sentences as fit, at least one.
+
+    A heading stays with the sentence behind it, in a passage that is longer if need be.
 
     Args:
         sizes: Tokens of each sentence.
         most: Most tokens in a passage.
+        levels: Level of each sentence as a heading, 0 where it is none.
     """
     groups: list[tuple[int, int]] = []
     total = 0
-    for index, size in enumerate(sizes):
+    for first, last in units(levels):
+        size = sum(sizes[first : last + 1])
         if groups and total + size <= most:
-            groups[-1] = (groups[-1][0], index)
+            groups[-1] = (groups[-1][0], last)
             total += size
         else:
-            groups.append((index, index))
+            groups.append((first, last))
             total = size
     return groups
+
+
+def paths(text: str, spans: Ints, levels: Seq[int], groups: Seq[tuple[int, int]]) -> list[tuple[str, ...]]:
+    """The headings that each passage stands under.
+
+    Args:
+        text: The document.
+        spans: Rows (start, end) of its sentences, shape (sentences, 2).
+        levels: Level of each sentence as a heading, 0 where it is none.
+        groups: First and last sentence of each passage.
+    """
+    path, found = Path(), []
+    for first, last in groups:
+        titles: tuple[str, ...] | None = None
+        for at in range(first, last + 1):
+            if levels[at]:
+                path.read(levels[at], text[slice(*spans[at])])
+            elif titles is None:
+                titles = path.titles
+        found.append(path.titles if titles is None else titles)
+    return found
+
+
+def heading_path(headings: Seq[str]) -> str:
+    """Headings as one line of metadata, such as "Part One > Chapter 2 > The boat"."""
+    return " > ".join(headings)
 
 
 def positions_by_span(job: Job, spans: Ints) -> tuple[Ints, list[Ints]]:
@@ -167,12 +201,14 @@ def assemble(
     around = nothing if vector is None else vector
     found: list[Passage] = []
     inside = np.zeros(len(spans), np.int64)
+    levels = [] if plan.levels is None else plan.levels.tolist()
+    headings = paths(text, spans, levels, groups) if passages is not None else []
     for at, (first, last) in enumerate(groups):
         inside[first : last + 1] = at
         if passages is not None:
             size = int(passages[1][at])
             own = passages[0][at] if size else around
-            found.append(Passage(int(spans[first, 0]), int(spans[last, 1]), size, own, first, last))
+            found.append(Passage(int(spans[first, 0]), int(spans[last, 1]), size, own, first, last, headings[at]))
     lines: list[Span] = []
     if sentences is not None and "sentences" in parts:
         rows = zip(spans.tolist(), sentences[1].tolist(), sentences[0], inside.tolist(), strict=True)

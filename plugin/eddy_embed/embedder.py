@@ -14,8 +14,8 @@ import torch
 from eddy_embed import methods
 from eddy_embed.batching import BATCH_TOKENS
 from eddy_embed.described import Described
-from eddy_embed.document import LongDocument, Part
-from eddy_embed.errors import IncompatibleMethods, InvalidParameter
+from eddy_embed.document import LongDocument, Part, PassageUnit
+from eddy_embed.errors import InvalidParameter
 from eddy_embed.fingerprint import Counts
 from eddy_embed.finish import unit
 from eddy_embed.inputs import (
@@ -173,6 +173,7 @@ class Embedder(Described):
         texts: str,
         *,
         passage_size: int = 256,
+        passage_unit: PassageUnit = "tokens",
         late: bool = True,
         parts: Collection[Part] = PARTS,
         show_progress: bool | None = None,
@@ -184,6 +185,7 @@ class Embedder(Described):
         texts: list[str] | tuple[str, ...],
         *,
         passage_size: int = 256,
+        passage_unit: PassageUnit = "tokens",
         late: bool = True,
         parts: Collection[Part] = PARTS,
         show_progress: bool | None = None,
@@ -194,6 +196,7 @@ class Embedder(Described):
         texts: str | Iterable[str],
         *,
         passage_size: int = 256,
+        passage_unit: PassageUnit = "tokens",
         late: bool = True,
         parts: Collection[Part] = PARTS,
         show_progress: bool | None = None,
@@ -203,7 +206,8 @@ class Embedder(Described):
 
         Args:
             texts: One text or several.
-            passage_size: Most tokens in a passage, which holds whole sentences, at least one.
+            passage_size: Most tokens in a passage, which holds whole sentences, at least one; headings stay with it.
+            passage_unit: "sentences" to count these instead.
             late: Passages and sentences are read out of the pass over the whole document, so that they know what
                 surrounds them (late chunking). False: each is embedded by itself.
             parts: Which vectors are wanted: "document", "passages", "sentences". What is left out costs nothing.
@@ -220,15 +224,12 @@ class Embedder(Described):
             TextTooLong: A text exceeds the window and overflow is "error".
             NotFinite: The model gave NaN or infinity.
         """
-        check_options({"passage_size": passage_size, "late": late, "progress": progress})
+        check_options({"passage_size": passage_size, "passage_unit": passage_unit, "late": late, "progress": progress})
         check_parts(parts)
-        if late and not self.reads_spans:
-            raise IncompatibleMethods(
-                f"{self.method} gives no vectors for parts of a text; use late=False, or a method such as htp"
-            )
+        self._check_late(late)
         given = checked_texts(texts)
         with Progress(self.show_progress if show_progress is None else show_progress, progress) as bar:
-            documents = list(self._pipeline.documents(given, passage_size, late, bar, parts))
+            documents = list(self._pipeline.documents(given, passage_size, late, bar, parts, passage_unit))
         return documents[0] if isinstance(texts, str) else documents
 
     def encode_words(self, text: str, spans: Iterable[tuple[int, int]]) -> Vectors:
@@ -250,11 +251,7 @@ class Embedder(Described):
             InvalidText: The text is blank, no string, or not valid Unicode.
             TextTooLong: The text exceeds the window and overflow is "error".
         """
-        if not self.reads_words:
-            raise IncompatibleMethods(
-                f"{self.method} reads the last token, for the whole text, and gives no vectors for words; use one that "
-                "averages, such as plain, or reba"
-            )
+        self._check_words()
         check_one(text)
         checked = checked_spans(checked_texts(text)[0], spans)
         if not checked:

@@ -8,7 +8,7 @@ from numbers import Integral
 from types import NoneType
 from typing import TYPE_CHECKING, Any, get_args
 
-from eddy_embed.document import Part
+from eddy_embed.document import Part, PassageUnit
 from eddy_embed.errors import InvalidParameter, InvalidText
 from eddy_embed.layout import TextRole
 from eddy_embed.plan import Overflow
@@ -39,6 +39,7 @@ _KINDS: dict[str, tuple[Any, str]] = {
     "model_kwargs": ((Mapping, NoneType), "a dictionary, or None"),
     **dict.fromkeys(("normalize", "trust_remote_code", "local_files_only", "show_progress", "late"), _FLAG),
 }
+_CHOICES: dict[str, tuple[str, ...]] = {"overflow": get_args(Overflow), "passage_unit": get_args(PassageUnit)}
 _COUNTS = {"max_length": True, "batch_size": True, "batch_tokens": False, "passage_size": False}
 """Options that count something, and whether they may be None."""
 
@@ -53,8 +54,8 @@ def check_options(given: Mapping[str, Any]) -> None:
     for name, value in given.items():
         if name in _COUNTS:
             check_count(name, value, optional=_COUNTS[name])
-        elif name == "overflow" and not (isinstance(value, str) and value in get_args(Overflow)):
-            raise InvalidParameter(f"overflow={value!r:.80} is unknown; choose one of {', '.join(get_args(Overflow))}")
+        elif name in _CHOICES and not (isinstance(value, str) and value in _CHOICES[name]):
+            raise InvalidParameter(f"{name}={value!r:.80} is unknown; choose one of {', '.join(_CHOICES[name])}")
         elif name in _KINDS:
             kinds, wanted = _KINDS[name]
             check_kind(name, value, kinds, wanted)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from eddy_embed.document import LongDocument, Part, assemble, group_sentences
+from eddy_embed.document import LongDocument, Part, PassageUnit, assemble, group_sentences
 from eddy_embed.errors import EddyError, InvalidParameter
 from eddy_embed.fingerprint import Counts
 from eddy_embed.inputs import chunks
@@ -70,7 +70,13 @@ class Pipeline:
                 yield at, self.finish(sums.document, at, role)
 
     def documents(
-        self, texts: list[str], passage_size: int, late: bool, bar: Progress, parts: Collection[Part]
+        self,
+        texts: list[str],
+        passage_size: int,
+        late: bool,
+        bar: Progress,
+        parts: Collection[Part],
+        passage_unit: PassageUnit = "tokens",
     ) -> Iterator[LongDocument]:
         """Every text with the vectors of its parts.
 
@@ -80,18 +86,21 @@ class Pipeline:
             late: Whether parts are read out of the pass over the whole.
             bar: Told of every window done.
             parts: Which vectors are wanted.
+            passage_unit: What `passage_size` counts.
         """
         for first, chunk in chunks(texts):
             planned = self.planner.plan(chunk, "document", first=first, sentences=True)
             self.counts.add(planned)
-            groups = [group_sentences(cast("Ints", plan.sizes).tolist(), passage_size) for plan in planned]
+            groups = [_passages(plan, passage_size, passage_unit) for plan in planned]
             divisions = [_divisions(plan, passages) for plan, passages in zip(planned, groups, strict=True)]
             wholes: list[Doubles | None] = [None] * len(planned)
             read: Iterator[tuple[Read | None, Read | None]]
             if late:
-                sums = self._run(planned, divisions, bar)
+                # Passages are read in any case: a sentence without tokens has its passage's vector.
+                kinds = (0, 1) if "sentences" in parts else (1,) if "passages" in parts else ()
+                sums = self._run(planned, [[spans[kind] for kind in kinds] for spans in divisions], bar)
                 wholes = [each.document for each in sums]
-                read = (self._within(each, at) for at, each in enumerate(sums, start=first))
+                read = (self._within(each, kinds, at) for at, each in enumerate(sums, start=first))
             else:
                 if "document" in parts:
                     wholes = [each.document for each in self._run(planned, [[] for _ in planned], bar)]
@@ -129,13 +138,13 @@ class Pipeline:
         means = [total[0] / size[0] for total, size in zip(sums.parts, sums.sizes, strict=True)]
         return self.finish(np.stack(means), 0)
 
-    def _within(self, sums: Sums, text: int) -> tuple[Read, Read]:
-        """Sentences and passages out of the pass over the whole."""
-        sentences, passages = (
-            (self.finish(total / np.maximum(sizes, 1)[:, None], text).astype(np.float32), sizes)
-            for total, sizes in zip(sums.parts, sums.sizes, strict=True)
-        )
-        return sentences, passages
+    def _within(self, sums: Sums, kinds: Seq[int], text: int) -> tuple[Read | None, Read | None]:
+        """Sentences (kind 0) and passages (kind 1) out of the pass over the whole; None for those not summed."""
+        found = {
+            kind: (self.finish(total / np.maximum(sizes, 1)[:, None], text).astype(np.float32), sizes)
+            for kind, total, sizes in zip(kinds, sums.parts, sums.sizes, strict=True)
+        }
+        return found.get(0), found.get(1)
 
     def _alone(
         self, texts: list[str], divisions: list[list[Ints]], parts: Collection[Part], first: int, bar: Progress
@@ -163,6 +172,12 @@ class Pipeline:
             found.append((self.finish(raw, first + number).astype(np.float32), sizes))
             at += len(rows)
         return found
+
+
+def _passages(plan: Planned, size: int, unit: PassageUnit) -> list[tuple[int, int]]:
+    sizes = cast("Ints", plan.sizes)
+    counted = sizes if unit == "tokens" else np.ones_like(sizes)
+    return group_sentences(counted.tolist(), size, cast("Ints", plan.levels).tolist())
 
 
 def _divisions(plan: Planned, passages: list[tuple[int, int]]) -> list[Ints]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
 from eddy_embed import windows
+from eddy_embed.dividing import Whole, count_once, split
 from eddy_embed.errors import InvalidParameter, InvalidText, TextTooLong
 from eddy_embed.layout import ended
 from eddy_embed.repetition import shortened
-from eddy_embed.sequence import owners
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as Seq
@@ -26,6 +26,12 @@ Overflow = Literal["window", "error", "truncate"]
 
 REPLANS = 20
 """Attempts at windows that fit, each with a smaller budget: a slice may take more tokens than it did in the whole."""
+
+LONG = 2**16
+"""Characters of a text that is counted before it is laid out: laid out as a whole it would take memory as it grows."""
+
+SAMPLE = 64
+"""Tokens of such a text that are laid out to learn what stands around it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +60,7 @@ class Planned:
         truncated: Tokens at its end that no job reads.
         spans: Rows (start, end) of its sentences, None where they were not needed, shape (sentences, 2).
         sizes: Tokens of each sentence, shape (sentences,).
+        levels: Level of each sentence as a heading, 0 where it is none, shape (sentences,).
     """
 
     jobs: list[Job]
@@ -62,6 +69,7 @@ class Planned:
     truncated: int
     spans: Ints | None
     sizes: Ints | None
+    levels: Ints | None = None
 
 
 @dataclass(frozen=True)
@@ -114,12 +122,21 @@ class Planner:
             InvalidText: A text has no tokens.
             TextTooLong: A text exceeds the window and `overflow` is "error", or the prompt alone exceeds it.
         """
-        spans = [self._spans(text) if sentences or self.layout.needs_sentences else None for text in texts]
+        found = [self._sentences(text) if sentences or self.layout.needs_sentences else None for text in texts]
+        spans = [None if each is None else each[0] for each in found]
+        wholes = [self._beyond(text) for text in texts]
         first_wording, *others = [
-            replace(self, layout=layout)._plan_wording(texts, role, first, spans, sentences)
+            replace(self, layout=layout)._plan_wording(texts, role, first, spans, wholes, sentences)
             for layout in self.layout.wordings
         ]
-        return [_shared([main, *more]) for main, *more in zip(first_wording, *others, strict=True)]
+        planned = [_shared([main, *more]) for main, *more in zip(first_wording, *others, strict=True)]
+        if not sentences:
+            return planned
+        # A text that is cut has the first of its sentences.
+        return [
+            replace(plan, levels=levels[: len(cast("Ints", plan.spans))])
+            for plan, (_, levels) in zip(planned, cast("list[tuple[Ints, Ints]]", found), strict=True)
+        ]
 
     def lengths(self, texts: Seq[str], role: TextRole) -> list[int]:
         """Tokens of the sequence that each text would be if no length were too long, in its longest wording.
@@ -128,7 +145,7 @@ class Planner:
             texts: Not blank, valid Unicode.
             role: Whether they are documents or queries.
         """
-        spans = [self._spans(text) if self.layout.needs_sentences else None for text in texts]
+        spans = [self._sentences(text)[0] if self.layout.needs_sentences else None for text in texts]
         wordings = [replace(self, layout=layout) for layout in self.layout.wordings]
         return [
             max(len(wording._lay(text, role, own)) for wording in wordings)
@@ -136,16 +153,29 @@ class Planner:
         ]
 
     def _plan_wording(
-        self, texts: Seq[str], role: TextRole, first: int, spans: Seq[Ints | None], sentences: bool
+        self,
+        texts: Seq[str],
+        role: TextRole,
+        first: int,
+        spans: Seq[Ints | None],
+        wholes: Seq[Whole | None],
+        sentences: bool,
     ) -> list[Planned]:
-        prompts = [
-            self.layout.fill(text, role, self.instructions[role], own) for text, own in zip(texts, spans, strict=True)
+        usual = [at for at, whole in enumerate(wholes) if whole is None]
+        prompts = [self.layout.fill(texts[at], role, self.instructions[role], spans[at]) for at in usual]
+        tokens = self.tokenizer([prompt.string for prompt in prompts])
+        arranged = {at: self._arrange(prompt, own) for at, prompt, own in zip(usual, prompts, tokens, strict=True)}
+        return [
+            self._fit(text, role, first + at, arranged.get(at), wholes[at], spans[at], sentences)
+            for at, text in enumerate(texts)
         ]
-        planned = []
-        for at, tokens in enumerate(self.tokenizer([prompt.string for prompt in prompts])):
-            sequence = self._arrange(prompts[at], tokens)
-            planned.append(self._fit(texts[at], role, first + at, sequence, spans[at], sentences))
-        return planned
+
+    def _beyond(self, text: str) -> Whole | None:
+        """The tokens of a text that is far too long for a pass, which is then not laid out as a whole; else nothing."""
+        if len(text) <= LONG or self.overflow == "error":
+            return None
+        whole = Whole.of(*self.tokenizer.places(text))
+        return whole if len(whole.starts) > self.max_length else None
 
     def _arrange(self, prompt: Prompt, tokens: Tokens) -> Sequence:
         end = self.tokenizer.end if self.layout.may_end else None
@@ -155,40 +185,64 @@ class Planner:
         return sequence
 
     def _fit(
-        self, text: str, role: TextRole, number: int, sequence: Sequence, spans: Ints | None, sentences: bool
+        self,
+        text: str,
+        role: TextRole,
+        number: int,
+        sequence: Sequence | None,
+        whole: Whole | None,
+        spans: Ints | None,
+        sentences: bool,
     ) -> Planned:
-        own = sequence.text
-        if len(own) == 0:
+        """Plan a text by the sequence that it would be, or by its tokens where that would be far too long."""
+        if sequence is not None:
+            own = sequence.text
+            whole = Whole.of(sequence.starts[own], sequence.ends[own])
+        if whole is None or (count := len(whole.starts)) == 0:
             raise InvalidText(f"text {number} ({text[:40]!r}) has no tokens in this model's vocabulary; drop it")
-        count = len(own)
-        whole = _Whole(sequence.starts[own], np.maximum(sequence.ends[own], sequence.starts[own] + 1))
         kept = text
-        if len(sequence) <= self.max_length:
-            jobs = [Job(sequence, own)]
+        if sequence is not None and len(sequence) <= self.max_length:
+            jobs = [Job(sequence, sequence.text)]
         elif self.overflow == "error":
+            tokens = len(cast("Sequence", sequence))
             raise TextTooLong(
-                f"text {number} ({text[:40]!r}) takes {len(sequence)} tokens, {len(sequence) - self.max_length} more "
-                f"than max_length={self.max_length}; use overflow='window' to read all of it, or split it"
+                f"text {number} ({text[:40]!r}) takes {tokens} tokens, {tokens - self.max_length} more than "
+                f"max_length={self.max_length}; use overflow='window' to read all of it, or split it"
             )
         elif self.overflow == "truncate":
-            sequence, kept = self._truncate(text, role, number, sequence, whole)
+            sequence, kept = self._truncate(text, role, number, whole)
             jobs = [Job(sequence, sequence.text)]
         else:
-            spans = self._spans(text) if spans is None else spans
-            copies = int(sequence.copies.max()) + 1
+            spans = self._sentences(text)[0] if spans is None else spans
             blocks = self.layout.blocks and self.layout.blocks.settled(count, len(spans))
-            overhead = len(sequence) - count * copies - (blocks.count(count, len(spans)) if blocks else 0)
             settled = replace(self, layout=replace(self.layout, blocks=blocks))
-            jobs = settled._windows(text, role, number, whole, spans, (self.max_length - overhead) // copies, copies)
+            budget, copies = settled._budget(text, role, sequence, whole, spans)
+            jobs = settled._windows(text, role, number, whole, spans, budget, copies)
         read = whole.count_before(len(kept))
         wanted = spans if sentences else None
         if wanted is not None:
-            wanted = np.minimum(wanted[wanted[:, 0] < len(kept)], len(kept))
+            wanted = _within(wanted, len(kept))
         return Planned(jobs, len(jobs), count, count - read, wanted, None if wanted is None else whole.sizes(wanted))
 
-    def _spans(self, text: str) -> Ints:
+    def _budget(
+        self, text: str, role: TextRole, sequence: Sequence | None, whole: Whole, spans: Ints
+    ) -> tuple[int, int]:
+        """Tokens that each copy of the text may take in a window, and the number of copies."""
+        sentences = len(spans)
+        if sequence is None:
+            # What stands around the text stands around its beginning.
+            begin = text[: max(int(whole.ends[min(SAMPLE, len(whole.ends)) - 1]), int(spans[0, 1]))]
+            first = _within(spans, len(begin))
+            sequence, sentences = self._lay(begin, role, first), len(first)
+        count, copies, blocks = len(sequence.text), int(sequence.copies.max()) + 1, self.layout.blocks
+        around = len(sequence) - count * copies - (blocks.count(count, sentences) if blocks else 0)
+        return (self.max_length - around) // copies, copies
+
+    def _sentences(self, text: str) -> tuple[Ints, Ints]:
+        """Rows (start, end) of the sentences, shape (sentences, 2), and their levels as headings."""
         found = self.segmenter.sentences(text)
-        return np.array([(sentence.start, sentence.end) for sentence in found], np.int64).reshape(-1, 2)
+        spans = np.array([(sentence.start, sentence.end) for sentence in found], np.int64).reshape(-1, 2)
+        return spans, np.array([sentence.level for sentence in found], np.int64)
 
     def _lay(self, text: str, role: TextRole, spans: Ints | None, begin: int = 0) -> Sequence:
         prompt = self.layout.fill(text, role, self.instructions[role], spans)
@@ -196,18 +250,18 @@ class Planner:
         moved = sequence.starts >= 0
         return replace(sequence, starts=sequence.starts + begin * moved, ends=sequence.ends + begin * moved)
 
-    def _truncate(
-        self, text: str, role: TextRole, number: int, sequence: Sequence, whole: _Whole
-    ) -> tuple[Sequence, str]:
+    def _truncate(self, text: str, role: TextRole, number: int, whole: Whole) -> tuple[Sequence, str]:
         if self.layout.repetition is not None and self.layout.repetition.cut:
-            sequence = shortened(sequence, self.max_length)
+            # More than can stay: the tokens at the end of what is laid out may be others than in the whole text.
+            most = int(whole.ends[min(2 * self.max_length + SAMPLE, len(whole.ends)) - 1])
+            sequence = shortened(self._lay(text[:most], role, None), self.max_length)
             if len(sequence.text) == 0:
                 raise self._no_room(number)
             return sequence, text[: int(sequence.ends[sequence.text[-1]])]
         keep = min(len(whole.starts), self.max_length)
         while keep >= 1:
             kept = text[: int(whole.ends[keep - 1])]
-            sequence = self._lay(kept, role, self._spans(kept) if self.layout.needs_sentences else None)
+            sequence = self._lay(kept, role, self._sentences(kept)[0] if self.layout.needs_sentences else None)
             excess = len(sequence) - self.max_length
             if excess <= 0:
                 return sequence, kept
@@ -215,14 +269,14 @@ class Planner:
         raise self._no_room(number)
 
     def _windows(
-        self, text: str, role: TextRole, number: int, whole: _Whole, spans: Ints, budget: int, copies: int
+        self, text: str, role: TextRole, number: int, whole: Whole, spans: Ints, budget: int, copies: int
     ) -> list[Job]:
         for _ in range(REPLANS):
             blocks = self.layout.blocks
             room = blocks.room(budget) if blocks else budget
             if room < 1:
                 break
-            units = _split(spans, whole, text, room)
+            units = split(spans, whole, text, room)
             begins = np.append(units[:, 0], len(text))
             begins[0] = 0
             sizes = [whole.count(a, b) for a, b in pairwise(begins.tolist())]
@@ -241,7 +295,8 @@ class Planner:
             ]
             excess = max(len(sequence) for sequence in sequences) - self.max_length
             if excess <= 0:
-                return _count_once(sequences, [(begins[w.first], begins[w.last + 1]) for w in chosen], text)
+                ranges = [(int(begins[w.first]), int(begins[w.last + 1])) for w in chosen]
+                return [Job(*share) for share in count_once(sequences, ranges, text)]
             budget -= -(-excess // copies)
         raise self._no_room(number)
 
@@ -250,29 +305,6 @@ class Planner:
             f"text {number}: max_length={self.max_length} leaves no room for the text beside its prompt and "
             "placeholders; raise max_length or shorten the instruction"
         )
-
-
-@dataclass(frozen=True, eq=False)
-class _Whole:
-    """Offsets of the text's tokens as the whole text is tokenized, one character at least, each of shape (tokens,)."""
-
-    starts: Ints
-    ends: Ints
-
-    def count_before(self, end: int) -> int:
-        # By the tokens' ends: one that brings the blank before a sentence along is that sentence's.
-        return int(np.searchsorted(self.ends, end, side="right"))
-
-    def count(self, start: int, end: int) -> int:
-        return self.count_before(end) - self.count_before(start)
-
-    def begin(self, token: int) -> int:
-        """The first token of the character at which a token begins."""
-        return self.count_before(int(self.starts[token]))
-
-    def sizes(self, spans: Ints) -> Ints:
-        found = owners(self.starts, self.ends, spans)
-        return np.bincount(found[found >= 0], minlength=len(spans)).astype(np.int64)
 
 
 def _shared(wordings: list[Planned]) -> Planned:
@@ -285,59 +317,6 @@ def _shared(wordings: list[Planned]) -> Planned:
     return replace(shortest, jobs=jobs, windows=max(plan.windows for plan in wordings))
 
 
-def _split(spans: Ints, whole: _Whole, text: str, budget: int) -> Ints:
-    """Sentences, those of more tokens than the budget cut between tokens, after white space where there is any."""
-    units: list[tuple[int, int]] = []
-    nexts = np.append(spans[1:, 0], len(text))
-    for at, (start, end) in enumerate(spans.tolist()):
-        # The gap behind a sentence is read with it; the one before the first sentence too.
-        begin = 0 if at == 0 else start
-        first, last = whole.count_before(begin), whole.count_before(int(nexts[at]))
-        while last - first > budget:
-            # A character's tokens stay together: only the first of them may begin a unit.
-            latest = whole.begin(first + budget)
-            near = (c for c in range(latest, latest - budget // 4, -1) if _after_space(text, int(whole.starts[c])))
-            cut = next((c for c in map(whole.begin, near) if c > first), latest)
-            if cut <= first:  # One character takes more than the budget, which its cost will show.
-                break
-            units.append((start, int(whole.starts[cut])))
-            start, first = int(whole.starts[cut]), cut
-        units.append((start, max(end, start + 1)))
-    return np.array(units, np.int64)
-
-
-def _after_space(text: str, at: int) -> bool:
-    return text[at].isspace() or text[at - 1].isspace()
-
-
-def _count_once(sequences: list[Sequence], ranges: list[tuple[int, int]], text: str) -> list[Job]:
-    """Share the text among its windows: a token that stands in two counts where it is further from the border."""
-    begins = [_begins(sequence, text) for sequence in sequences]
-    shared = zip(pairwise(begins), pairwise(ranges), strict=True)
-    borders = [0, *(_border(left, right, int(begin), int(end)) for (left, right), ((_, end), (begin, _)) in shared)]
-    jobs = []
-    for sequence, own, (low, high) in zip(sequences, begins, pairwise([*borders, len(text) + 1]), strict=True):
-        inside = (own >= low) & (own < high)
-        if inside.any():
-            jobs.append(Job(sequence, sequence.text[inside]))
-    return jobs
-
-
-def _begins(sequence: Sequence, text: str) -> Ints:
-    """First character of each text token that is not blank; a token's first where all are, shape (tokens,)."""
-    starts, ends = sequence.starts[sequence.text], sequence.ends[sequence.text]
-    if len(starts) == 0:
-        return starts
-    low = int(starts[0])
-    part = text[low : int(ends.max()) + 1]
-    visible = np.array([len(text) if character.isspace() else at for at, character in enumerate(part, start=low)])
-    following = np.minimum.accumulate(np.append(visible, len(text))[::-1])[::-1][starts - low]
-    return np.where(following < ends, following, starts)
-
-
-def _border(left: Ints, right: Ints, begin: int, end: int) -> int:
-    """Where two windows that share the characters begin .. end part: as near the middle as both begin a token."""
-    inside = right[(right >= begin) & (right < end)]
-    middle = int(inside[(len(inside) + 1) // 2]) if len(inside) > 1 else end
-    both = np.append(np.intersect1d(left, inside), end)
-    return int(both[np.argmin(np.abs(both - middle))])
+def _within(spans: Ints, end: int) -> Ints:
+    """The sentences of the text up to a character, the last perhaps in part."""
+    return np.minimum(spans[spans[:, 0] < end], end)

@@ -27,6 +27,14 @@ class Tokens:
     ends: Ints
 
 
+TOGETHER = 2**16
+"""Characters that the library tokenizes in a call: it holds hundreds of bytes for each token until it returns."""
+STRETCH = 2**15
+"""Characters of a long text that are tokenized at once."""
+MARGIN = 2**10
+"""Characters beside a stretch."""
+
+
 class Tokenizer:
     """Tokenizes as the model's own tokenizer does, from any thread.
 
@@ -63,9 +71,36 @@ class Tokenizer:
 
     def __call__(self, texts: Seq[str]) -> list[Tokens]:
         """Tokenize strings of valid Unicode, without adding specials."""
-        with self._lock:
-            encodings = self._tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        return [_tokens(encoding) for encoding in encodings]
+        found: list[Tokens] = []
+        first = size = 0
+        for at, text in enumerate(texts, start=1):
+            size += len(text)
+            if size < TOGETHER and at < len(texts):
+                continue
+            with self._lock:
+                encodings = self._tokenizer.backend_tokenizer.encode_batch(texts[first:at], add_special_tokens=False)
+            found += map(_tokens, encodings)
+            first, size = at, 0
+        return found
+
+    def places(self, text: str) -> tuple[Ints, Ints]:
+        """First character of each token of a text, and the one after its last, each of shape (tokens,).
+
+        A long text is tokenized in stretches, each with what stands on both sides of it, where tokens are those of the
+        whole text as long as no more than `MARGIN` characters decide on one.
+        """
+        if len(text) <= TOGETHER:
+            (tokens,) = self([text])
+            return tokens.starts, tokens.ends
+        starts, ends = [], []
+        for low in range(0, len(text), STRETCH):
+            begin, high = max(low - MARGIN, 0), low + STRETCH
+            (tokens,) = self([text[begin : high + MARGIN]])
+            own_starts, own_ends = tokens.starts + begin, tokens.ends + begin
+            own = (own_ends > low) & ((own_ends <= high) | (high >= len(text)))
+            starts.append(own_starts[own])
+            ends.append(own_ends[own])
+        return np.maximum.accumulate(np.concatenate(starts)), np.concatenate(ends)
 
     def piece(self, token: int) -> str:
         """The vocabulary's own spelling of a token."""

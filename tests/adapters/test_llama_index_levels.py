@@ -9,16 +9,18 @@ from pathlib import Path
 import chromadb
 import numpy as np
 import pytest
+from langchain_core.documents import Document as LangChainDocument
 from llama_index.core import Document, QueryBundle, StorageContext, VectorStoreIndex
 from llama_index.core.node_parser import get_leaf_nodes, get_root_nodes
 from llama_index.core.postprocessor import PrevNextNodePostprocessor
 from llama_index.core.retrievers import AutoMergingRetriever
-from llama_index.core.schema import BaseNode, NodeRelationship, NodeWithScore, TextNode
+from llama_index.core.schema import BaseNode, MetadataMode, NodeRelationship, NodeWithScore, TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from eddy_embed.document import Part
 from eddy_embed.errors import InvalidParameter
+from langchain_eddy import EddyEmbeddings, embed_passages
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser
 
@@ -164,3 +166,22 @@ def test_levels_travel_and_what_is_none_is_refused(embedding):
     with pytest.raises(InvalidParameter, match="document, passages, sentences"):
         LongDocumentNodeParser(embed_model=embedding, parts=("chapters",))
     assert NodeRelationship.CHILD not in parsed(embedding, ("passages",))[0].relationships
+
+
+def test_headings_are_told_to_people_and_models_alike(embedding):
+    text = "# Tides\n\nThe moon pulls.\n\n## Harbours\n\nTwice a day they fill. Then they are empty."
+    document = Document(text=text, id_="tides", metadata={"source": "tides.md"})
+    parser = LongDocumentNodeParser(embed_model=embedding, passage_size=1, passage_unit="sentences")
+    nodes = parser.get_nodes_from_documents([document])
+    told = ["Tides", "Tides > Harbours", "Tides > Harbours"]
+    assert [node.metadata["heading_path"] for node in nodes] == told
+    assert nodes[1].text == "## Harbours\n\nTwice a day they fill."
+    assert "Tides > Harbours" in nodes[2].get_content(MetadataMode.LLM)
+    assert "Tides > Harbours" not in nodes[2].get_content(MetadataMode.EMBED)
+    embeddings = EddyEmbeddings(model_name="eddy-tiny", method="htp")
+    passages = embed_passages(
+        [LangChainDocument(text, metadata={"source": "tides.md"})], embeddings, passage_size=1, passage_unit="sentences"
+    )
+    assert [passage.document.metadata["heading_path"] for passage in passages] == told
+    bare = parser.get_nodes_from_documents([Document(text="No headings. None.")])
+    assert all("heading_path" not in node.metadata for node in bare)

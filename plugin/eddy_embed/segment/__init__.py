@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from eddy_embed.errors import InvalidParameter, InvalidText
 from eddy_embed.segment.cut import cut
+from eddy_embed.segment.headings import CONTINUED
 from eddy_embed.segment.lines import blocks
 from eddy_embed.segment.patterns import SURROGATE, VISIBLE
 from eddy_embed.segment.pipeline import get_pipeline, languages
@@ -20,11 +21,15 @@ RULES = "spacy-rules-1"
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence of a text: ``source[start:end] == text``, in characters, without surrounding whitespace."""
+    """A sentence of a text: ``source[start:end] == text``, in characters, without surrounding whitespace.
+
+    ``level`` is 0, or that of a heading: 1 to 6, or ``CONTINUED`` for what follows a heading on its own line.
+    """
 
     start: int
     end: int
     text: str
+    level: int = 0
 
 
 class Segmenter:
@@ -83,33 +88,34 @@ class Segmenter:
                 f"lone surrogate {lone.group()!r} at character {lone.start()}: not valid Unicode; decode the source "
                 'with errors="replace" or remove it'
             )
-        return [Sentence(start, end, text[start:end]) for start, end in self._visible(text)]
+        return [Sentence(start, end, text[start:end], level) for start, end, level in self._visible(text)]
 
-    def _visible(self, text: str) -> Iterator[tuple[int, int]]:
+    def _visible(self, text: str) -> Iterator[tuple[int, int, int]]:
         """Join spans that hold only invisible characters to a neighbour, as a tokenizer may give them no token."""
-        held: tuple[int, int] | None = None
-        for start, end in self._spans(text):
+        held: tuple[int, int, int] | None = None
+        for start, end, level in self._spans(text):
             if held is None:
-                held = (start, end)
+                held = (start, end, level)
                 continue
-            joins = not VISIBLE.search(text, start, end) or not VISIBLE.search(text, *held)
+            joins = not VISIBLE.search(text, start, end) or not VISIBLE.search(text, *held[:2])
             if joins and end - held[0] <= self.max_chars:
-                held = (held[0], end)
+                held = (held[0], end, max(held[2], level))
             else:
                 yield held
-                held = (start, end)
+                held = (start, end, level)
         if held is not None:
             yield held
 
-    def _spans(self, text: str) -> Iterator[tuple[int, int]]:
+    def _spans(self, text: str) -> Iterator[tuple[int, int, int]]:
         rules = get_pipeline(self.language).rules
-        for start, end, prose in blocks(text):
+        for start, end, prose, level in blocks(text):
             inside = rules.boundaries(text[start:end].rstrip()) if prose else []
             for left, right in pairwise([start, *(start + offset for offset in inside), end]):
                 piece = text[left:right]
                 left += len(piece) - len(piece.lstrip())
                 right = left + len(piece.strip())
                 if right - left > self.max_chars:
-                    yield from cut(text, left, right, self.max_chars)
+                    yield from ((*span, 0) for span in cut(text, left, right, self.max_chars))
                 elif right > left:
-                    yield left, right
+                    yield left, right, level
+                    level = level and CONTINUED

@@ -6,9 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from eddy_embed.segment.headings import level_of, plain_level_of
+
 Line = tuple[int, int]
-Block = tuple[int, int, bool]
-"""Start, end, and whether it is prose: otherwise it is one unit, however many stops it has."""
+Block = tuple[int, int, bool, int]
+"""Start, end, whether it is prose: otherwise it is one unit, however many stops it has; and its level as a heading."""
 
 _WRAP_WIDTH = 200
 _WRAP_WORDS = 20
@@ -62,6 +64,7 @@ class _Reader:
         self.fence = ""
         self.in_table = False
         self.last_fence: dict[str, int] = {}
+        self.in_capitals = text.isupper()
 
     def read(self) -> Iterator[Block]:
         at = 0
@@ -78,7 +81,7 @@ class _Reader:
                 continue
             if self._is_code(bare_line, number):
                 yield from self._close()
-                yield start, at, False
+                yield start, at, False, 0
                 continue
             yield from self._line((start, at), bare_line.lstrip(_INVISIBLE_LEAD) or bare_line)
             if line.endswith("\u2029"):
@@ -102,20 +105,20 @@ class _Reader:
             header = self.open.pop() if self.open else None
             yield from self._close()
             if header:
-                yield *header, False
-            yield *span, False
+                yield *header, False, 0
+            yield *span, False, 0
             self.in_table = True
         elif _ROW.match(line) or (self.in_table and "|" in line) or line.count("\t") >= _TABS:
             yield from self._close()
-            yield *span, False
+            yield *span, False, 0
         elif _HEADING.match(line):
             yield from self._close()
-            yield *span, False
+            yield *span, False, level_of(line)
         elif _UNDERLINE.match(line) and len(self.open) == 1 and not self.kind and not self._ended():
-            yield self.open.pop()[0], span[1], False
+            yield self.open.pop()[0], span[1], False, level_of(line)
         elif _RULE.match(line):
             yield from self._close()
-            yield *span, False
+            yield *span, False, 0
         elif _LONE_QUOTE_MARK.match(line) and self.open:
             self.open.append(span)
             yield from self._close()
@@ -148,10 +151,14 @@ class _Reader:
         if not lines:
             return
         first = 0
-        for border in self._borders(lines) if len(lines) > 1 else ():
-            yield lines[first][0], lines[border - 1][1], True
+        borders = self._borders(lines) if len(lines) > 1 else []
+        # A line alone between blank lines, or one in capitals that is set off from the paragraph below it.
+        head = self.text[slice(*lines[0])].strip() if len(lines) == 1 or borders == [1] else ""
+        level = plain_level_of(head, self.in_capitals) if head and (len(lines) == 1 or head.isupper()) else 0
+        for border in borders:
+            yield lines[first][0], lines[border - 1][1], True, 0 if first else level
             first = border
-        yield lines[first][0], lines[-1][1], True
+        yield lines[first][0], lines[-1][1], True, 0 if first else level
 
     def _borders(self, lines: list[Line]) -> list[int]:
         """Return the indices of the lines of a paragraph that begin a block of their own."""

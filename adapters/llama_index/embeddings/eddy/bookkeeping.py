@@ -12,6 +12,8 @@ N_TOKENS = "eddy_n_tokens"
 N_WINDOWS = "eddy_n_windows"
 N_TRUNCATED = "eddy_n_truncated"
 KEYS = (FINGERPRINT, TEXT_DIGEST, N_TOKENS, N_WINDOWS, N_TRUNCATED)
+HEADINGS = "heading_path"
+"""The headings that a passage stands under, for people, language models and filters."""
 PART = "eddy_part"
 """Whether a node is a whole document, a passage or a sentence: said of the node, whoever made its vector."""
 

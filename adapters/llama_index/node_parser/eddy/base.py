@@ -16,7 +16,7 @@ from llama_index.core.node_parser.node_utils import default_id_func
 from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 from llama_index.core.utils import get_tqdm_iterable
 
-from eddy_embed.document import Part, Span
+from eddy_embed.document import Part, PassageUnit, Span
 from eddy_embed.engines import in_worker
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, InvalidText
 from eddy_embed.ids import document_identity, is_random, passage_id
@@ -48,7 +48,9 @@ class LongDocumentNodeParser(NodeParser):
 
     Args:
         embed_model: An `EddyEmbedding`, or its parameters as a dictionary; None: `Settings.embed_model`.
-        passage_size: Most text tokens in a passage. Passages are whole sentences; a longer sentence is one alone.
+        passage_size: Most text tokens in a passage. Passages are whole sentences, headings with what they lead to; a
+            longer sentence is one alone.
+        passage_unit: "sentences" to count these instead of tokens.
         late: Read passages' vectors out of one pass over the document; False: embed each passage by itself, which
             methods that read a last token need.
         parts: What becomes a node: "document", "passages", "sentences". With several, a node is the parent of those
@@ -67,6 +69,7 @@ class LongDocumentNodeParser(NodeParser):
 
     embed_model: EddyEmbedding
     passage_size: int = Field(default=256, gt=0)
+    passage_unit: PassageUnit = "tokens"
     late: bool = True
     parts: tuple[Part, ...] = PASSAGES
 
@@ -75,6 +78,7 @@ class LongDocumentNodeParser(NodeParser):
         *,
         embed_model: EddyEmbedding | Mapping[str, Any] | None = None,
         passage_size: int = 256,
+        passage_unit: PassageUnit = "tokens",
         late: bool = True,
         parts: Collection[Part] = PASSAGES,
         include_metadata: bool = True,
@@ -84,7 +88,7 @@ class LongDocumentNodeParser(NodeParser):
         **others: Any,
     ) -> None:
         refuse_unknown("LongDocumentNodeParser", others, type(self).model_fields)
-        check_options({"passage_size": passage_size, "late": late})
+        check_options({"passage_size": passage_size, "passage_unit": passage_unit, "late": late})
         check_parts(parts)
         for name, value in (("include_metadata", include_metadata), ("include_prev_next_rel", include_prev_next_rel)):
             check_kind(name, value, bool, "True or False")
@@ -92,6 +96,7 @@ class LongDocumentNodeParser(NodeParser):
         fields: dict[str, Any] = {
             "embed_model": _embedding(embed_model),
             "passage_size": passage_size,
+            "passage_unit": passage_unit,
             "late": late,
             "parts": tuple(part for part in LEVELS if part in parts),
             "include_metadata": include_metadata,
@@ -130,7 +135,12 @@ class LongDocumentNodeParser(NodeParser):
         for group in _groups(documents):
             texts = [document.get_content(metadata_mode=MetadataMode.NONE) for document in group]
             results = engine.encode_long(
-                texts, passage_size=self.passage_size, late=self.late, parts=self.parts, show_progress=False
+                texts,
+                passage_size=self.passage_size,
+                passage_unit=self.passage_unit,
+                late=self.late,
+                parts=self.parts,
+                show_progress=False,
             )
             for document, result in zip(group, results, strict=True):
                 # LlamaIndex draws an id for a document that was given none: another one in every run.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from llama_index.core.node_parser.node_utils import build_nodes_from_splits
 from llama_index.core.schema import BaseNode, NodeRelationship, RelatedNodeInfo, TextNode
 
-from eddy_embed.document import Part, Span
+from eddy_embed.document import Part, Passage, Span, heading_path
 from llama_index.embeddings.eddy import bookkeeping
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ def document_nodes(
             node.start_char_idx, node.end_char_idx = offset + span.start, offset + span.end
             node.metadata = _metadata(node.text, part, span, result, fingerprint)
             hidden = (*bookkeeping.KEYS, bookkeeping.PART)
-            node.excluded_embed_metadata_keys = [*source.excluded_embed_metadata_keys, *hidden]
+            # A language model is told the headings; an embedding model has read them.
+            node.excluded_embed_metadata_keys = [*source.excluded_embed_metadata_keys, *hidden, bookkeeping.HEADINGS]
             node.excluded_llm_metadata_keys = [*source.excluded_llm_metadata_keys, *hidden]
             if above:
                 while above[holder][0].end < span.end:
@@ -92,7 +93,9 @@ def _spans(result: LongDocument, part: Part) -> Sequence[Span]:
 
 
 def _metadata(text: str, part: Part, span: Span, result: LongDocument, fingerprint: str) -> dict[str, Any]:
+    headings = span.headings if isinstance(span, Passage) else ()
     return {
+        **({bookkeeping.HEADINGS: heading_path(headings)} if headings else {}),
         bookkeeping.FINGERPRINT: fingerprint,
         bookkeeping.TEXT_DIGEST: bookkeeping.text_digest(text),
         bookkeeping.N_TOKENS: span.n_tokens,

@@ -1,0 +1,271 @@
+"""Find the right span in a long document: late against chunk-first vectors, and methods against plain.
+
+    python benchmarks/long_retrieval.py --data $EDDY_EVAL_DATA
+
+Documents are made by joining 20 abstracts of cranfield each, drawn once; then the characters of each abstract, which is
+what a query asks for, are known. The stories of squality are long as they are, and the whole story is asked for.
+Documents are cut into the same passages in both modes. `late` reads a passage's vector out of the pass over its
+document, `chunk` embeds the passage by itself. A passage's score counts for every abstract of which it holds half, or
+that holds half of it; the best counts.
+
+Outcomes are kept in a journal: interrupted, the same command goes on. All of it goes to
+`benchmarks/results/MODEL-long.json` and, as a table, to `docs/long-documents.md`. `--limit 3` tries three documents of
+each task, and writes nothing but the journal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from grid import RESULTS, ROOT, put, say
+from numpy.typing import NDArray
+
+from eddy_embed import Embedder, LongDocument, __version__, methods
+from eddy_embed.evaluate.embedded import Embedded
+from eddy_embed.evaluate.metrics import ndcg, recall, reciprocal_rank
+from eddy_embed.evaluate.outcome import Cost, Journal, Outcome
+from eddy_embed.evaluate.systems import System
+from eddy_embed.evaluate.tasks import Retrieval, digest, find_tasks
+from eddy_embed.finish import unit
+
+Pairs = NDArray[np.int64]
+
+METHODS = ("plain", "htp", "tp", "kv:pool=mean", "echo")
+MODES = ("late", "chunk")
+POSTS = ("", "+centre", "+whiten")
+TOGETHER = 20
+"""Abstracts in a document."""
+JOINED = "\n\n"
+PASSAGES: tuple[Any, ...] = ("passages",)
+
+
+@dataclass(frozen=True)
+class Library:
+    """Long documents, and what is asked for in them.
+
+    Attributes:
+        name: Of the task.
+        texts: The documents.
+        spans: For each document, the units that queries ask for: start, end, and number, shape (units, 3).
+        queries: Texts.
+        grades: For each query, unit number to grade above 0.
+        data: Hash of all this.
+    """
+
+    name: str
+    texts: list[str]
+    spans: list[Pairs]
+    queries: list[str]
+    grades: list[dict[int, float]]
+    data: str
+
+
+def main() -> None:
+    """Measure, compare, write."""
+    options = _arguments()
+    tasks = {task.name: task for task in find_tasks(options.data, options.task) if isinstance(task, Retrieval)}
+    libraries = []
+    if "cranfield" in tasks:
+        libraries.append(joined(tasks["cranfield"], options.limit))
+    if "squality" in tasks:
+        libraries.append(whole(tasks["squality"], options.limit))
+    journal = Journal(options.journal, fresh=options.fresh)
+    outcomes: dict[tuple[str, str, str], Outcome] = {}
+    for method in options.method or METHODS:
+        for library in libraries:
+            for mode in MODES:
+                for outcome in measured(library, method, mode, options, journal):
+                    outcomes[library.name, mode, outcome.system.text] = outcome
+    rows = [_row(key, outcomes) for key in outcomes]
+    say(f"\n{_table(rows)}")
+    if options.limit is not None:
+        return
+    about = {
+        "model": options.model,
+        "version": __version__,
+        "passage_size": options.passage_size,
+        "command": " ".join(["python", "benchmarks/long_retrieval.py", *sys.argv[1:]]),
+        "rows": rows,
+    }
+    target = RESULTS / f"{Path(options.model).name}-long.json"
+    RESULTS.mkdir(exist_ok=True)
+    target.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    put(ROOT / "docs" / "long-documents.md", "long-retrieval", _table(rows))
+    say(f"written: {target}, docs/long-documents.md")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=os.environ.get("EDDY_EVAL_DATA"), help="default: $EDDY_EVAL_DATA")
+    parser.add_argument("--model", default="eddy-tiny")
+    parser.add_argument("--exit", type=int, default=-2, help="layer that is read (default: -2)")
+    parser.add_argument("--method", action="append", help=f"may be repeated; default: {', '.join(METHODS)}")
+    parser.add_argument("--task", action="append", choices=["cranfield", "squality"], help="default: both")
+    parser.add_argument("--passage-size", type=int, default=128, help="tokens (default: 128)")
+    parser.add_argument("--limit", type=int, help="documents of each task, to try it")
+    parser.add_argument("--journal", type=Path, default=ROOT / "runs" / "long.jsonl")
+    parser.add_argument("--fresh", action="store_true", help="measure everything again")
+    found = parser.parse_args()
+    found.task = found.task or ["cranfield", "squality"]
+    if found.data is None:
+        parser.error("name the folder of the tasks with --data, or set EDDY_EVAL_DATA")
+    return found
+
+
+def joined(task: Retrieval, limit: int | None) -> Library:
+    """Documents of 20 texts of a task each; each text is a unit."""
+    order = np.random.default_rng(0).permutation(len(task.texts)).tolist()
+    groups = [order[at : at + TOGETHER] for at in range(0, len(order), TOGETHER)][:limit]
+    spans = []
+    for group in groups:
+        lengths = np.array([len(task.texts[at]) for at in group], np.int64)
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths + len(JOINED))[:-1]])
+        spans.append(np.stack([starts, starts + lengths, np.array(group, np.int64)], axis=1))
+    texts = [JOINED.join(task.texts[at] for at in group) for group in groups]
+    return _asked(f"{task.name} x {TOGETHER}", task, texts, spans)
+
+
+def whole(task: Retrieval, limit: int | None) -> Library:
+    """The documents of a task; each is a unit."""
+    texts = task.texts[:limit]
+    return _asked(task.name, task, texts, [np.array([[0, len(text), at]]) for at, text in enumerate(texts)])
+
+
+def _asked(name: str, task: Retrieval, texts: list[str], spans: list[Pairs]) -> Library:
+    held = {int(number) for rows in spans for number in rows[:, 2]}
+    number = {key: at for at, key in enumerate(task.ids)}
+    queries, grades = [], []
+    for query, asked in zip(task.queries, task.grades, strict=True):
+        found = {number[key]: grade for key, grade in asked.items() if number.get(key) in held}
+        if found:
+            queries.append(query)
+            grades.append(found)
+    return Library(name, texts, spans, queries, grades, f"{digest(task)}:{len(texts)}")
+
+
+def measured(library: Library, method: str, mode: str, options: argparse.Namespace, journal: Journal) -> list[Outcome]:
+    """A method on a library in one mode, with each post-processing; from the journal where it was measured before."""
+    raw = str(methods.parse(f"{method}{',' if ':' in method else ':'}exit={options.exit}"))
+    name = f"{library.name} ({mode})"
+    with Embedder(options.model, method=raw) as embedder:
+        if mode == "late" and not embedder.reads_spans:
+            say(f"{name}: {raw}: left out, it reads one token")
+            return []
+        identity = {
+            "version": __version__,
+            "fingerprint": embedder.fingerprint,
+            "data": library.data,
+            "passage_size": options.passage_size,
+        }
+        systems = [System.named(f"{raw}{post}") for post in POSTS]
+        held = [journal.find(system, name, identity) for system in systems]
+        if all(held):
+            return [outcome for outcome in held if outcome is not None]
+        started = time.perf_counter()
+        documents = embedder.encode_long(
+            library.texts, passage_size=options.passage_size, late=mode == "late", parts=PASSAGES
+        )
+        asked = embedder.encode_query(library.queries)
+        seconds, counts = time.perf_counter() - started, embedder.counts
+        layers = embedder.method.readout.exit  # type: ignore[union-attr]
+    cost = Cost(seconds, counts.tokens, counts.positions, int(layers or 0), int(layers or 0))
+    vectors = unit(np.stack([p.vector for document in documents for p in document.passages]).astype(np.float64))
+    owners = np.repeat(np.arange(len(documents)), [len(document.passages) for document in documents])
+    bare = Embedded(vectors, owners, unit(asked.astype(np.float64)), np.zeros((0, 2), np.int64), cost)
+    pairs = held_by(documents, library.spans)
+    found = []
+    for system in systems:
+        post = system.method.post
+        after = bare if post is None else bare.processed(post, query_mean=False, fit_on=None)
+        metrics = scored(library, pairs, np.asarray(after.asked @ after.library.T))
+        found.append(Outcome(system, name, metrics, cost, identity))
+        journal.add(found[-1])
+        say(f"{name}: {system.text}: ndcg@10 {found[-1].score():.4f}, {seconds:.0f} s")
+    return found
+
+
+def held_by(documents: Sequence[LongDocument], spans: Sequence[Pairs]) -> Pairs:
+    """Rows (unit, passage), by unit: the passages that count for it.
+
+    Args:
+        documents: With their passages.
+        spans: For each document, start, end and number of its units.
+    """
+    rows: list[tuple[int, int]] = []
+    first = 0
+    for document, units in zip(documents, spans, strict=True):
+        places = np.array([(passage.start, passage.end) for passage in document.passages])
+        for start, end, number in units.tolist():
+            over = np.minimum(places[:, 1], end) - np.maximum(places[:, 0], start)
+            half = 2 * over >= np.minimum(places[:, 1] - places[:, 0], end - start)
+            chosen = np.flatnonzero(half) if half.any() else [int(np.argmax(over))]
+            rows += [(number, first + int(at)) for at in chosen]
+        first += len(places)
+    return np.array(sorted(rows), np.int64)
+
+
+def scored(library: Library, pairs: Pairs, cosines: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    """Metrics of each query, from the scores of all passages, shape (queries, passages)."""
+    numbers, starts = np.unique(pairs[:, 0], return_index=True)
+    rows: dict[str, list[float]] = {"ndcg@10": [], "recall@10": [], "mrr@10": []}
+    for row, asked in zip(cosines, library.grades, strict=True):
+        order = np.argsort(-np.maximum.reduceat(row[pairs[:, 1]], starts), kind="stable")[:100]
+        grades = np.array([asked.get(int(number), 0.0) for number in numbers[order]])
+        ideal = np.array(list(asked.values()))
+        rows["ndcg@10"].append(ndcg(grades, ideal))
+        rows["recall@10"].append(recall(grades, ideal, 10))
+        rows["mrr@10"].append(reciprocal_rank(grades))
+    return {metric: np.array(values) for metric, values in rows.items()}
+
+
+def _row(key: tuple[str, str, str], outcomes: dict[tuple[str, str, str], Outcome]) -> dict[str, Any]:
+    task, mode, text = key
+    outcome = outcomes[key]
+    row: dict[str, Any] = {"task": task, "mode": mode, "method": text, "queries": len(outcome.metrics["ndcg@10"])}
+    row |= {metric: _rounded(outcome.interval(metric)) for metric in outcome.metrics}
+    plain = str(methods.with_post(methods.parse(f"plain:exit={_exit(text)}"), methods.parse(text).post))
+    beside = {"over_chunk": (task, "chunk", text), "over_plain": (task, mode, plain)}
+    for name, other in beside.items():
+        if other in outcomes and other != key:
+            row[name] = _rounded(outcome.difference(outcomes[other]))
+    row["cost"] = vars(outcome.cost)
+    return row
+
+
+def _exit(text: str) -> int | None:
+    readout = methods.parse(text).readout
+    return None if readout is None else readout.exit
+
+
+def _rounded(interval: Any) -> list[float]:
+    return [round(value, 4) for value in (interval.value, interval.low, interval.high)]
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    lines = ["| task | vectors | method | nDCG@10 | over chunk-first | over plain |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        cells = [_shown(row.get(name)) for name in ("over_chunk", "over_plain")]
+        lines.append(
+            f"| {row['task']} | {row['mode']} | `{row['method']}` | {row['ndcg@10'][0]:.3f} | {' | '.join(cells)} |"
+        )
+    return "\n".join(lines)
+
+
+def _shown(interval: list[float] | None) -> str:
+    if interval is None:
+        return ""
+    value, low, high = interval
+    return f"{value:+.3f} ({low:+.3f} to {high:+.3f})" + (" =" if low <= 0 <= high else "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,296 @@
+"""Texts as they are: nothing lost, offsets exact, headings with their text, sizes kept, work that grows with length."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from tests import families
+from tests.comparison import METHODS, embedder
+from tests.long_texts import BOOK, LINES, MARKDOWN, SENTENCE, TEXTS, TRANSCRIPT
+from tests.test_windows import LAYOUTS, plan, tokenizer
+
+from eddy_embed import plan as planning
+from eddy_embed import tokens as tokenizing
+from eddy_embed.document import LongDocument, group_sentences
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.runner import Sums
+from eddy_embed.segment import Segmenter
+from eddy_embed.segment.headings import CONTINUED, units
+
+SIZE = 40
+
+
+def long(text: str, **options: Any) -> LongDocument:
+    return embedder("llama", "plain:exit=1").encode_long(text, **{"passage_size": SIZE, **options})
+
+
+def visible(text: str) -> str:
+    return "".join(text.split())
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_nothing_is_lost_and_sizes_are_kept(name: str) -> None:
+    text = TEXTS[name]
+    document = long(text)
+    for spans in (document.sentences, document.passages):
+        assert visible("".join(text[span.start : span.end] for span in spans)) == visible(text)
+        assert all(a.end <= b.start and not text[a.end : b.start].strip() for a, b in pairwise(spans))
+        assert all(np.isfinite(span.vector).all() for span in spans)
+    levels = [sentence.level for sentence in Segmenter().sentences(text)]
+    kept = set(units(levels))
+    sizes = [sentence.n_tokens for sentence in document.sentences]
+    passages = [(passage.first_sentence, passage.last_sentence) for passage in document.passages]
+    for (first, last), (after, _) in pairwise(passages):
+        together = sum(sizes[first : last + 1])
+        # The first word of a window may take a token more.
+        assert (first, last) in kept or together <= SIZE + document.n_windows
+        follows = next(b for a, b in kept if a == after)
+        assert together + sum(sizes[after : follows + 1]) > SIZE - document.n_windows, "the next would have fitted"
+        assert not levels[last] or 0 < levels[after] <= levels[last], "a heading is parted from its text"
+    assert document.n_truncated == 0
+
+
+@pytest.mark.parametrize("name", ["markdown", "book", "chinese"])
+@pytest.mark.parametrize("most", [1, 3])
+def test_sizes_in_sentences(name: str, most: int) -> None:
+    document = long(TEXTS[name], passage_size=most, passage_unit="sentences")
+    kept = units(sentence.level for sentence in Segmenter().sentences(TEXTS[name]))
+    found = [(passage.first_sentence, passage.last_sentence) for passage in document.passages]
+    assert all(last - first < most or (first, last) in kept for first, last in found)
+    if most == 1:
+        assert found == kept
+    else:
+        assert any(last - first == 2 for first, last in found)
+
+
+def test_another_unit_is_refused() -> None:
+    with pytest.raises(InvalidParameter, match="passage_unit='words' is unknown; choose one of tokens, sentences"):
+        long("One.", passage_unit="words")
+
+
+def under(document: LongDocument, wording: str) -> list[tuple[str, ...]]:
+    return [p.headings for p in document.passages if wording in document.text[p.start : p.end]]
+
+
+def test_passages_know_their_headings() -> None:
+    document = long(MARKDOWN, passage_size=1)
+    assert under(document, "Twice a day") == [("Tides",)]
+    assert under(document, "level = staff") == [("Tides", "Measuring")]
+    assert under(document, "| 12   | 340") == [("Tides", "Measuring")]
+    assert under(document, "Wind") == [("Tides", "Measuring", "Errors")]
+    assert under(document, "It was lit") == [("Tides", "The lamp")]
+    assert under(document, "# Empty") == [("Empty",)], "a heading without text stands alone"
+    assert under(document, "The dough") == [("Bread",)]
+    together = [document.text[p.start : p.end] for p in document.passages]
+    assert "# Bread\n\nBread needs flour, water and salt." in together
+    assert [p.headings for p in long("No headings here. None.").passages] == [()]
+
+
+def test_chapters_of_a_book() -> None:
+    document = long(BOOK, passage_size=1)
+    keepers = under(document, "came home")
+    chapters = ["Chapter 1. The Boat", "Chapter 2. The Storm"]
+    assert keepers == [(part, chapter) for part in ("PART ONE", "PART TWO") for chapter in chapters]
+    for passage in document.passages:
+        assert BOOK[passage.start : passage.end].count("Chapter") <= 1
+    assert under(document, "PART TWO") == [("PART TWO", "Chapter 1. The Boat")], "both headings with their text"
+
+
+@pytest.mark.parametrize(
+    ("line", "level"),
+    [
+        ("Chapter IV", 2),
+        ("Kapitel 3: Das Boot", 2),
+        ("Book the second.", 1),
+        ("第十二章 河", 2),
+        ("第三部分的水。", 0),
+        ("2.1 Winds", 3),
+        ("2.1 metres of water stood there.", 0),
+        ("THE END OF IT", 3),
+        ("NO!", 0),
+        ("IV", 0),
+        ("Part one of the plan was done by noon yesterday.", 0),
+        ("An ordinary line", 0),
+        ("ANNA:", 0),
+        ("# Mark", 1),
+        ("####### Seven marks", 0),
+    ],
+)
+def test_lines_that_are_headings(line: str, level: int) -> None:
+    text = f"A sentence before it.\n\n{line}\n\nAnother one behind it."
+    found = Segmenter().sentences(text)
+    assert [found[0].level, found[-1].level] == [0, 0]
+    assert found[1].level == level
+    assert all(sentence.level == (CONTINUED if level else 0) for sentence in found[2:-1])
+
+
+def test_capitals_say_nothing_in_a_text_of_capitals() -> None:
+    assert all(not s.level for s in Segmenter().sentences("THE FERRY\n\nIT LEFT AT NOON\n\nNOBODY ASKED"))
+
+
+def test_speakers_begin_sentences() -> None:
+    starts = {sentence.start for sentence in Segmenter().sentences(TRANSCRIPT)}
+    at = 0
+    for line in TRANSCRIPT.splitlines(keepends=True):
+        assert at in starts
+        at += len(line)
+    assert all(not sentence.level for sentence in Segmenter().sentences(TRANSCRIPT))
+
+
+def test_groups_by_hand() -> None:
+    #         heading  text  text  heading  sub  text  heading  heading
+    levels = [1, 0, 0, 1, 2, 0, 2, 2]
+    sizes = [3, 10, 10, 3, 3, 10, 3, 3]
+    assert units(levels) == [(0, 1), (2, 2), (3, 5), (6, 6), (7, 7)]
+    assert group_sentences(sizes, 23, levels) == [(0, 2), (3, 7)]
+    assert group_sentences(sizes, 20, levels) == [(0, 1), (2, 2), (3, 6), (7, 7)]
+    assert group_sentences(sizes, 5, levels) == units(levels)
+    assert units([1, CONTINUED, 0]) == [(0, 2)]
+
+
+# --- Work
+
+
+def calls(work: Callable[[], object]) -> int:
+    """Function calls that some work takes, those into C included."""
+    count = 0
+
+    def seen(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(seen)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize("text", [SENTENCE[:40_000], LINES[:20_000], MARKDOWN * 5, BOOK * 5, TRANSCRIPT])
+def test_twice_the_text_is_twice_the_work(text: str) -> None:
+    def work(text: str) -> Callable[[], object]:
+        def run() -> None:
+            found = Segmenter().sentences(text)
+            group_sentences([1] * len(found), 3, [sentence.level for sentence in found])
+            plan(text, "htp", "metaspace", 512)
+
+        return run
+
+    work(text)()  # caches
+    once, twice = calls(work(text)), calls(work(f"{text}\n\n{text}"))
+    assert once < twice < 2.3 * once
+
+
+class Counted:
+    """What is handed to the library's tokenizer."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.characters = self.most = 0
+        usual = tokenizing.Tokenizer.__call__
+
+        def counted(tokenizer: tokenizing.Tokenizer, texts: list[str]) -> list[tokenizing.Tokens]:
+            self.characters += sum(map(len, texts))
+            self.most = max([self.most, *map(len, texts)])
+            return usual(tokenizer, texts)
+
+        monkeypatch.setattr(tokenizing.Tokenizer, "__call__", counted)
+
+
+@pytest.mark.parametrize("text", [SENTENCE * 2, LINES[:100_000]], ids=["one sentence", "lines"])
+def test_a_long_text_is_never_tokenized_in_one_piece(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(monkeypatch)
+    planned = plan(text, "htp", "metaspace", 512)
+    assert len(planned.jobs) > 10
+    # Once to count, once in windows that overlap by an eighth at most; a second time where the windows were too large.
+    assert counted.characters < 4 * len(text)
+    assert counted.most <= tokenizing.STRETCH + 2 * tokenizing.MARGIN < len(text)
+
+
+def test_what_is_not_wanted_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[int] = []
+    zero = Sums.zero.__func__  # type: ignore[attr-defined]
+
+    def seen(cls: type[Sums], width: int, divisions: Any) -> Sums:
+        kept.append(sum(map(len, divisions)))
+        return zero(cls, width, divisions)
+
+    monkeypatch.setattr(Sums, "zero", classmethod(seen))
+    text = TEXTS["german"]
+    whole = long(text)
+    for parts in (("document",), ("passages",), ("sentences",)):
+        long(text, parts=parts)
+    assert kept == [len(whole.sentences) + len(whole.passages), 0, len(whole.passages), kept[0]]
+
+
+# --- Counted in stretches
+
+
+@pytest.mark.parametrize("kind", families.TOKENIZERS)
+@pytest.mark.parametrize("name", [name for name in TEXTS if name not in ("one sentence", "lines")])
+def test_places_in_stretches_are_those_of_the_whole(kind: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (whole,) = tokenizer(kind)([TEXTS[name]])
+    monkeypatch.setattr(tokenizing, "TOGETHER", 100)
+    monkeypatch.setattr(tokenizing, "STRETCH", 130)
+    monkeypatch.setattr(tokenizing, "MARGIN", 50)
+    starts, ends = tokenizer(kind).places(TEXTS[name])
+    assert np.array_equal(starts, whole.starts) and np.array_equal(ends, whole.ends)
+
+
+@pytest.mark.parametrize("text", ["x" * 5_000, "🙂" * 900, " " * 3_000 + "a", "日本語" * 800])
+def test_stretches_without_a_border_still_count_in_order(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizing, "TOGETHER", 100)
+    for kind in families.TOKENIZERS:
+        (whole,) = tokenizer(kind)([text])
+        with monkeypatch.context() as small:
+            small.setattr(tokenizing, "STRETCH", 300)
+            small.setattr(tokenizing, "MARGIN", 50)
+            starts, ends = tokenizer(kind).places(text)
+        assert (np.diff(starts) >= 0).all() and (np.diff(ends) >= 0).all()
+        assert 0.9 <= (len(ends) + 1) / (len(whole.ids) + 1) <= 1.2
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", families.TOKENIZERS)
+@pytest.mark.parametrize("name", ["german", "markdown", "mixed"])
+def test_texts_that_are_counted_first_have_the_same_windows(
+    layout: str, kind: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = plan(TEXTS[name], layout, kind, 130)
+    monkeypatch.setattr(planning, "LONG", 100)
+    first = plan(TEXTS[name], layout, kind, 130)
+    assert len(first.jobs) == len(usual.jobs) > 1
+    for mine, theirs in zip(first.jobs, usual.jobs, strict=True):
+        assert np.array_equal(mine.sequence.ids, theirs.sequence.ids)
+        assert np.array_equal(mine.counted, theirs.counted)
+    assert abs(first.tokens - usual.tokens) <= 1
+
+
+@pytest.mark.parametrize("overflow", ["window", "truncate"])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_reads_them_the_same(method: str, overflow: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    planner = embedder("llama", method, max_length=160, overflow=overflow)._pipeline.planner
+    text = TEXTS["german"]
+    usual = planner.plan([text], "document", sentences=True)[0]
+    monkeypatch.setattr(planning, "LONG", 100)
+    first = planner.plan(["Salt.", text], "document", sentences=True)[1]
+    assert np.array_equal(first.spans, usual.spans) and np.array_equal(first.levels, usual.levels)
+    assert max(len(job.sequence) for job in first.jobs) <= 160
+    assert abs(sum(job.share for job in first.jobs) - 1) < 1e-9
+    assert (first.windows > 1) == (overflow == "window")
+    # What is counted is the text as it is; a rewritten one may have a few tokens more.
+    apart = usual.tokens / 50 if planner.layout.revision else 1
+    assert abs(first.tokens - usual.tokens) <= apart and abs(first.truncated - usual.truncated) <= apart
+    if "template" in planner.layout.chosen and overflow == "window":
+        # In a wording, the text's first or last token may be another than alone, and a window end a sentence earlier.
+        assert abs(len(first.jobs) - len(usual.jobs)) <= len(usual.jobs) / 8
+        return
+    for mine, theirs in zip(first.jobs, usual.jobs, strict=True):
+        assert np.array_equal(mine.sequence.ids, theirs.sequence.ids)
+        assert np.array_equal(mine.counted, theirs.counted) and abs(mine.share - theirs.share) < 1e-3
