@@ -39,6 +39,7 @@ RAW = "plain:exit=0"
 """The mean of raw token embeddings, a baseline."""
 LEFT = {
     "squality": ("cot", "knowledge", "metaeol", "tp:prompt", "reba", "echo", "plain:pool=weighted", "plain:exit={}+"),
+    "cranfield": ("metaeol",),
     "cisi": ("metaeol",),
 }
 """Methods that are left out on large tasks: prompts made for sentences, twice the tokens or more, near relatives."""

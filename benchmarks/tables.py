@@ -38,7 +38,7 @@ from eddy_embed.evaluate.outcome import Outcome
 from eddy_embed.evaluate.systems import BESIDE, System
 from eddy_embed.evaluate.tasks import Classification, Retrieval, Task, find_tasks
 
-EXITS = (-1, -2, -4)
+EXITS = (-1, -2, -4, -7)
 POSTS = ("", "+centre", "+whiten")
 LABELLED = 2000
 """Texts of `mr` that are used, drawn once: with all of them it alone would take half of the time."""

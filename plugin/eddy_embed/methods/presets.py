@@ -40,7 +40,7 @@ _KV_LAYERS: dict[_Shape, tuple[int, ...]] = {
     ("qwen3", 36, 2560, 151936): tuple(range(13, 23)),
     ("mistral", 32, 4096, 32000): tuple(range(14, 21)),
     ("llama", 32, 4096, 128256): (11, 12, 21, *range(27, 33)),
-    ("llama", 8, 320, 8192): (6,),
+    ("llama", 8, 320, 8192): (5,),
 }
 
 
