@@ -262,7 +262,8 @@ def test_wheel_holds_what_a_user_needs(wheel: Path) -> None:
     wanted = {
         "eddy_embed/__init__.py",
         "eddy_embed/py.typed",
-        *(f"{tiny}/{name}" for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")),
+        *(f"{tiny}/{name}.json" for name in ("config", "tokenizer", "tokenizer_config", "defaults")),
+        f"{tiny}/model.safetensors",
         "llama_index/embeddings/eddy/__init__.py",
         "llama_index/node_parser/eddy/__init__.py",
         "langchain_eddy/__init__.py",

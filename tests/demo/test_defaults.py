@@ -42,6 +42,15 @@ def write_many(folder: Path) -> None:
     (folder / "herbs.txt").write_text(" ".join(sentences), encoding="utf-8")
 
 
+def test_the_bundled_defaults_were_chosen_for_the_bundled_weights() -> None:
+    told = json.loads((BUNDLED["eddy-tiny"] / "defaults.json").read_text(encoding="utf-8"))
+    whole = Embedder("eddy-tiny", method="plain").settings
+    for part in ("weights", "tokenizer"):
+        assert told[part] == whole[part], "run benchmarks/choose.py again"
+    for purpose in ("similarity", "retrieval"):
+        assert Embedder("eddy-tiny", method=told[purpose]["method"]).dimension == 320
+
+
 def test_a_small_library_leaves_post_processing_out_until_it_is_made_anew(
     model: Path, documents: Path, tmp_path: Path, run: Run
 ) -> None:
