@@ -1,11 +1,12 @@
-# make demo    set up, read the handbook into a library, ask it three questions
-# make test    set up, run the tests
-# make check   ruff, ruff format, mypy
-# make clean   remove what the above made (asks nothing; your own libraries elsewhere stay)
+# make demo      set up, read the handbook into a library, ask it three questions
+# make test      set up, run the tests
+# make check     ruff, ruff format, mypy
+# make versions  tests under each Python with the oldest and the newest packages; writes docs/versions.md
+# make clean     remove what the above made (asks nothing; your own libraries elsewhere stay)
 #
 # PYTHON=python3.12   another interpreter (3.10 to 3.13)
 # TORCH=cpu           a PyTorch build other than the default one for your system: cpu, cu126, cu128, rocm6.4 ...
-# ARGS="-k htp"       arguments for pytest
+# ARGS="-k htp"       arguments for pytest, or for `python -m tests.versions`
 PYTHON ?= python3
 VENV   ?= .venv
 TORCH  ?=
@@ -17,7 +18,7 @@ PIP     := $(BIN)/python -m pip install --disable-pip-version-check -c constrain
 SETUP   := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check format clean
+.PHONY: help demo test test-slow versions check format clean
 
 help:
 	@sed -n '/^[^#]/q; s/^# \{0,1\}//p' Makefile
@@ -55,6 +56,10 @@ test: $(VENV)/.dev
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
+# TORCH=cpu here too: for uv, which makes the environments.
+versions: $(VENV)/.dev
+	$(if $(TORCH),UV_TORCH_BACKEND=$(TORCH)) $(BIN)/python -m tests.versions $(ARGS)
+
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -65,5 +70,5 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) library dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .versions library dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find plugin adapters demos tests -name __pycache__ -type d -prune -exec rm -rf {} +
