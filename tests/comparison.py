@@ -125,6 +125,11 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "cot:released_text=true": ("cot", {"released_text": True}),
     "htp:range=1-3,global_only=true": ("htp", {"range": (1, 3), "global_only": True}),
+    "plain+readout:prompt=true,specials=true": ("plain", {"read": ("mean", True), "specials": True}),
+}
+ONLY_ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "plain:pool=cls": ("plain", {"pool": "cls"}),
+    "plain+readout:specials=true": ("plain", {"read": ("mean", False), "specials": True}),
 }
 """Text form -> name and parameters for the reference."""
 
@@ -152,7 +157,7 @@ def sentences_of(text: str) -> tuple[tuple[int, int], ...]:
 @cache
 def expected(family: str, method: str, text: str, instruction: str | None = None, role: str = "query") -> np.ndarray:
     """The reference's vector."""
-    name, parameters = METHODS[method]
+    name, parameters = (METHODS | ONLY_ENCODERS)[method]
     model, tokenizer = loaded(family)
     sentences = sentences_of(text)
     return reference.embed(

@@ -79,7 +79,7 @@ def test_a_joined_layout_has_the_wording_of_one_and_the_placeholders_of_the_othe
     assert kv is not None
     joined = methods.parse('kv:layers="2"+tp:placeholders=2,source=text+readout')
     assert joined.layout == Layout(kv.template, kv.query_template, placeholders=2, source="text")
-    assert (joined.readout, joined.reroute) == (Readout(), methods.kv("2").reroute)
+    assert (joined.readout, joined.reroute) == (Readout(pool=None), methods.kv("2").reroute)
     joined = methods.parse("htp:k=3+prompteol+readout:pool=weighted")
     assert joined.layout == Layout(methods.prompts.EOL, blocks=Blocks(3))
     # The text form of a combination that has a name of its own is another, the vectors are the same.
@@ -90,7 +90,7 @@ def test_a_readout_by_name_decides_in_python_too() -> None:
     with pytest.raises(IncompatibleMethods, match=r"as in kv:layers=2\+htp\+readout:pool=mean"):
         methods.kv(2) | methods.htp()
     joined = (methods.kv(2) | methods.readout("mean", -2)) | methods.htp()
-    assert str(joined) == "kv:layers=2+readout:exit=-2+htp" and joined.readout == Readout(-2)
+    assert str(joined) == "kv:layers=2+readout:pool=mean,exit=-2+htp" and joined.readout == Readout(-2)
     assert methods.parse(str(joined)) == joined
     with pytest.raises(IncompatibleMethods, match="both set readout"):
         joined | methods.readout()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ import torch
 from eddy_embed.document import group_sentences, positions_by_span
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.plan import Job
-from eddy_embed.readout import Readout, gather
+from eddy_embed.readout import Pool, Readout, gather
 from eddy_embed.sequence import Role, Sequence
 
 S, P, T, PST, BPST = Role.SPECIAL, Role.PROMPT, Role.TEXT, Role.PST, Role.BPST
@@ -42,6 +44,10 @@ def read(readout: Readout, counted: list[int] | None = None) -> float:
         (Readout(pool="hybrid"), ((4 + 5 + 7) / 3 + 8) / 2),
         (Readout(pool="weighted"), (1 * 4 + 2 * 5 + 3 * 7) / (1 + 2 + 3)),
         (Readout(placeholders=True), (2 + 3 + 4 + 5 + 6 + 7) / 6),
+        (Readout(pool="cls"), 0),
+        (Readout(specials=True), (4 + 5 + 7) / 3),  # what stands ahead of a prompt goes with the prompt
+        (Readout(specials=True, prompt=True), (0 + 1 + 4 + 5 + 7 + 8) / 6),
+        (Readout(pool="weighted", specials=True, prompt=True), (0 + 2 + 12 + 20 + 35 + 48) / 21),
     ],
     ids=str,
 )
@@ -97,12 +103,13 @@ def test_exits_outside_the_model_are_refused(exit_layer: int | None) -> None:
 
 
 def test_unknown_poolings_are_refused() -> None:
-    with pytest.raises(InvalidParameter, match="'max' is unknown; choose one of mean, last, hybrid, weighted"):
+    with pytest.raises(InvalidParameter, match="'max' is unknown; choose one of mean, last, hybrid, weighted, cls"):
         Readout(pool="max")  # type: ignore[arg-type]
 
 
 def test_only_averages_have_spans() -> None:
-    assert [Readout(pool=pool).spans for pool in ("mean", "weighted", "last", "hybrid")] == [True, True, False, False]  # type: ignore[arg-type]
+    spans = {pool: Readout(pool=pool).spans for pool in get_args(Pool)}
+    assert [pool for pool, averages in spans.items() if averages] == ["mean", "weighted"]
 
 
 # --- spans

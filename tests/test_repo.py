@@ -56,6 +56,8 @@ FLOORS: tuple[frozenset[str], ...] = (
             "runner",
             "pipeline",
             "explanation",
+            "folder",
+            "head",
             "opening",
             "described",
         }
@@ -66,7 +68,7 @@ FLOORS: tuple[frozenset[str], ...] = (
 )
 PARTS = FLOORS[2]
 SIDEWAYS = FLOORS[1] | FLOORS[5] | FLOORS[6]
-HOST = {"host", "view", "moments", "loading"}  # the files that may name transformers
+HOST = {"host", "view", "moments", "loading", "folder"}  # the files that may name transformers
 
 
 def imported(path: Path) -> list[tuple[str, int]]:

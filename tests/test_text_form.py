@@ -24,7 +24,8 @@ BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
     "int": st.integers(1, 10**6),
     "int | None": st.one_of(st.none(), st.integers(1, 500)),
     "bool": st.booleans(),
-    "Pool": st.sampled_from(["mean", "last", "hybrid", "weighted"]),
+    "Pool": st.sampled_from(["mean", "last", "hybrid", "weighted", "cls"]),
+    "Pool | None": st.sampled_from([None, "mean", "last", "hybrid", "weighted", "cls"]),
     "tuple[int, int] | None": st.one_of(st.none(), RANGES),
 }
 BY_NAME: dict[str, st.SearchStrategy[Any]] = {
@@ -54,7 +55,7 @@ BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "reba.pool": st.sampled_from(["last", "mean"]),
     "reba.joiner": st.one_of(st.none(), st.sampled_from(["", " ", "\n", " {and} "])),
     "reba.variant": st.sampled_from(["paper", "released"]),
-    "htp.pool": st.sampled_from(["mean", "all"]),
+    "htp.pool": st.sampled_from([None, "mean", "all"]),
 }
 
 
@@ -77,8 +78,8 @@ def built(draw: st.DrawFn) -> Method:
         given_.pop("k", None)
     if given_.get("rule") != "rate":
         given_.pop("rate", None)
-    if name == "readout" and given_.get("pool") == "last":
-        given_ = {key: value for key, value in given_.items() if key not in ("placeholders", "prompt")}
+    if name == "readout" and given_.get("pool") in ("last", "cls"):
+        given_ = {key: value for key, value in given_.items() if key not in ("placeholders", "prompt", "specials")}
     if given_.get("joiner") is not None or given_.get("variant") == "released":
         given_.pop("piece", None)
     if given_.get("rule", "fixed") != "fixed":
@@ -138,7 +139,8 @@ def test_a_bare_name_has_the_defaults(name: str) -> None:
         (" htp ", "htp"),
         ("htp:range=1-7,exit=-2", "htp:range=1-7,exit=-2"),
         ("htp:exit=-2,range=1-7", "htp:range=1-7,exit=-2"),
-        ("htp:k=1,pool=mean,local_only=false", "htp"),
+        ("htp:k=1,pool=mean,local_only=false", "htp:pool=mean"),
+        ("plain:pool=none", "plain"),
         ('tp:prompt="prompteol"', "tp:prompt=prompteol"),
         ("plain:exit=-1", "plain"),
         ("plain:exit=0", "plain:exit=0"),

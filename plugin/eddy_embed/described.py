@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from eddy_embed.pipeline import Pipeline
     from eddy_embed.postprocess import Fitted
 
-_MAKER = ("architecture", "config", "weights", "tokenizer", "text_instruction", "query_instruction")
+_MAKER = (
+    *("architecture", "config", "weights", "tokenizer", "text_instruction", "query_instruction"),
+    *("head", "query_attached", "text_attached"),  # of embedding models alone
+)
 
 
 class Described:
@@ -32,12 +35,18 @@ class Described:
     _settings: dict[str, Any] | None
 
     @property
+    def width(self) -> int:
+        """Width of the vectors before any post-processing."""
+        head = self._pipeline.finish.head
+        return self.backbone.hidden if head is None else head.width or self.backbone.hidden
+
+    @property
     def dimension(self) -> int:
         """Width of the vectors."""
         if self._pipeline.finish.fitted is not None:
             return self._pipeline.finish.fitted.dimension
         post = self.method.post
-        return self.backbone.hidden if post is None else post.dimension(self.backbone.hidden)
+        return self.width if post is None else post.dimension(self.width)
 
     @property
     def reads_spans(self) -> bool:
@@ -83,13 +92,17 @@ class Described:
                 "normalize": self.normalize,
                 "post": None if self.post is None else self.post.digest,
             }
+            if self.backbone.pooling is not None:
+                head, attached = self._pipeline.finish.head, self._pipeline.planner.attached
+                self._settings["head"] = None if head is None else head.digest
+                self._settings |= {"query_attached": "query" in attached, "text_attached": "document" in attached}
         return self._settings
 
     @property
     def maker(self) -> dict[str, Any]:
         """What decides the vectors that post-processing is fitted on and applied to, as plain values."""
         method = {part: value for part, value in self.settings["method"].items() if part != "post"}
-        told = {name: self.settings[name] for name in _MAKER}
+        told = {name: self.settings[name] for name in _MAKER if name in self.settings}
         return cast("dict[str, Any]", json.loads(json.dumps({**told, "method": method})))
 
     @property
@@ -105,7 +118,7 @@ class Described:
         """
         if late and not self.reads_spans:
             raise IncompatibleMethods(
-                f"{self.method} gives no vectors for parts of a text; use late=False, or a method such as htp"
+                f"{self.method} gives no vectors for parts of a text; use late=False, or a method such as htp:pool=mean"
             )
 
     def _check_words(self) -> None:
@@ -116,8 +129,8 @@ class Described:
         """
         if not self.reads_words:
             raise IncompatibleMethods(
-                f"{self.method} reads the last token, for the whole text, and gives no vectors for words; use one that "
-                "averages, such as plain, or reba"
+                f"{self.method} reads one token, for the whole text, and gives no vectors for words; use one that "
+                "averages, such as plain:pool=mean, or reba"
             )
 
     @overload
@@ -160,4 +173,5 @@ class Described:
         check_one(text)
         planner, host = self._pipeline.planner, self._pipeline.open_runner.host
         (plan,) = planner.plan(checked_texts(text), checked_role(role))
-        return explain(plan, method=self.method, host=host, tokenizer=planner.tokenizer, role=role)
+        own = self.backbone.pooling
+        return explain(plan, method=self.method, host=host, tokenizer=planner.tokenizer, role=role, trained=own)

@@ -32,7 +32,7 @@ from eddy_embed.inputs import (
 )
 from eddy_embed.layout import TextRole
 from eddy_embed.method import Method
-from eddy_embed.opening import assemble, finish_for, open_model
+from eddy_embed.opening import assemble, finish_for, first_finish, open_model
 from eddy_embed.plan import Overflow
 from eddy_embed.postprocess import Fitted, Moments, fit
 from eddy_embed.progress import Progress
@@ -83,15 +83,15 @@ class Embedder(Described):
         """Load a model up to the method's exit layer, or share a loaded one.
 
         Args:
-            model: "eddy-tiny" (bundled), a folder, a Hugging Face id, or a loaded model, whose weights are shared and
-                which is left exactly as it is.
+            model: "eddy-tiny" (bundled), a folder, a Hugging Face id, or a loaded model or SentenceTransformer, whose
+                weights are shared and which is left exactly as it is.
             method: Text form, such as "htp" or "tp:prompt=prompteol,range=1-7", or a Method.
             tokenizer: The tokenizer of a loaded model (a fast one).
             max_length: Most tokens in a pass, prompt and placeholders included; None: the model's window.
             overflow: Longer texts: "window" reads all of it in overlapping windows, "error" refuses, "truncate" cuts
                 the end and counts what was cut.
-            query_instruction: Put in front of queries.
-            text_instruction: Put in front of documents.
+            query_instruction: Put in front of queries. None: the model's own prompt, if its folder has one.
+            text_instruction: Put in front of documents. None: likewise.
             normalize: Whether vectors have length 1.
             post: For a method with post-processing: what an earlier fit learned, or the file that holds it.
             batch_size: Most texts in a pass, None for no limit.
@@ -136,7 +136,7 @@ class Embedder(Described):
             overflow=overflow,
             instructions={"query": query_instruction, "document": text_instruction},
             language=language,
-            finish=finish_for(self.method, self.backbone, post, normalize),
+            finish=first_finish(opened, post, normalize),
             batch_tokens=batch_tokens,
             batch_size=batch_size,
         )
@@ -218,7 +218,7 @@ class Embedder(Described):
             A document for each text.
 
         Raises:
-            IncompatibleMethods: `late`, and the method reads the last token.
+            IncompatibleMethods: `late`, and the method does not average.
             InvalidParameter: There is no such part.
             InvalidText: A text is blank, no string, or not valid Unicode.
             TextTooLong: A text exceeds the window and overflow is "error".
@@ -246,7 +246,7 @@ class Embedder(Described):
             float32, shape (spans, dimension), in their order.
 
         Raises:
-            IncompatibleMethods: The method reads the last token.
+            IncompatibleMethods: The method does not average.
             InvalidParameter: A span is no pair of numbers, lies outside the text, or holds no token.
             InvalidText: The text is blank, no string, or not valid Unicode.
             TextTooLong: The text exceeds the window and overflow is "error".
@@ -287,7 +287,7 @@ class Embedder(Described):
                 f"{self.method} has no post-processing to fit; join one, as in '{self.method}+whiten'"
             )
         plain = self.with_post(None)
-        moments = Moments(self.backbone.hidden)
+        moments = Moments(self.width)
         for _, chunk in chunks(checked_texts(texts)):
             documents = plain.encode_long(
                 chunk, passage_size=passage_size, late=self.reads_spans, parts=PASSAGES, show_progress=show_progress
@@ -317,7 +317,7 @@ class Embedder(Described):
             fitted.check_maker(self.maker)
         other = copy.copy(self)
         other.method = methods.with_post(self.method, None if fitted is None else fitted.post)
-        finish = finish_for(other.method, self.backbone, fitted, self.normalize)
+        finish = finish_for(other.method, self.width, fitted, self.normalize, self._pipeline.finish.head)
         other._pipeline = replace(self._pipeline, finish=finish, counts=Counts())
         other._settings = None
         return other

@@ -12,6 +12,7 @@ from eddy_embed.repetition import repeated_tokens
 from eddy_embed.sequence import PLACEHOLDER_ID, Role
 
 if TYPE_CHECKING:
+    from eddy_embed.backbone import Pooling
     from eddy_embed.host import Host
     from eddy_embed.layout import TextRole
     from eddy_embed.method import Method
@@ -78,6 +79,7 @@ class Explanation:
         sequence_tokens: Tokens run through the model, in all windows and pieces.
         windows: Number of windows.
         truncated: Tokens cut, as asked.
+        pooling: How states are pooled; for an embedding model also what it was trained with.
         exit_layer: The layer read.
         averaged: Layers whose states are averaged, the one read included.
         layers: Layers of the full model.
@@ -103,6 +105,7 @@ class Explanation:
     sequence_tokens: int
     windows: int
     truncated: int
+    pooling: str
     exit_layer: int
     averaged: list[int]
     layers: int
@@ -145,6 +148,7 @@ class Explanation:
             f"method    {self.method}",
             f"layers    reads {read} of {self.layers}; {len(self.kernels)} run, "
             f"{self.layers - len(self.kernels)} left out",
+            f"pools     {self.pooling}",
             f"copies    {rewired}",
             f"attention {attention}",
             *(f"hidden    {_hidden_from(each)}" for each in self.hidden),
@@ -197,7 +201,26 @@ def _hidden(sequence: Sequence, windows: list[int | None], first: int) -> list[H
     return found
 
 
-def explain(plan: Planned, *, method: Method, host: Host, tokenizer: Tokenizer, role: TextRole) -> Explanation:
+def _pooling(readout: Readout, trained: Pooling | None) -> str:
+    covered = {
+        "prompt": readout.prompt,
+        "specials": readout.specials,
+        "placeholders": readout.placeholders,
+    }
+    also = "".join(f", {name}" for name, asked in covered.items() if asked and readout.pool not in ("last", "cls"))
+    own = f"; the model was trained with {trained.named}" if trained else ""
+    return f"{readout.pool} over the text{also}{own}" if readout.spans else f"{readout.pool}{also}{own}"
+
+
+def explain(
+    plan: Planned,
+    *,
+    method: Method,
+    host: Host,
+    tokenizer: Tokenizer,
+    role: TextRole,
+    trained: Pooling | None = None,
+) -> Explanation:
     """Explain a planned text.
 
     Args:
@@ -206,6 +229,7 @@ def explain(plan: Planned, *, method: Method, host: Host, tokenizer: Tokenizer, 
         host: The model.
         tokenizer: Its tokenizer.
         role: What the text is.
+        trained: How an embedding model was trained to be read.
     """
     job = plan.jobs[0]
     sequence = job.sequence
@@ -234,6 +258,7 @@ def explain(plan: Planned, *, method: Method, host: Host, tokenizer: Tokenizer, 
         sequence_tokens=sum(len(each.sequence) + repeated_tokens(each.sequence, repetition) for each in plan.jobs),
         windows=plan.windows,
         truncated=plan.truncated,
+        pooling=_pooling(readout, trained),
         exit_layer=host.exit_layer,
         averaged=list(averaged),
         layers=host.layers,

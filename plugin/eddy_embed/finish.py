@@ -12,6 +12,7 @@ from eddy_embed.errors import NotFinite, NotFitted
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from eddy_embed.head import Head
     from eddy_embed.postprocess import Fitted, Post
 
     Doubles = NDArray[np.float64]
@@ -26,11 +27,13 @@ class Finish:
         normalize: Whether vectors end with length 1.
         post: Post-processing of the method, None for none.
         fitted: The same with what it learned, None where it has not been fitted.
+        head: What a fine-tuned model does to its pooled states first, None for nothing.
     """
 
     normalize: bool
     post: Post | None = None
     fitted: Fitted | None = None
+    head: Head | None = None
 
     def __call__(self, raw: Doubles, text: int, role: Role = "document") -> Doubles:
         """Vectors of pooled states.
@@ -47,6 +50,9 @@ class Finish:
             NotFitted: The method has post-processing that has not been fitted.
         """
         _check_finite(raw, text)
+        if self.head is not None:
+            raw = self.head(raw)
+            _check_finite(raw, text)
         if self.post is not None and not self.post.learns:
             raw = raw[..., : self.post.keep]
         elif self.post is not None:

@@ -1,6 +1,6 @@
 """The language model that does the work: shared or loaded up to the exit, run on packed sequences, left as is.
 
-With `view`, `moments` and `loading` the only file that names transformers' internals.
+With `view`, `moments`, `loading` and `folder` the only file that names transformers' internals.
 """
 
 from __future__ import annotations

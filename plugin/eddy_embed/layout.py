@@ -15,6 +15,8 @@ from eddy_embed.revision import Revised, Revision, revise
 from eddy_embed.sequence import PLACEHOLDER_ID, Role, Sequence, last_overlapping, owners
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence as Seq
+
     from eddy_embed.sequence import Ints
     from eddy_embed.tokens import Tokens
 
@@ -157,8 +159,10 @@ class Layout:
             slots = [(start - blank, end - blank) for start, end in slots]
         return Prompt(string, np.array(slots, np.int64), introduced, sentences, revised)
 
-    def arrange(self, prompt: Prompt, tokens: Tokens, prefix: Ints, end: int | None = None) -> Sequence:
-        """Place a filled prompt's tokens, the specials in front of them, and the placeholders among them.
+    def arrange(
+        self, prompt: Prompt, tokens: Tokens, prefix: Ints, end: int | None = None, suffix: Seq[int] = ()
+    ) -> Sequence:
+        """Place a filled prompt's tokens, the specials around them, and the placeholders among them.
 
         Args:
             prompt: The filled prompt.
@@ -166,6 +170,8 @@ class Layout:
             prefix: Ids of the specials that the tokenizer puts in front.
             end: Id of the end token, None for none; it is left out where the layout needs one only if nothing else
                 stands behind the text, and something does.
+            suffix: Ids of the specials that the tokenizer puts behind, where they belong there; they take the place of
+                the end token.
 
         Returns:
             A sequence whose offsets count characters of the text.
@@ -191,7 +197,9 @@ class Layout:
             edges=np.empty((0, 2), np.int64),
         )
         own = np.flatnonzero(is_text)
-        if end is not None and (self.end or (len(own) > 0 and int(own[-1]) == len(tokens.ids) - 1)):
+        for special in suffix:
+            plain = ended(plain, special)
+        if not len(suffix) and end is not None and (self.end or (len(own) > 0 and int(own[-1]) == len(tokens.ids) - 1)):
             plain = ended(plain, end)
         sequence = _insert(plain, self._placeholders(prompt, tokens, own, len(plain)), prefix)
         return self.repetition.apply(sequence) if self.repetition is not None and len(own) else sequence

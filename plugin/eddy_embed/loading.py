@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from eddy_embed.view import describe
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eddy_embed.backbone import Backbone
+    from eddy_embed.backbone import Backbone, Pooling
 
 BUNDLED = {"eddy-tiny": Path(__file__).parent / "models" / "tiny"}
 """Models that come with the package."""
@@ -45,7 +46,7 @@ def locate(name: str | os.PathLike[str]) -> str:
     except (OSError, ValueError) as error:  # longer than a path may be, or with a NUL in it
         raise ModelNotFound(f"model {text!r:.80} is no name of a model: {_first_line(error):.80}") from None
     if path.is_dir():
-        if not (path / "config.json").is_file():
+        if not any((path / file).is_file() for file in ("config.json", "modules.json")):
             raise ModelNotFound(f"{text!r} holds no config.json; name the folder that save_pretrained wrote")
         return str(path)
     if path.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1 or there:
@@ -63,6 +64,8 @@ def load(
     model_kwargs: dict[str, Any],
     tokenizer: Any | None,
     show_progress: bool,
+    pooling: Pooling | None = None,
+    subfolder: str = "",
 ) -> tuple[torch.nn.Module, Any, Backbone]:
     """Load a model's base up to its exit layer, and its tokenizer.
 
@@ -76,6 +79,8 @@ def load(
         model_kwargs: Further keyword arguments of the model's `from_pretrained`.
         tokenizer: A tokenizer to use instead of the model's own.
         show_progress: Show a bar while weights are read.
+        pooling: How an embedding model was trained to be read.
+        subfolder: Where in the folder or repository the model is.
 
     Returns:
         The base model without head and upper layers, the tokenizer, and the shape of the full model.
@@ -86,6 +91,7 @@ def load(
         InvalidParameter: The device, the dtype or one of `model_kwargs` cannot be used.
     """
     where = locate(name)
+    options = {**options, "subfolder": subfolder} if subfolder else options
     device = _best_device() if device is None else _usable(device)
     kind = _dtype(dtype, device)
     try:
@@ -98,7 +104,7 @@ def load(
             f"{', '.join(BUNDLED)}; otherwise name a folder that save_pretrained wrote, or a hub id that "
             "can be reached or is cached"
         ) from error
-    backbone = describe(config)
+    backbone = replace(describe(config), pooling=pooling)
     kept = max(exit_of(backbone), 1)
     for key, value in vars(config).items():
         if isinstance(value, list) and len(value) == backbone.layers:
@@ -136,8 +142,11 @@ def load(
 
 def _kind(config: Any) -> Any:
     """What loads a model without its head, and without the decoder where there is an encoder that stands alone."""
-    alone = getattr(config, "is_encoder_decoder", False) and type(config) in MODEL_FOR_TEXT_ENCODING_MAPPING
-    return AutoModelForTextEncoding if alone else AutoModel
+    if type(config) not in MODEL_FOR_TEXT_ENCODING_MAPPING:
+        return AutoModel
+    # A checkpoint of the encoder alone may say that it is none of an encoder and a decoder.
+    named = str(getattr(MODEL_FOR_TEXT_ENCODING_MAPPING[type(config)], "__name__", "")).endswith("EncoderModel")
+    return AutoModelForTextEncoding if named or getattr(config, "is_encoder_decoder", False) else AutoModel
 
 
 @contextmanager

@@ -128,10 +128,15 @@ class Method:
         A part of a class that is not Eddy's brings the name of the class.
         """
         parts = {name: getattr(self, name) for name in _PARTS}
-        return {name: {**asdict(part), **_class_of(part)} for name, part in parts.items() if part is not None}
+        return {name: {**_values(part), **_class_of(part)} for name, part in parts.items() if part is not None}
 
 
 _PARTS = [field.name for field in fields(Method) if field.name not in ("decides", "terms")]
+
+
+def _values(part: Any) -> dict[str, Any]:
+    """The fields of a part; `specials` only where it is set: all other fingerprints are older than it."""
+    return {name: value for name, value in asdict(part).items() if name != "specials" or value}
 
 
 def _class_of(part: object) -> dict[str, str]:

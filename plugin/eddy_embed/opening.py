@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from eddy_embed import methods
-from eddy_embed.errors import InvalidParameter
+from eddy_embed.errors import InvalidParameter, UnsupportedModel
 from eddy_embed.finish import Finish
+from eddy_embed.folder import LIBRARY, Trained, read, unwrapped
 from eddy_embed.host import Host
-from eddy_embed.loading import load
+from eddy_embed.loading import BUNDLED, load, locate
 from eddy_embed.pipeline import Pipeline
 from eddy_embed.plan import Overflow, Planner
 from eddy_embed.postprocess import Fitted
@@ -23,6 +24,7 @@ from eddy_embed.view import describe
 
 if TYPE_CHECKING:
     from eddy_embed.backbone import Backbone
+    from eddy_embed.head import Head
     from eddy_embed.layout import Layout, TextRole
     from eddy_embed.method import Method
 
@@ -37,6 +39,7 @@ class Opened:
         tokenizer: Its tokenizer.
         backbone: Shape of the full model.
         method: With every default filled in.
+        trained: What an embedding model of sentence-transformers brings beside its weights, None for any other.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Opened:
     tokenizer: Any
     backbone: Backbone
     method: Method
+    trained: Trained | None = None
 
 
 def open_model(
@@ -61,6 +65,10 @@ def open_model(
     show_progress: bool,
 ) -> Opened:
     """Share a loaded model, or load one up to the method's exit layer; see `Embedder` for the arguments."""
+    trained: Trained | None = None
+    if type(model).__module__.startswith(f"{LIBRARY}."):
+        model, own, trained = unwrapped(model)
+        tokenizer = own if tokenizer is None else tokenizer
     if isinstance(model, torch.nn.Module):
         if tokenizer is None:
             raise InvalidParameter("a loaded model needs tokenizer=, the one it was trained with")
@@ -76,8 +84,9 @@ def open_model(
                 f"{', '.join(refused)}: a loaded model stays as it is and where it is; leave this out, or name it"
             )
         backbone = describe(getattr(model, "config", None))
+        backbone = replace(backbone, pooling=None if trained is None else trained.pooling)
         name = str(getattr(model, "name_or_path", "") or type(model).__name__)
-        return Opened(name, model, tokenizer, backbone, methods.resolve(method, backbone))
+        return Opened(name, model, tokenizer, backbone, methods.resolve(method, backbone), trained)
     if not isinstance(model, str | os.PathLike):
         raise InvalidParameter(f"model={model!r:.80} must be a name, a folder, or a loaded model")
     name = os.fspath(model)
@@ -88,17 +97,21 @@ def open_model(
         "local_files_only": local_files_only,
     }
 
+    told = {key: value for key, value in options.items() if value not in (None, False)}
+    trained = None if name in BUNDLED else read(locate(model), told)
     base, tokenizer, backbone = load(
         model,
         exit_of=lambda backbone: methods.resolve(method, backbone).exit_layer,
         device=device,
         dtype=dtype,
-        options={key: value for key, value in options.items() if value not in (None, False)},
+        options=told,
         model_kwargs=model_kwargs,
         tokenizer=tokenizer,
         show_progress=show_progress,
+        pooling=None if trained is None else trained.pooling,
+        subfolder="" if trained is None else trained.subfolder,
     )
-    return Opened(name, base, tokenizer, backbone, methods.resolve(method, backbone))
+    return Opened(name, base, tokenizer, backbone, methods.resolve(method, backbone), trained)
 
 
 def assemble(
@@ -135,47 +148,85 @@ def planner_for(
     language: str,
 ) -> Planner:
     """What lays texts out for an opened model; see `Embedder` for the arguments."""
-    tokenizer = Tokenizer(opened.tokenizer)
+    own = opened.trained
+    tokenizer = Tokenizer(opened.tokenizer, lower=own is not None and own.lower)
     rows = opened.backbone.window - host.first_position  # of a table of positions, those that tokens can stand at
+    made_for = tokenizer.max_length if own is None or own.max_length is None else own.max_length
+    attached = frozenset(role for role, given in instructions.items() if own and given is None and own.prompts[role])
+    if own is not None:
+        instructions = {role: own.prompts[role] if role in attached else given for role, given in instructions.items()}
+        _check_prompts(opened.name, tokenizer, [instructions[role] for role in attached])
     return Planner(
         layout=cast("Layout", opened.method.layout),
         tokenizer=tokenizer,
         segmenter=Segmenter(language),
-        max_length=_window(max_length, min(rows, tokenizer.max_length)),
+        max_length=_window(max_length, min(rows, made_for), min(rows, max(made_for, tokenizer.max_length))),
         overflow=overflow,
         instructions=instructions,
-        closed=host.bidirectional,
+        closed=host.bidirectional or own is not None,
+        attached=attached,
     )
 
 
+def first_finish(opened: Opened, post: Fitted | str | os.PathLike[str] | None, normalize: bool) -> Finish:
+    """The last stage of an opened model; see `Embedder` for the arguments.
+
+    Raises:
+        InvalidParameter: As `finish_for`; or vectors of length 1 are asked of a model whose lengths mean something.
+        UnsupportedModel: What the model does to its pooled states does not go with their width.
+    """
+    own, width = opened.trained, opened.backbone.hidden
+    head = None if own is None else own.head
+    if head is not None and head.start not in (None, width):
+        raise UnsupportedModel(
+            f"{opened.name}: the module behind its pooling takes {head.start} numbers, and its states have {width}"
+        )
+    if own is not None and normalize and own.similarity != "cosine" and not own.unit:
+        raise InvalidParameter(
+            f"{opened.name} was trained for similarity_fn_name={own.similarity!r}, where the lengths of vectors count; "
+            "pass normalize=False to keep them, and search by that, or by cosine"
+        )
+    width = width if head is None else head.width or width
+    return finish_for(opened.method, width, post, normalize, head)
+
+
 def finish_for(
-    method: Method, backbone: Backbone, post: Fitted | str | os.PathLike[str] | None, normalize: bool
+    method: Method, width: int, post: Fitted | str | os.PathLike[str] | None, normalize: bool, head: Head | None
 ) -> Finish:
-    """The last stage for a method.
+    """The last stage for a method, whose vectors have that width before any post-processing.
 
     Raises:
         InvalidParameter: What was fitted goes with another method or another model, or post-processing asks for more
             dimensions than the model has.
     """
     if method.post is not None:
-        method.post.dimension(backbone.hidden)
+        method.post.dimension(width)
     fitted = post if post is None or isinstance(post, Fitted) else Fitted.load(post)
     if fitted is not None and fitted.post != method.post:
         raise InvalidParameter(
             f"post= holds {fitted.post}, the method {method} asks for {method.post}; use the file that was fitted with "
             "this method, or fit again"
         )
-    if fitted is not None and len(fitted.mean) != backbone.hidden:
+    if fitted is not None and len(fitted.mean) != width:
         raise InvalidParameter(
-            f"post= was fitted on vectors of width {len(fitted.mean)}, this model's have {backbone.hidden}; fit it "
+            f"post= was fitted on vectors of width {len(fitted.mean)}, this model's have {width}; fit it "
             "again with this model"
         )
-    return Finish(normalize, method.post, fitted)
+    return Finish(normalize, method.post, fitted, head)
 
 
-def _window(max_length: int | None, window: int) -> int:
+def _check_prompts(name: str, tokenizer: Tokenizer, prompts: list[str | None]) -> None:
+    for prompt in prompts:
+        if prompt and (found := tokenizer.specials_in(prompt)):
+            raise UnsupportedModel(
+                f"{name}: its prompt {prompt!r} holds the special token {found[0]!r}, which would be text here; "
+                "pass query_instruction= and text_instruction=, each a wording of yours or '' for none"
+            )
+
+
+def _window(max_length: int | None, usual: int, window: int) -> int:
     if max_length is None:
-        return window
+        return usual
     if not 1 <= max_length <= window:
         raise InvalidParameter(
             f"max_length={max_length} must lie between 1 and the model's window of {window} tokens; longer texts are "

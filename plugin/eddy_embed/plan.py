@@ -11,7 +11,6 @@ import numpy as np
 from eddy_embed import windows
 from eddy_embed.dividing import Whole, count_once, split
 from eddy_embed.errors import InvalidParameter, InvalidText, TextTooLong
-from eddy_embed.layout import ended
 from eddy_embed.repetition import shortened
 
 if TYPE_CHECKING:
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
 
 Overflow = Literal["window", "error", "truncate"]
 
+ATTACHED = "{instruction}{prompt}"
+"""The wording around an instruction that brings its own blank, if it wants one."""
 REPLANS = 20
 """Attempts at windows that fit, each with a smaller budget: a slice may take more tokens than it did in the whole."""
 
@@ -83,7 +84,9 @@ class Planner:
         max_length: Most tokens in a sequence.
         overflow: What happens to longer texts.
         instructions: Instruction for each role, None for none.
-        closed: Whether the specials that the tokenizer puts behind a text stand there, as encoders know it.
+        closed: Whether the specials that the tokenizer puts behind a text stand there, as encoders and fine-tuned
+            embedders know it; never behind a repeated text.
+        attached: Roles whose instruction and prompt have nothing between them.
     """
 
     layout: Layout
@@ -93,6 +96,7 @@ class Planner:
     overflow: Overflow
     instructions: dict[TextRole, str | None]
     closed: bool = False
+    attached: frozenset[TextRole] = frozenset()
 
     def __post_init__(self) -> None:
         """Refuse pieces that would not fit.
@@ -162,7 +166,7 @@ class Planner:
         sentences: bool,
     ) -> list[Planned]:
         usual = [at for at, whole in enumerate(wholes) if whole is None]
-        prompts = [self.layout.fill(texts[at], role, self.instructions[role], spans[at]) for at in usual]
+        prompts = [self._fill(texts[at], role, spans[at]) for at in usual]
         tokens = self.tokenizer([prompt.string for prompt in prompts])
         arranged = {at: self._arrange(prompt, own) for at, prompt, own in zip(usual, prompts, tokens, strict=True)}
         return [
@@ -177,12 +181,14 @@ class Planner:
         whole = Whole.of(*self.tokenizer.places(text))
         return whole if len(whole.starts) > self.max_length else None
 
+    def _fill(self, text: str, role: TextRole, spans: Ints | None) -> Prompt:
+        layout = replace(self.layout, instructed=ATTACHED) if role in self.attached else self.layout
+        return layout.fill(text, role, self.instructions[role], spans)
+
     def _arrange(self, prompt: Prompt, tokens: Tokens) -> Sequence:
-        end = self.tokenizer.end if self.layout.may_end else None
-        sequence = self.layout.arrange(prompt, tokens, self.tokenizer.prefix, end)
-        for special in self.tokenizer.suffix.tolist() if self.closed else ():
-            sequence = ended(sequence, special)
-        return sequence
+        suffix = self.tokenizer.suffix.tolist() if self.closed and self.layout.repetition is None else []
+        end = self.tokenizer.end if self.layout.may_end and not suffix else None
+        return self.layout.arrange(prompt, tokens, self.tokenizer.prefix, end, suffix)
 
     def _fit(
         self,
@@ -245,7 +251,7 @@ class Planner:
         return spans, np.array([sentence.level for sentence in found], np.int64)
 
     def _lay(self, text: str, role: TextRole, spans: Ints | None, begin: int = 0) -> Sequence:
-        prompt = self.layout.fill(text, role, self.instructions[role], spans)
+        prompt = self._fill(text, role, spans)
         sequence = self._arrange(prompt, self.tokenizer([prompt.string])[0])
         moved = sequence.starts >= 0
         return replace(sequence, starts=sequence.starts + begin * moved, ends=sequence.ends + begin * moved)

@@ -207,7 +207,8 @@ class Fitted:
         there, here = dict(self.maker), dict(maker)
         if self.query_mean is None:  # then no query had a part in it
             for told in (there, here):
-                told.pop("query_instruction", None)
+                for name in ("query_instruction", "query_attached"):
+                    told.pop(name, None)
         found = differences(there, here)
         if found:
             shown = "; ".join(f"{name} {theirs!r:.40}, here {ours!r:.40}" for name, theirs, ours in found[:5])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from eddy_embed.sequence import Ints, Sequence
 
-Pool = Literal["mean", "last", "hybrid", "weighted"]
+Pool = Literal["mean", "last", "hybrid", "weighted", "cls"]
 
 
 @dataclass(frozen=True)
@@ -27,30 +27,33 @@ class Readout:
     Attributes:
         exit: Layer M whose output h[M] is read, counted over h[0] .. h[L] as Python counts: -1 is h[L]. None: the
             backbone's default, filled in before anything runs.
-        pool: "mean" over the text's tokens, "last" token of the sequence, "hybrid" (half of each) or "weighted"
-            (mean with weights 1, 2, 3 ..; SGPT, Muennighoff 2022).
+        pool: "mean" over the text's tokens, "last" token of the sequence, "hybrid" (half of each), "weighted"
+            (mean with weights 1, 2, 3 ..; SGPT, Muennighoff 2022) or "cls", the first token of the sequence. None: as
+            the model was trained to be read, or the mean; filled in before anything runs.
         placeholders: Whether the mean also covers placeholders (HTP, section 4.4 read literally).
         prompt: Whether the mean also covers the prompt around the text, an instruction included (KV-Embedding).
         end: Whether the mean also covers the sequence's end token (Echo as released).
         text_end: Whether "last" is the last token of the text that is read instead of the sequence's.
         half: Whether the mean covers the first half of the sequence instead, whatever stands there (ReBA as released).
+        specials: Whether the mean also covers the tokenizer's specials; those ahead of a prompt only with the prompt.
     """
 
     exit: int | None = -1
-    pool: Pool = "mean"
+    pool: Pool | None = "mean"
     placeholders: bool = False
     prompt: bool = False
     end: bool = False
     text_end: bool = False
     half: bool = False
+    specials: bool = False
 
     def __post_init__(self) -> None:
         """Refuse unknown poolings.
 
         Raises:
-            InvalidParameter: `pool` is not one of the four.
+            InvalidParameter: `pool` is none of them.
         """
-        if self.pool not in get_args(Pool):
+        if self.pool is not None and self.pool not in get_args(Pool):
             raise InvalidParameter(f"pool={self.pool!r} is unknown; choose one of {', '.join(get_args(Pool))}")
 
     @property
@@ -59,7 +62,7 @@ class Readout:
 
         A part's vector is the mean over its tokens. A class with weights of its own says so itself where that is fine.
         """
-        return self.pool in ("mean", "weighted") and type(self).weights is Readout.weights
+        return self.pool in (None, "mean", "weighted") and type(self).weights is Readout.weights
 
     def layer(self, layers: int) -> int:
         """The exit layer M of a model of `layers` layers, 0 <= M <= layers.
@@ -89,13 +92,20 @@ class Readout:
         last = sequence.text[-1:] if self.text_end else np.array([len(sequence) - 1], np.int64)
         if self.pool == "last":
             return last, np.ones(1)
+        if self.pool == "cls":
+            return np.zeros(1, np.int64), np.ones(1)
         if self.half:
             counted = np.arange(max(len(sequence) // 2, 1))
         if self.placeholders:
             extra = np.flatnonzero((sequence.roles == Role.PST) | (sequence.roles == Role.BPST))
             counted = np.sort(np.concatenate([counted, extra]))
+        prompt = np.flatnonzero(sequence.roles == Role.PROMPT)
         if self.prompt:
-            counted = np.sort(np.concatenate([counted, np.flatnonzero(sequence.roles == Role.PROMPT)]))
+            counted = np.sort(np.concatenate([counted, prompt]))
+        if self.specials:
+            extra = np.flatnonzero(sequence.roles == Role.SPECIAL)
+            extra = extra if self.prompt or not len(prompt) else extra[extra > prompt[0]]
+            counted = np.sort(np.concatenate([counted, extra]))
         if self.end:
             counted = np.append(counted, last)
         if self.pool == "weighted":

@@ -217,6 +217,8 @@ class Runner:
 def suits(host: Host, method: Method) -> None:
     """Hold that a method asks a bidirectional model for nothing that makes up for reading from left to right.
 
+    And no other model for its first token.
+
     Raises:
         UnsupportedModel: It does.
     """
@@ -229,6 +231,11 @@ def suits(host: Host, method: Method) -> None:
         "re-routed entries": method.reroute is not None,
         "a watch": method.watch is not None,
     }
+    if method.readout is not None and method.readout.pool == "cls" and not host.bidirectional:
+        raise UnsupportedModel(
+            f"{host.name} reads from left to right, so its first token has seen nothing of the text and pool=cls would "
+            "give all texts one vector; use pool=mean or pool=last"
+        )
     asked = [name for name, used in parts.items() if used]
     if host.bidirectional and asked:
         raise UnsupportedModel(

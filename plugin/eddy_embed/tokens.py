@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from tokenizers import normalizers
 
 from eddy_embed.errors import InvalidText, UnsupportedModel
 
@@ -42,11 +43,12 @@ class Tokenizer:
     elsewhere. Wording that looks like a special token ("</s>" in a text about tokenizers) is read as text.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, lower: bool = False) -> None:
         """Copy a tokenizer.
 
         Args:
             tokenizer: A fast transformers tokenizer.
+            lower: Whether text is put in lower case first, whatever the tokenizer does.
 
         Raises:
             UnsupportedModel: It gives no character offsets.
@@ -57,6 +59,10 @@ class Tokenizer:
                 "(AutoTokenizer.from_pretrained(..., use_fast=True))"
             )
         self._tokenizer = copy.deepcopy(tokenizer)
+        if lower:
+            backend = self._tokenizer.backend_tokenizer
+            own = [] if backend.normalizer is None else [backend.normalizer]
+            backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
         probe = self._tokenizer("a", return_special_tokens_mask=True)
         body = probe["special_tokens_mask"].index(0) if 0 in probe["special_tokens_mask"] else 0
         self.prefix: Ints = np.array(probe["input_ids"][:body], np.int64)
@@ -106,6 +112,11 @@ class Tokenizer:
         """The vocabulary's own spelling of a token."""
         with self._lock:
             return str(self._tokenizer.convert_ids_to_tokens(token))
+
+    def specials_in(self, text: str) -> list[str]:
+        """Spellings of special tokens that a text holds, which are read as text here."""
+        with self._lock:
+            return [token for token in self._tokenizer.all_special_tokens if token in text]
 
     @property
     def end(self) -> int:

@@ -80,10 +80,10 @@ class Filled:
         return token.start
 
 
-def fill(tokenizer: Any, template: str, text: str, instruction: str | None = None) -> Filled:
+def fill(tokenizer: Any, template: str, text: str, instruction: str | None = None, blank: str = " ") -> Filled:
     """Puts text into template, an instruction and one blank in front, and tokenises the whole once."""
     *before, after = template.split("{text}")
-    lead = "" if instruction is None else f"{instruction} "
+    lead = "" if instruction is None else f"{instruction}{blank}"
     string, starts = lead, []
     for words in before:
         string += words

@@ -49,8 +49,12 @@ JOINED = {
     "n": 1,
     "rebase": False,
     "read": None,
+    "specials": False,
+    "trained": False,
 }
-"""KV-Embedding's prompt or entries with any method; `read`: (pooling, whether the prompt is averaged too), if named."""
+"""KV-Embedding's prompt or entries with any method; `read`: (pooling, whether the prompt is averaged too), if named;
+`specials`: whether these are; `trained`: a fine-tuned embedder, with the specials behind the text, and an instruction
+without a blank of ours."""
 TEMPLATES = {"plain": lay.PLAIN, "prompteol": lay.PROMPTEOL, "cot": lay.COT, "knowledge": lay.KNOWLEDGE}
 LAST = ("prompteol", "cot", "knowledge", "metaeol")
 
@@ -122,10 +126,12 @@ def layout(
     elif p["released_text"]:
         text = quoted(text)
         text = text.lstrip() if template == lay.PLAIN and not instruction else text
-    whole = lay.fill(tokenizer, template, text, instruction)
+    whole = lay.fill(tokenizer, template, text, instruction, "" if p["trained"] else " ")
     for keep in range(sum(token.owner == "text" for token in whole.tokens), 0, -1):
         kept = lay.shortened(whole, keep)
-        if method == "htp" and p["source"] == "released" and kept.tokens[-1].owner == "text":
+        if p["trained"]:
+            kept.tokens.extend(lay.Token(i, owner="special") for i in lay.behind(tokenizer))
+        elif method == "htp" and p["source"] == "released" and kept.tokens[-1].owner == "text":
             kept.tokens.append(lay.Token(tokenizer.eos_token_id, owner="special"))
         arranged = _arranged(method, p, kept, sentences)
         if max_length is None or len(arranged) <= max_length:
@@ -175,7 +181,7 @@ def run(
         max_length=max_length,
         wording_of=wording_of,
     )
-    if model.config.model_type in ENCODERS:  # the specials behind the text stay
+    if model.config.model_type in ENCODERS and not p["trained"]:  # the specials behind the text stay
         arranged.ids.extend(lay.behind(tokenizer))
     pooled = list(arranged.text)
     if p.get("preset") == "released":  # an end token behind it all, pooled too
@@ -188,9 +194,8 @@ def run(
     route = (p["layers"], p["bias"], p["n"], p["rebase"])
     states = forward(model, arranged.ids, vectors, arranged.edges, span, top, tau, route)
     pool, prompt = p["read"] or (p.get("pool", "mean"), method == "kv")
-    if prompt:  # all tokens but the special ones in front, and placeholders
-        specials = sum(token.owner == "special" for token in lay.fill(tokenizer, "{text}", text).tokens)
-        pooled = [at for at in range(specials, len(arranged.ids)) if at not in arranged.placeholders]
+    if prompt or p["specials"]:
+        pooled = _covered(p, model, tokenizer, arranged, prompt)
     if p["read"] is None and (method in LAST or p["prompt"] in LAST):
         pool = "last"
     if pool == "all":
@@ -199,6 +204,18 @@ def run(
     several = p.get("averaged", 1)
     h = sum(states[top - below] for below in range(several)) / several
     return Run(arranged, h.numpy(), pooled, pool)
+
+
+def _covered(p: dict[str, Any], model: Any, tokenizer: Any, arranged: lay.Layout, prompt: bool) -> list[int]:
+    """Positions that a mean covers which covers more than the text."""
+    closed = p["trained"] or model.config.model_type in ENCODERS
+    count, last = len(arranged.ids), len(arranged.ids) - (len(lay.behind(tokenizer)) if closed else 0)
+    front = sum(token.owner == "special" for token in lay.fill(tokenizer, "{text}", "a").tokens)
+    words = [at for at in range(front, last) if at not in arranged.placeholders]
+    pooled = words if prompt else list(arranged.text)
+    if p["specials"] and (prompt or len(words) == len(arranged.text)):
+        pooled = [*range(front), *pooled]
+    return [*pooled, *range(last, count)] if p["specials"] else pooled
 
 
 def _backward(p: dict[str, Any], model: Any, tokenizer: Any, text: str, role: str, instruction: str | None) -> Run:

@@ -21,6 +21,11 @@ def last(h: Floats, span: Sequence[int]) -> Floats:
     return h[len(h) - 1]
 
 
+def first(h: Floats, span: Sequence[int]) -> Floats:
+    """The first token of the sequence, whatever the span."""
+    return h[0]
+
+
 def hybrid(h: Floats, span: Sequence[int]) -> Floats:
     return (mean(h, span) + last(h, span)) / 2
 
@@ -33,7 +38,7 @@ def weighted(h: Floats, span: Sequence[int]) -> Floats:
     return total / weights
 
 
-POOLINGS = {"mean": mean, "last": last, "hybrid": hybrid, "weighted": weighted}
+POOLINGS = {"mean": mean, "last": last, "cls": first, "hybrid": hybrid, "weighted": weighted}
 
 
 def unit(vector: Floats) -> Floats:

@@ -111,12 +111,13 @@ def embed(embedder: Embedder, layers: list[int], task: Task, passage_size: int, 
     with Progress(show=False, callback=told) as bar:
         library, owners, asked, pairs = _vectors(pipeline, task, passage_size, embedder.reads_spans, bar)
     seconds = time.perf_counter() - started
+    head = embedder._pipeline.finish.head or (lambda raw: raw)
     sides = zip(np.split(library, len(layers), axis=1), np.split(asked, len(layers), axis=1), strict=True)
     return [
         Embedded(
-            unit(mine.astype(np.float64)),
+            unit(head(mine.astype(np.float64))),
             owners,
-            unit(other.astype(np.float64)),
+            unit(head(other.astype(np.float64))),
             pairs,
             # Where h[0] is read, one layer runs all the same.
             Cost(seconds, counts.tokens, counts.positions, max(layer, 1), max(ran, 1)),

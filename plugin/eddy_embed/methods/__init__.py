@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from eddy_embed.errors import InvalidParameter
+from eddy_embed.errors import InvalidParameter, UnsupportedModel
 from eddy_embed.method import Method
 from eddy_embed.methods.echo import echo
 from eddy_embed.methods.htp import htp
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from eddy_embed.attention import Reroute
     from eddy_embed.backbone import Backbone
     from eddy_embed.postprocess import Post
+    from eddy_embed.readout import Readout
 
 __all__ = [
     "abtt",
@@ -85,6 +86,7 @@ def resolve(method: Method, backbone: Backbone) -> Method:
 
     Raises:
         InvalidParameter: The method names layers that the backbone does not have, or has no effect on it.
+        UnsupportedModel: It names no pooling, and the model was trained to be read in a way that is not supported.
     """
     rewire, read = method.rewire, method.readout
     if read is None:
@@ -93,7 +95,7 @@ def resolve(method: Method, backbone: Backbone) -> Method:
     if read.exit is None:
         read = replace(read, exit=default_exit(used, backbone))
     exit_layer = read.layer(backbone.layers)
-    read = replace(read, exit=exit_layer)
+    read = replace(_pooled(read, method, backbone), exit=exit_layer)
     if read.placeholders and not (method.layout and (method.layout.placeholders or method.layout.blocks)):
         raise InvalidParameter(f"{method}: there are no placeholders to be averaged; leave placeholders=true out")
     if method.average is not None:
@@ -115,6 +117,28 @@ def resolve(method: Method, backbone: Backbone) -> Method:
         )
     reroute = _rerouted(method, backbone, exit_layer)
     return replace(method, layout=method.layout or plain().layout, rewire=rewire, reroute=reroute, readout=read)
+
+
+def _pooled(read: Readout, method: Method, backbone: Backbone) -> Readout:
+    """The readout with its pooling filled in: what the model was trained with, or the mean.
+
+    An embedding model's mean covers all that its sequence holds beside placeholders. Under a wording of a method's own
+    it covers what the method's mean covers.
+    """
+    own = backbone.pooling
+    if read.pool is not None:
+        return read
+    if own is None:
+        return replace(read, pool="mean")
+    if own.pool is None:
+        raise UnsupportedModel(
+            f"the model was trained to be read by {own.named}, which is not supported; name another pooling, as in "
+            "plain:pool=mean"
+        )
+    worded = method.layout is not None and "template" in method.layout.chosen
+    if worded or own.pool not in ("mean", "weighted"):
+        return replace(read, pool=own.pool)
+    return replace(read, pool=own.pool, prompt=read.prompt or own.prompt, specials=True)
 
 
 def _rerouted(method: Method, backbone: Backbone, exit_layer: int) -> Reroute | None:

@@ -23,6 +23,8 @@ LAYOUTS = {
 def echo(preset: str = "rewrite", exit: int | None = -1) -> Method:
     """The text twice, mean over the second copy, whose tokens have seen the whole text.
 
+    A model that was trained to be read at its last token is read there instead.
+
     Args:
         preset: Wording: "rewrite" (the paper's), "released" (its code's, which also pools the end token), "htp" (as
             the HTP paper runs it), "bare" (nothing but the text, a space, the text).
@@ -34,4 +36,5 @@ def echo(preset: str = "rewrite", exit: int | None = -1) -> Method:
     if preset not in LAYOUTS:
         raise InvalidParameter(f"echo: preset={preset!r} is unknown; choose one of {', '.join(LAYOUTS)}")
     layout = LAYOUTS[preset]
-    return build(echo, {"preset": preset, "exit": exit}, layout=layout, readout=Readout(exit=exit, end=layout.end))
+    readout = Readout(exit=exit, pool=None, end=layout.end)
+    return build(echo, {"preset": preset, "exit": exit}, layout=layout, readout=readout)

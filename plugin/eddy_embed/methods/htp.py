@@ -19,7 +19,7 @@ def htp(
     k: int = 1,
     range: tuple[int, int] | None = None,
     exit: int | None = None,
-    pool: str = "mean",
+    pool: str | None = None,
     local_only: bool = False,
     global_only: bool = False,
     every: int | str | None = None,
@@ -36,7 +36,8 @@ def htp(
         range: (s, e): copies on h[s] .. h[e-1]. None: table 9's for the backbone, else [1, min(7, max(2, L/4))].
         exit: Layer read, counted over h[0] .. h[L]. None: the published one for the backbone, else -2.
         pool: "mean": over the text's tokens (released). "all": over placeholders too (section 4.4 read
-            literally), after one more copy where the exit lies inside the range.
+            literally), after one more copy where the exit lies inside the range. None: as the model was trained to be
+            read, if it is an embedding model, else the mean.
         local_only: Only the placeholder before each block (table 4).
         global_only: Only those ahead of all blocks (table 4).
         every: Tokens of a block instead (section 5.4); "auto": the document's tokens divided by its sentences.
@@ -50,7 +51,7 @@ def htp(
     Raises:
         InvalidParameter: A value is outside its range.
     """
-    if pool not in ("mean", "all"):
+    if pool not in (None, "mean", "all"):
         raise InvalidParameter(f"htp: pool={pool!r} is unknown; choose mean or all")
     given = {
         "k": k,
@@ -66,5 +67,5 @@ def htp(
     }
     blocks = Blocks(k, every, local=not global_only, summary=not local_only, source=source)  # type: ignore[arg-type]
     layout = Layout(blocks=blocks, revision="sentences" if released_text else None)
-    readout = Readout(exit=exit, placeholders=pool == "all")
+    readout = Readout(exit=exit, pool=None if pool is None else "mean", placeholders=pool == "all")
     return build(htp, given, layout=layout, rewire=CopyEdges(range, seed), readout=readout)

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 INSTRUCTED = {"bare": "{instruction} {prompt}", "htp": "{instruction} Text: {prompt}"}
 
 
-def plain(pool: Pool = "mean", exit: int | None = -1, preset: str = "bare") -> Method:
+def plain(pool: Pool | None = None, exit: int | None = -1, preset: str = "bare") -> Method:
     """The text as it is, pooled.
 
     Args:
-        pool: "mean", "last", "hybrid" or "weighted" (SGPT, Muennighoff 2022).
+        pool: "mean", "last", "hybrid", "weighted" (SGPT, Muennighoff 2022) or, for encoders, "cls". None: as the model
+            was trained to be read, if it is an embedding model, else the mean.
         exit: Layer read, counted over h[0] .. h[L].
         preset: What stands between an instruction and the text: a blank, "bare", or " Text: ", as the HTP paper runs
             its models, "htp".

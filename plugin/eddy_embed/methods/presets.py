@@ -69,7 +69,12 @@ def published_names(terms: tuple[Term, ...]) -> list[str]:
 
 
 def default_range(methods: list[str], backbone: Backbone) -> tuple[int, int]:
-    """The rewire range of a method on a backbone: the published one, or [1, min(7, max(2, L/4))]."""
+    """The rewire range of a method on a backbone: the published one, or [1, min(7, max(2, L/4))].
+
+    An embedding model is rewired on [1, min(7, L)], and read at its last layer.
+    """
+    if backbone.pooling is not None:
+        return 1, min(7, backbone.layers)
     fallback = (1, min(7, max(2, backbone.layers // 4), backbone.layers))
     # HTP without an entry of its own takes Token Prepending's.
     keys = _keys([*methods, "tp"] if "htp" in methods else methods, backbone)
@@ -77,7 +82,9 @@ def default_range(methods: list[str], backbone: Backbone) -> tuple[int, int]:
 
 
 def default_exit(methods: list[str], backbone: Backbone) -> int:
-    """The exit layer of a method that re-wires, on a backbone: the published one, or -2."""
+    """The exit layer of a method that re-wires, on a backbone: the published one, or -2; the last of an embedder's."""
+    if backbone.pooling is not None:
+        return -1
     return next((_EXITS[key] for key in _keys(methods, backbone) if key in _EXITS), -2)
 
 

@@ -12,22 +12,31 @@ if TYPE_CHECKING:
     from eddy_embed.method import Method
 
 
-def readout(pool: Pool = "mean", exit: int | None = -1, placeholders: bool = False, prompt: bool = False) -> Method:
+def readout(
+    pool: Pool | None = None,
+    exit: int | None = -1,
+    placeholders: bool = False,
+    prompt: bool = False,
+    specials: bool = False,
+) -> Method:
     """Where vectors are read, whatever the methods joined to it would read.
 
     Args:
-        pool: "mean", "last", "hybrid" or "weighted" (SGPT, Muennighoff 2022).
+        pool: "mean", "last", "hybrid", "weighted" (SGPT, Muennighoff 2022) or, for encoders, "cls". None: as the model
+            was trained to be read, if it is an embedding model, else the mean.
         exit: Layer read, counted over h[0] .. h[L]. None: the published one for the methods and the backbone, else -2.
         placeholders: Whether the mean also covers placeholders.
         prompt: Whether the mean also covers the prompt around the text, an instruction included.
+        specials: Whether the mean also covers the tokenizer's specials, such as BOS, or [CLS] and [SEP]; those ahead of
+            a prompt only with the prompt.
 
     Raises:
         InvalidParameter: What a mean covers is said, and there is none.
     """
-    if pool == "last" and (placeholders or prompt):
-        name = "placeholders" if placeholders else "prompt"
+    covered = {"placeholders": placeholders, "prompt": prompt, "specials": specials}
+    if pool in ("last", "cls") and any(covered.values()):
+        name = next(name for name, asked in covered.items() if asked)
         raise InvalidParameter(
-            f"readout: {name}=true has no effect with pool=last, which reads one token; leave it out"
+            f"readout: {name}=true has no effect with pool={pool}, which reads one token; leave it out"
         )
-    given = {"pool": pool, "exit": exit, "placeholders": placeholders, "prompt": prompt}
-    return build(readout, given, readout=Readout(exit, pool, placeholders, prompt), decides=True)
+    return build(readout, {"pool": pool, "exit": exit, **covered}, readout=Readout(exit, pool, **covered), decides=True)

@@ -31,6 +31,7 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "str": (str, "a name"),
     "str | None": (str, "a text in quotation marks"),
     "Pool": (str, "a name"),
+    "Pool | None": (str, "a name"),
     "tuple[int, int] | None": (tuple, "a range such as 1-7"),
     "tuple[int, int] | int | str | None": ((tuple, str, int), "a range such as 13-22 or a quoted list"),
 }

@@ -1,0 +1,318 @@
+"""Folders of sentence-transformers, made by the library itself: read as they are, equal to its own vectors."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests import families
+from tests.comparison import TEXTS, embedder, exact, loaded, sentences_of
+from tests.reference import methods as reference
+from tests.reference.double import double
+
+from eddy_embed import Embedder
+from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Dense, Normalize, Transformer
+    from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
+
+PROMPTS = {"query": "Given a question, find the passage.\nQuery:", "document": "passage: "}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model: its family, how it is pooled, what stands behind that, its prompts."""
+
+    family: str
+    pool: str
+    behind: tuple[Callable[[], Any], ...] = ()
+    prompts: tuple[str, ...] = ()
+    include: bool = True
+    similarity: str = "cosine"
+
+
+def _dense(width: int, out: int, **more: Any) -> Callable[[], Any]:
+    return lambda: Dense(width, out, **more)
+
+
+CASES = {
+    "mean": Case("bert", "mean", prompts=("query",)),
+    "mpnet": Case("mpnet", "mean", (Normalize,)),
+    "cls": Case("bert", "cls", (Normalize,)),
+    "last": Case("qwen3", "lasttoken", (Normalize,), prompts=("query", "document")),
+    "weighted": Case("llama", "weightedmean", prompts=("document",)),
+    "without": Case("roberta", "mean", (Normalize,), prompts=("query",), include=False),
+    "dense": Case(
+        "distilbert",
+        "mean",
+        (
+            _dense(64, 96, bias=False, activation_function=None),
+            lambda: LayerNorm(96),
+            _dense(96, 32, use_residual=True),
+            Normalize,
+        ),
+    ),
+    "t5": Case("t5", "mean", (_dense(64, 48, bias=False, activation_function=None), Normalize)),
+    "dot": Case("bert", "cls", similarity="dot"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Makes the folder of a case, once."""
+
+    @cache
+    def make(name: str) -> Path:
+        case, root = CASES[name], tmp_path_factory.mktemp(name)
+        base, tokenizer = loaded(case.family)
+        tokenizer = families.bracketing_tokenizer() if tokenizer.pad_token is None else tokenizer
+        getattr(base, "model", base).save_pretrained(root / "base")
+        tokenizer.save_pretrained(root / "base")
+        torch.manual_seed(7)
+        modules = [Transformer(str(root / "base")), Pooling(families.HIDDEN, case.pool, case.include)]
+        modules += [build() for build in case.behind]
+        prompts = {role: PROMPTS[role] for role in case.prompts}
+        made = SentenceTransformer(modules=modules, prompts=prompts, device="cpu", similarity_fn_name=case.similarity)
+        made.save(str(root / "model"), create_model_card=False)
+        return root / "model"
+
+    return make
+
+
+def theirs(path: Path) -> Any:
+    return SentenceTransformer(str(path), device="cpu")
+
+
+def changed(path: Path, to: Path, file: str, **values: Any) -> Path:
+    """A copy of a folder with entries of one of its JSON files changed."""
+    shutil.copytree(path, to)
+    there = to / file
+    told = json.loads(there.read_text()) if there.exists() else {}
+    there.write_text(json.dumps(values.pop("whole", None) or {**told, **values}))
+    return to
+
+
+def normal(name: str) -> bool:
+    return Normalize in CASES[name].behind
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_vectors_are_sentence_transformers_own(name: str, folder: Callable[[str], Path]) -> None:
+    own = theirs(folder(name))
+    query, document = own.encode_query(TEXTS), own.encode_document(TEXTS)
+    for method in ("plain", "plain+tempscale:tau=1"):
+        with Embedder(folder(name), method=method, normalize=normal(name)) as e:
+            assert e.dimension == query.shape[1]
+            for vectors, expected in ((e.encode_query(TEXTS), query), (e.encode_document(TEXTS), document)):
+                scale = 1 if normal(name) else np.linalg.norm(expected, axis=1).max()
+                assert np.abs(vectors - expected).max() <= 1e-5 * scale
+            alone = e.encode_query(TEXTS[0])
+            assert np.abs(alone - own.encode_query(TEXTS[0])).max() <= 1e-5 * scale
+    if CASES[name].prompts:
+        assert np.abs(query - document).max() > 1e-3
+    if not normal(name) and name != "dot":
+        lengths = np.linalg.norm(document, axis=1, keepdims=True)
+        unit = Embedder(folder(name), method="plain").encode_document(TEXTS)
+        assert np.abs(unit - document / lengths).max() <= 1e-5
+
+
+@pytest.mark.parametrize("name", ["last", "dense", "without"])
+def test_a_loaded_one_is_read_like_its_folder(name: str, folder: Callable[[str], Path]) -> None:
+    live, stored = Embedder(theirs(folder(name)), method="plain"), Embedder(folder(name), method="plain")
+    assert np.array_equal(live.encode_query(TEXTS), stored.encode_query(TEXTS))
+    assert live.settings == stored.settings and live.fingerprint == stored.fingerprint
+
+
+METHODS = {
+    "htp": ("htp", {"range": (1, 6)}),
+    "htp:k=2,source=released": ("htp", {"range": (1, 6), "k": 2, "source": "released"}),
+    "tp": ("tp", {"range": (1, 6)}),
+    "echo": ("echo", {}),
+    "htp+tempscale:tau=0.6": ("htp", {"range": (1, 6), "tau": 0.6}),
+    "prompteol": ("prompteol", {}),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", ["last", "weighted"])
+def test_methods_keep_pooling_prompts_and_the_last_layer(name: str, method: str, folder: Callable[[str], Path]) -> None:
+    kind, parameters = METHODS[method]
+    pool = "last" if name == "last" or method == "prompteol" else "weighted"
+    worded = method in ("echo", "prompteol")
+    told = {"exit": -1, "trained": True, "read": (pool, not worded), "specials": not worded}
+    model, tokenizer = loaded(CASES[name].family)[0], families.bracketing_tokenizer()
+    e = Embedder(folder(name), method=method, dtype="float64")
+    for role in ("query", "document"):
+        instruction = PROMPTS[role] if role in CASES[name].prompts else None
+        for text, vector in zip(TEXTS, exact(e, TEXTS, role), strict=True):
+            expected = reference.embed(
+                kind,
+                {**parameters, **told},
+                double(model),
+                tokenizer,
+                text,
+                sentences=sentences_of(text),
+                instruction=instruction,
+                role=role,
+            )
+            assert np.abs(vector - expected).max() <= 1e-9, (role, text)
+
+
+def test_a_pooling_that_is_named_wins_and_explain_says_so(folder: Callable[[str], Path]) -> None:
+    _, tokenizer = loaded("bert")
+    for method in ("plain:pool=mean", "plain+readout:pool=mean"):
+        named = Embedder(folder("cls"), method=method)
+        assert np.abs(named.encode_document(TEXTS) - embedder("bert", "plain").encode_document(TEXTS)).max() <= 1e-6
+        assert "pools     mean over the text; the model was trained with pooling_mode cls" in str(
+            named.explain("Salt.")
+        )
+    own = Embedder(folder("cls"), method="plain").explain("Salt.")
+    assert own.pooling == "cls; the model was trained with pooling_mode cls"
+    assert [token.weight for token in own.tokens][:2] == [1, 0] and own.tokens[0].id == tokenizer.bos_token_id
+
+
+def test_an_instruction_of_ones_own_takes_the_prompts_place(folder: Callable[[str], Path]) -> None:
+    own, usual = theirs(folder("last")), Embedder(folder("last"), method="plain")
+    given = Embedder(folder("last"), method="plain", query_instruction="Find:", text_instruction="")
+    assert np.abs(given.encode_query("Salt.") - own.encode("Salt.", prompt="Find: ")).max() <= 1e-5
+    assert np.abs(given.encode_document("Salt.") - own.encode("Salt.", prompt="")).max() <= 1e-5
+    assert usual.settings["query_instruction"] == PROMPTS["query"] and usual.fingerprint != given.fingerprint
+    # The same words, and a blank behind them or none.
+    worded = Embedder(folder("last"), method="plain", query_instruction=PROMPTS["query"])
+    assert worded.fingerprint != usual.fingerprint
+
+
+def test_a_causal_model_is_not_read_at_its_first_token() -> None:
+    with pytest.raises(UnsupportedModel, match="from left to right, so its first token has seen nothing of the text"):
+        embedder("llama", "plain:pool=cls")
+
+
+# --- older folders
+
+
+def test_older_folders_say_the_same_in_other_words(folder: Callable[[str], Path], tmp_path: Path) -> None:
+    shutil.copytree(folder("cls"), tmp_path / "old")
+    inside = tmp_path / "old" / "0_Transformer"
+    inside.mkdir()
+    for file in [each for each in (tmp_path / "old").iterdir() if each.is_file() and each.name != "modules.json"]:
+        if file.name != "config_sentence_transformers.json":
+            file.rename(inside / file.name)
+    (inside / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 40, "do_lower_case": True}))
+    legacy = {"word_embedding_dimension": 64, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+    (tmp_path / "old" / "1_Pooling" / "config.json").write_text(json.dumps(legacy))
+    kinds = [("Transformer", "0_Transformer"), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")]
+    listed = [
+        {"idx": at, "name": str(at), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for at, (kind, path) in enumerate(kinds)
+    ]
+    (tmp_path / "old" / "modules.json").write_text(json.dumps(listed))
+    own, e = theirs(tmp_path / "old"), Embedder(tmp_path / "old", method="plain")
+    assert own.max_seq_length == e.max_length == 40
+    short = [TEXTS[1], TEXTS[1].upper()]
+    assert np.abs(e.encode_document(short) - own.encode_document(short)).max() <= 1e-5
+    assert np.array_equal(*e.encode_document(short))
+    # What sentence-transformers cuts in silence is read in windows, or cut as asked and counted.
+    cut = Embedder(tmp_path / "old", method="plain", overflow="truncate")
+    long = " ".join(TEXTS)
+    assert np.abs(cut.encode_document(long) - own.encode_document(long)).max() <= 1e-5
+    assert cut.counts.truncated_tokens > 0 and e.explain(long).windows > 1
+    assert Embedder(tmp_path / "old", method="plain", max_length=200).max_length == 200
+
+
+# --- what is not read as it is, is refused by name
+
+REFUSED: dict[str, tuple[str, str, dict[str, Any], str]] = {
+    "max": ("mean", "1_Pooling/config.json", {"pooling_mode": "max"}, "to be read by pooling_mode max, which"),
+    "two": ("mean", "1_Pooling/config.json", {"pooling_mode": ["cls", "mean"]}, "pooling_mode cls and mean, which"),
+    "excluded": ("cls", "1_Pooling/config.json", {"include_prompt": False}, "cls with include_prompt=false, which"),
+    "sparse": (
+        "mean",
+        "config_sentence_transformers.json",
+        {"model_type": "SparseEncoder"},
+        "is a SparseEncoder, which gives no single vector",
+    ),
+    "short": ("mean", "config_sentence_transformers.json", {"truncate_dim": 8}, r"\+truncate:dims=8"),
+    "chat": (
+        "mean",
+        "sentence_bert_config.json",
+        {"modality_config": {"message": {}, "text": {}}},
+        "modality_config='message, text' of its Transformer",
+    ),
+    "arguments": ("mean", "sentence_bert_config.json", {"config_args": {"is_causal": True}}, "config_args=.*is_causal"),
+    "special": (
+        "mean",
+        "config_sentence_transformers.json",
+        {"prompts": {"query": "<eos>find:"}},
+        "holds the special token '<eos>'",
+    ),
+    "activation": ("dense", "2_Dense/config.json", {"activation_function": "os.system"}, "os.system of the module"),
+    "shape": ("dense", "4_Dense/config.json", {"out_features": 16}, "weights of the module Dense do not go with"),
+    "chain": ("dense", "3_LayerNorm/config.json", {"dimension": 64}, "LayerNorm do not go with its config.json"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_read_is_refused_by_name(case: str, folder: Callable[[str], Path], tmp_path: Path) -> None:
+    name, file, values, message = REFUSED[case]
+    path = changed(folder(name), tmp_path / "model", file, **values)
+    with pytest.raises(UnsupportedModel, match=message):
+        Embedder(path, method="plain")
+    if case in ("max", "two"):
+        assert np.isfinite(Embedder(path, method="plain:pool=mean").encode_document("Salt.")).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("modeling_own.Pooler", "the module modeling_own.Pooler is code of the model's own, which is not run"),
+        ("sentence_transformers.models.WordWeights", "its modules are Transformer, WordWeights, and only"),
+        ("sentence_transformers.models.CNN", "its modules are Transformer, CNN, and only"),
+    ],
+)
+def test_other_modules_are_refused_by_name(
+    kind: str, message: str, folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    listed = json.loads((folder("mean") / "modules.json").read_text())
+    listed[1]["type"] = kind
+    path = changed(folder("mean"), tmp_path / "model", "modules.json", whole=listed)
+    with pytest.raises(UnsupportedModel, match=message):
+        Embedder(path, method="plain")
+
+
+def test_malformed_folders_are_refused(folder: Callable[[str], Path], tmp_path: Path) -> None:
+    path = changed(folder("dense"), tmp_path / "model", "2_Dense/config.json", whole={"bias": False})
+    with pytest.raises(ModelNotFound, match="module Dense has no 'in_features'"):
+        Embedder(path, method="plain")
+    (path / "modules.json").write_text("[{")
+    with pytest.raises(ModelNotFound, match=r"modules\.json is no JSON"):
+        Embedder(path, method="plain")
+    (path / "modules.json").write_text('[{"type": "x", "path": "../outside"}]')
+    with pytest.raises(UnsupportedModel, match="outside the folder"):
+        Embedder(path, method="plain")
+
+
+def test_lengths_that_mean_something_are_not_taken_away_in_silence(folder: Callable[[str], Path]) -> None:
+    with pytest.raises(InvalidParameter, match=r"similarity_fn_name='dot', .*normalize=False"):
+        Embedder(folder("dot"), method="plain")
+
+
+def test_post_processing_follows_the_width_of_the_head(folder: Callable[[str], Path]) -> None:
+    e = Embedder(folder("dense"), method="plain+whiten:dims=8")
+    e.fit(TEXTS * 3, passage_size=8)
+    assert e.dimension == 8 and e.encode_query(TEXTS).shape == (len(TEXTS), 8)
+    document = e.encode_long(TEXTS[2], passage_size=8)
+    assert all(len(passage.vector) == 8 for passage in document.passages)
+    with pytest.raises(InvalidParameter, match="40 dimensions were asked for, vectors have 32"):
+        Embedder(folder("dense"), method="plain+truncate:dims=40")
