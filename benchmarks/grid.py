@@ -38,9 +38,20 @@ METHODS = (
 RAW = "plain:exit=0"
 """The mean of raw token embeddings, a baseline."""
 LEFT = {
-    "squality": ("cot", "knowledge", "metaeol", "tp:prompt", "reba", "echo", "plain:pool=weighted", "plain:exit={}+"),
-    "cranfield": ("metaeol",),
-    "cisi": ("metaeol",),
+    "squality": (
+        "prompteol",
+        "cot",
+        "knowledge",
+        "metaeol",
+        "tp:prompt",
+        "reba",
+        "echo",
+        "plain:pool=weighted",
+        "plain:exit={}+",
+    ),
+    "cranfield": ("metaeol", "tp:prompt"),
+    "cisi": ("cot", "knowledge", "metaeol", "tp:prompt"),
+    "trec": ("metaeol",),
 }
 """Methods that are left out on large tasks: prompts made for sentences, twice the tokens or more, near relatives."""
 ONE_EXIT = ("reba",)

@@ -19,24 +19,26 @@ if TYPE_CHECKING:
     Held = dict[tuple[System, str], Outcome]
 
 
-def table(outcomes: Sequence[Outcome], baseline: str, tasks: Sequence[str] | None = None) -> str:
+def table(outcomes: Sequence[Outcome], baseline: str, tasks: Sequence[str] | None = None, *, times: bool = True) -> str:
     """A Markdown table: a row for each system, the main score of each task, then the cost.
 
     Args:
         outcomes: In the order of their rows.
         baseline: What systems are compared with, under the same post-processing.
         tasks: In the order of their columns; None: as they come.
+        times: Whether seconds stand beside work; they mean nothing where the machine had other work to do.
     """
     held = {(outcome.system, outcome.task): outcome for outcome in outcomes}
     tasks = tasks or list(dict.fromkeys(outcome.task for outcome in outcomes))
     metric = {outcome.task: outcome.metric for outcome in outcomes}
     lines = [
-        f"| method | {' | '.join(f'{task}, {metric[task]}' for task in tasks)} | work | time |",
-        f"|---|{'---|' * (len(tasks) + 2)}",
+        f"| method | {' | '.join(f'{task}, {metric[task]}' for task in tasks)} | work |{' time |' * times}",
+        f"|---|{'---|' * (len(tasks) + 1 + times)}",
     ]
     for system in dict.fromkeys(outcome.system for outcome in outcomes):
         cells = [_cell(held, system, task, baseline) for task in tasks]
-        lines.append(f"| `{system.label}` | {' | '.join([*cells, *_costs(held, system, baseline, tasks)])} |")
+        costs = _costs(held, system, baseline, tasks)[: 1 + times]
+        lines.append(f"| `{system.label}` | {' | '.join([*cells, *costs])} |")
     return "\n".join(lines)
 
 
@@ -58,7 +60,7 @@ def retrieval_table(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
-def legend(outcomes: Sequence[Outcome], baseline: str, passage_size: int) -> str:
+def legend(outcomes: Sequence[Outcome], baseline: str, passage_size: int, *, times: bool = True) -> str:
     """What the table's signs mean."""
     parts = [
         f"± is half the 95 % bootstrap interval. Against `{baseline}` with the same post-processing, `+` and `-`: the "
@@ -73,10 +75,13 @@ def legend(outcomes: Sequence[Outcome], baseline: str, passage_size: int) -> str
         parts.append("Post-processing is fitted on the task's own texts, without labels or gold.")
     if any(outcome.system.query_mean for outcome in outcomes):
         parts.append("Query mean: each half of the queries is centred by the mean of the other half.")
-    parts.append(
-        f"Work is positions times layers run, time is seconds, both over those of `{baseline}`; `≤`: the pass was "
-        "shared with a method that reads a later layer."
-    )
+    if times:
+        parts.append(
+            f"Work is positions times layers run, time is seconds, both over those of `{baseline}`; `≤`: the pass was "
+            "shared with a method that reads a later layer."
+        )
+    else:
+        parts.append(f"Work is positions times layers run, over that of `{baseline}`.")
     return " ".join(parts)
 
 
