@@ -41,7 +41,7 @@ CHANGES = {
     "reroute": ["layers=2-3", "bias=0", "n=2", "rebase=true"],
     "reba": ["k=3", "pool=mean", 'joiner=", "', "piece=5", "variant=released", "exit=4"],
     "tempscale": ["tau=0.5", "query_tau=0.5", 'lengths="1:0.7"', "rule=log", "rule=rate,rate=0.2"],
-    "readout": ["pool=last", "exit=4", "placeholders=true", "prompt=true"],
+    "readout": ["pool=last", "exit=4", "placeholders=true", "prompt=true", "specials=true"],
     "last2avg": [],
     "centre": [],
     "abtt": ["k=2"],
@@ -56,6 +56,8 @@ def changed(name: str, change: str) -> str:
     key = change.partition("=")[0]
     if name == "tp" and key == "source":  # over plain, the sequence's last token is the text's
         base += ",prompt=cot"
+    if key == "specials":  # ahead of a prompt they count only with it
+        base += ":prompt=true"
     head, colon, given = base.rpartition("+")[2].partition(":")
     kept = [one for one in given.split(",") if colon and not one.startswith(f"{key}=")]
     return base[: len(base) - len(head + colon + given)] + f"{head}:{','.join([*kept, change])}"
@@ -78,7 +80,8 @@ def test_no_parameter_is_left_out() -> None:
 
 @pytest.mark.parametrize(("name", "change"), [(name, change) for name, some in CHANGES.items() for change in some])
 def test_a_parameter_changes_vectors_and_the_fingerprint(name: str, change: str) -> None:
-    base = changed("tp", "prompt=cot") if change == "source=text" else BASES.get(name, name)
+    meant = {"source=text": ("tp", "prompt=cot"), "specials=true": ("readout", "prompt=true")}
+    base = changed(*meant[change]) if change in meant else BASES.get(name, name)
     (before, print_before), (after, print_after) = made(base), made(changed(name, change))
     assert print_before != print_after
     assert before.shape != after.shape or np.abs(before - after).max() > 1e-5
