@@ -43,7 +43,9 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"layout", "rewire", "attention", "readout", "windows", "postprocess"}),
     frozenset({"method"}),
     frozenset({"methods"}),
-    frozenset({"host", "trial", "view", "moments", "softened", "distances", "loading", "batching"}),
+    frozenset(
+        {"host", "trial", "view", "weights", "adapted", "moments", "softened", "distances", "loading", "batching"}
+    ),
     frozenset(
         {
             "dividing",
@@ -68,7 +70,7 @@ FLOORS: tuple[frozenset[str], ...] = (
 )
 PARTS = FLOORS[2]
 SIDEWAYS = FLOORS[1] | FLOORS[5] | FLOORS[6]
-HOST = {"host", "view", "moments", "loading", "folder"}  # the files that may name transformers
+HOST = {"host", "view", "weights", "adapted", "moments", "loading", "folder"}  # the files that may name transformers
 
 
 def imported(path: Path) -> list[tuple[str, int]]:
@@ -148,7 +150,7 @@ def test_references_are_independent(path: Path) -> None:
 
 
 DEPENDENCIES = {"numpy", "rich", "safetensors", "spacy", "tokenizers", "torch", "transformers", "typer"}
-EXTRAS = {"evaluate": {"bm25s", "scipy", "sklearn"}, "pictures": {"matplotlib"}}
+EXTRAS = {"adapted": {"peft"}, "evaluate": {"bm25s", "scipy", "sklearn"}, "pictures": {"matplotlib"}}
 
 
 @pytest.mark.parametrize("path", PLUGIN_FILES, ids=lambda p: str(p.relative_to(PLUGIN)))

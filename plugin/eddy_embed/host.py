@@ -1,6 +1,6 @@
 """The language model that does the work: shared or loaded up to the exit, run on packed sequences, left as is.
 
-With `view`, `moments`, `loading` and `folder` the only file that names transformers' internals.
+With `view`, `weights`, `adapted`, `moments`, `loading` and `folder` the only file that names transformers' internals.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ import numpy as np
 import torch
 from torch import nn
 
+from eddy_embed.adapted import adapters, base_of
 from eddy_embed.attention import OWN, Kernels, Reroute, Traits, group
 from eddy_embed.distances import by_distance
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.moments import ATTENTION, Pass, current, install, register
 from eddy_embed.sequence import Packed, beside, pack, plain
 from eddy_embed.softened import softened
-from eddy_embed.trial import Trial, allowed, announced, looks_ahead, same
+from eddy_embed.trial import Trial, announced, looks_ahead, same
 from eddy_embed.view import behind, deciding, find_layers, reading, rows_of_positions, trial, view_of
+from eddy_embed.weights import device_of, named_tensors, quantised
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +58,7 @@ class Host:
         self.own = False  # whether attention is the model's own, out of our reach
         self._ahead = False  # whether such a model's tokens see later ones
         self.name = type(model).__name__
-        base = getattr(model, "base_model", model)
+        base = base_of(model)
         with trial(base):
             self._view = view_of(reading(base))
             if getattr(self._view, "pooler", None) is not None:
@@ -74,9 +76,10 @@ class Host:
             if getattr(self._view.config, "is_encoder_decoder", False):
                 self._view.config.is_encoder_decoder = False  # no decoder is in the view
             self._view.eval()
-            for parameter in self._view.parameters():
-                self.device, self.dtype = parameter.device, parameter.dtype
-                break
+            self.adapters = adapters(self._view)  # refused before a pass changes shared weights
+            self.device = device_of(self._view.get_input_embeddings())
+            self.dtype = next(p.dtype for p in self._view.parameters() if p.is_floating_point())
+            self.coarse = self.dtype.itemsize < 4 or quantised(self._view)
             rotary = [module for module in self._view.modules() if type(module).__name__.endswith("RotaryEmbedding")]
             install(self._view.get_input_embeddings(), self._stack, rotary)
             self._rows = int(self._view.get_input_embeddings().weight.shape[0])
@@ -102,7 +105,8 @@ class Host:
     @property
     def settings(self) -> dict[str, Any]:
         """The configuration that decides hidden states, as plain values, and what was found in the attention layers."""
-        return {"config": deciding(self._view.config, self.kept), "attention": [t.stated for t in self.traits]}
+        config, attention = deciding(self._view.config, self.kept), [t.stated for t in self.traits]
+        return {"config": config, "attention": attention, **({"adapters": self.adapters} if self.adapters else {})}
 
     @property
     def bytes(self) -> int:
@@ -111,11 +115,7 @@ class Host:
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Names and tensors of the view, each tensor once."""
-        seen: set[int] = set()
-        for name, tensor in [*self._view.named_parameters(), *self._view.named_buffers()]:
-            if id(tensor) not in seen:
-                seen.add(id(tensor))
-                yield name, tensor
+        yield from named_tensors(self._view)
 
     def placeholder_values(self, seed: int) -> torch.Tensor:
         """Values of the two kinds of placeholder: Gaussian, as spread as the embedding module's output.
@@ -272,7 +272,7 @@ class Host:
         key = (reroute, watched)
         if key not in self._kernels:
             packed = pack([plain(self._trial(TRIED))])
-            trial = Trial(self.name, self._forward, packed, self.traits, self.exit_layer, allowed(self.dtype))
+            trial = Trial(self.name, self._forward, packed, self.traits, self.exit_layer, self.coarse)
             self._kernels[key] = trial.kernels(reroute, watched)
         return self._kernels[key]
 
@@ -336,7 +336,9 @@ class Host:
             self._ahead = looks_ahead(*(self._states(pack([plain(ids)]))[:half] for ids in ends))
         kinds = list(getattr(self._view.config, "layer_types", None) or [])[: self.kept]
         announced(self.name, self.traits, kinds, call.local)
-        same(self.name, self.run(pack([plain(ids) for ids in texts]), range(0), None), expected, self.width)
+        same(
+            self.name, self.run(pack([plain(ids) for ids in texts]), range(0), None), expected, self.width, self.coarse
+        )
 
     def _states(self, packed: Packed, counted: bool = True) -> torch.Tensor:
         call = Pass(group(packed.offsets), captures=frozenset({self.exit_layer}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import (
     MODEL_FOR_TEXT_ENCODING_MAPPING,
+    MODEL_MAPPING,
     AutoConfig,
     AutoModel,
     AutoModelForTextEncoding,
@@ -19,8 +20,11 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from eddy_embed.adapted import adapter_at, attach, holds
+from eddy_embed.batching import out_of_memory
 from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
 from eddy_embed.view import describe
+from eddy_embed.weights import layer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,7 +50,7 @@ def locate(name: str | os.PathLike[str]) -> str:
     except (OSError, ValueError) as error:  # longer than a path may be, or with a NUL in it
         raise ModelNotFound(f"model {text!r:.80} is no name of a model: {_first_line(error):.80}") from None
     if path.is_dir():
-        if not any((path / file).is_file() for file in ("config.json", "modules.json")):
+        if not any((path / file).is_file() for file in ("config.json", "modules.json", "adapter_config.json")):
             raise ModelNotFound(f"{text!r} holds no config.json; name the folder that save_pretrained wrote")
         return str(path)
     if path.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1 or there:
@@ -92,12 +96,16 @@ def load(
     """
     where = locate(name)
     options = {**options, "subfolder": subfolder} if subfolder else options
+    if device is not None and "device_map" in model_kwargs:
+        raise InvalidParameter(
+            f"device={device!r} and model_kwargs' device_map say the same thing twice; leave one out"
+        )
     device = _best_device() if device is None else _usable(device)
     kind = _dtype(dtype, device)
     try:
-        config = AutoConfig.from_pretrained(where, **options)
-        if tokenizer is None:
-            tokenizer = AutoTokenizer.from_pretrained(where, **options)
+        source = _Source.of(where, options)
+        config = AutoConfig.from_pretrained(source.base, **source.options)
+        tokenizer = source.tokenizer() if tokenizer is None else tokenizer
     except (OSError, ValueError) as error:
         raise ModelNotFound(
             f"model {os.fspath(name)!r} could not be opened: {_first_line(error)} Bundled models: "
@@ -110,34 +118,83 @@ def load(
         if isinstance(value, list) and len(value) == backbone.layers:
             setattr(config, key, value[:kept])
     config.num_hidden_layers = kept
-    try:
-        with _quiet(show_progress):
-            model, info = _kind(config).from_pretrained(
-                where,
-                config=config,
-                dtype=kind,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,  # reported in `info`, and refused below
-                **options,
-                **model_kwargs,
-            )
-    except TypeError as error:
-        raise InvalidParameter(
-            f"model_kwargs={model_kwargs!r} is refused by the model: {_first_line(error)}"
-        ) from error
-    except (OSError, ValueError, SafetensorError) as error:
-        raise ModelNotFound(f"weights of {os.fspath(name)!r} could not be read: {_first_line(error)}") from error
+    if isinstance(model_kwargs.get("device_map"), dict):
+        model_kwargs = {**model_kwargs, "device_map": _of_base(model_kwargs["device_map"], config, kept)}
+    with _reading(name, model_kwargs, show_progress):
+        model, info = _kind(config).from_pretrained(
+            source.base,
+            config=config,
+            dtype=kind,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # reported in `info`, and refused below
+            **source.options,
+            **model_kwargs,
+        )
+    _complete(name, info)
+    if source.adapter is not None:
+        model = attach(model, source.adapter, options, kept)
+    if "device_map" not in model_kwargs:
+        model = model.to(device)
+    return model, tokenizer, backbone
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where a model's weights are, and the adapter that goes on top, if any."""
+
+    own_options: dict[str, Any]
+    base: str
+    options: dict[str, Any]
+    adapter: str | None
+
+    @classmethod
+    def of(cls, where: str, options: dict[str, Any]) -> _Source:
+        adapter = adapter_at(where, options)
+        if adapter is None:
+            return cls(options, where, options, None)
+        told = {key: value for key, value in options.items() if key not in ("revision", "subfolder")}
+        if adapter.get("revision"):
+            told["revision"] = adapter["revision"]
+        return cls(options, locate(adapter["base_model_name_or_path"]), told, where)
+
+    def tokenizer(self) -> Any:
+        """The adapter's own where it has one."""
+        if self.adapter is not None and holds(self.adapter, "tokenizer_config.json", self.own_options):
+            return AutoTokenizer.from_pretrained(self.adapter, **self.own_options)
+        return AutoTokenizer.from_pretrained(self.base, **self.options)
+
+
+def _complete(name: str | os.PathLike[str], info: dict[str, Any]) -> None:
     # Nothing reads what an encoder's pooler makes, and many checkpoints leave it out.
     missing = (key for key in info["missing_keys"] if not key.startswith("pooler."))
     absent = sorted(missing) + sorted(str(entry) for entry in info["mismatched_keys"])
     if absent:
         raise UnsupportedModel(
             f"{os.fspath(name)!r}: {len(absent)} tensors are missing from the checkpoint or have another shape, "
-            f"such as {absent[0]}; embedding with random weights is refused"
+            f"such as {absent[0]}; embedding with random weights is refused. If only the embeddings are missing, "
+            "because they are stored as those of the output, load the model with AutoModelForCausalLM, and hand it over"
         )
-    if "device_map" not in model_kwargs:
-        model = model.to(device)
-    return model, tokenizer, backbone
+
+
+@contextmanager
+def _reading(name: str | os.PathLike[str], model_kwargs: dict[str, Any], show_progress: bool) -> Iterator[None]:
+    """Say what is wrong with weights that cannot be read or put to use."""
+    try:
+        with _quiet(show_progress):
+            yield
+    except (TypeError, ImportError) as error:
+        raise InvalidParameter(
+            f"model_kwargs={model_kwargs!r} is refused by the model: {_first_line(error)}"
+        ) from error
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ModelNotFound(f"weights of {os.fspath(name)!r} could not be read: {_first_line(error)}") from error
+    except RuntimeError as error:
+        if out_of_memory(error):
+            raise
+        raise UnsupportedModel(
+            f"weights of {os.fspath(name)!r} cannot be put to use up to the exit alone: {_first_line(error)} Load the "
+            "model with AutoModelForCausalLM, and hand it over"
+        ) from error
 
 
 def _kind(config: Any) -> Any:
@@ -162,6 +219,15 @@ def _quiet(show_progress: bool) -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if bar:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def _of_base(device_map: dict[str, Any], config: Any, kept: int) -> dict[str, Any]:
+    """The part of a device map that is about the base model's loaded layers, under the names that they have there."""
+    prefix = f"{getattr(MODEL_MAPPING.get(type(config), None), 'base_model_prefix', '')}."
+    if any(name.startswith(prefix) for name in device_map):  # written for the model with its head
+        inside = {name: place for name, place in device_map.items() if name == "" or name.startswith(prefix)}
+        device_map = {name.removeprefix(prefix): place for name, place in inside.items()}
+    return {name: place for name, place in device_map.items() if layer_of(name) < kept}
 
 
 def _usable(device: str) -> str:

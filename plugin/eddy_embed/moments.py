@@ -74,7 +74,7 @@ class Pass:
     def side_by_side(self, layers: tuple[int, ...]) -> torch.Tensor:
         """States of some layers, shape (tokens, layers * width)."""
         found = [self.captured[layer] for layer in layers]
-        return found[0] if len(found) == 1 else torch.cat(found, dim=-1)
+        return found[0] if len(found) == 1 else torch.cat([each.to(found[0].device) for each in found], dim=-1)
 
 
 # Not a keyword argument of forward: embedding modules receive none, and some architectures drop those they do not know.

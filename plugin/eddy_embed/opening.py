@@ -21,6 +21,7 @@ from eddy_embed.runner import Runner
 from eddy_embed.segment import Segmenter
 from eddy_embed.tokens import Tokenizer
 from eddy_embed.view import describe
+from eddy_embed.weights import device_of
 
 if TYPE_CHECKING:
     from eddy_embed.backbone import Backbone
@@ -74,8 +75,8 @@ def open_model(
             raise InvalidParameter("a loaded model needs tokenizer=, the one it was trained with")
         asked = {"revision": revision, "cache_folder": cache_folder, "model_kwargs": model_kwargs}
         refused = [name for name, value in asked.items() if value]
-        first = next(model.parameters())
-        if device is not None and device not in (str(first.device), first.device.type):
+        first, place = next(model.parameters()), device_of(model)
+        if device is not None and device not in (str(place), place.type):
             refused.append("device")
         if dtype not in ("auto", str(first.dtype).removeprefix("torch.")):
             refused.append("dtype")

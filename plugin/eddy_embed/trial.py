@@ -30,7 +30,7 @@ class Trial:
         packed: The text.
         traits: What each layer does inside its attention.
         exit_layer: The layer that is read.
-        allowed: Largest relative difference of states that are the same.
+        coarse: Whether it computes in half precision, or with codes.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Trial:
     packed: Packed
     traits: tuple[Traits, ...]
     exit_layer: int
-    allowed: float
+    coarse: bool
 
     def kernels(self, reroute: Reroute | None, watched: bool) -> tuple[Kernels, ...]:
         """Choose kernels, and compare those that give masses with the blocked one.
@@ -56,12 +56,12 @@ class Trial:
         kernels = tuple(chosen.chosen)
         if watched or (reroute is not None and reroute.layers):
             blocked = self._pass(reroute=reroute, kernels=(BLOCKED,) * len(kernels))
-            difference = _apart(chosen.captured[self.exit_layer], blocked.captured[self.exit_layer])
-            if not difference <= self.allowed:
+            difference = _apart(chosen.captured[self.exit_layer], blocked.captured[self.exit_layer], self.coarse)
+            if not difference <= allowed(self.coarse):
                 names = sorted({kernel.within for kernel in kernels})
                 raise UnsupportedModel(
                     f"{self.name}: attention by {', '.join(names)} differs here from the blocked kernel by "
-                    f"{difference:.2g} (allowed {self.allowed:.0e}); use another device or dtype"
+                    f"{difference:.2g} (allowed {allowed(self.coarse):.0e}); use another device or dtype"
                 )
         return kernels
 
@@ -88,16 +88,16 @@ class Trial:
         for layer, keys in (moved.probe or {}).items():
             count = min(reroute.entries, len(positions))
             expected = (there.probe or {})[layer][:, :, :count]
-            if not _difference(keys[:, :, :count], expected) <= self.allowed:
+            if not _difference(keys[:, :, :count], expected) <= allowed(self.coarse):
                 raise UnsupportedModel(
                     f"{self.name}: keys of layer {layer} are not turned by their position in the usual way, so they "
                     f"cannot be moved to position -1; {remedy}"
                 )
 
 
-def allowed(dtype: torch.dtype) -> float:
-    """Largest relative difference of states that are the same."""
-    return 1e-4 if dtype in (torch.float32, torch.float64) else 5e-2
+def allowed(coarse: bool) -> float:
+    """Largest relative difference of states that are the same; `coarse`: half precision, or codes."""
+    return 5e-2 if coarse else 1e-4
 
 
 def announced(name: str, traits: tuple[Traits, ...], kinds: list[str], sizes: set[int]) -> None:
@@ -134,8 +134,15 @@ def looks_ahead(one: torch.Tensor, other: torch.Tensor) -> bool:
     return bool(torch.isfinite(one).all()) and not _difference(one, other) <= AHEAD
 
 
-def same(name: str, ours: torch.Tensor, own: torch.Tensor, width: int) -> None:
+def same(name: str, ours: torch.Tensor, own: torch.Tensor, width: int, coarse: bool) -> None:
     """Hold that states of packed sequences are the model's own, each shape (tokens, width).
+
+    Args:
+        name: The model's.
+        ours: States of packed sequences.
+        own: The model's own.
+        width: The model's.
+        coarse: Whether the model computes in half precision, or with codes.
 
     Raises:
         UnsupportedModel: They are not.
@@ -145,8 +152,8 @@ def same(name: str, ours: torch.Tensor, own: torch.Tensor, width: int) -> None:
         raise UnsupportedModel(f"{name}: hidden states have shape {tuple(ours.shape)}, not width {width}")
     if not torch.isfinite(own).all():
         raise NotFinite(f"{name} gives NaN or infinity in {own.dtype}; its weights are damaged, or overflow there")
-    most = allowed(own.dtype)
-    difference = _apart(ours, own)
+    most = allowed(coarse)
+    difference = _apart(ours, own, coarse)
     if not difference <= most:
         raise UnsupportedModel(
             f"{name}: hidden states of packed sequences differ from the model's own by "
@@ -158,13 +165,13 @@ def _difference(one: torch.Tensor, other: torch.Tensor) -> float:
     return float((one.double() - other.double()).norm() / other.double().norm())
 
 
-def _apart(one: torch.Tensor, other: torch.Tensor) -> float:
-    """Relative difference of states, each shape (tokens, width); in half precision that of the median token.
+def _apart(one: torch.Tensor, other: torch.Tensor, coarse: bool) -> float:
+    """Relative difference of states, each shape (tokens, width); that of the median token in half precision and codes.
 
-    Where experts are all but equally good for a token, such roundings choose another, and that token's state jumps. A
-    fault shows in most tokens.
+    Where experts are all but equally good for a token, such roundings choose another, and that token's state jumps. So
+    it does where a value stands between two codes. A fault shows in most tokens.
     """
-    if one.dtype not in (torch.float16, torch.bfloat16):
+    if not coarse:
         return _difference(one, other)
     each = (one.double() - other.double()).norm(dim=1) / other.double().norm(dim=1)
     return float(each.median())

@@ -7,7 +7,7 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from torch import nn
@@ -15,6 +15,7 @@ from torch import nn
 from eddy_embed.backbone import Backbone
 from eddy_embed.batching import out_of_memory
 from eddy_embed.errors import EddyError, UnsupportedModel
+from eddy_embed.weights import SharedCopies, copies_itself, dispatched, quantised
 
 DECODER = "name a decoder, such as a Llama, Qwen, Gemma or GPT-2 checkpoint"
 """What to do where a model is none."""
@@ -65,7 +66,7 @@ def describe(config: Any) -> Backbone:
 
 _INCIDENTAL = re.compile(
     r"_.*|dtype|torch_dtype|architectures|transformers_version|num_hidden_layers|.*_token_id|use_cache|return_.*|output_.*"
-    r"|id2label|label2id|tie_word_embeddings|quantization_config|is_decoder|initializer_range|.*dropout|.*pdrop"
+    r"|id2label|label2id|tie_word_embeddings|is_decoder|initializer_range|.*dropout|.*pdrop"
 )
 
 
@@ -179,12 +180,19 @@ def view_of(base: nn.Module) -> Any:
     # Buffers outside the state dict are working memory, which a module may write to in a pass (rotary angles).
     own = {id(module._buffers[name]) for module in base.modules() for name in module._non_persistent_buffers_set}
     shared = {id(tensor): tensor for tensor in [*base.parameters(), *base.buffers()] if id(tensor) not in own}
+    # Parameters that a pass changes are copied too, around the same memory.
+    changing = {name for name, tensor in base.named_parameters() if copies_itself(tensor)}
+    for tensor in (base.get_parameter(name) for name in changing):
+        del shared[id(tensor)]
     # Other people's hooks belong to their model: they must not fire on our passes, nor need they be fit to be copied.
     hooks = {id(getattr(module, kind)): OrderedDict[int, Any]() for module in base.modules() for kind in _HOOKS}
     try:
-        view = copy.deepcopy(base, memo={**shared, **hooks})
+        with SharedCopies(own) if quantised(base) or dispatched(base) else nullcontext():
+            view = copy.deepcopy(base, memo={**shared, **hooks})
     except Exception as error:
         raise UnsupportedModel(f"{type(base).__name__} cannot be copied around its weights: {error}") from error
-    if not set(shared) <= {id(tensor) for tensor in [*view.parameters(), *view.buffers()]}:
+    held = {id(tensor) for tensor in [*view.parameters(), *view.buffers()]}
+    moved = any(view.get_parameter(name).data_ptr() != base.get_parameter(name).data_ptr() for name in changing)
+    if moved or not set(shared) <= held:
         raise UnsupportedModel(f"{type(base).__name__} copies its weights when it is copied, so it cannot be shared")
     return view

@@ -1,0 +1,209 @@
+"""PEFT adapters: attached, merged, switched off, by name, above the exit; or refused with the reason."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import peft
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tests import families
+from tests.comparison import TEXTS
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+from eddy_embed import Embedder, adapted
+from eddy_embed.errors import ModelNotFound, UnsupportedModel
+
+METHOD = "htp:range=1-3,exit=3"
+EVERYWHERE = ["q_proj", "v_proj", "down_proj"]
+CONFIGS = {
+    "lora": lambda: peft.LoraConfig(r=4, lora_alpha=16, target_modules=EVERYWHERE, init_lora_weights=False),
+    "dora": lambda: peft.LoraConfig(r=4, use_dora=True, target_modules=EVERYWHERE, init_lora_weights=False),
+    "embeddings": lambda: peft.LoraConfig(
+        r=4, target_modules=["embed_tokens", "q_proj", "lm_head"], init_lora_weights=False
+    ),
+    "saved": lambda: peft.LoraConfig(
+        r=4, target_modules=["q_proj"], modules_to_save=["embed_tokens"], init_lora_weights=False
+    ),
+    "tokens": lambda: peft.LoraConfig(
+        r=4, target_modules=["q_proj"], trainable_token_indices=[1, 2, 300], init_lora_weights=False
+    ),
+    "by paths": lambda: peft.LoraConfig(
+        r=4,
+        target_modules=r"model\.layers\.\d+\.self_attn\.[qv]_proj",
+        alpha_pattern={"model.layers.0.self_attn.q_proj": 64},
+        init_lora_weights=False,
+    ),
+    "some layers": lambda: peft.LoraConfig(
+        r=4, target_modules=["q_proj"], layers_to_transform=[1, 4], init_lora_weights=False
+    ),
+    "adalora": lambda: peft.AdaLoraConfig(init_r=4, total_step=10, target_modules=EVERYWHERE, init_lora_weights=False),
+    "ia3": lambda: peft.IA3Config(target_modules=EVERYWHERE, feedforward_modules=["down_proj"]),
+    "loha": lambda: peft.LoHaConfig(r=4, target_modules=EVERYWHERE, init_weights=False),
+    "lokr": lambda: peft.LoKrConfig(r=4, target_modules=EVERYWHERE, init_weights=False),
+}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("base")
+    model, tokenizer = families.build("llama")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def trained(base: Path, config: peft.PeftConfig, **more: object) -> peft.PeftModel:
+    """A model with an adapter whose values are as if it had learned something."""
+    model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base, **more), config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "ia3_" in name or "lora_E" in name or "trainable_tokens_delta" in name or "modules_to_save" in name:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+def made(model: torch.nn.Module) -> Embedder:
+    return Embedder(model, tokenizer=families.build("llama")[1], method=METHOD)
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_attached_merged_and_by_name_are_one(kind: str, base: Path, tmp_path: Path) -> None:
+    model = trained(base, CONFIGS[kind]())
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    attached = made(model)
+    vectors = attached.encode_document(TEXTS)
+    assert np.abs(vectors - Embedder(base, method=METHOD).encode_document(TEXTS)).max() > 1e-2
+    assert attached.fingerprint != Embedder(base, method=METHOD).fingerprint
+
+    model.save_pretrained(tmp_path)
+    by_name = Embedder(tmp_path, method=METHOD)
+    assert np.array_equal(by_name.encode_document(TEXTS), vectors)
+    assert by_name.fingerprint == attached.fingerprint
+
+    merged = made(copy.deepcopy(model).merge_and_unload())
+    assert np.abs(merged.encode_document(TEXTS) - vectors).max() <= 1e-5
+    assert np.array_equal(made(model.get_base_model().model).encode_document(TEXTS), vectors)
+    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+
+
+def test_scaling_switches_and_choices_enter_the_fingerprint(base: Path) -> None:
+    model = trained(base, CONFIGS["lora"]())
+    model.add_adapter("other", CONFIGS["lora"]())
+    plain = Embedder(base, method=METHOD).encode_document(TEXTS)
+    found: dict[str, Embedder] = {"first": made(model)}
+    model.set_adapter("other")
+    found["second"] = made(model)
+    with model.disable_adapter():
+        found["off"] = made(model)
+    for layer in model.modules():
+        if hasattr(layer, "scale_layer"):
+            layer.scale_layer(0.5)
+    found["halved"] = made(model)
+    # An embedder keeps what was chosen when it was made.
+    vectors = {name: e.encode_document(TEXTS) for name, e in found.items()}
+    model.merge_adapter()
+    found["merged"] = made(model)
+    vectors["merged"] = found["merged"].encode_document(TEXTS)
+    assert len({e.fingerprint for e in found.values()}) == len(found)
+    assert np.array_equal(vectors["off"], plain)
+    assert np.abs(vectors["halved"] - vectors["merged"]).max() <= 1e-5
+    for one, other in (("first", "second"), ("first", "off"), ("second", "off"), ("second", "halved")):
+        assert np.abs(vectors[one] - vectors[other]).max() > 1e-2
+    model.disable_adapter_layers()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with pytest.raises(UnsupportedModel, match=r"merged and switched off at once.*unmerge_adapter"):
+        made(model)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_adapters_above_the_exit_are_nothing(base: Path, tmp_path: Path) -> None:
+    model = trained(
+        base,
+        peft.LoraConfig(r=4, target_modules=["q_proj"], layers_to_transform=[4, 5], init_lora_weights=False),
+    )
+    model.save_pretrained(tmp_path)
+    plain = Embedder(base, method=METHOD)
+    for e in (made(model), Embedder(tmp_path, method=METHOD)):
+        assert np.array_equal(e.encode_document(TEXTS), plain.encode_document(TEXTS))
+        assert e.fingerprint == plain.fingerprint
+    assert Embedder(tmp_path, method="plain").fingerprint != Embedder(base, method="plain").fingerprint
+
+
+def test_adapters_trained_without_the_head_and_on_quantised_weights(base: Path, tmp_path: Path) -> None:
+    model = trained(base, CONFIGS["lora"]())
+    model.save_pretrained(tmp_path)
+    expected = Embedder(tmp_path, method=METHOD).encode_document(TEXTS)
+    path = tmp_path / "adapter_model.safetensors"
+    save_file({name.replace("model.model.", "model."): tensor for name, tensor in load_file(path).items()}, path)
+    assert np.array_equal(Embedder(tmp_path, method=METHOD).encode_document(TEXTS), expected)
+    quantise = BitsAndBytesConfig(load_in_8bit=True)
+    by_name = Embedder(tmp_path, method=METHOD, model_kwargs={"quantization_config": quantise})
+    assert np.sum(by_name.encode_document(TEXTS) * expected, axis=1).min() > 0.99
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3), "prompt"),
+        (peft.PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3), "pr(ompt|efix)"),
+        (peft.OFTConfig(oft_block_size=8, target_modules=["q_proj"]), "kind oft"),
+        (
+            peft.LoraConfig(r=4, task_type="CAUSAL_LM", target_modules=["q_proj"], alora_invocation_tokens=[5, 6]),
+            "kind a?lora",
+        ),
+    ],
+    ids=["prompt", "prefix", "oft", "alora"],
+)
+def test_other_kinds_are_refused(config: peft.PeftConfig, reason: str, base: Path, tmp_path: Path) -> None:
+    model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base), config)
+    model.save_pretrained(tmp_path)
+    with pytest.raises(UnsupportedModel, match=reason):
+        made(model)
+    with pytest.raises(UnsupportedModel, match=reason):
+        Embedder(tmp_path, method=METHOD)
+
+
+def test_folders_of_adapters_that_cannot_be_used(base: Path, tmp_path: Path, monkeypatch) -> None:
+    trained(base, CONFIGS["lora"]()).save_pretrained(tmp_path)
+    config, weights = tmp_path / "adapter_config.json", tmp_path / "adapter_model.safetensors"
+    told, tensors = json.loads(config.read_text()), load_file(weights)
+    prefix = "base_model.model.model.layers"
+    for name in (f"{prefix}.1.self_attn.q_proj.lora_A.weight", f"{prefix}.1.self_attn.o_proj.lora_A.weight"):
+        save_file(
+            {k: v for k, v in {**tensors, name: torch.zeros(4, 64)}.items() if k != name or name not in tensors},
+            weights,
+        )
+        with pytest.raises(UnsupportedModel, match=r"1 of its tensors do not fit, such as model\.layers\.1"):
+            Embedder(tmp_path, method=METHOD)
+    save_file({**tensors, f"{prefix}.1.self_attn.q_proj.lora_A.weight": torch.zeros(5, 64)}, weights)
+    with pytest.raises(UnsupportedModel, match="the adapter does not fit LlamaModel"):
+        Embedder(tmp_path, method=METHOD)
+    weights.write_bytes(b"rubbish")
+    with pytest.raises(ModelNotFound, match=r"adapter's weights in .* could not be read"):
+        Embedder(tmp_path, method=METHOD)
+    save_file(tensors, weights)
+    for changed, error, message in (
+        ({"base_model_name_or_path": None}, ModelNotFound, "does not name its model"),
+        ({"base_model_name_or_path": "/no/such/folder"}, ModelNotFound, "no model folder at '/no/such/folder'"),
+    ):
+        config.write_text(json.dumps({**told, **changed}))
+        with pytest.raises(error, match=message):
+            Embedder(tmp_path, method=METHOD)
+    config.write_text(json.dumps(told))
+    assert Embedder(tmp_path, method=METHOD).encode_document("a").shape == (families.HIDDEN,)
+    with monkeypatch.context() as patch:
+        patch.setattr(adapted, "find_spec", lambda _: None)
+        with pytest.raises(UnsupportedModel, match="holds a PEFT adapter; pip install peft"):
+            Embedder(tmp_path, method=METHOD)
+    with pytest.raises(UnsupportedModel, match="spread by device_map"):
+        spread = {"embed_tokens": "cpu", "norm": "cpu", "rotary_emb": "cpu", "layers": "disk"}
+        Embedder(tmp_path, method=METHOD, model_kwargs={"device_map": spread, "offload_folder": str(tmp_path / "off")})
+    shutil.copy(base / "config.json", tmp_path)
+    with pytest.raises(ModelNotFound, match=r"holds a model .* and an adapter"):
+        Embedder(tmp_path, method=METHOD)

@@ -1,0 +1,228 @@
+"""Weights other than one float32 tensor each: half precision, codes and scales, spread over devices, by other names."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from tests import families
+from tests.comparison import TEXTS, embedder
+from tests.weights import COMPANY, HALF, QUANTISED
+from transformers import AutoModel, AutoModelForCausalLM, LlamaConfig
+
+from eddy_embed import Embedder
+from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
+
+METHOD = "htp:range=1-3,exit=3"
+FAMILIES = [*families.FAMILIES, *families.MORE_FAMILIES, *families.OWN_ATTENTION]
+IDS = torch.tensor([[5, 6, 7, 8, 9, 10]])
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint whose widths are multiples of 64: bitsandbytes' blocks on a processor lie within rows."""
+    folder = tmp_path_factory.mktemp("llama")
+    model = AutoModelForCausalLM.from_config(LlamaConfig(**families._shape(intermediate_size=128)), dtype=torch.float32)
+    model.save_pretrained(folder)
+    families.build("llama")[1].save_pretrained(folder)
+    return folder
+
+
+def logits(model: torch.nn.Module) -> torch.Tensor:
+    with torch.no_grad():
+        return model(IDS).logits
+
+
+# --- half precision
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_bfloat16_is_near_float32(family: str) -> None:
+    model, tokenizer = families.build(family)
+    half = Embedder(copy.deepcopy(model).bfloat16(), tokenizer=tokenizer, method=METHOD)
+    full = embedder(family, METHOD)
+    assert half.explain("a").dtype == "bfloat16" and half.fingerprint == full.fingerprint
+    cosines = np.sum(half.encode_document(TEXTS) * full.encode_document(TEXTS), axis=1)
+    assert cosines.min() > HALF  # large random weights magnify roundings, and experts jump
+    assert half.explain("a").bytes < full.explain("a").bytes
+
+
+# --- codes and scales
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", QUANTISED)
+def test_quantised_models_run_by_name_and_by_hand_and_stay_as_they_are(name: str, dtype: str, llama: Path) -> None:
+    quantise, least = QUANTISED[name]
+    tokenizer = families.build("llama")[1]
+    by_name = Embedder(llama, method=METHOD, dtype=dtype, model_kwargs={"quantization_config": quantise()})
+    vectors = by_name.encode_document(TEXTS)
+    plain = Embedder(llama, method=METHOD)
+    assert np.sum(vectors * plain.encode_document(TEXTS), axis=1).min() > least
+    assert by_name.fingerprint != plain.fingerprint
+    assert by_name.explain("a").bytes < 0.6 * plain.explain("a").bytes
+    for text, vector in zip(TEXTS, vectors, strict=True):
+        assert np.abs(by_name.encode_document(text) - vector).max() <= COMPANY
+
+    # Two of a kind: one is embedded with before it ever ran, and must not know.
+    given, twin = (
+        AutoModelForCausalLM.from_pretrained(llama, quantization_config=quantise(), dtype=getattr(torch, dtype))
+        for _ in range(2)
+    )
+    shared = Embedder(given, tokenizer=tokenizer, method=METHOD)
+    assert np.array_equal(shared.encode_document(TEXTS), vectors)
+    assert shared.fingerprint == by_name.fingerprint
+    assert torch.equal(logits(given), logits(twin))
+    after = Embedder(given, tokenizer=tokenizer, method=METHOD)
+    assert np.array_equal(after.encode_document(TEXTS), vectors) and after.fingerprint == by_name.fingerprint
+
+
+def test_what_a_quantised_model_reads_is_its_own_hidden_states(llama: Path) -> None:
+    for quantise, _ in QUANTISED.values():
+        given = AutoModelForCausalLM.from_pretrained(llama, quantization_config=quantise(), dtype=torch.float32)
+        tokenizer = families.build("llama")[1]
+        ids = torch.tensor([tokenizer(TEXTS[0])["input_ids"]])
+        with torch.no_grad():
+            own = given(ids, output_hidden_states=True).hidden_states[3][0]
+        expected = torch.nn.functional.normalize(own[-1], dim=0)
+        e = Embedder(given, tokenizer=tokenizer, method="plain:exit=3,pool=last")
+        assert np.abs(e.encode_document(TEXTS[0]) - expected.numpy()).max() <= 1e-2
+
+
+def test_a_view_of_a_quantised_model_takes_no_memory_of_its_own(llama: Path) -> None:
+    for name in ("torchao int8", "bitsandbytes int8"):
+        given = AutoModelForCausalLM.from_pretrained(
+            llama, quantization_config=QUANTISED[name][0](), dtype=torch.float32
+        )
+        view = Embedder(given, tokenizer=families.build("llama")[1], method="plain")._pipeline.open_runner.host._view
+        for ours, theirs in zip(view.parameters(), given.model.parameters(), strict=True):
+            assert ours is theirs or ours.data_ptr() == theirs.data_ptr()
+        ours, theirs = (each.layers[0].mlp.up_proj for each in (view, given.model))
+        if name == "bitsandbytes int8":
+            assert ours.state.SCB.data_ptr() == theirs.weight.SCB.data_ptr() and ours.state is not theirs.state
+
+
+@pytest.mark.parametrize("name", ["torchao int8", "bitsandbytes nf4"])
+def test_folders_of_quantised_models(name: str, llama: Path, tmp_path: Path) -> None:
+    quantise, tokenizer = QUANTISED[name][0], families.build("llama")[1]
+    given = AutoModelForCausalLM.from_pretrained(llama, quantization_config=quantise(), dtype=torch.bfloat16)
+    given.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    if name == "torchao int8":  # whose files AutoModel cannot read without the head
+        with pytest.raises(UnsupportedModel, match="AutoModelForCausalLM, and hand it over"):
+            Embedder(tmp_path, method=METHOD)
+        whole = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
+        stored = Embedder(whole, tokenizer=tokenizer, method=METHOD)
+    else:
+        stored = Embedder(tmp_path, method=METHOD, dtype="bfloat16")
+    at_loading = Embedder(llama, method=METHOD, dtype="bfloat16", model_kwargs={"quantization_config": quantise()})
+    assert np.array_equal(stored.encode_document(TEXTS), at_loading.encode_document(TEXTS))
+    assert stored.settings["weights"] == at_loading.settings["weights"]
+    assert stored.fingerprint == at_loading.fingerprint
+
+
+def test_scales_and_codes_enter_the_fingerprint(llama: Path) -> None:
+    tokenizer = families.build("llama")[1]
+    for name in ("torchao int8", "bitsandbytes int8", "bitsandbytes nf4"):
+        given = AutoModelForCausalLM.from_pretrained(
+            llama, quantization_config=QUANTISED[name][0](), dtype=torch.float32
+        )
+        before = Embedder(given, tokenizer=tokenizer, method="plain").fingerprint
+        weight = given.model.layers[2].mlp.up_proj.weight
+        scales = getattr(weight, "scale", getattr(weight, "SCB", None))
+        (weight.quant_state.absmax if scales is None else scales).mul_(2)
+        assert Embedder(given, tokenizer=tokenizer, method="plain").fingerprint != before
+        assert Embedder(given, tokenizer=tokenizer, method="plain:exit=2").fingerprint != before
+
+
+def test_quantisation_that_cannot_be_had_is_refused(llama: Path) -> None:
+    with pytest.raises(InvalidParameter, match=r"model_kwargs=.*refused by the model: .*auto.?gptq|gptq|optimum"):
+        Embedder(llama, method="plain", model_kwargs={"quantization_config": {"quant_method": "gptq", "bits": 4}})
+
+
+# --- several devices, and none
+
+
+def places(model: torch.nn.Module, *, on_disk: tuple[int, ...]) -> dict[str, str]:
+    """A device map with some layers on disk, named as in the model with its head."""
+    found: dict[str, str] = {}
+    for name, module in model.named_modules():
+        parent, _, last = name.rpartition(".")
+        if last.isdigit() and parent.endswith((".layers", ".h")):
+            found[name] = "disk" if int(last) in on_disk else "cpu"
+        elif not list(module.children()) and not any(part.isdigit() for part in name.split(".")):
+            found[name] = "cpu" if on_disk != tuple(range(families.LAYERS)) else "disk"
+    return found
+
+
+@pytest.mark.parametrize("on_disk", [(1, 4), tuple(range(families.LAYERS))], ids=["some", "all"])
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_layers_on_disk(family: str, on_disk: tuple[int, ...], tmp_path: Path) -> None:
+    model, tokenizer = families.build(family)
+    model.save_pretrained(tmp_path / "model")
+    spread = places(model, on_disk=on_disk)
+    reference = embedder(family, METHOD)
+    expected = reference.encode_document(TEXTS)
+    prefix = f"{model.base_model_prefix}."
+    for named in (spread, {name.removeprefix(prefix): at for name, at in spread.items() if name.startswith(prefix)}):
+        kwargs = {"device_map": named, "offload_folder": str(tmp_path / "off")}
+        loaded = Embedder(tmp_path / "model", tokenizer=tokenizer, method=METHOD, model_kwargs=kwargs)
+        assert np.array_equal(loaded.encode_document(TEXTS), expected)
+        assert loaded.fingerprint == reference.fingerprint
+        assert loaded.explain("a").bytes == reference.explain("a").bytes
+
+    given = AutoModelForCausalLM.from_pretrained(
+        tmp_path / "model", device_map=spread, offload_folder=str(tmp_path / "off")
+    )
+    before, parts = logits(given), dict(given.named_parameters())
+    for method in (METHOD, "kv:layers=2-4", "reba:exit=3"):
+        shared = Embedder(given, tokenizer=tokenizer, method=method, device="cpu")
+        assert np.array_equal(shared.encode_document(TEXTS), embedder(family, method).encode_document(TEXTS))
+        assert shared.fingerprint == embedder(family, method).fingerprint
+    assert all(part.is_meta == parts[name].is_meta for name, part in given.named_parameters())
+    assert torch.equal(logits(given), before)
+
+
+def test_device_maps_that_say_nothing_useful(llama: Path) -> None:
+    with pytest.raises(InvalidParameter, match=r"device='cpu' and .*device_map say the same thing twice"):
+        Embedder(llama, method="plain", device="cpu", model_kwargs={"device_map": "auto"})
+    with pytest.raises(ModelNotFound, match=r"does not give any device for .*embed_tokens"):
+        Embedder(llama, method="plain", model_kwargs={"device_map": {"layers.0": "cpu", "layers.1": "disk"}})
+
+
+# --- by other names
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_checkpoints_with_and_without_the_head(family: str, tmp_path: Path) -> None:
+    model, tokenizer = families.build(family)
+    model.config.save_pretrained(tmp_path)
+    expected = embedder(family, METHOD)
+    for state in (model.state_dict(), model.base_model.state_dict()):
+        save_file({k: v.clone() for k, v in state.items()}, tmp_path / "model.safetensors", metadata={"format": "pt"})
+        loaded = Embedder(tmp_path, tokenizer=tokenizer, method=METHOD)
+        assert np.array_equal(loaded.encode_document(TEXTS), expected.encode_document(TEXTS))
+        assert loaded.fingerprint == expected.fingerprint
+
+
+def test_tied_embeddings_stored_as_the_head(tmp_path: Path) -> None:
+    model, tokenizer = families.build("gpt2")
+    model.config.save_pretrained(tmp_path)
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items() if name != "transformer.wte.weight"}
+    save_file(state, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UnsupportedModel, match=r"wte\.weight; .*AutoModelForCausalLM, and hand it over"):
+        Embedder(tmp_path, tokenizer=tokenizer, method=METHOD)
+    given = AutoModelForCausalLM.from_pretrained(tmp_path)
+    shared = Embedder(given, tokenizer=tokenizer, method=METHOD)
+    assert np.array_equal(shared.encode_document(TEXTS), embedder("gpt2", METHOD).encode_document(TEXTS))
+
+
+def test_the_base_model_itself(llama: Path) -> None:
+    base, whole = AutoModel.from_pretrained(llama), AutoModelForCausalLM.from_pretrained(llama)
+    made = [Embedder(each, tokenizer=families.build("llama")[1], method=METHOD) for each in (base, whole)]
+    assert made[0].fingerprint == made[1].fingerprint
+    assert np.array_equal(*(each.encode_document(TEXTS) for each in made))
