@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -212,7 +212,14 @@ class Index(Opened):
 
     # --- Writing
 
-    def upsert(self, documents: Iterable[Document], progress: Progress | None = None) -> WriteReport:
+    def upsert(
+        self,
+        documents: Iterable[Document],
+        progress: Progress | None = None,
+        *,
+        fit_least: int = 0,
+        begin: Callable[[Index], None] | None = None,
+    ) -> WriteReport:
         """Embed and write what is new or has changed; a second time, nothing happens.
 
         Stopped at any moment, it is simply called again: documents that are stored whole are not embedded again.
@@ -220,6 +227,9 @@ class Index(Opened):
         Args:
             documents: Whole documents, read one group at a time.
             progress: Called with the characters embedded so far, and the documents written.
+            fit_least: A new index with fewer different passages than this is made without the method's post-processing,
+                which would describe the sample more than the library; `embedder.method` then says so. 0: never.
+            begin: Called with the index when a new one is about to be made, its post-processing decided.
 
         Raises:
             IndexInUse: Another process is writing.
@@ -229,7 +239,7 @@ class Index(Opened):
             StorageError: The database failed; what was finished is kept.
         """
         with self.writing():
-            return Writer(self, progress).run(documents)
+            return Writer(self, progress, fit_least, begin).run(documents)
 
     def sync(self, documents: Iterable[Document], progress: Progress | None = None) -> WriteReport:
         """As `upsert`, and then take out every document that was not among these.

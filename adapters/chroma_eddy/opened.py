@@ -10,7 +10,7 @@ from chroma_eddy.errors import NoIndex
 from chroma_eddy.function import EddyEmbeddingFunction
 from chroma_eddy.locking import failures
 from chroma_eddy.names import DOCUMENTS
-from chroma_eddy.recipe import Recipe, as_stored
+from chroma_eddy.recipe import Recipe, as_stored, is_unfitted
 from chroma_eddy.rows import OTHER, Entry, entry_of
 from chroma_eddy.store import Store
 from chroma_eddy.transform import invertible, load, rounded, save
@@ -139,8 +139,8 @@ class Opened:
         self._sizes = dict(sizes)
         self.reload()
 
-    def adopt(self, fitted: Fitted) -> None:
-        """Take post-processing over that was fitted just now, before anything is written."""
+    def adopt(self, fitted: Fitted | None) -> None:
+        """Take post-processing over that was fitted just now, or do without, before anything is written."""
         self._post = fitted
         self._embedder = self.embedder.with_post(fitted)
         self.recipe = Recipe(as_stored(self._embedder.settings), **self.sizes)
@@ -155,6 +155,8 @@ class Opened:
             return
         if self._post is not None:
             save(self.store, self._post)
+        elif self._given is not None and is_unfitted(self._given):
+            self._given = self._embedder
         self.store.create(self.recipe, self._as_function(), **more)
 
     def _as_function(self) -> EddyEmbeddingFunction | None:

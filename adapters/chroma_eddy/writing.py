@@ -77,13 +77,22 @@ class WriteReport:
 class Writer:
     """Writes documents as they come, or holds the first of them until post-processing can be fitted."""
 
-    def __init__(self, index: Index, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        index: Index,
+        progress: Progress | None = None,
+        fit_least: int = 0,
+        begin: Callable[[Index], None] | None = None,
+    ) -> None:
         """Write nothing yet; the index's lock is held by the caller.
 
         Args:
             index: With an embedder.
             progress: Told how far it is.
+            fit_least: As in `Index.upsert`.
+            begin: Likewise.
         """
+        self._least, self._begin = fit_least, begin
         self.report = WriteReport()
         self.ids: set[str] = set()
         self._index, self._progress = index, progress or (lambda *_: None)
@@ -171,14 +180,22 @@ class Writer:
         index, held = self._index, self._held
         self._held = []
         own = index.embedder
+        texts = {each.document.text[part.start : part.end] for each in held for part in each.result.passages}
+        if len(texts) < self._least:
+            index.adopt(None)
+            self._flush(held)
+            return
         moments = Moments(own.backbone.hidden)
         for each in held:
             moments.add(unit(np.stack([passage.vector for passage in each.result.passages]).astype(np.float64)))
         fitted = replace(fit(cast("Post", own.method.post), moments), maker=own.maker)
         index.adopt(rounded(fitted))
         self.report.fitted_on = moments.count
-        for each in held:
-            self._store(self._processed([each]), {})
+        self._flush(self._processed(held))
+
+    def _flush(self, held: Sequence[Embedded]) -> None:
+        for at in range(0, len(held), GROUP_DOCUMENTS):
+            self._store(held[at : at + GROUP_DOCUMENTS], {})
             self._progress(self._characters, self.report.written)
 
     def _store(self, group: Sequence[Embedded], known: dict[str, Entry]) -> None:
@@ -198,6 +215,8 @@ class Writer:
         is whole, and the next run does the rest.
         """
         index, store = self._index, self._index.store
+        if self._begin is not None and not index.exists:
+            self._begin(index)
         index.create()
         old = [known[each.document.id] for each in group if each.document.id in known]
         new = {each.document.id: each.document.digest for each in group}

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, cast
 
 from eddy_demo.errors import InvalidQuestion
 
 if TYPE_CHECKING:
-    from eddy_demo.library import Library
-    from eddy_embed import Embedder
+    from chroma_eddy import Highlight, Index
 
 
 @dataclass(frozen=True)
@@ -47,36 +44,29 @@ class Answer:
     last_page: int | None = None
 
 
-def ask(library: Library, embedder: Embedder, question: str, k: int = 3) -> list[Answer]:
+def ask(index: Index, question: str, k: int = 3) -> list[Answer]:
     """The k passages nearest to a question, nearest first.
 
     Raises:
         InvalidQuestion: It is blank, or not valid Unicode.
-        LibraryMismatch: The library was made with another embedder.
+        StorageError: The database failed.
     """
     check_question(question)
-    library.check_embedder(embedder)
-    query = np.asarray(embedder.encode_query(question), np.float32)
-    hits = library.search(query[None], k)[0]
-    entries = library.entries(sorted({hit.document for hit in hits})) if hits else {}
     answers = []
-    for hit in hits:
-        ranges, vectors = library.sentences(hit)
-        cosines = vectors @ query / np.linalg.norm(vectors, axis=1)
-        best = int(np.argmax(cosines))
-        entry = entries[hit.document]
+    for hit in index.query(question, k, sentences=True):
+        best = cast("Highlight", hit.best)
         answers.append(
             Answer(
                 cosine=hit.cosine,
-                document=entry.name,
-                title=entry.title,
-                origin=entry.origin,
+                document=hit.metadata["name"],
+                title=hit.metadata["title"],
+                origin=hit.metadata["origin"],
                 start=hit.start,
                 end=hit.end,
                 text=hit.text,
-                sentence_start=ranges[best][0],
-                sentence_end=ranges[best][1],
-                sentence_cosine=float(cosines[best]),
+                sentence_start=best.start,
+                sentence_end=best.end,
+                sentence_cosine=best.cosine,
                 page=hit.page,
                 last_page=hit.last_page,
             )

@@ -147,7 +147,7 @@ def ask(
     if not holds_library(library):
         read_recipe(library)  # says what to do
     recipe = choose_recipe(library, model, method)
-    embedder = _load(recipe, library, device)
+    embedder = _load(recipe, device)
     found = _ask(library, embedder, [question], k)[0]
     if as_json:
         typer.echo(json.dumps([asdict(answer) for answer in found], indent=2, ensure_ascii=False))
@@ -184,7 +184,7 @@ def demo(
             _clear(library, device, model, method)
         recipe = choose_recipe(library, model, method)
         embedder = _ingest(library, recipe, reading, device)
-    embedder = embedder or _load(recipe, library, device)
+    embedder = embedder or _load(recipe, device)
     questions = question or list(handbook.QUESTIONS)
     for asked, found in zip(questions, _ask(library, embedder, questions, k), strict=True):
         show.answers(out, asked, found)
@@ -214,16 +214,14 @@ def hits(
     By the search that `ask` uses, and by BM25 over the same passages.
     """
     from eddy_demo.evaluate import read_questions, score_bm25, score_library
-    from eddy_demo.library import Library
-    from eddy_demo.writing import database_of
+    from eddy_demo.library import open_library
 
     questions = read_questions(queries, qrels)
     scores = []
     folders = library or [DEFAULT_LIBRARY]
     for folder in folders:
-        embedder = _load(read_recipe(folder), folder, device)
-        with database_of(folder), Library(folder) as opened:
-            scores.append(score_library(opened, embedder, questions))
+        with open_library(folder, _load(read_recipe(folder), device)) as opened:
+            scores.append(score_library(opened, questions))
             if folder is folders[-1]:
                 scores.append(score_bm25(opened, questions))
     if as_json:
@@ -284,32 +282,35 @@ def _clear(library: Path, device: str | None, *choices: Any) -> None:
     """Delete a library, once it is certain that the model and method for the new one work."""
     with tempfile.TemporaryDirectory() as empty:
         folder = Path(empty) / "library"
-        _load(choose_recipe(folder, *choices), folder, device)
+        _load(choose_recipe(folder, *choices), device)
     delete(library)
 
 
-def _load(recipe: Recipe, library: Path, device: str | None) -> Embedder:
+def _load(recipe: Recipe, device: str | None) -> Embedder:
     if recipe.model == MODEL or Path(recipe.model).is_dir():
         # Nothing to download: a bar over milliseconds of reading would only stay behind on the terminal.
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     with err.status(f"Loading {recipe.model} with {recipe.method} …"):
         from eddy_demo.ingest import load_embedder
 
-        return load_embedder(recipe, library, device)
+        return load_embedder(recipe, device)
 
 
 def _ask(library: Path, embedder: Embedder, questions: list[str], k: int) -> list[list[Answer]]:
     from eddy_demo.ask import ask as ask_library
-    from eddy_demo.library import Library
-    from eddy_demo.writing import database_of
+    from eddy_demo.library import names_of, open_library
 
-    with database_of(library), Library(library) as opened:
-        if broken := opened.incomplete():
-            names = ", ".join(entry.name for entry in broken.values())
-            err.print(f"Left out, because writing it was interrupted: {names}. Ingest it again.", style="yellow")
+    with open_library(library, embedder) as opened:
+        for said, names in (
+            ("Left out", names_of(opened, lambda found: not found)),
+            ("Found as it was before", names_of(opened, lambda found: found)),
+        ):
+            if names:
+                shown = ", ".join(names)
+                err.print(f"{said}, because writing it was interrupted: {shown}. Ingest it again.", style="yellow")
         if not opened.entries():
             raise NoLibrary(f"the library in {library} has no document; add some with: eddy-demo ingest PATH")
-        return [ask_library(opened, embedder, question, k) for question in questions]
+        return [ask_library(opened, question, k) for question in questions]
 
 
 def _ingest(library: Path, recipe: Recipe, reading: Reading, device: str | None) -> Embedder | None:
@@ -326,7 +327,7 @@ def _ingest(library: Path, recipe: Recipe, reading: Reading, device: str | None)
     show.notes(err, changed)
     if not holds_library(library):
         show.default(err, recipe)
-    embedder = _load(recipe, library, device)
+    embedder = _load(recipe, device)
     started = time.monotonic()
     with show.bar(err, sum(len(document.text) for document in changed), len(changed)) as progress:
         report = ingest(library, recipe, embedder, changed, progress)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -23,10 +21,3 @@ class Content:
     text: str
     page_starts: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
-
-
-def pages_of(page_starts: Sequence[int], start: int, end: int) -> tuple[int, int] | None:
-    """The first and last page, counted from 1, that hold `text[start:end]`; None for a text without pages."""
-    if not page_starts:
-        return None
-    return bisect_right(page_starts, start), bisect_right(page_starts, max(start, end - 1))

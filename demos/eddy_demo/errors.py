@@ -19,14 +19,6 @@ class LibraryMismatch(DemoError):
     """The library was made with another model, method or setting than the one asked for."""
 
 
-class LibraryInUse(DemoError):
-    """Another process is writing to the library."""
-
-
-class DatabaseError(DemoError):
-    """The library's database could not do what it was asked."""
-
-
 class InvalidQuestion(DemoError):
     """The question is empty or not valid Unicode."""
 

@@ -9,13 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from eddy_demo.errors import InvalidTable
 
 if TYPE_CHECKING:
-    from eddy_demo.library import Library
-    from eddy_embed import Embedder
+    from chroma_eddy import Index
 
 DEPTH = 5
 
@@ -63,27 +60,20 @@ def read_questions(queries: Path, qrels: Path) -> list[Question]:
     return questions
 
 
-def score_library(library: Library, embedder: Embedder, questions: Sequence[Question]) -> Score:
+def score_library(index: Index, questions: Sequence[Question]) -> Score:
     """Hits of the library's own search, the one that `ask` uses."""
-    library.check_embedder(embedder)
-    names = {key: entry.name for key, entry in library.entries().items()}
-    vectors = np.asarray(embedder.encode_query([question.text for question in questions]), np.float32)
-    found = [[names[hit.document] for hit in hits] for hits in library.search(vectors, DEPTH)]
-    passages = sum(entry.passages for entry in library.entries().values() if entry.complete)
-    return _score(library.recipe.method, passages, questions, found)
+    vectors = index.embedder.encode_query([question.text for question in questions], show_progress=False)
+    found = [[hit.metadata["name"] for hit in hits] for hits in index.search(vectors, DEPTH)]
+    return _score(str(index.embedder.method), index.status().passages, questions, found)
 
 
-def score_bm25(library: Library, questions: Sequence[Question]) -> Score:
+def score_bm25(index: Index, questions: Sequence[Question]) -> Score:
     """Hits of BM25 (Lucene's variant, k1 = 1.5, b = 0.75, English stop words left out) over the library's passages."""
-    import bm25s
-
-    names = {key: entry.name for key, entry in library.entries().items()}
-    owners, texts = zip(*library.passages(), strict=True)
-    index = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
-    index.index(bm25s.tokenize(list(texts), stopwords="en", show_progress=False), show_progress=False)
-    tokens = bm25s.tokenize([question.text for question in questions], stopwords="en", show_progress=False)
-    rows, _ = index.retrieve(tokens, k=min(DEPTH, len(texts)), show_progress=False)
-    return _score("BM25", len(texts), questions, [[names[owners[at]] for at in row] for row in rows])
+    words = index.words()
+    rows = index.collection.get(include=["metadatas"])
+    names = {id_: str(row["name"]) for id_, row in zip(rows["ids"], rows["metadatas"] or [], strict=True)}
+    found = [[names[id_] for id_ in words.ranked(question.text, None, DEPTH)] for question in questions]
+    return _score("BM25", len(names), questions, found)
 
 
 def _score(system: str, passages: int, questions: Sequence[Question], found: list[list[str]]) -> Score:

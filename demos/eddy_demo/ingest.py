@@ -1,27 +1,19 @@
-"""Documents to a library: what is new is embedded and written, document by document."""
+"""Documents to a library: what is new is embedded and written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from eddy_demo.library import Library
-from eddy_demo.recipe import POST, Recipe, holds_library
+from chroma_eddy import Entry, Index, NoIndex, open_index
+from eddy_demo.library import NAME, open_library, passage_texts, stored
+from eddy_demo.recipe import CHROMA, Recipe, holds_library, write_recipe
 
 if TYPE_CHECKING:
     from eddy_demo.reading import Document, Reading
-    from eddy_embed import Embedder, LongDocument
-    from eddy_embed.postprocess import Post
-
-GROUP_CHARACTERS = 100_000
-"""Documents are embedded in groups of this size: enough for full batches, little to redo after an interruption."""
-
-FIT_PASSAGES = 2_000
-"""A method with post-processing is fitted on the first passages of a new library, on this many if there are as many."""
+    from eddy_embed import Embedder
 
 FEW = 50
 """Different passages below which fitted post-processing describes the sample more than the library."""
@@ -36,7 +28,7 @@ class Report:
 
     Attributes:
         embedder: What made the vectors, fitted if its method has something to fit: ask with this one.
-        written: Documents embedded and written.
+        written: Documents written.
         passages: Passages written.
         tokens: Tokens embedded, prompts and placeholders not counted.
         fitted_on: Passages that post-processing was fitted on just now, 0 if there was nothing to fit.
@@ -52,20 +44,21 @@ class Report:
     unfitted: int
 
 
-def load_embedder(recipe: Recipe, folder: Path, device: str | None = None) -> Embedder:
-    """The embedder that a recipe names, with what the library in the folder was fitted to."""
+def load_embedder(recipe: Recipe, device: str | None = None) -> Embedder:
+    """The embedder that a recipe names; what its library was fitted to is in the library."""
     from eddy_embed import Embedder
 
-    post = folder / POST if holds_library(folder) and (folder / POST).exists() else None
-    return Embedder(recipe.model, method=recipe.method, device=device, post=post)
+    return Embedder(recipe.model, method=recipe.method, device=device)
 
 
 def changed_documents(folder: Path, documents: Sequence[Document]) -> list[Document]:
     """The documents that the library lacks, has half-written or has in another state; without a library, all."""
-    if not holds_library(folder):
-        return list(documents)
-    with Library(folder) as library:
-        return [document for document in documents if not library.is_current(document)]
+    known = _entries(folder)
+    return [
+        document
+        for document in documents
+        if (entry := known.get(document.key)) is None or entry.other or entry.digest != stored(document).digest
+    ]
 
 
 def gone_documents(folder: Path, paths: Sequence[Path], reading: Reading) -> dict[str, str]:
@@ -73,27 +66,22 @@ def gone_documents(folder: Path, paths: Sequence[Path], reading: Reading) -> dic
 
     A file that is there but could not be read now is not gone; nor is a row, if any row could not be read.
     """
-    if not holds_library(folder):
-        return {}
     places = [path.resolve().as_posix() for path in paths]
     read = {document.key for document in reading.documents}
-    with Library(folder) as library:
-        entries = library.entries()
-    return {
-        key: entry.name
-        for key, entry in entries.items()
-        if key not in read
-        and any(entry.origin == place or entry.origin.startswith((f"{place}/", f"{place}#")) for place in places)
-        and not Path(entry.origin).exists()
-        and not (reading.skipped and Path(entry.origin.rpartition("#")[0]).is_file())
-    }
+    gone = {}
+    for key, entry in _entries(folder).items():
+        origin = entry.metadata["origin"]
+        ours = any(origin == place or origin.startswith((f"{place}/", f"{place}#")) for place in places)
+        unread = reading.skipped and Path(origin.rpartition("#")[0]).is_file()
+        if key not in read and ours and not Path(origin).exists() and not unread:
+            gone[key] = entry.metadata["name"]
+    return gone
 
 
 def remove_documents(folder: Path, keys: Iterable[str]) -> None:
     """Take documents out of the library."""
-    with Library(folder) as library:
-        for key in keys:
-            library.remove(key)
+    with open_index(folder / CHROMA, NAME) as index:
+        index.remove(keys)
 
 
 def ingest(
@@ -113,118 +101,26 @@ def ingest(
         IncompatibleMethods: The method gives no passage vectors out of a pass over the document.
         InvalidParameter: The method was asked for and has post-processing, and there are too few passages to fit it on.
     """
-    writer = _Writer(folder, recipe, embedder, progress)
+
+    def begin(index: Index) -> None:
+        # Before any row: a folder with rows and no recipe would be nobody's.
+        write_recipe(folder, replace(recipe, method=str(index.embedder.method)))
+
+    with open_library(folder, embedder, recipe) as index:
+        # Nobody asked for a default's post-processing: without it the vectors are worse than they could be, but sound.
+        least = FEW if recipe.default else 0
+        made = index.upsert(map(stored, documents), progress, fit_least=least, begin=begin)
+        without = recipe.default not in ("", str(index.embedder.method))
+        unfitted = min(len(set(passage_texts(index))), FEW) if without else 0
+        written = made.written + made.relabelled
+        return Report(index.embedder, written, made.passages, made.tokens, made.fitted_on, unfitted)
+
+
+def _entries(folder: Path) -> dict[str, Entry]:
+    if not holds_library(folder):
+        return {}
     try:
-        for group in _groups(documents):
-            writer.take(group, _embed(writer, group, recipe, progress))
-        return writer.finish()
-    finally:
-        writer.close()
-
-
-class _Writer:
-    """Writes documents as they come, or holds the first of them until post-processing can be fitted."""
-
-    def __init__(self, folder: Path, recipe: Recipe, embedder: Embedder, progress: Progress) -> None:
-        self.embedder = embedder
-        self.embedded = self.written = 0
-        self._folder, self._recipe, self._progress = folder, recipe, progress
-        self._passages = self._tokens = self._fitted_on = 0
-        self._held: list[tuple[Document, LongDocument]] = []
-        self._library: Library | None = None
-        self._post = None
-        if embedder.method.post is not None and embedder.method.post.learns and not holds_library(folder):
-            self._post = embedder.method.post
-            self.embedder = embedder.with_post(None)
-
-    def take(self, group: Sequence[Document], embedded: Sequence[LongDocument]) -> None:
-        """Documents with their vectors."""
-        self._held += zip(group, embedded, strict=True)
-        self.embedded += sum(len(document.text) for document in group)
-        if self._post is None or sum(len(result.passages) for _, result in self._held) >= FIT_PASSAGES:
-            self._flush()
-
-    def finish(self) -> Report:
-        """Write what is left."""
-        self._flush()
-        unfitted = 0
-        if self._library is not None and self._recipe.default not in ("", self._recipe.method):
-            unfitted = _different(self._library)
-        return Report(self.embedder, self.written, self._passages, self._tokens, self._fitted_on, unfitted)
-
-    def close(self) -> None:
-        """Let go of the library's files."""
-        if self._library is not None:
-            self._library.close()
-
-    def _flush(self) -> None:
-        if self._post is not None:
-            self._fit(self._post)
-        if self._library is None:  # only now is it certain that there is something to write
-            self._library = self._open()
-        for document, result in self._held:
-            self._library.write(document, result)
-            self.written += 1
-            self._passages += len(result.passages)
-            self._tokens += result.n_tokens
-            self._progress(self.embedded, self.written)
-        self._held = []
-
-    def _fit(self, post: Post) -> None:
-        from eddy_embed.postprocess import Moments, fit
-
-        self._post = None
-        texts = {document.text[each.start : each.end] for document, held in self._held for each in held.passages}
-        if self._recipe.default and len(texts) < FEW:
-            # Nobody asked for post-processing: without it the vectors are worse than they could be, but sound.
-            self._recipe = replace(self._recipe, method=str(self.embedder.method))
-            return
-        moments = Moments(self.embedder.dimension)
-        for _, result in self._held:
-            moments.add(np.stack([passage.vector for passage in result.passages]))
-        fitted = replace(fit(post, moments), maker=self.embedder.maker)
-        self._held = [(document, result.processed(fitted)) for document, result in self._held]
-        self.embedder = self.embedder.with_post(fitted)
-        self._fitted_on = moments.count
-
-    def _open(self) -> Library:
-        recipe = replace(
-            self._recipe,
-            fingerprint=self._recipe.fingerprint or self.embedder.fingerprint,
-            dimension=self.embedder.dimension,
-        )
-        library = Library.create(self._folder, recipe, self.embedder.post)
-        library.check_embedder(self.embedder)
-        return library
-
-
-def _embed(writer: _Writer, group: Sequence[Document], recipe: Recipe, progress: Progress) -> list[LongDocument]:
-    size = sum(len(document.text) for document in group)
-    return writer.embedder.encode_long(
-        [document.text for document in group],
-        passage_size=recipe.passage_size,
-        late=recipe.late,
-        progress=lambda done, total, stage: progress(writer.embedded + size * done / max(total, 1), writer.written),
-    )
-
-
-def _different(library: Library) -> int:
-    texts: set[str] = set()
-    for _, text in library.passages():
-        texts.add(text)
-        if len(texts) == FEW:
-            break
-    return len(texts)
-
-
-def _groups(documents: Sequence[Document]) -> Iterator[list[Document]]:
-    group: list[Document] = []
-    size = 0
-    for document in documents:
-        if group and size + len(document.text) > GROUP_CHARACTERS:
-            yield group
-            group, size = [], 0
-        group.append(document)
-        size += len(document.text)
-    if group:
-        yield group
+        with open_index(folder / CHROMA, NAME) as index:
+            return index.entries()
+    except NoIndex:  # its first ingestion was interrupted before anything was written
+        return {}

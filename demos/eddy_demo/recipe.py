@@ -7,24 +7,19 @@ import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from chroma_eddy.locking import LOCK, WRITER
 from eddy_demo.defaults import METHOD, measured
 from eddy_demo.errors import LibraryMismatch, NoLibrary
 from eddy_embed.files import whole
 
-FORMAT = 1
+FORMAT = 2
 MODEL = "eddy-tiny"
 PASSAGE_SIZE = 128
-POST = "post.npz"
-"""What the method's post-processing was fitted to, beside the recipe."""
-LOCK = "library.lock"
-"""Held by the process that writes."""
-WRITER = "library.writer"
-"""Which process that is, for the message to another."""
-PART = "chroma.part"
-"""A database that is being made."""
+CHROMA = "chroma"
+"""The database."""
 _OLD = "chroma.old"
 """One on its way out."""
-_LEFT = {POST, LOCK, WRITER, PART, _OLD}
+_LEFT = {CHROMA, LOCK, WRITER, _OLD}
 _CHOICES = (
     ("model", "--model"),
     ("method", "--method"),
@@ -35,15 +30,13 @@ _CHOICES = (
 
 @dataclass(frozen=True)
 class Recipe:
-    """What made a library's vectors; anything else is refused.
+    """What a library's vectors are made with; anything else is refused.
 
     Attributes:
         model: Bundled name, hub id, or absolute path.
         method: The method's text form.
         passage_size: Most tokens in a passage of several sentences.
         late: Whether passages are read out of the pass over their document, or embedded each by itself.
-        fingerprint: Of the embedder; "" while unknown.
-        dimension: Of the vectors; 0 while unknown.
         default: The method that measured best for the model, where none was asked for: `method` is the same, or the
             same without post-processing where there was too little to fit it on. "" where one was asked for, or none
             was measured.
@@ -53,8 +46,6 @@ class Recipe:
     method: str
     passage_size: int = PASSAGE_SIZE
     late: bool = True
-    fingerprint: str = ""
-    dimension: int = 0
     default: str = ""
 
 
@@ -144,11 +135,10 @@ def delete(folder: Path) -> None:
     """Delete the library in a folder, and nothing else that may be there."""
     if holds_library(folder):
         # In this order, whatever is left by an interruption is still a library, or free for a new one.
-        if (folder / "chroma").exists():
+        if (folder / CHROMA).exists():
             shutil.rmtree(folder / _OLD, ignore_errors=True)
-            (folder / "chroma").rename(folder / _OLD)
+            (folder / CHROMA).rename(folder / _OLD)
         (folder / "library.json").unlink()
-        (folder / POST).unlink(missing_ok=True)
     shutil.rmtree(folder / _OLD, ignore_errors=True)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from chroma_eddy import Index, open_index
 from eddy_demo import cli
 
 TIDES = """# Tides
@@ -41,6 +42,11 @@ def write_documents(folder: Path) -> Path:
     (folder / "bread.txt").write_text(BREAD, encoding="utf-8")
     (folder / "clock.html").write_text(CLOCK, encoding="utf-8")
     return folder
+
+
+def opened(library: Path) -> Index:
+    """The index of a library, to look into."""
+    return open_index(library / "chroma", "library")
 
 
 @pytest.fixture

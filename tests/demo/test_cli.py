@@ -13,11 +13,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
+from tests.adapters.indexes import assert_same
+from tests.adapters.indexes import rows as index_rows
+from tests.demo.conftest import opened
 
+from chroma_eddy.store import Store
 from eddy_demo import handbook
-from eddy_demo.library import Library
 from eddy_demo.reading import read
 from eddy_embed import Embedder
+from eddy_embed.loading import BUNDLED
 
 Run = Callable[..., Any]
 QUESTION = "When do boats with a deep keel leave?"
@@ -28,16 +33,10 @@ def embedder() -> Embedder:
     return Embedder("eddy-tiny", method="htp")
 
 
-def rows(library: Path) -> dict[str, dict[str, list]]:
+def rows(library: Path) -> dict[str, dict[str, tuple]]:
     """Everything that a library holds, by collection and id."""
-    with Library(library) as opened:
-        found = {}
-        for name in ("passages", "sentences", "documents"):
-            got = opened._collection(name).get(include=["embeddings", "metadatas", "documents"])
-            vectors = np.asarray(got["embeddings"]).tolist()
-            texts = got["documents"] or [None] * len(vectors)
-            found[name] = dict(zip(got["ids"], zip(vectors, got["metadatas"], texts, strict=True), strict=True))
-    return found
+    with opened(library) as index:
+        return index_rows(index)
 
 
 # --- Answers
@@ -108,7 +107,7 @@ def test_the_same_again_changes_nothing(library: Path, documents: Path, run: Run
     again = run("ingest", documents, "--library", library)
     assert again.code == 0
     assert "nothing to do, 3 documents unchanged" in again.err
-    assert rows(library) == before
+    assert_same(rows(library), before, atol=0)
 
 
 def test_a_rebuilt_library_is_the_same(library: Path, documents: Path, run: Run) -> None:
@@ -116,13 +115,7 @@ def test_a_rebuilt_library_is_the_same(library: Path, documents: Path, run: Run)
     assert (
         run("ingest", documents, "--library", library, "--rebuild", "--passage-size", 24, "--method", "htp").code == 0
     )
-    after = rows(library)
-    assert after.keys() == before.keys()
-    for name in before:
-        assert after[name].keys() == before[name].keys()
-        for key in before[name]:
-            assert after[name][key][1:] == before[name][key][1:]
-            np.testing.assert_allclose(after[name][key][0], before[name][key][0], atol=1e-6)
+    assert_same(rows(library), before)
 
 
 def test_a_changed_document_replaces_its_rows(library: Path, documents: Path, run: Run) -> None:
@@ -133,31 +126,39 @@ def test_a_changed_document_replaces_its_rows(library: Path, documents: Path, ru
     assert "2 documents unchanged" in changed.err
     after = rows(library)
     key = next(d.key for d in read([documents]).documents if d.name == "bread.txt")
-    for name in ("passages", "sentences"):
-        mine = {id_: row for id_, row in after[name].items() if row[1]["document"] == key}
-        others = {id_: row for id_, row in after[name].items() if row[1]["document"] != key}
+    for part in ("", "-sentences"):
+        mine = {id_: row for id_, row in after[part].items() if row[1]["eddy_document"] == key}
+        others = {id_: row for id_, row in after[part].items() if row[1]["eddy_document"] != key}
         assert len(mine) == 1
-        assert others == {id_: row for id_, row in before[name].items() if row[1]["document"] != key}
-    assert "Only one sentence is left." in [row[2] for row in after["passages"].values()]
+        assert_same(
+            {part: others},
+            {part: {id_: row for id_, row in before[part].items() if row[1]["eddy_document"] != key}},
+            atol=0,
+        )
+    assert "Only one sentence is left." in [row[2] for row in after[""].values()]
 
 
-@pytest.mark.parametrize("where", ["_write_passages", "_write_sentences"])
-def test_an_interrupted_document_is_left_out_and_repaired(
-    library: Path, documents: Path, run: Run, monkeypatch: pytest.MonkeyPatch, where: str
+@pytest.mark.parametrize("part", ["", "-sentences"])
+def test_an_interrupted_document_is_found_as_it_was_and_repaired(
+    library: Path, documents: Path, run: Run, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
+    before = run("ask", QUESTION, "--library", library, "-k", 100, "--json").out
     (documents / "tides.md").write_text("# Tides\n\nThe sea never sleeps. " * 9, encoding="utf-8")
+    upsert = Store.upsert
     with monkeypatch.context() as patch:
 
-        def stop(self, document, embedded):
-            raise KeyboardInterrupt
+        def stop(self, into, *rows):
+            if into == part:
+                raise KeyboardInterrupt
+            upsert(self, into, *rows)
 
-        patch.setattr(Library, where, stop)
+        patch.setattr(Store, "upsert", stop)
         interrupted = run("ingest", documents, "--library", library)
     assert interrupted.code == 130
     assert "Run the same command again" in interrupted.err
     asked = run("ask", QUESTION, "--library", library, "-k", 100, "--json")
-    assert {answer["document"] for answer in json.loads(asked.out)} == {"bread.txt", "clock.html"}
-    assert "Left out, because writing it was interrupted: tides.md" in asked.err
+    assert asked.out == before
+    assert "Found as it was before, because writing it was interrupted: tides.md" in asked.err
     repaired = run("ingest", documents, "--library", library)
     assert "1 document written" in repaired.err
     fresh = run("ingest", documents, "--library", library.parent / "fresh", "--passage-size", 24)
@@ -184,10 +185,15 @@ def test_another_model_or_method_is_refused(library: Path, documents: Path, run:
     assert run("ask", QUESTION, "--library", library, "--method", "htp:k=1", "--model", "eddy-tiny").code == 0
 
 
-def test_other_weights_under_the_same_name_are_refused(library: Path, run: Run) -> None:
-    recipe = json.loads((library / "library.json").read_text())
-    (library / "library.json").write_text(json.dumps({**recipe, "fingerprint": "0" * 64}))
-    refused(run("ask", QUESTION, "--library", library), "fingerprint 000000000000", "--rebuild")
+def test_other_weights_under_the_same_name_are_refused(documents: Path, tmp_path: Path, run: Run) -> None:
+    model = Path(shutil.copytree(BUNDLED["eddy-tiny"], tmp_path / "model"))
+    library = tmp_path / "library"
+    assert run("ingest", documents, "--library", library, "--model", model, "--method", "plain").code == 0
+    weights = load_file(model / "model.safetensors")
+    save_file({name: value * 1.25 for name, value in weights.items()}, model / "model.safetensors", {"format": "pt"})
+    refused(run("ask", QUESTION, "--library", library), "fingerprint", "weights", "--rebuild")
+    (documents / "new.txt").write_text("Something new.", encoding="utf-8")
+    refused(run("ingest", documents, "--library", library), "fingerprint", "weights", "--rebuild")
 
 
 @pytest.mark.parametrize(
@@ -299,7 +305,7 @@ def test_hits_of_a_library_and_of_bm25(library: Path, tmp_path: Path, run: Run) 
     options = ("--library", library, "--queries", tmp_path / "q.jsonl", "--qrels", tmp_path / "r.tsv")
     own, bm25 = json.loads(run("hits", *options, "--json").out)
     assert (own["system"], bm25["system"]) == ("htp", "BM25")
-    assert own["passages"] == bm25["passages"] == len(rows(library)["passages"])
+    assert own["passages"] == bm25["passages"] == len(rows(library)[""])
     assert bm25["hit_at_1"] == bm25["hit_at_5"] == 1.0
     for system, depth in ((own, 1), (own, 5)):
         found = [
@@ -324,13 +330,14 @@ def test_post_processing_is_fitted_on_the_first_documents(documents: Path, tmp_p
     embedder = Embedder("eddy-tiny", method="plain+abtt:k=2")
     embedder.fit([document.text for document in read([documents]).documents], passage_size=24)
     before = rows(library)
+    held = {(row["eddy_document"], row["start_index"]): vector for vector, row, _ in before[""].values()}
     for document in read([documents]).documents:
-        for index, passage in enumerate(embedder.encode_long(document.text, passage_size=24).passages):
-            np.testing.assert_allclose(before["passages"][f"{document.key}/{index}"][0], passage.vector, atol=1e-4)
+        for passage in embedder.encode_long(document.text, passage_size=24).passages:
+            np.testing.assert_allclose(held[document.key, passage.start], passage.vector, atol=1e-4)
     (documents / "more.txt").write_text("A new document, which changes none of the others.", encoding="utf-8")
     assert run("ingest", documents, "--library", library).code == 0
     after = rows(library)
-    assert {key: after["passages"][key] for key in before["passages"]} == before["passages"]
+    assert_same({"": {id_: after[""][id_] for id_ in before[""]}}, {"": before[""]}, atol=0)
     answers = json.loads(run("ask", "a new document", "--library", library, "-k", 100, "--json").out)
     assert {answer["document"] for answer in answers} == {"tides.md", "bread.txt", "clock.html", "more.txt"}
 
@@ -347,7 +354,7 @@ def test_too_little_to_fit_on_leaves_no_library(tmp_path: Path, run: Run) -> Non
 def test_what_an_interrupted_first_ingestion_left_is_no_obstacle(documents: Path, tmp_path: Path, run: Run) -> None:
     library = tmp_path / "library"
     library.mkdir()
-    (library / "post.npz").write_bytes(b"half")
+    (library / "chroma" / ".chroma.part").mkdir(parents=True)
     (library / ".library.json.7.part").write_bytes(b"half")
     (library / "chroma.old").mkdir()
     assert run("ingest", documents, "--library", library, "--method", "plain+centre").code == 0

@@ -8,15 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from tests.demo.conftest import opened
 
-from eddy_demo.library import Library
 from eddy_demo.reading import read
 from eddy_demo.recipe import read_recipe
 from eddy_embed import Embedder
 from eddy_embed.loading import BUNDLED
-from eddy_embed.postprocess import Fitted
 
 Run = Callable[..., Any]
 BEST = "plain:exit=-3+whiten"
@@ -62,12 +60,11 @@ def test_a_small_library_leaves_post_processing_out_until_it_is_made_anew(
     assert f"too few to fit the post-processing of {BEST}" in " ".join(made.err.split())
     stored = read_recipe(library)
     assert (stored.method, stored.default) == ("plain:exit=-3", BEST)
-    assert not (library / "post.npz").exists()
     embedder = Embedder(model, method="plain:exit=-3")
-    assert stored.fingerprint == embedder.fingerprint
-    with Library(library) as opened:
+    with opened(library) as index:
+        assert index.post is None and index.recipe.fingerprint == embedder.fingerprint
         document = read([documents]).documents[0]
-        hits = opened.search(embedder.encode_long(document.text, passage_size=12).passages[0].vector[None], 1)
+        hits = index.search(embedder.encode_long(document.text, passage_size=12).passages[0].vector, 1)
     assert hits[0][0].cosine == pytest.approx(1, abs=1e-5)
     assert run("ask", "Who winds the weights?", "--library", library).code == 0
     refused = run(*ingest, "--method", BEST)
@@ -85,13 +82,13 @@ def test_a_small_library_leaves_post_processing_out_until_it_is_made_anew(
     assert "Stored with" not in anew.err
     recipe = read_recipe(library)
     assert (recipe.method, recipe.default) == (BEST, BEST)
-    fitted = Fitted.load(library / "post.npz")
-    assert fitted.count >= 50
-    embedder = Embedder(model, method=BEST, post=fitted)
-    with Library(library) as opened:
-        got = opened._collection("passages").get(ids=[f"{document.key}/0"], include=["embeddings"])
-    expected = embedder.encode_long(document.text, passage_size=12).passages[0].vector
-    np.testing.assert_allclose(np.asarray(got["embeddings"])[0], expected, atol=1e-4)
+    with opened(library) as index:
+        fitted = index.post
+        assert fitted is not None and fitted.count >= 50
+        embedder = Embedder(model, method=BEST, post=fitted)
+        assert index.recipe.fingerprint == embedder.fingerprint
+        expected = embedder.encode_long(document.text, passage_size=12).passages[0].vector
+        assert index.search(expected, 1)[0][0].cosine == pytest.approx(1, abs=1e-4)
 
     # What the folder says later changes no library.
     write_default(model, {"retrieval": {"method": "tp"}})

@@ -19,7 +19,7 @@ from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfbase.ttfonts import TTFont
 from reportlab.pdfgen.canvas import Canvas
 
-from eddy_demo.content import pages_of
+from chroma_eddy import Document
 from eddy_demo.errors import Unreadable
 from eddy_demo.paragraphs import Line, reflow
 from eddy_demo.pdf import read_pdf
@@ -121,8 +121,9 @@ def test_lines_become_paragraphs_across_pages() -> None:
 def test_pages_of_a_span() -> None:
     starts = (0, 0, 10, 20, 20)  # the first and the fourth page are empty
     spans = {(0, 10): (2, 2), (9, 10): (2, 2), (9, 11): (2, 3), (10, 20): (3, 3), (0, 25): (2, 5), (20, 21): (5, 5)}
-    assert {span: pages_of(starts, *span) for span in spans} == spans
-    assert pages_of((), 0, 5) is None
+    book = Document("book", "text", {}, starts)
+    assert {span: tuple(book.pages(*span).values()) for span in spans} == spans
+    assert Document("note", "text").pages(0, 5) == {}
 
 
 def test_answers_have_pages(tmp_path: Path, run: Callable[..., Any]) -> None:
@@ -137,8 +138,8 @@ def test_answers_have_pages(tmp_path: Path, run: Callable[..., Any]) -> None:
     assert {answer["document"] for answer in found} == {"tides.pdf", "note.txt"}
     for answer in found:
         own = answer["document"] == "tides.pdf"
-        pages = pages_of(read_pdf(BOOK).page_starts, answer["start"], answer["end"]) if own else (None, None)
-        assert (answer["page"], answer["last_page"]) == pages
+        pages = Document("book", TEXT, {}, read_pdf(BOOK).page_starts).pages(answer["start"], answer["end"])
+        assert (answer["page"], answer["last_page"]) == (tuple(pages.values()) if own else (None, None))
         assert not own or answer["text"] == TEXT[answer["start"] : answer["end"]]
     shown = run(*question).out
     across = next(answer for answer in found if answer["page"] != answer["last_page"])
