@@ -15,7 +15,7 @@ from eddy_embed.inputs import check_kind
 
 PREFIX = "eddy_"
 """Names that begin so are the index's own."""
-OWN = ("start_index", "end_index", "page", "last_page")
+OWN = ("start_index", "end_index", "page", "last_page", "heading_path")
 """Further names of what the index writes beside a row."""
 
 

@@ -37,6 +37,7 @@ class Hit:
         cosine: Between the question's vector and its own.
         score: What the hits are ordered by: the cosine, or, with `hybrid`, the sum of reciprocal ranks.
         metadata: The document's, as they were given.
+        headings: What a passage stands under, the widest first, as in "Tides > Spring tides"; "" without headings.
         page: Page where it begins, counted from 1; None for a document without pages.
         last_page: Page where it ends.
         sentences: Of a passage, in order, if they were asked for.
@@ -50,6 +51,7 @@ class Hit:
     cosine: float
     score: float
     metadata: Mapping[str, Any]
+    headings: str = ""
     page: int | None = None
     last_page: int | None = None
     sentences: tuple[Highlight, ...] = ()

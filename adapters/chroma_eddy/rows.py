@@ -12,7 +12,7 @@ import numpy as np
 from chroma_eddy.document import OWN, PREFIX, Document
 from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.names import DOCUMENTS, MAIN, RAW, SENTENCES
-from eddy_embed.document import LongDocument, Passage, Span
+from eddy_embed.document import LongDocument, Passage, Span, heading_path
 from eddy_embed.ids import passage_id
 from eddy_embed.segment import Segmenter
 
@@ -31,6 +31,7 @@ DOCUMENT, DIGEST, OTHER, ROWS, INDEX = "eddy_document", "eddy_digest", "eddy_oth
 
 `eddy_other` belongs to documents' rows alone: the version whose rows are being written or removed, "" for none."""
 START, END = "start_index", "end_index"
+HEADINGS = "heading_path"
 SPANS, BEFORE = "eddy_sentences", "eddy_before"
 """Of passages: where its sentences are, counted from its start, and the white space in front of it."""
 
@@ -158,6 +159,7 @@ def passage_rows(document: Document, embedded: LongDocument, recipe: Recipe) -> 
                 "eddy_fingerprint": recipe.fingerprint,
                 SPANS: " ".join(f"{start - passage.start}-{end - passage.start}" for start, end in inside),
                 **({BEFORE: gap} if gap else {}),
+                **({HEADINGS: heading_path(passage.headings)} if passage.headings else {}),
             }
         )
     texts = [text[passage.start : passage.end] for passage in passages]
@@ -220,7 +222,7 @@ def stored_document(store: Store, recipe: Recipe, id_: str, *, keeps_raw: bool) 
         )
     counts = [len(sentence_spans(row)) for row, _, _ in found]
     passages = [
-        Passage(row[START], row[END], row["eddy_n_tokens"], vector, last - size, last - 1)
+        Passage(row[START], row[END], row["eddy_n_tokens"], vector, last - size, last - 1, _headings(row))
         for (row, _, vector), size, last in zip(found, counts, accumulate(counts), strict=True)
     ]
     sentences = [Span(row[START], row[END], row["eddy_n_tokens"], vector) for row, _, vector in lines]
@@ -275,6 +277,10 @@ def _common(id_: str, digest: str, count: int, index: int, span: Span) -> dict[s
 def _spans(text: str, recipe: Recipe) -> list[tuple[int, int]]:
     _, language, most = str(recipe.settings["segmenter"]).rsplit(":", 2)
     return [(sentence.start, sentence.end) for sentence in Segmenter(language, int(most)).sentences(text)]
+
+
+def _headings(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return (str(row[HEADINGS]),) if HEADINGS in row else ()
 
 
 def _stack(spans: Sequence[Span]) -> Floats:

@@ -14,7 +14,7 @@ from chroma_eddy.found import Highlight, Hit
 from chroma_eddy.locking import failures
 from chroma_eddy.names import DOCUMENTS, MAIN, SENTENCES
 from chroma_eddy.ranking import Words, cosines, diverse, fused
-from chroma_eddy.rows import DIGEST, DOCUMENT, END, START, own_metadata, sentence_spans, stored_text
+from chroma_eddy.rows import DIGEST, DOCUMENT, END, HEADINGS, START, own_metadata, sentence_spans, stored_text
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.ids import passage_id
 
@@ -190,9 +190,9 @@ def hit_of(id_: str, row: Any, text: str, cosine: float) -> Hit:
             f"row {id_!r:.80} was put into a collection of the index by something else, and nobody knows what made its "
             "vector; delete it: index.collection.delete(ids=[...])"
         )
-    pages = {name: row.get(name) for name in ("page", "last_page")}
+    more = {"headings": str(row.get(HEADINGS, "")), **{name: row.get(name) for name in ("page", "last_page")}}
     start, end = row.get(START, 0), row.get(END, row.get("eddy_characters", 0))
-    return Hit(id_, row[DOCUMENT], text, start, end, float(cosine), float(cosine), own_metadata(row), **pages)
+    return Hit(id_, row[DOCUMENT], text, start, end, float(cosine), float(cosine), own_metadata(row), **more)
 
 
 def _texts(index: Index, granularity: Granularity, rows: Sequence[Any]) -> list[str]:

@@ -44,6 +44,15 @@ def index(tmp_path: Path, embedder: Embedder):
 # --- What is stored
 
 
+def test_headings_are_kept_through_copies(index):
+    text = "# Tides\n\nThe sea rises.\n\n## Spring tides\n\nThey come at new moon.\n"
+    index.upsert([Document("tides", text)])
+    index.upsert([Document("tides", text, {"shelf": "c"})])
+    hits = sorted(index.query("When?", documents=["tides"]), key=lambda hit: hit.start)
+    assert [hit.headings for hit in hits][-1] == "Tides > Spring tides" and hits[0].headings == "Tides"
+    assert [hit.text for hit in hits] and next(d for d in index.documents() if d.id == "tides").text == text
+
+
 def test_rows_are_what_the_embedder_says(index, embedder):
     held = rows(index)
     assert set(held) == {MAIN, SENTENCES, DOCUMENTS}
@@ -58,6 +67,7 @@ def test_rows_are_what_the_embedder_says(index, embedder):
             np.testing.assert_allclose(vector, passage.vector, atol=1e-5)
             assert text == document.text[passage.start : passage.end] and row["end_index"] == passage.end
             assert (row["eddy_index"], row["eddy_rows"], row["eddy_digest"]) == (at, len(own), document.digest)
+            assert row.get("heading_path", "") == " > ".join(passage.headings)
             assert row["eddy_fingerprint"] == embedder.fingerprint
             assert {name: row[name] for name in document.metadata} == document.metadata
             assert ("page" in row) == bool(document.page_starts)

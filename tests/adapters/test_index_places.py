@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import resource
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ import pytest
 from chromadb.api.shared_system_client import SharedSystemClient
 from chromadb.errors import InternalError
 from tests.adapters.indexes import assert_same, documents, rows, served
+from tests.disk import files_of_at_most
 
 from chroma_eddy import Document, IndexInUse, StorageError, open_index
 from chroma_eddy.locking import LOCK, WRITER, Lock, failures
@@ -100,17 +100,6 @@ def test_a_server_holds_the_same_rows_as_a_folder(tmp_path, embedder):
 
 
 # --- Disks and folders
-
-
-@contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """As a full disk, no file can grow any further."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("size", [100, 4_000, 300_000])

@@ -7,7 +7,7 @@ import io
 from reportlab.pdfgen.canvas import Canvas
 from tests.comparison import embedder
 
-from eddy_demo.content import pages_of
+from chroma_eddy import Document
 from eddy_demo.pdf import read_pdf
 
 PAGES = [
@@ -45,9 +45,10 @@ def paper() -> bytes:
 
 def test_passages_of_a_pdf_know_their_page_and_their_headings() -> None:
     content = read_pdf(paper())
+    whole = Document("paper", content.text, {}, content.page_starts)
     document = embedder("llama", "plain:exit=1").encode_long(content.text, passage_size=1)
     found = {
-        content.text[p.start : p.end]: (p.headings, pages_of(content.page_starts, p.start, p.end))
+        content.text[p.start : p.end]: (p.headings, tuple(whole.pages(p.start, p.end).values()))
         for p in document.passages
     }
     assert found == {
