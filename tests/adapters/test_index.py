@@ -45,7 +45,8 @@ def index(tmp_path: Path, embedder: Embedder):
 
 
 def test_headings_are_kept_through_copies(index):
-    text = "# Tides\n\nThe sea rises.\n\n## Spring tides\n\nThey come at new moon.\n"
+    lines = "The sea rises and falls twice a day on this coast, and boats wait for it. " * 2
+    text = f"# Tides\n\n{lines}\n\n## Spring tides\n\n{lines}\n"
     index.upsert([Document("tides", text)])
     index.upsert([Document("tides", text, {"shelf": "c"})])
     hits = sorted(index.query("When?", documents=["tides"]), key=lambda hit: hit.start)
