@@ -1,4 +1,4 @@
-"""The command line: `eddy embed`, `eddy explain`, `eddy methods`, `eddy evaluate`, `eddy layers`."""
+"""The command line: `eddy embed`, `eddy explain`, `eddy methods`, `eddy evaluate`, `eddy layers`, and those offered."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import typer
 
 from eddy_embed import __version__
 from eddy_embed.cli import compare, embed, evaluate, layers
+from eddy_embed.cli.offered import Commands
 from eddy_embed.errors import EddyError
 from eddy_embed.stopping import Stopped, stoppable
 
 app = typer.Typer(
     name="eddy",
+    cls=Commands,
     help="Turn a language model into an embedding model, without training it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

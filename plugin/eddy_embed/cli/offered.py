@@ -1,0 +1,59 @@
+"""Commands that other packages offer by entry points; the adapters' own among them."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperGroup
+
+from eddy_embed.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GROUP = "eddy_embed.commands"
+"""Entry points: the command's name, and a function or a `typer.Typer` with commands of its own."""
+
+
+class Commands(TyperGroup):
+    """The commands of the engine, then those offered, each loaded when it is asked for or listed."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in the order of the help."""
+        own = super().list_commands(ctx)
+        return [*own, *sorted(_offered().keys() - own)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name, None where there is none; the engine's own before one that is offered."""
+        own = super().get_command(ctx, cmd_name)
+        point = _offered().get(cmd_name)
+        if own is not None or point is None:
+            return own
+        try:
+            found = point.load()
+        except (ImportError, AttributeError) as error:
+            found = _broken(point, error)
+        if not isinstance(found, typer.Typer):
+            alone = typer.Typer(add_completion=False)
+            alone.command(cmd_name)(found)
+            found = alone
+        command = typer.main.get_command(found)
+        command.name = cmd_name
+        return command
+
+
+def _offered() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def _broken(point: EntryPoint, error: Exception) -> Callable[[], None]:
+    """A command that says why it is none, so that the others and their help are still there."""
+    reason = f"{point.name!r} is offered as {point.value!r}, which cannot be loaded: {error}; install what it needs"
+
+    def command() -> None:
+        raise MissingExtra(reason)
+
+    command.__doc__ = f"Cannot be loaded: {error}."
+    return command

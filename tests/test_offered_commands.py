@@ -1,0 +1,82 @@
+"""Commands of other packages: found by their entry points, loaded when asked for, named where they are broken."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from eddy_embed.cli import main
+from eddy_embed.cli.offered import GROUP
+
+PACKAGE = """
+import typer
+
+app = typer.Typer(help="Count things.")
+
+
+@app.command()
+def boats(number: int = 1) -> None:
+    "Count boats."
+    typer.echo(f"{number} boats")
+
+
+@app.command()
+def dogs() -> None:
+    "Count dogs."
+
+
+def wave(name: str) -> None:
+    "Wave at somebody."
+    typer.echo(f"hello {name}")
+"""
+POINTS = "count = counting:app\nwave = counting:wave\nlost = not_there:app\nembed = counting:wave\n"
+
+
+@pytest.fixture(autouse=True)
+def offered(tmp_path: Path, monkeypatch) -> None:
+    """A package as it lies in site-packages."""
+    (tmp_path / "counting.py").write_text(PACKAGE)
+    (tmp_path / "counting-1.0.dist-info").mkdir()
+    (tmp_path / "counting-1.0.dist-info" / "METADATA").write_text("Name: counting\nVersion: 1.0\n")
+    (tmp_path / "counting-1.0.dist-info" / "entry_points.txt").write_text(f"[{GROUP}]\n{POINTS}")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "counting", raising=False)
+
+
+def run(*arguments: str, capsys, monkeypatch) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["eddy", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    out, err = capsys.readouterr()
+    return int(end.value.code or 0), out, err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "printed"),
+    [(("count", "boats", "--number", "3"), "3 boats"), (("wave", "Ann"), "hello Ann")],
+    ids=["group", "function"],
+)
+def test_a_package_offers_commands(arguments, printed, capsys, monkeypatch) -> None:
+    assert run(*arguments, capsys=capsys, monkeypatch=monkeypatch)[:2] == (0, f"{printed}\n")
+
+
+def test_help_lists_them_and_what_is_broken(capsys, monkeypatch) -> None:
+    status, out, _ = run("--help", capsys=capsys, monkeypatch=monkeypatch)
+    assert status == 0
+    for said in ("Count things.", "Wave at somebody.", "Cannot be loaded: No module named 'not_there'."):
+        assert said in out
+    assert out.count(" embed ") == 1, "a command of the engine's was taken"
+
+
+def test_a_broken_one_ends_in_a_sentence(capsys, monkeypatch) -> None:
+    status, _, err = run("lost", capsys=capsys, monkeypatch=monkeypatch)
+    assert status == 1
+    assert err.startswith("eddy: 'lost' is offered as 'not_there:app', which cannot be loaded")
+
+
+def test_the_engine_keeps_its_own(capsys, monkeypatch) -> None:
+    status, out, _ = run("embed", "--help", capsys=capsys, monkeypatch=monkeypatch)
+    assert status == 0
+    assert "Embed texts" in out
