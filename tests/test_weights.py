@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from tests import families
 from tests.comparison import TEXTS, embedder
-from tests.weights import COMPANY, HALF, QUANTISED
+from tests.weights import COMPANY, ENCODERS_HALF, HALF, QUANTISED
 from transformers import AutoModel, AutoModelForCausalLM, LlamaConfig
 
 from eddy_embed import Embedder
@@ -49,6 +49,29 @@ def test_bfloat16_is_near_float32(family: str) -> None:
     cosines = np.sum(half.encode_document(TEXTS) * full.encode_document(TEXTS), axis=1)
     assert cosines.min() > HALF  # large random weights magnify roundings, and experts jump
     assert half.explain("a").bytes < full.explain("a").bytes
+
+
+@pytest.mark.parametrize("method", ["plain", "plain+tempscale:tau=0.7"])
+@pytest.mark.parametrize("family", families.ENCODERS)
+def test_encoders_in_bfloat16_are_near_float32_and_know_no_company(family: str, method: str) -> None:
+    model, tokenizer = families.build(family)
+    half = Embedder(copy.deepcopy(model).bfloat16(), tokenizer=tokenizer, method=method)
+    full = embedder(family, method)
+    assert half.explain("a").dtype == "bfloat16" and half.fingerprint == full.fingerprint
+    vectors = half.encode_document(TEXTS)
+    assert np.sum(vectors * full.encode_document(TEXTS), axis=1).min() > ENCODERS_HALF
+    for text, vector in zip(TEXTS, vectors, strict=True):
+        assert np.abs(half.encode_document(text) - vector).max() <= COMPANY
+
+
+@pytest.mark.parametrize("family", families.T5S)
+def test_encoders_that_keep_a_part_in_float32_run_so(family: str, tmp_path: Path) -> None:
+    model, tokenizer = families.build(family)
+    model.save_pretrained(tmp_path)
+    given = type(model).from_pretrained(tmp_path, dtype=torch.float16)
+    assert {weight.dtype for weight in given.parameters()} == {torch.float16, torch.float32}
+    vectors = Embedder(given, tokenizer=tokenizer, method="plain").encode_document(TEXTS)
+    assert np.sum(vectors * embedder(family, "plain").encode_document(TEXTS), axis=1).min() > 0.9999
 
 
 # --- codes and scales

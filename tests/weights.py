@@ -26,6 +26,8 @@ logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # says in each produc
 
 HALF = 0.9
 """Least cosine in bfloat16, over all families."""
+ENCODERS_HALF = 0.99
+"""The same over all encoders."""
 COMPANY = 2e-2
 """Largest difference between a text's vectors alone and in company, unless weights and states are plain float32."""
 
