@@ -13,7 +13,7 @@ from chromadb.utils.embedding_functions import register_embedding_function
 from eddy_embed.engines import ENGINE_SETTINGS, name_of, open_embedder, settings_key
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
 from eddy_embed.inputs import check_kind, several
-from eddy_embed.parameters import plain, refuse_unknown
+from eddy_embed.parameters import plain, put, refuse_unknown
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -50,7 +50,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
             it, `"truncate"` cuts and counts.
         query_instruction: Stands before every query.
         text_instruction: Stands before every document.
-        normalize: Whether vectors have length 1; `normalize_embeddings` is another name for it.
+        normalize: Whether vectors have length 1, None: yes; `normalize_embeddings` is another name for it.
         post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote.
         batch_size: Most texts in one forward pass.
         batch_tokens: Most tokens in one forward pass; None: the engine's choice.
@@ -79,7 +79,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         overflow: Literal["window", "error", "truncate"] = "window",
         query_instruction: str | None = None,
         text_instruction: str | None = None,
-        normalize: bool = True,
+        normalize: bool | None = None,
         post: str | os.PathLike[str] | None = None,
         batch_size: int | None = None,
         batch_tokens: int | None = None,
@@ -94,7 +94,8 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         **others: Any,
     ) -> None:
         given = {k: v for k, v in locals().items() if k not in ("self", "others", "__class__")}
-        self._configure({**given, **_known(others)})
+        values = _known({**given, **others})
+        self._configure({**values, "normalize": True if values["normalize"] is None else values["normalize"]})
         _ = self.embedder
 
     def _configure(self, values: Mapping[str, Any]) -> None:
@@ -267,8 +268,10 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
             )
 
 
-def _known(others: Mapping[str, Any]) -> dict[str, Any]:
-    known = {_ALIASES.get(name, name): value for name, value in others.items()}
+def _known(given: Mapping[str, Any]) -> dict[str, Any]:
+    known = {name: value for name, value in given.items() if name not in _ALIASES}
+    for alias in _ALIASES.keys() & given.keys():
+        put(known, _ALIASES[alias], given[alias], alias)
     refuse_unknown("EddyEmbeddingFunction", known, ("model_name", *ENGINE_SETTINGS))
     return known
 

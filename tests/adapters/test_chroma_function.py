@@ -111,6 +111,20 @@ def test_other_names_of_parameters():
     assert np.linalg.norm(raw(TEXTS[:1])[0]) != pytest.approx(1, abs=1e-3)
 
 
+@pytest.mark.parametrize(
+    "twice",
+    [
+        {"model_name": "eddy-tiny", "model": "other"},
+        {"model_name": "eddy-tiny", "normalize": True, "normalize_embeddings": False},
+    ],
+)
+def test_one_parameter_under_two_names_must_be_given_one_value(twice):
+    with pytest.raises(InvalidParameter, match="differ; give one of them"):
+        EddyEmbeddingFunction(method="htp", **twice)
+    agreed = dict.fromkeys(("model_name", "model"), "eddy-tiny")
+    assert EddyEmbeddingFunction(method="htp", normalize=False, normalize_embeddings=False, **agreed).model_name
+
+
 def test_documents_and_questions_of_a_collection(client, eddy):
     collection = open_collection(client, "facts", eddy, metadata={"of": "facts"})
     collection.upsert(ids=["0", "1", "2"], documents=TEXTS)
