@@ -189,7 +189,7 @@ def _embedding(given: EddyEmbedding | Mapping[str, Any] | None) -> EddyEmbedding
         return EddyEmbedding.from_dict(given)
     try:
         model = given if given is not None else Settings.embed_model
-    except ImportError as error:  # of the model that LlamaIndex takes where none is set
+    except (ImportError, ValueError) as error:  # of the model that LlamaIndex takes where none is set: OpenAI's
         raise InvalidParameter(
             "embed_model is missing, and Settings.embed_model is not set; give "
             "embed_model=EddyEmbedding(model_name=..., method=...)."
