@@ -7,6 +7,7 @@ from chroma_eddy.found import Highlight, Hit
 from chroma_eddy.function import EddyEmbeddingFunction
 from chroma_eddy.index import Index, Status
 from chroma_eddy.opening import open_index
+from chroma_eddy.pieces import Piece
 from chroma_eddy.rows import Entry
 from chroma_eddy.writing import WriteReport
 
@@ -20,6 +21,7 @@ __all__ = [
     "Index",
     "IndexInUse",
     "NoIndex",
+    "Piece",
     "Status",
     "StorageError",
     "WriteReport",

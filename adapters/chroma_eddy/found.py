@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -41,6 +41,7 @@ class Hit:
         page: Page where it begins, counted from 1; None for a document without pages.
         last_page: Page where it ends.
         sentences: Of a passage, in order, if they were asked for.
+        row: Metadata of its row, as they are stored.
     """
 
     id: str
@@ -55,6 +56,7 @@ class Hit:
     page: int | None = None
     last_page: int | None = None
     sentences: tuple[Highlight, ...] = ()
+    row: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def best(self) -> Highlight | None:

@@ -21,7 +21,7 @@ from chroma_eddy.rows import stored_document
 from chroma_eddy.searching import Granularity, Wanted
 from chroma_eddy.writing import Progress, Writer, WriteReport
 from eddy_embed import Embedder
-from eddy_embed.errors import FingerprintMismatch, InvalidParameter
+from eddy_embed.errors import InvalidParameter
 from eddy_embed.inputs import check_kind, check_one
 
 if TYPE_CHECKING:
@@ -191,17 +191,8 @@ class Index(Opened):
             FingerprintMismatch: The index was made anew meanwhile by another process.
         """
         given = {name: value for name, value in locals().items() if name not in ("self", "vectors")}
-        asked, fingerprint = np.atleast_2d(np.asarray(vectors, np.float64)), self.recipe.fingerprint
-        try:
-            return searching.search(self, asked, None, Wanted(**given))
-        except NotFoundError:
-            self.reload()
-            if self.recipe.fingerprint != fingerprint:
-                raise FingerprintMismatch(
-                    f"index {self.name!r} was made anew meanwhile, and these vectors were not made as its own are now: "
-                    "embed the questions again, with index.embedder"
-                ) from None
-            return searching.search(self, asked, None, Wanted(**given))
+        vectors = np.atleast_2d(np.asarray(vectors, np.float64))
+        return searching.asked(self, vectors, None, Wanted(**given), self.recipe.fingerprint)
 
     def words(self) -> Words:
         """BM25 over the passages, counted anew when they have changed."""

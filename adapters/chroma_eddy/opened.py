@@ -60,6 +60,12 @@ class Opened:
             raise NoIndex(f"index {self.name!r} was opened without an embedder; give one to open_index to embed texts")
         return self._embedder
 
+    def current(self) -> Embedder:
+        """The embedder as it is now: another process may have fitted the post-processing again."""
+        if self.exists and self.store.metadata().get("eddy_fingerprint") != self.recipe.fingerprint:
+            self.reload()
+        return self.embedder
+
     @property
     def post(self) -> Fitted | None:
         """The index's own post-processing; its `save` writes a file for the `post=` of other frameworks' embedders."""

@@ -73,7 +73,7 @@ def _server(url: str) -> ClientAPI:
     secure = parts.scheme == "https"
     port = parts.port or (443 if secure else 8000)
     with failures(url):
-        return chromadb.HttpClient(parts.hostname, port, ssl=secure, settings=_settings())
+        return chromadb.HttpClient(parts.hostname, port, ssl=secure, settings=client_settings())
 
 
 def _make(folder: Path) -> None:
@@ -92,13 +92,14 @@ def _client(folder: Path) -> ClientAPI:
     from chromadb.errors import InternalError
 
     try:
-        return chromadb.PersistentClient(str(folder), settings=_settings())
+        return chromadb.PersistentClient(str(folder), settings=client_settings())
     except AttributeError as error:
         # Chroma cannot clean up after a client that it could not make, and hides why it could not.
         raise InternalError(str(error.__context__ or error)) from error
 
 
-def _settings() -> Settings:
+def client_settings() -> Settings:
+    """Of clients that are made here: they report nothing to anyone."""
     from chromadb.config import Settings
 
     return Settings(anonymized_telemetry=False)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chroma_eddy import pieces
 from chroma_eddy.exchange import beside, drop, finish
 from chroma_eddy.keeping import remove
 from chroma_eddy.names import MAIN, NEXT, PARTS, RAW
@@ -37,6 +38,11 @@ def reindex(
 ) -> WriteReport:
     """Embed every document again, as `Index.reindex` says."""
     with index.writing():
+        if pieces.any_in(index):
+            raise InvalidParameter(
+                f"index {index.name!r} holds pieces that a framework has cut out of documents which are not here, so "
+                "they cannot be embedded again: run the framework's ingestion into an index of another name"
+            )
         if not index.entries():
             drop(index.store)
             index.become(embedder, sizes)
@@ -78,6 +84,11 @@ def refit(index: Index, queries: Iterable[str] | None, progress: Progress | None
                 f"a reindexing of {index.name!r} is unfinished: finish it first, or leave it with "
                 "reindex(embedder, restart=True)"
             )
+        if index.keeps_raw and pieces.any_in(index):
+            raise InvalidParameter(
+                f"index {index.name!r} holds pieces that a framework has embedded, whose raw vectors "
+                f"{str(post.post)!r} does not give back: run the framework's ingestion into an index of another name"
+            )
         # A fit is repeated to the last bit only by keeping it: an interrupted one goes on with what it had learned.
         kept = load(store) if begun.get("eddy_basis") == basis else None
         if kept is None:
@@ -86,6 +97,7 @@ def refit(index: Index, queries: Iterable[str] | None, progress: Progress | None
         following = index.sibling(store, embedder.with_post(fitted), index.sizes)
         following.create(eddy_basis=basis)
         report = _rewrite(index, following, post, progress)
+        pieces.move(index, following, lambda vectors: raw_of(post, vectors, embedder.normalize))
         _replace(index, following)
         index.become(None, index.sizes)
         report.fitted_on = fitted.count

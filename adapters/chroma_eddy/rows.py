@@ -30,8 +30,12 @@ DOCUMENT, DIGEST, OTHER, ROWS, INDEX = "eddy_document", "eddy_digest", "eddy_oth
 """Of every row: its document, the version of it, how many rows of its kind that has, and which of them it is.
 
 `eddy_other` belongs to documents' rows alone: the version whose rows are being written or removed, "" for none."""
+PIECE = "eddy_piece"
+"""Of rows that a framework has cut and embedded itself, which belong to no version of a document."""
 START, END = "start_index", "end_index"
 HEADINGS = "heading_path"
+FRAMEWORKS = ("_node_content", "_node_type")
+"""Of pieces: what LlamaIndex makes its nodes of again."""
 SPANS, BEFORE = "eddy_sentences", "eddy_before"
 """Of passages: where its sentences are, counted from its start, and the white space in front of it."""
 
@@ -93,6 +97,8 @@ def entry_of(id_: str, row: Mapping[str, Any]) -> Entry:
 
 def own_metadata(row: Mapping[str, Any]) -> dict[str, Any]:
     """What the user gave, of a row's metadata."""
+    if PIECE in row:
+        return {key: value for key, value in row.items() if not key.startswith(PREFIX) and key not in FRAMEWORKS}
     return {key: value for key, value in row.items() if not key.startswith(PREFIX) and key not in OWN}
 
 
@@ -145,7 +151,7 @@ class Part:
 def passage_rows(document: Document, embedded: LongDocument, recipe: Recipe) -> Part:
     """A document's rows in the main collection."""
     digest, text, passages = document.digest, document.text, embedded.passages
-    spans = [(each.start, each.end) for each in embedded.sentences] or _spans(text, recipe)
+    spans = [(each.start, each.end) for each in embedded.sentences] or text_spans(text, recipe)
     before = [0, *(passage.end for passage in passages)]
     rows = []
     for index, passage in enumerate(passages):
@@ -274,7 +280,8 @@ def _common(id_: str, digest: str, count: int, index: int, span: Span) -> dict[s
     return {DOCUMENT: id_, DIGEST: digest, ROWS: count, INDEX: index, **place}
 
 
-def _spans(text: str, recipe: Recipe) -> list[tuple[int, int]]:
+def text_spans(text: str, recipe: Recipe) -> list[tuple[int, int]]:
+    """Where the sentences of a text are, as the index's segmenter has them."""
     _, language, most = str(recipe.settings["segmenter"]).rsplit(":", 2)
     return [(sentence.start, sentence.end) for sentence in Segmenter(language, int(most)).sentences(text)]
 

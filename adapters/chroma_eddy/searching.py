@@ -7,15 +7,28 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
+from chromadb.errors import NotFoundError
 
 from chroma_eddy.document import OWN
 from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.found import Highlight, Hit
 from chroma_eddy.locking import failures
 from chroma_eddy.names import DOCUMENTS, MAIN, SENTENCES
+from chroma_eddy.pieces import any_in
 from chroma_eddy.ranking import Words, cosines, diverse, fused
-from chroma_eddy.rows import DIGEST, DOCUMENT, END, HEADINGS, START, own_metadata, sentence_spans, stored_text
-from eddy_embed.errors import InvalidParameter
+from chroma_eddy.rows import (
+    DIGEST,
+    DOCUMENT,
+    END,
+    HEADINGS,
+    PIECE,
+    START,
+    own_metadata,
+    sentence_spans,
+    stored_text,
+    text_spans,
+)
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.ids import passage_id
 
 if TYPE_CHECKING:
@@ -43,6 +56,7 @@ class Wanted:
     fetch_k: int | None = None
     lambda_mult: float = 0.5
     sentences: bool = False
+    ids: Sequence[str] | None = None
 
     def check(self) -> None:
         """Refuse what does not go together.
@@ -70,12 +84,45 @@ class Wanted:
         if self.granularity != "passages" and (self.hybrid or self.where_document is not None):
             raise InvalidParameter(f"words are searched in passages, not in {self.granularity}; leave granularity out")
 
+    def among(self, ids: Sequence[str] | None) -> Wanted:
+        """The same of some rows alone; None: of all."""
+        return replace(self, ids=ids)
+
     @property
     def candidates(self) -> int:
         """How many of the nearest are looked at."""
         if not (self.mmr or self.hybrid):
             return self.k
         return max(self.k, self.fetch_k or (20 if self.mmr else 100))
+
+
+def asked(
+    index: Index, vectors: Doubles, questions: Sequence[str] | None, wanted: Wanted, fingerprint: str
+) -> list[list[Hit]]:
+    """As `search`, also where another process makes the index anew meanwhile.
+
+    Args:
+        index: Where.
+        vectors: The questions'.
+        questions: Their texts.
+        wanted: What is asked.
+        fingerprint: Of what made the vectors.
+
+    Raises:
+        FingerprintMismatch: The index's vectors are made otherwise.
+    """
+    try:
+        if fingerprint == index.recipe.fingerprint:
+            return search(index, vectors, questions, wanted)
+    except NotFoundError:
+        pass
+    index.reload()
+    if fingerprint != index.recipe.fingerprint:
+        raise FingerprintMismatch(
+            f"index {index.name!r} holds vectors of fingerprint {index.recipe.fingerprint}, and the questions' were "
+            f"made by {fingerprint}: embed them with index.embedder, which has the index's own post-processing"
+        )
+    return search(index, vectors, questions, wanted)
 
 
 def search(index: Index, vectors: Doubles, questions: Sequence[str] | None, wanted: Wanted) -> list[list[Hit]]:
@@ -93,6 +140,11 @@ def search(index: Index, vectors: Doubles, questions: Sequence[str] | None, want
     if wanted.granularity == "sentences" and not index.recipe.sentence_vectors:
         raise InvalidParameter(
             f"index {index.name!r} was made with sentence_vectors=False; reindex it with True to search sentences"
+        )
+    if (wanted.granularity != "passages" or wanted.prefilter is not None) and any_in(index):
+        raise InvalidParameter(
+            f"index {index.name!r} holds pieces that a framework has cut, of which there are no sentences and no whole "
+            "documents: search passages, without prefilter"
         )
     filters = _filters(index, wanted)
     found = []
@@ -152,7 +204,7 @@ def _nearest(
     index: Index, vector: Doubles, wanted: Wanted, filters: Sequence[dict[str, Any]], *, texts: bool = True
 ) -> list[Hit]:
     part = _PARTS[wanted.granularity]
-    if any(each.get(DOCUMENT) == {"$in": []} for each in filters):
+    if any(each.get(DOCUMENT) == {"$in": []} for each in filters) or (wanted.ids is not None and not wanted.ids):
         return []
     include: Any = ["metadatas", "documents", "distances", *(["embeddings"] if wanted.mmr else [])]
     collection = index.store.collection(part)
@@ -160,6 +212,7 @@ def _nearest(
         got = collection.query(
             query_embeddings=np.asarray(vector, np.float32)[None],
             n_results=wanted.candidates,
+            ids=None if wanted.ids is None else list(wanted.ids),
             where=_where(filters),
             where_document=wanted.where_document,  # type: ignore[arg-type]
             include=include,
@@ -191,8 +244,9 @@ def hit_of(id_: str, row: Any, text: str, cosine: float) -> Hit:
             "vector; delete it: index.collection.delete(ids=[...])"
         )
     more = {"headings": str(row.get(HEADINGS, "")), **{name: row.get(name) for name in ("page", "last_page")}}
-    start, end = row.get(START, 0), row.get(END, row.get("eddy_characters", 0))
-    return Hit(id_, row[DOCUMENT], text, start, end, float(cosine), float(cosine), own_metadata(row), **more)
+    start = row.get(START, 0)
+    end = row.get(END, row.get("eddy_characters", start + len(text)))
+    return Hit(id_, row[DOCUMENT], text, start, end, float(cosine), float(cosine), own_metadata(row), **more, row=row)
 
 
 def _texts(index: Index, granularity: Granularity, rows: Sequence[Any]) -> list[str]:
@@ -213,9 +267,10 @@ def _with_words(
 ) -> list[Hit]:
     """Fuse the order by meaning with BM25's."""
     allowed = None
-    if filters or wanted.where_document:
+    if filters or wanted.where_document or wanted.ids is not None:
         with failures(index.store.place):
             got = index.store.collection(MAIN).get(
+                ids=None if wanted.ids is None else list(wanted.ids),
                 where=_where(filters),
                 where_document=wanted.where_document,  # type: ignore[arg-type]
                 include=[],
@@ -241,14 +296,12 @@ def words_of(index: Index) -> Words:
 
 def _marked(index: Index, vector: Doubles, hits: list[Hit]) -> list[Hit]:
     """Passages with their sentences, from stored vectors or, where there are none, from the model."""
-    rows = index.store.get(MAIN, ids=[hit.id for hit in hits], metadatas=True)
-    by_id = dict(zip(rows.ids, rows.metadatas, strict=True))
-    spans = [[(hit.start + start, hit.start + end) for start, end in sentence_spans(by_id[hit.id])] for hit in hits]
-    vectors = (
-        _stored(index, hits, spans, by_id) if index.recipe.sentence_vectors else _made(index.embedder, hits, spans)
-    )
+    spans = [[(hit.start + start, hit.start + end) for start, end in _sentences(index, hit)] for hit in hits]
+    kept = {at for at, hit in enumerate(hits) if index.recipe.sentence_vectors and PIECE not in hit.row}
+    stored = iter(_stored(index, [hits[at] for at in sorted(kept)], [spans[at] for at in sorted(kept)]))
     found = []
-    for hit, own, near in zip(hits, spans, vectors, strict=True):
+    for at, (hit, own) in enumerate(zip(hits, spans, strict=True)):
+        near = next(stored) if at in kept else _made(index.embedder, hit, own)
         texts = [hit.text[start - hit.start : end - hit.start] for start, end in own]
         rows_ = zip(own, texts, cosines(vector, near), strict=True)
         found.append(replace(hit, sentences=tuple(Highlight(*span, text, float(cos)) for span, text, cos in rows_)))
@@ -258,10 +311,16 @@ def _marked(index: Index, vector: Doubles, hits: list[Hit]) -> list[Hit]:
 Spans = list[list[tuple[int, int]]]
 
 
-def _stored(index: Index, hits: Sequence[Hit], spans: Spans, rows: dict[str, dict[str, Any]]) -> list[Doubles]:
+def _sentences(index: Index, hit: Hit) -> list[tuple[int, int]]:
+    if PIECE not in hit.row:
+        return sentence_spans(hit.row)
+    return text_spans(hit.text, index.recipe)
+
+
+def _stored(index: Index, hits: Sequence[Hit], spans: Spans) -> list[Doubles]:
     made = (index.recipe.fingerprint, index.recipe.late)
     ids = [
-        [passage_id(hit.document, rows[hit.id][DIGEST], 0, start, end, *made) for start, end in own]
+        [passage_id(hit.document, hit.row[DIGEST], 0, start, end, *made) for start, end in own]
         for hit, own in zip(hits, spans, strict=True)
     ]
     got = index.store.get(SENTENCES, ids=sorted({id_ for own in ids for id_ in own}), embeddings=True)
@@ -269,13 +328,10 @@ def _stored(index: Index, hits: Sequence[Hit], spans: Spans, rows: dict[str, dic
     return [np.stack([vectors[id_] for id_ in own]) for own in ids]
 
 
-def _made(embedder: Embedder, hits: Sequence[Hit], spans: Spans) -> list[Doubles]:
-    found = []
-    for hit, own in zip(hits, spans, strict=True):
-        inside = [(start - hit.start, end - hit.start) for start, end in own]
-        if embedder.reads_words:
-            vectors = embedder.encode_words(hit.text, inside)
-        else:
-            vectors = embedder.encode_document([hit.text[start:end] for start, end in inside], show_progress=False)
-        found.append(np.asarray(vectors, np.float64))
-    return found
+def _made(embedder: Embedder, hit: Hit, spans: Sequence[tuple[int, int]]) -> Doubles:
+    inside = [(start - hit.start, end - hit.start) for start, end in spans]
+    if embedder.reads_words:
+        vectors = embedder.encode_words(hit.text, inside)
+    else:
+        vectors = embedder.encode_document([hit.text[start:end] for start, end in inside], show_progress=False)
+    return np.asarray(vectors, np.float64)

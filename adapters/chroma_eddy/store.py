@@ -254,6 +254,11 @@ class Store:
             np.concatenate(vectors) if vectors else np.zeros((0, 0), np.float32),
         )
 
+    @staticmethod
+    def none() -> Rows:
+        """No rows."""
+        return Rows([], [], [], np.zeros((0, 0), np.float32))
+
     def pages(self, part: str, *, ids: Sequence[str] | None = None, where: Any = None, **kinds: bool) -> Iterator[Rows]:
         """As `get`, some at a time."""
         include: Any = [kind for kind, wanted in kinds.items() if wanted]

@@ -74,7 +74,7 @@ class EddyEmbeddings(Holder, BaseModel, Embeddings):
 
     _engine: Any = PrivateAttr(default=None)
     _engine_key: str = PrivateAttr(default="")
-    _live: tuple[Any, Any] | None = PrivateAttr(default=None)
+    _live: Any = PrivateAttr(default=None)
 
     def __init__(self, **settings: Any) -> None:
         """Load the model.

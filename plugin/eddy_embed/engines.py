@@ -93,7 +93,7 @@ class Holder:
         model_name: str
         _engine: Any
         _engine_key: str
-        _live: tuple[Any, Any] | None
+        _live: tuple[Any, Any] | Callable[[], Embedder] | None
 
     def _configure(self, values: dict[str, Any]) -> None:
         """Set the attributes, without loading anything."""
@@ -121,9 +121,26 @@ class Holder:
         _ = self.embedder
         return self
 
+    @classmethod
+    def from_embedder(cls: type[_H], embedder: Embedder | Callable[[], Embedder]) -> _H:
+        """Embed with an embedder that is there already, its post-processing included.
+
+        The object cannot be pickled, or rebuilt from its settings: both raise an error that says so.
+
+        Args:
+            embedder: The engine; or a function that gives it, such as an index's `current`, asked before each use.
+        """
+        give = embedder if callable(embedder) else lambda: embedder
+        self, engine = cls.__new__(cls), give()
+        self._configure({"model_name": engine.model_name, "method": str(engine.method)})
+        self._live = give
+        return self
+
     @property
     def embedder(self) -> Embedder:
         """The engine of the present configuration; loaded again after a change of it."""
+        if callable(self._live):
+            return self._live()
         settings = settings_of(self)
         key = settings_key(self.model_name, settings)
         if self._engine is None or self._engine_key != key:

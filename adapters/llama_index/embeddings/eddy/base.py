@@ -29,6 +29,7 @@ _LIVE = (
     "EddyEmbedding(model_name=..., method=...), or call EddyEmbedding.from_model in the other process."
 )
 _F = TypeVar("_F", bound=Callable[..., Any])
+_Joined = Callable[..., Embedding]
 
 
 def _spanned_by_base(method: _F) -> _F:
@@ -105,7 +106,7 @@ class EddyEmbedding(Holder, BaseEmbedding):
 
     _engine: Any = PrivateAttr(default=None)
     _engine_key: str = PrivateAttr(default="")
-    _live: tuple[Any, Any] | None = PrivateAttr(default=None)
+    _live: Any = PrivateAttr(default=None)
 
     def __init__(
         self,
@@ -193,15 +194,23 @@ class EddyEmbedding(Holder, BaseEmbedding):
 
     @_spanned_by_base
     def get_query_embedding(self, query: str) -> Embedding:
-        """Embed a query; a cache is asked for queries only."""
+        """Embed a query; a cache is asked for queries only. The vector knows this embedder's fingerprint."""
         with query_role():
-            return super().get_query_embedding(query)
+            return bookkeeping.Vector(super().get_query_embedding(query), self.fingerprint)
 
     @_spanned_by_base
     async def aget_query_embedding(self, query: str) -> Embedding:
-        """Embed a query in a thread; a cache is asked for queries only."""
+        """Embed a query in a thread; a cache is asked for queries only. The vector knows the fingerprint."""
         with query_role():
-            return await super().aget_query_embedding(query)
+            return bookkeeping.Vector(await super().aget_query_embedding(query), self.fingerprint)
+
+    def get_agg_embedding_from_queries(self, queries: list[str], agg_fn: _Joined | None = None) -> Embedding:
+        """One vector for several queries: their mean, or what `agg_fn` makes of them; it knows the fingerprint too."""
+        return bookkeeping.Vector(super().get_agg_embedding_from_queries(queries, agg_fn), self.fingerprint)
+
+    async def aget_agg_embedding_from_queries(self, queries: list[str], agg_fn: _Joined | None = None) -> Embedding:
+        """As `get_agg_embedding_from_queries`, in a thread."""
+        return bookkeeping.Vector(await super().aget_agg_embedding_from_queries(queries, agg_fn), self.fingerprint)
 
     @_spanned_by_base
     def get_text_embedding_batch(self, texts: list[str], show_progress: bool = False, **kwargs: Any) -> list[Embedding]:

@@ -1,8 +1,10 @@
-"""The metadata by which a node says which embedder made its vector, and of which text."""
+"""How a node says which embedder made its vector, and of which text; and how a query's vector says it."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
+from typing import Any
 
 from llama_index.core.schema import BaseNode, MetadataMode
 
@@ -16,6 +18,21 @@ HEADINGS = "heading_path"
 """The headings that a passage stands under, for people, language models and filters."""
 PART = "eddy_part"
 """Whether a node is a whole document, a passage or a sentence: said of the node, whoever made its vector."""
+
+
+class Vector(list[float]):
+    """A vector that knows what made it; a list of numbers in every other way.
+
+    Attributes:
+        fingerprint: Of the embedder.
+    """
+
+    def __init__(self, values: Iterable[float], fingerprint: str) -> None:
+        super().__init__(values)
+        self.fingerprint = fingerprint
+
+    def __reduce__(self) -> Any:
+        return Vector, (list(self), self.fingerprint)
 
 
 def text_digest(text: str) -> str:

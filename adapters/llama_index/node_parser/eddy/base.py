@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from llama_index.core import Settings
 from llama_index.core.bridge.pydantic import ConfigDict, Field
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.node_parser import NodeParser
@@ -23,6 +22,7 @@ from eddy_embed.ids import document_identity, is_random, passage_id
 from eddy_embed.inputs import PASSAGES, check_kind, check_options, check_parts
 from eddy_embed.parameters import refuse_unknown
 from llama_index.embeddings.eddy import EddyEmbedding
+from llama_index.embeddings.eddy.given import embedding_of
 from llama_index.node_parser.eddy.nodes import LEVELS, document_nodes, link_levels, part_of
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class LongDocumentNodeParser(NodeParser):
             check_kind(name, value, bool, "True or False")
         check_kind("callback_manager", callback_manager, CallbackManager | None, "a CallbackManager, or None")
         fields: dict[str, Any] = {
-            "embed_model": _embedding(embed_model),
+            "embed_model": embedding_of(embed_model, "passages' vectors out of a whole document need"),
             "passage_size": passage_size,
             "passage_unit": passage_unit,
             "late": late,
@@ -182,24 +182,6 @@ class LongDocumentNodeParser(NodeParser):
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Past the constructor, which would load the model: a process that only hands the parser on needs none.
         super().__init__(**state)
-
-
-def _embedding(given: EddyEmbedding | Mapping[str, Any] | None) -> EddyEmbedding:
-    if isinstance(given, Mapping):
-        return EddyEmbedding.from_dict(given)
-    try:
-        model = given if given is not None else Settings.embed_model
-    except (ImportError, ValueError) as error:  # of the model that LlamaIndex takes where none is set: OpenAI's
-        raise InvalidParameter(
-            "embed_model is missing, and Settings.embed_model is not set; give "
-            "embed_model=EddyEmbedding(model_name=..., method=...)."
-        ) from error
-    if not isinstance(model, EddyEmbedding):
-        raise InvalidParameter(
-            f"embed_model is a {type(model).__name__}; passages' vectors out of a whole document need an "
-            "EddyEmbedding: give embed_model=EddyEmbedding(model_name=..., method=...)."
-        )
-    return model
 
 
 def _id_func(given: Callable[[int, BaseNode], str] | Mapping[str, str] | None) -> Callable[[int, BaseNode], str]:

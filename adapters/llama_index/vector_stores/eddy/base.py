@@ -1,0 +1,318 @@
+"""`EddyChromaVectorStore`: an index of `chroma_eddy` as LlamaIndex's vector store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from llama_index.core.bridge.pydantic import ConfigDict, Field, PrivateAttr
+from llama_index.core.schema import BaseNode
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryResult,
+)
+
+from chroma_eddy import Index, open_index, pieces
+from chroma_eddy.names import MAIN
+from chroma_eddy.rows import DIGEST, DOCUMENT, PIECE
+from chroma_eddy.searching import asked
+from chroma_eddy.store import Rows
+from eddy_embed.engines import in_worker
+from eddy_embed.errors import EddyError, InvalidParameter
+from eddy_embed.inputs import check_kind
+from eddy_embed.parameters import refuse_unknown
+from llama_index.embeddings.eddy import EddyEmbedding
+from llama_index.embeddings.eddy.given import embedding_of
+from llama_index.vector_stores.eddy.filters import as_where, condition_of, joined
+from llama_index.vector_stores.eddy.nodes import node_of, piece_of
+from llama_index.vector_stores.eddy.querying import checked_vectors, chosen_nodes, question_of, wanted_of
+
+if TYPE_CHECKING:
+    from chromadb.api import ClientAPI
+    from chromadb.api.models.Collection import Collection
+    from typing_extensions import Self
+
+_ELSEWHERE = {
+    "chroma_collection": "name it, collection_name=..., so that the store can make it, in cosine space and with what "
+    "makes its vectors",
+    "collection_kwargs": "collections are made in cosine space, with what makes their vectors",
+}
+
+
+class EddyChromaVectorStore(BasePydanticVectorStore):
+    """Nodes in the main collection of an index that knows what makes its vectors.
+
+    A node is known by its id: adding it again replaces it. Nodes are written in batches that the database takes, under
+    the index's lock. Scores are cosines; of hybrid queries, sums of reciprocal ranks. Vectors of another embedder are
+    refused, in nodes and in questions. Documents that the index has cut itself are found as nodes too.
+
+    Where the index has post-processing of its own, `embed_model` has it as well: give that to `VectorStoreIndex` and
+    to pipelines.
+
+    Args:
+        collection_name: The index's name.
+        embed_model: An `EddyEmbedding`, or its parameters as a dictionary; None: `Settings.embed_model`.
+        persist_dir: Folder of the database; or:
+        host: Of a Chroma server.
+        port: Of the server.
+        ssl: Whether it is spoken to by https.
+        headers: Sent with each request; not part of what is serialised.
+        timeout: Seconds to wait while another process or thread writes.
+        **others: Refused, with what to do instead.
+
+    Raises:
+        InvalidParameter: An argument is of another kind, or there is no place.
+        FingerprintMismatch: The index was made by another embedder; the message shows both, field by field.
+        ForeignCollection: Something else made a collection of that name.
+    """
+
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+    stores_text: bool = True
+    is_embedding_query: bool = True
+    collection_name: str
+    embed_model: EddyEmbedding
+    persist_dir: str | None = None
+    host: str | None = None
+    port: int | None = None
+    ssl: bool = False
+    headers: dict[str, str] | None = Field(default=None, exclude=True)
+    timeout: float = 60.0
+
+    _index: Index = PrivateAttr()
+
+    def __init__(
+        self,
+        collection_name: str,
+        embed_model: EddyEmbedding | Mapping[str, Any] | None = None,
+        *,
+        persist_dir: str | None = None,
+        host: str | None = None,
+        port: int | str | None = None,
+        ssl: bool = False,
+        headers: dict[str, str] | None = None,
+        timeout: float = 60.0,
+        **others: Any,
+    ) -> None:
+        model = embedding_of(embed_model, "an index is written to and asked with")
+        self._configure(
+            {
+                "collection_name": collection_name,
+                "persist_dir": None if persist_dir is None else str(persist_dir),
+                "host": host,
+                "port": None if port is None else int(port),
+                "ssl": ssl,
+                "headers": headers,
+                "timeout": timeout,
+                "embed_model": model,
+                **{name: value for name, value in others.items() if name not in ("stores_text", "is_embedding_query")},
+            }
+        )
+        self._index = open_index(self._place(), collection_name, model.embedder, timeout=timeout)
+
+    def _configure(self, values: dict[str, Any]) -> None:
+        refuse_unknown("EddyChromaVectorStore", values, type(self).model_fields, _ELSEWHERE)
+        super().__init__(**values)
+
+    @classmethod
+    def from_params(
+        cls,
+        collection_name: str,
+        embed_model: EddyEmbedding | Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> Self:
+        """As the constructor; LlamaIndex's own Chroma store is made this way."""
+        return cls(collection_name, embed_model, **settings)
+
+    @classmethod
+    def from_index(cls, index: Index) -> Self:
+        """A store over an index that is open; it embeds as the index does, also after `refit`.
+
+        Such a store is not copied to other processes.
+
+        Args:
+            index: From `open_index`, with an embedder.
+        """
+        check_kind("index", index, Index, "an index from chroma_eddy.open_index")
+        self = cls.__new__(cls)
+        folder = index.store.lock.folder
+        own = {"collection_name": index.name, "embed_model": EddyEmbedding.from_embedder(index.current)}
+        self._configure({**own, "persist_dir": None if folder is None else str(folder)})
+        self._index = index
+        return self
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Name under which LlamaIndex serialises the class."""
+        return "EddyChromaVectorStore"
+
+    @property
+    def client(self) -> Collection:
+        """Chroma's collection."""
+        return self._index.collection
+
+    @property
+    def index(self) -> Index:
+        """The index, for all that LlamaIndex has no words for."""
+        return self._index
+
+    # --- Writing
+
+    def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
+        """Write nodes; those of known ids are replaced.
+
+        Args:
+            nodes: Each with its embedding.
+            **kwargs: None is known.
+
+        Returns:
+            Their ids.
+
+        Raises:
+            FingerprintMismatch: A vector was made by another embedder.
+            InvalidParameter: A node cannot be stored.
+        """
+        refuse_unknown("EddyChromaVectorStore.add", kwargs, ())
+        given = [piece_of(node, number) for number, node in enumerate(nodes)]
+        if given:
+            checked_vectors(self._index.current(), nodes)
+            pieces.put(self._index, given)
+        return [piece.id for piece in given]
+
+    def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
+        """Take a document out: all its nodes, also such as the index has cut itself."""
+        refuse_unknown("EddyChromaVectorStore.delete", delete_kwargs, ())
+        check_kind("ref_doc_id", ref_doc_id, str, "a document's id")
+        if self._index.exists:
+            self._index.remove([ref_doc_id])
+            pieces.remove(self._index, where={DOCUMENT: ref_doc_id})
+
+    def delete_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
+    ) -> None:
+        """Take nodes out, by their ids, or by filters, or those of the ids that meet the filters.
+
+        Raises:
+            InvalidParameter: Neither is given; or one is a passage of a document that the index has cut itself, of
+                which all must go.
+        """
+        refuse_unknown("EddyChromaVectorStore.delete_nodes", delete_kwargs, ())
+        if node_ids is None and filters is None:
+            raise InvalidParameter("delete_nodes was given neither node_ids nor filters; clear() takes out all")
+        rows = self._rows(node_ids, filters)
+        whole = {str(row[DOCUMENT]) for row in rows.metadatas if PIECE not in row}
+        if whole:
+            raise InvalidParameter(
+                f"{len(whole)} documents were cut by the index, such as {min(whole)!r:.80}, and lose no single "
+                "passages: take them out whole, with delete(ref_doc_id)"
+            )
+        pieces.remove(self._index, ids=rows.ids)
+
+    def clear(self) -> None:
+        """Take out everything: nodes, and documents that the index has cut itself."""
+        if self._index.exists:
+            self._index.remove(list(self._index.entries()))
+            pieces.remove(self._index)
+
+    # --- Reading
+
+    def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
+        """Nodes by their ids, or by filters, or both; with neither, all."""
+        rows = self._rows(node_ids, filters, documents=True)
+        return [node_of(*row) for row in zip(rows.ids, rows.texts, rows.metadatas, strict=True)]
+
+    def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        """The nodes nearest to a question.
+
+        Args:
+            query: In the modes "default", "mmr" and "hybrid"; the others are refused. With `hybrid`, `hybrid_top_k`
+                nodes (or `similarity_top_k`) are given of the `sparse_top_k` (or 100) first by meaning and by BM25.
+            **kwargs: `where` and `where_document`, Chroma's own conditions; `prefilter`, to look only in so many
+                documents; `mmr_threshold`, `mmr_prefetch_factor`, `mmr_prefetch_k`; `fingerprint`, of what made the
+                question's vector, where it does not say so itself.
+
+        Raises:
+            FingerprintMismatch: Another embedder made the question's vector.
+            InvalidParameter: The index cannot do what is asked.
+        """
+        wanted, possible = wanted_of(query, kwargs)
+        vector, fingerprint = question_of(self._index, query, kwargs.get("fingerprint"))
+        wanted = wanted.among(chosen_nodes(self._index, query.node_ids))
+        questions = [query.query_str or ""]
+        hits = asked(self._index, vector[None], questions, wanted, fingerprint)[0] if possible else []
+        return VectorStoreQueryResult(
+            nodes=[node_of(hit.id, hit.text, hit.row) for hit in hits],
+            similarities=[hit.score for hit in hits],
+            ids=[hit.id for hit in hits],
+        )
+
+    def _rows(self, node_ids: list[str] | None, filters: MetadataFilters | None, **kinds: bool) -> Rows:
+        index = self._index
+        pending = [entry.other for entry in index.incomplete().values() if entry.other]
+        found = {DIGEST: {"$nin": pending}} if pending else True
+        where, possible = as_where(joined("$and", [condition_of(filters), found]), None)
+        if not index.exists or not possible:
+            return index.store.none()
+        return index.store.get(MAIN, ids=node_ids, where=where, metadatas=True, **kinds)
+
+    # --- The same, leaving the event loop free
+
+    async def async_add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
+        """As `add`, in a thread."""
+        return await in_worker(partial(self.add, nodes, **kwargs))
+
+    async def adelete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
+        """As `delete`, in a thread."""
+        await in_worker(partial(self.delete, ref_doc_id, **delete_kwargs))
+
+    async def adelete_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
+    ) -> None:
+        """As `delete_nodes`, in a thread."""
+        await in_worker(partial(self.delete_nodes, node_ids, filters, **delete_kwargs))
+
+    async def aclear(self) -> None:
+        """As `clear`, in a thread."""
+        await in_worker(self.clear)
+
+    async def aget_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """As `get_nodes`, in a thread."""
+        return await asyncio.to_thread(self.get_nodes, node_ids, filters)
+
+    async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        """As `query`, in a thread."""
+        return await asyncio.to_thread(self.query, query, **kwargs)
+
+    # --- Travelling: by configuration
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.persist_dir is None and self.host is None:
+            raise EddyError(
+                f"the store of index {self.collection_name!r} was made of an open client, which cannot be copied to "
+                "another process: make it with persist_dir=, or with host= and port="
+            )
+        return {name: getattr(self, name) for name in set(type(self).model_fields)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def _place(self) -> str | ClientAPI:
+        if (self.persist_dir is None) == (self.host is None):
+            raise InvalidParameter("give the database's place: persist_dir=, or host= and port= of a server")
+        if self.persist_dir is not None:
+            return self.persist_dir
+        scheme = "https" if self.ssl else "http"
+        port = self.port or (443 if self.ssl else 8000)
+        if self.headers is None:
+            return f"{scheme}://{self.host}:{port}"
+        import chromadb
+
+        from chroma_eddy.place import client_settings
+
+        return chromadb.HttpClient(str(self.host), port, ssl=self.ssl, headers=self.headers, settings=client_settings())

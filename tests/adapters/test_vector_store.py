@@ -1,0 +1,488 @@
+"""EddyChromaVectorStore under LlamaIndex's own index, retrievers and filters, against plain numpy."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import chromadb
+import numpy as np
+import pytest
+from langchain_core.vectorstores.utils import maximal_marginal_relevance
+from llama_index.core import QueryBundle, StorageContext, VectorStoreIndex
+from llama_index.core.indices.query.embedding_utils import get_top_k_mmr_embeddings
+from llama_index.core.schema import IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
+from llama_index.core.vector_stores.utils import build_metadata_filter_fn
+from llama_index.vector_stores.chroma import ChromaVectorStore
+from tests.adapters.indexes import SENTENCES, assert_same, documents, rows, served
+
+from chroma_eddy import ForeignCollection, IndexInUse, open_index, pieces
+from chroma_eddy.names import MAIN
+from chroma_eddy.store import Store
+from eddy_embed import Embedder
+from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
+from llama_index.embeddings.eddy import EddyEmbedding
+from llama_index.vector_stores.eddy import EddyChromaVectorStore
+
+ASKED = "When do boats with a deep keel leave?"
+
+
+@pytest.fixture(scope="module")
+def model() -> EddyEmbedding:
+    return EddyEmbedding("eddy-tiny", method="htp", query_instruction="Find the answer.")
+
+
+def nodes() -> list[TextNode]:
+    found = []
+    for at, text in enumerate(SENTENCES):
+        metadata = {"number": at, "shelf": "ab"[at % 2], "tags": ["x", "yz"[at % 2]], "weight": at / 2, "none": None}
+        source = RelatedNodeInfo(node_id=f"book/{at // 4}", metadata={"author": "A. Clerk"})
+        found.append(
+            TextNode(
+                id_=f"node/{at}",
+                text=text,
+                metadata=metadata if at else {},
+                relationships={NodeRelationship.SOURCE: source},
+                start_char_idx=at * 100,
+                end_char_idx=at * 100 + len(text),
+                excluded_embed_metadata_keys=list(metadata),
+            )
+        )
+    return found
+
+
+@pytest.fixture
+def store(tmp_path, model) -> EddyChromaVectorStore:
+    return EddyChromaVectorStore("notes", model, persist_dir=str(tmp_path / "db"))
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory, model) -> EddyChromaVectorStore:
+    """Read by many tests, written by none."""
+    store = EddyChromaVectorStore("notes", model, persist_dir=str(tmp_path_factory.mktemp("full")))
+    store.add(embedded(model, nodes()))
+    return store
+
+
+def embedded(model: EddyEmbedding, given: list) -> list:
+    return list(model(given))
+
+
+def index_of(store: EddyChromaVectorStore) -> VectorStoreIndex:
+    return VectorStoreIndex.from_vector_store(store, embed_model=store.embed_model)
+
+
+def held(store: EddyChromaVectorStore) -> dict:
+    return rows(store.index)[MAIN]
+
+
+def nearest(store: EddyChromaVectorStore, query: np.ndarray) -> list[tuple[str, float]]:
+    found = [(id_, float(v @ query / np.linalg.norm(v))) for id_, (v, _, _) in held(store).items()]
+    return sorted(found, key=lambda pair: -pair[1])
+
+
+# --- Nodes in, nodes out
+
+
+def test_nodes_come_back_as_they_were(full, model):
+    given = embedded(model, nodes())
+    for node in given:
+        node.embedding = None
+    assert sorted(full.get_nodes(), key=lambda node: node.metadata.get("number", 0)) == given
+    assert [node.node_id for node in full.get_nodes(["node/3", "nowhere"])] == ["node/3"] and full.get_nodes([]) == []
+    stock = ChromaVectorStore(chroma_collection=full.client)  # reads what this one writes
+    assert stock.get_nodes(["node/3"])[0] == full.get_nodes(["node/3"])[0]
+    assert {row["eddy_fingerprint"] for _, row, _ in held(full).values()} == {model.fingerprint}
+
+
+def test_twice_changes_nothing_and_a_known_id_is_replaced(store, model):
+    assert store.add([]) == [] and store.get_nodes() == []
+    store.add(embedded(model, nodes()))
+    before = held(store)
+    assert store.add(embedded(model, nodes())) == [node.node_id for node in nodes()]
+    assert_same({MAIN: held(store)}, {MAIN: before})
+    other = TextNode(id_="node/1", text="Something else.", metadata={"shelf": "c"})
+    store.add(embedded(model, [other]))
+    assert store.get_nodes(["node/1"])[0].metadata == {"shelf": "c"} and len(held(store)) == len(before)
+    vector, row, text = held(store)["node/1"]
+    assert text == "Something else." and not {"number", "tags", "start_index"} & set(row)
+    np.testing.assert_allclose(vector, other.embedding, atol=1e-6)
+
+
+def test_batches_stay_within_what_the_database_takes(store, model, monkeypatch):
+    monkeypatch.setattr(Store, "limit", property(lambda _: 4))
+    monkeypatch.setattr(pieces, "GROUP", 6)
+    sizes, upsert = [], chromadb.Collection.upsert
+    monkeypatch.setattr(
+        chromadb.Collection, "upsert", lambda self, ids, **more: (sizes.append(len(ids)), upsert(self, ids, **more))
+    )
+    store.add(embedded(model, nodes()))
+    assert sizes == [4, 2, 4, 1] and len(store.get_nodes()) == 11
+    store.clear()
+    assert store.get_nodes() == []
+
+
+def test_what_is_taken_out_is_exactly_what_was_named(store, model):
+    store.add(embedded(model, nodes()))
+    store.index.upsert(documents(2))
+    store.delete("book/0")
+    assert {node.node_id for node in store.get_nodes() if node.node_id.startswith("node/")} == {
+        f"node/{at}" for at in range(4, 11)
+    }
+    store.delete("papers/0")
+    assert store.index.status().documents == 1
+    lone = TextNode(id_="alone", text="A node without a document.")
+    store.add(embedded(model, [lone]))
+    store.delete("None")
+    assert store.get_nodes(["alone"])
+    store.delete("alone")
+    assert not store.get_nodes(["alone"])
+    store.delete_nodes(["node/4", "nowhere"])
+    odd = MetadataFilters(filters=[MetadataFilter(key="number", operator=">", value=8)])
+    store.delete_nodes(["node/5", "node/9"], odd)
+    store.delete_nodes(filters=MetadataFilters(filters=[MetadataFilter(key="number", value=6)]))
+    kept = {node.node_id for node in store.get_nodes() if node.node_id.startswith("node/")}
+    assert kept == {f"node/{at}" for at in (5, 7, 8, 10)}
+    passage = next(node for node in store.get_nodes() if not node.node_id.startswith("node/"))
+    for call in (lambda: store.delete_nodes([passage.node_id]), store.delete_nodes, lambda: store.delete(None)):
+        with pytest.raises(InvalidParameter):
+            call()
+    store.clear()
+    assert store.get_nodes() == [] and store.index.status().documents == 0
+
+
+# --- Questions
+
+
+async def test_scores_are_cosines_through_the_retriever(full, model):
+    query = model.embedder.encode_query(ASKED)
+    expected = nearest(full, query)
+    retriever = index_of(full).as_retriever(similarity_top_k=5)
+    for found in (retriever.retrieve(ASKED), await retriever.aretrieve(ASKED)):
+        assert [hit.node.node_id for hit in found] == [id_ for id_, _ in expected[:5]]
+        assert [hit.score for hit in found] == pytest.approx([cosine for _, cosine in expected[:5]], abs=1e-5)
+    asked = full.query(VectorStoreQuery(query_str=ASKED, similarity_top_k=5))
+    assert asked.ids == [id_ for id_, _ in expected[:5]]
+    own = VectorStoreQuery(query_embedding=query.tolist(), similarity_top_k=5)
+    assert (await full.aquery(own, fingerprint=model.fingerprint)).ids == asked.ids
+    drafted = QueryBundle(ASKED, custom_embedding_strs=["Bread rises.", "Bakers wait."])  # as HyDE does
+    mean = np.mean([model.embedder.encode_query(text) for text in drafted.embedding_strs], axis=0)
+    assert [hit.node.node_id for hit in retriever.retrieve(drafted)] == [
+        id_ for id_, _ in nearest(full, mean / np.linalg.norm(mean))[:5]
+    ]
+
+
+def test_mmr_and_hybrid_are_those_that_users_know(full, model):
+    query = model.embedder.encode_query(ASKED)
+    near = nearest(full, query)[:8]
+    vectors = held(full)
+    own = [vectors[id_][0] for id_, _ in near]
+    for threshold in (None, 0.2, 1.0):
+        # LlamaIndex's own compares with the last one chosen alone: the first two are the same.
+        chosen = maximal_marginal_relevance(query, own, 0.5 if threshold is None else threshold, 4)
+        _, theirs = get_top_k_mmr_embeddings(query.tolist(), [list(v) for v in own], None, 4, mmr_threshold=threshold)
+        assert chosen[:2] == theirs[:2]
+        more = {"mmr_threshold": threshold, "mmr_prefetch_k": 8}
+        kwargs = {"vector_store_query_mode": "mmr", "vector_store_kwargs": more, "similarity_top_k": 4}
+        found = index_of(full).as_retriever(**kwargs).retrieve(ASKED)
+        assert [hit.node.node_id for hit in found] == [near[at][0] for at in chosen]
+        assert [hit.score for hit in found] == pytest.approx([near[at][1] for at in chosen], abs=1e-5)
+    hybrid = index_of(full).as_retriever(vector_store_query_mode="hybrid", similarity_top_k=3).retrieve("Granite keel")
+    expected = full.index.query("Granite keel", 3, hybrid=True)
+    assert [(hit.node.node_id, hit.score) for hit in hybrid] == [(hit.id, hit.score) for hit in expected]
+
+
+FILTERS = [
+    ("number", "==", 3),
+    ("number", "==", 3.0),
+    ("shelf", "!=", "a"),
+    ("number", ">", 3.5),
+    ("number", "<=", 3),
+    ("weight", ">=", 2),
+    ("weight", "<", 2.5),
+    ("shelf", "in", ["b", "c"]),
+    ("shelf", "nin", ["b", "c"]),
+    ("number", "in", []),
+    ("number", "nin", []),
+    ("tags", "contains", "y"),
+    ("tags", "any", ["y", "q"]),
+    ("tags", "all", ["x", "y"]),
+]
+CAN_BE_TURNED = ("==", "!=", "in", "nin")
+
+
+@pytest.mark.parametrize("condition", ["and", "or", "not"])
+def test_filters_are_those_of_llama_index(full, condition):
+    """Each alone and with its neighbour, as LlamaIndex's own evaluation of them has it."""
+    metadata = {node.node_id: node.metadata for node in nodes()}
+    for at, one in enumerate(FILTERS):
+        for chosen in ([one], [one, FILTERS[(at + 5) % len(FILTERS)]]):
+            if condition == "not" and any(operator not in CAN_BE_TURNED for _, operator, _ in chosen):
+                continue
+            made = [MetadataFilter(key=key, operator=operator, value=value) for key, operator, value in chosen]
+            filters = MetadataFilters(filters=made, condition=condition)
+            meets = build_metadata_filter_fn(metadata.__getitem__, filters)
+            expected = {id_ for id_ in metadata if meets(id_)}
+            assert {node.node_id for node in full.get_nodes(filters=filters)} == expected, chosen
+            asked = VectorStoreQuery(query_str=ASKED, similarity_top_k=20, filters=filters)
+            assert set(full.query(asked).ids) == expected
+
+
+def test_filters_inside_each_other_and_documents_by_name(full):
+    def one(key, operator, value):
+        return MetadataFilter(key=key, operator=operator, value=value)
+
+    inner = MetadataFilters(filters=[one("number", "==", 2), one("shelf", "==", "b")], condition="or")
+    outer = MetadataFilters(filters=[inner, one("number", "<", 6)], condition="and")
+    assert {n.metadata["number"] for n in full.get_nodes(filters=outer)} == {1, 2, 3, 5}
+    neither = MetadataFilters(filters=[inner], condition="not")
+    assert {n.metadata.get("number", 0) for n in full.get_nodes(filters=neither)} == {0, 4, 6, 8, 10}
+    for key in ("ref_doc_id", "doc_id", "document_id"):
+        book = full.get_nodes(filters=MetadataFilters(filters=[one(key, "==", "book/2")]))
+        assert {node.ref_doc_id for node in book} == {"book/2"} and len(book) == 3
+    asked = VectorStoreQuery(query_str=ASKED, similarity_top_k=20, doc_ids=["book/2"], node_ids=["node/8", "node/1"])
+    assert full.query(asked).ids == ["node/8"]
+    kwargs = {"where": {"number": {"$gt": 3}}, "where_document": {"$contains": "Monday"}}
+    found = index_of(full).as_retriever(similarity_top_k=20, vector_store_kwargs=kwargs).retrieve(ASKED)
+    assert {hit.node.metadata["number"] for hit in found} == {5, 8}
+
+
+@pytest.mark.parametrize(
+    ("filter_", "said"),
+    [
+        ({"key": "shelf", "operator": "text_match", "value": "a"}, "where_document"),
+        ({"key": "shelf", "operator": "text_match_insensitive", "value": "a"}, "as they are spelt"),
+        ({"key": "shelf", "operator": "is_empty", "value": None}, "absent"),
+        ({"key": "shelf", "operator": ">", "value": "a"}, "must be a number"),
+        ({"key": "shelf", "operator": "==", "value": None}, "must be a string or a number"),
+        ({"key": "shelf", "operator": "==", "value": ["a"]}, "must be a string or a number"),
+        ({"key": "shelf", "operator": "in", "value": "a"}, "must be a list"),
+    ],
+)
+def test_filters_that_chroma_cannot_have_are_refused_by_name(full, filter_, said):
+    filters = MetadataFilters(filters=[MetadataFilter(**filter_)])
+    with pytest.raises(InvalidParameter, match=said) as error:
+        full.get_nodes(filters=filters)
+    assert "'shelf'" in str(error.value) and filter_["operator"] in str(error.value)
+    turned = MetadataFilters(filters=[MetadataFilter(key="number", operator=">", value=3)], condition="not")
+    with pytest.raises(InvalidParameter, match="under 'not'"):
+        full.get_nodes(filters=turned)
+
+
+@pytest.mark.parametrize(
+    ("query", "kwargs", "said"),
+    [
+        ({"mode": "sparse"}, {}, "BM25Retriever"),
+        ({"mode": "text_search"}, {}, "BM25Retriever"),
+        ({"mode": "semantic_hybrid"}, {}, "another database"),
+        ({"mode": "svm"}, {}, "classifier"),
+        ({"mode": "hybrid", "alpha": 0.5}, {}, "alpha=0.5"),
+        ({}, {"mmr_threshold": 0.5}, "belongs to mode 'mmr'"),
+        ({"mode": "mmr"}, {"mmr_prefetch_k": 3, "mmr_prefetch_factor": 2.0}, "in two ways"),
+        ({"mode": "mmr", "mmr_threshold": 2.0}, {}, "lambda_mult=2.0"),
+        ({"similarity_top_k": 0}, {}, "k=0"),
+        ({}, {"include": ["x"]}, "no parameter 'include'"),
+        ({"query_str": None}, {}, "neither query_str"),
+        ({"query_embedding": [0.0] * 256}, {}, "does not say what made it"),
+    ],
+)
+def test_questions_that_cannot_be_asked_are_refused_by_name(full, query, kwargs, said):
+    with pytest.raises(InvalidParameter, match=said):
+        full.query(VectorStoreQuery(**{"query_str": ASKED, **query}), **kwargs)
+
+
+# --- Vectors of others
+
+
+def test_another_embedder_is_refused_wherever_it_comes_from(full, store, model):
+    other = EddyEmbedding("eddy-tiny", method="plain")
+    with pytest.raises(FingerprintMismatch, match=f"(?s){model.fingerprint}.*{other.fingerprint}.*method"):
+        EddyChromaVectorStore.from_params("notes", other, persist_dir=full.persist_dir)
+    with pytest.raises(FingerprintMismatch, match=other.fingerprint):
+        VectorStoreIndex.from_vector_store(full, embed_model=other).as_retriever().retrieve(ASKED)
+    with pytest.raises(FingerprintMismatch, match="'node/0' is not the one"):
+        VectorStoreIndex(nodes(), storage_context=StorageContext.from_defaults(vector_store=store), embed_model=other)
+    marked = embedded(other, nodes()[:1])
+    marked[0].metadata["eddy_fingerprint"] = other.fingerprint
+    with pytest.raises(FingerprintMismatch, match="'node/0' was made by"):
+        store.add(marked)
+    assert not store.index.exists
+    travelled = pickle.loads(pickle.dumps(model.get_query_embedding(ASKED)))
+    assert travelled.fingerprint == model.fingerprint and json.loads(json.dumps(travelled)) == travelled
+
+
+def test_nodes_that_cannot_be_stored_are_named(store, model):
+    store.index.upsert(documents(1))
+    theirs = store.get_nodes()[0].node_id
+    good = embedded(model, [TextNode(id_="x", text="Some text.")])[0]
+    own = {"eddy_fingerprint": model.fingerprint}
+    for change, said in (
+        ({"embedding": None}, "no embedding"),
+        ({"metadata": {**own, "a": {"b": 1}}}, "'a' is"),
+        ({"metadata": {**own, "a": []}}, "'a' is"),
+        ({"metadata": {**own, "a": [1, "b"]}}, "'a' is"),
+        ({"metadata": {**own, "a": float("nan")}}, "'a' is nan"),
+        ({"metadata": {**own, "a": 2**63}}, "'a' is 9223372036854775808"),
+        ({"metadata": {**own, "chroma:document": 1}}, "may not have the name"),
+        ({"embedding": [float("nan")] * 3, "metadata": own}, r"shape \(3,\)"),
+    ):
+        with pytest.raises(InvalidParameter, match=said):
+            store.add([good.model_copy(update=change)])
+    with pytest.raises(InvalidParameter, match=r"nodes\[0\]"):
+        store.add(["text"])
+    with pytest.raises(InvalidParameter, match="two pieces have the id 'x'"):
+        store.add([good, good])
+    with pytest.raises(InvalidText, match="'x' has no text"):
+        store.add([good.model_copy(update={"text": " "})])
+    with pytest.raises(ForeignCollection, match="no piece"):
+        store.add([good.model_copy(update={"id_": theirs})])
+    assert len(store.get_nodes()) == len(held(store)) == store.index.entries()["papers/0"].passages
+
+
+# --- Beside documents that the index has cut itself
+
+
+def test_documents_of_the_index_are_found_as_nodes_in_their_whole_version(store):
+    store.index.upsert(documents(6))
+    found = index_of(store).as_retriever(similarity_top_k=50).retrieve(ASKED)
+    texts = {document.id: document for document in documents(6)}
+    assert len(found) == store.index.status().passages
+    for hit in found:
+        own = texts[hit.node.ref_doc_id]
+        assert own.text[hit.node.start_char_idx : hit.node.end_char_idx] == hit.node.text
+        assert {**hit.node.metadata, **own.metadata} == hit.node.metadata
+        assert ("page" in hit.node.metadata) == bool(own.page_starts)
+    store.index.store.mark({"papers/1": {"eddy_digest": "", "eddy_other": texts["papers/1"].digest}})  # half written
+    assert {node.ref_doc_id for node in store.get_nodes()} == set(texts) - {"papers/1"}
+    assert {h.node.ref_doc_id for h in index_of(store).as_retriever(similarity_top_k=50).retrieve(ASKED)} == set(
+        texts
+    ) - {"papers/1"}
+
+
+def test_an_index_with_pieces_says_what_it_cannot_do_with_them(store, model):
+    store.index.upsert(documents(2))
+    store.add(embedded(model, nodes()))
+    hits = store.index.query(ASKED, 30, sentences=True)
+    for hit in (hit for hit in hits if hit.id.startswith("node/")):
+        number = int(hit.id.partition("/")[2])
+        assert hit.best.text == hit.text == SENTENCES[number] and hit.start == hit.sentences[0].start == number * 100
+        assert hit.document == f"book/{number // 4}"
+    assert len(hits) == 11 + store.index.status().passages - 11 and all(hit.sentences for hit in hits)
+    assert store.index.query("Boats with a deep keel", 1, hybrid=True)[0].text == SENTENCES[6]
+    assert store.index.check() == {} and store.index.sync(documents(2)).unchanged == 2
+    for wanted in ({"granularity": "sentences"}, {"granularity": "documents"}, {"prefilter": 2}):
+        with pytest.raises(InvalidParameter, match="holds pieces"):
+            store.index.query(ASKED, **wanted)
+    with pytest.raises(InvalidParameter, match="cannot be embedded again"):
+        store.index.reindex(Embedder("eddy-tiny", method="plain"))
+    assert len(store.get_nodes()) == len(hits)
+
+
+def test_index_nodes_do_not_hide_the_others(store, model):
+    """LlamaIndex hands its list of them to every query."""
+    mixed = [*nodes()[:3], IndexNode(id_="table", text="A table of tides.", index_id="tables")]
+    index = VectorStoreIndex(mixed, storage_context=StorageContext.from_defaults(vector_store=store), embed_model=model)
+    found = {hit.node.node_id for hit in index.as_retriever(similarity_top_k=10).retrieve("ferry")}
+    assert found == {"node/0", "node/1", "node/2", "table"}
+
+
+# --- Post-processing that the index has learned itself
+
+
+@pytest.fixture(scope="module")
+def whitened() -> Embedder:
+    return Embedder("eddy-tiny", method="plain+whiten")
+
+
+def test_questions_go_through_the_transform_of_the_index_also_after_a_refit(tmp_path, whitened):
+    """By another process, while a retriever is at work."""
+    index = open_index(tmp_path, "notes", whitened, passage_size=24)
+    store = EddyChromaVectorStore.from_index(index)
+    with pytest.raises(InvalidParameter, match="learned nothing yet"):
+        pieces.put(index, [pieces.Piece("x", "x", "Text.", np.ones(whitened.dimension))])
+    index.upsert(documents(6))
+    retriever = index_of(store).as_retriever(similarity_top_k=100)
+    store.add(embedded(store.embed_model, nodes()))
+
+    def check() -> str:
+        found = retriever.retrieve(ASKED)
+        query = index.embedder.encode_query(ASKED)
+        expected = nearest(store, query)
+        assert len(found) == len(expected)
+        assert [hit.score for hit in found] == pytest.approx([cosine for _, cosine in expected], abs=2e-5)
+        own = {hit.node.node_id: hit for hit in found}
+        for node in nodes():
+            vector = index.embedder.encode_document(node.text)
+            assert own[node.node_id].score == pytest.approx(float(vector @ query), abs=2e-4)
+        return index.recipe.fingerprint
+
+    before = check()
+    stale = store.embed_model.get_query_embedding(ASKED)
+    with open_index(tmp_path, "notes", whitened) as other:
+        other.upsert(documents(9))
+        other.refit()
+    assert check() != before
+    with pytest.raises(FingerprintMismatch, match="embed them with index"):
+        store.query(VectorStoreQuery(query_embedding=stale))
+    store.add(embedded(store.embed_model, [TextNode(id_="late", text="Written after the refit.")]))
+    assert retriever.retrieve("Written after the refit.")
+
+
+def test_raw_vectors_that_are_lost_are_not_made_up(tmp_path):
+    index = open_index(tmp_path, "notes", Embedder("eddy-tiny", method="plain+abtt"), passage_size=24)
+    index.upsert(documents(6))
+    store = EddyChromaVectorStore.from_index(index)
+    store.add(embedded(store.embed_model, nodes()[:2]))
+    with pytest.raises(InvalidParameter, match="does not give back"):
+        index.refit()
+
+
+# --- Where it is, and how it travels
+
+
+def test_it_is_made_again_from_what_it_says_of_itself(full, model):
+    for again in (EddyChromaVectorStore.from_dict(full.to_dict()), pickle.loads(pickle.dumps(full))):
+        assert isinstance(again, EddyChromaVectorStore) and len(again.get_nodes()) == 11
+        assert again.query(VectorStoreQuery(query_str=ASKED)).ids == full.query(VectorStoreQuery(query_str=ASKED)).ids
+    assert EddyChromaVectorStore.class_name() == full.to_dict()["class_name"] == "EddyChromaVectorStore"
+    open_client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
+    bound = EddyChromaVectorStore.from_index(open_index(open_client, "bound-to-a-client", model.embedder))
+    with pytest.raises(EddyError, match="cannot be copied"):
+        pickle.dumps(bound)
+
+
+def test_wrong_arguments_are_named(tmp_path, model):
+    for arguments, said in (
+        ({}, "persist_dir="),
+        ({"persist_dir": str(tmp_path), "host": "x"}, "persist_dir="),
+        ({"chroma_collection": 3}, "collection_name="),
+        ({"persist_dir": str(tmp_path), "collection_kwargs": {}}, "cosine space"),
+        ({"presist_dir": str(tmp_path)}, "did you mean persist_dir"),
+    ):
+        with pytest.raises(InvalidParameter, match=said):
+            EddyChromaVectorStore("notes", model, **arguments)
+    with pytest.raises(InvalidParameter, match="embed_model is a int"):
+        EddyChromaVectorStore("notes", 3, persist_dir=str(tmp_path))  # type: ignore[arg-type]
+    with pytest.raises(InvalidParameter, match="index=3"):
+        EddyChromaVectorStore.from_index(3)  # type: ignore[arg-type]
+    client = chromadb.PersistentClient(str(tmp_path / "theirs"))
+    client.create_collection("notes", embedding_function=None)
+    with pytest.raises(ForeignCollection, match="something else"):
+        EddyChromaVectorStore("notes", model, persist_dir=str(tmp_path / "theirs"))
+
+
+async def test_writers_take_turns_and_a_server_serves(tmp_path, model):
+    with served(tmp_path / "db") as server:
+        store = EddyChromaVectorStore.from_params("notes", model, host="127.0.0.1", port=server.port)
+        assert await store.async_add(embedded(model, nodes())) and len(await store.aget_nodes()) == 11
+        await store.adelete("book/0")
+        await store.adelete_nodes(["node/10"])
+        headed = EddyChromaVectorStore("notes", model, host="127.0.0.1", port=str(server.port), headers={"x": "secret"})
+        assert len(headed.get_nodes()) == 6 and "secret" not in json.dumps(headed.to_dict())
+        await store.aclear()
+        assert store.get_nodes() == []
+    local = EddyChromaVectorStore("notes", model, persist_dir=str(tmp_path / "local"), timeout=0.0)
+    with open_index(tmp_path / "local", "notes", model.embedder) as index, index.writing():
+        with pytest.raises(IndexInUse):
+            local.add(embedded(model, nodes()))
