@@ -318,6 +318,8 @@ def _sentences(index: Index, hit: Hit) -> list[tuple[int, int]]:
 
 
 def _stored(index: Index, hits: Sequence[Hit], spans: Spans) -> list[Doubles]:
+    if not hits:
+        return []
     made = (index.recipe.fingerprint, index.recipe.late)
     ids = [
         [passage_id(hit.document, hit.row[DIGEST], 0, start, end, *made) for start, end in own]
