@@ -120,7 +120,7 @@ def asked(
     if fingerprint != index.recipe.fingerprint:
         raise FingerprintMismatch(
             f"index {index.name!r} holds vectors of fingerprint {index.recipe.fingerprint}, and the questions' were "
-            f"made by {fingerprint}: embed them with index.embedder, which has the index's own post-processing"
+            f"made by {fingerprint}: embed the questions again, with index.embedder"
         )
     return search(index, vectors, questions, wanted)
 

@@ -423,7 +423,7 @@ def test_questions_go_through_the_transform_of_the_index_also_after_a_refit(tmp_
         other.upsert(documents(9))
         other.refit()
     assert check() != before
-    with pytest.raises(FingerprintMismatch, match="embed them with index"):
+    with pytest.raises(FingerprintMismatch, match="embed the questions again"):
         store.query(VectorStoreQuery(query_embedding=stale))
     store.add(embedded(store.embed_model, [TextNode(id_="late", text="Written after the refit.")]))
     assert retriever.retrieve("Written after the refit.")
