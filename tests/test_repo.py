@@ -101,10 +101,10 @@ ADAPTER_FILES = sorted((ROOT / "adapters").rglob("*.py"))
 DEMO_FILES = sorted((ROOT / "demos").rglob("*.py"))
 ADAPTERS = (
     *("llama_index.embeddings.eddy", "llama_index.node_parser.eddy", "llama_index.vector_stores.eddy"),
-    *("langchain_eddy", "chroma_eddy"),
+    *("langchain_eddy", "chroma_eddy", "openai_eddy"),
 )
 OVER_CHROMA = ("llama_index/vector_stores",)  # what is a framework's own way to an index of chroma_eddy
-FRAMEWORKS = ("llama_index", "langchain", "langchain_core", "langchain_chroma", "chromadb")
+FRAMEWORKS = ("llama_index", "langchain", "langchain_core", "langchain_chroma", "chromadb", "fastapi", "uvicorn")
 
 
 def starts_with(name: str, *prefixes: str) -> bool:
@@ -139,9 +139,10 @@ def test_adapters_know_no_demo_and_no_other_framework(path: Path) -> None:
     own = within.parts[0]
     over = within.as_posix().startswith(OVER_CHROMA)
     others = {
-        "llama_index": ("langchain", "langchain_core", "langchain_eddy", "chroma_eddy"),
-        "langchain_eddy": ("llama_index", "chroma_eddy"),
-        "chroma_eddy": ("llama_index", "langchain", "langchain_core", "langchain_eddy"),
+        "llama_index": ("langchain", "langchain_core", "langchain_eddy", "chroma_eddy", "openai_eddy"),
+        "langchain_eddy": ("llama_index", "chroma_eddy", "openai_eddy"),
+        "chroma_eddy": ("llama_index", "langchain", "langchain_core", "langchain_eddy", "openai_eddy"),
+        "openai_eddy": ("llama_index", "langchain", "langchain_core", "langchain_eddy", "chroma_eddy", "chromadb"),
     }.get(own, ())
     for name, line in imported(path):
         where = f"{path.relative_to(ROOT)}:{line} imports {name}"
@@ -285,6 +286,7 @@ def test_wheel_holds_what_a_user_needs(wheel: Path) -> None:
         "llama_index/vector_stores/eddy/__init__.py",
         "langchain_eddy/__init__.py",
         "chroma_eddy/__init__.py",
+        "openai_eddy/__init__.py",
         "eddy_demo/cli.py",
         *(f"eddy_demo/handbook/{page.name}" for page in (ROOT / "docs").glob("*.md")),
     }
@@ -295,7 +297,7 @@ def test_wheel_holds_what_a_user_needs(wheel: Path) -> None:
 def test_wheel_holds_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names if ".dist-info/" not in name}
-    assert top == {"chroma_eddy", "eddy_embed", "eddy_demo", "langchain_eddy", "llama_index"}
+    assert top == {"chroma_eddy", "eddy_embed", "eddy_demo", "langchain_eddy", "llama_index", "openai_eddy"}
     shared = (
         "llama_index/__init__.py",
         *(f"llama_index/{n}/__init__.py" for n in ("embeddings", "node_parser", "vector_stores")),

@@ -163,6 +163,17 @@ class Described:
                 sizes += planner.lengths(chunk, checked_role(role))
         return sizes[0] if isinstance(texts, str) else sizes
 
+    def text_of(self, ids: Iterable[int]) -> str:
+        """The text that token ids of this model's tokenizer stand for, as some clients send it.
+
+        Args:
+            ids: Of the text alone, or with the specials that the tokenizer puts around it.
+
+        Raises:
+            InvalidText: The tokenizer makes no such ids of any text: they may be those of another tokenizer.
+        """
+        return self._pipeline.planner.tokenizer.text(list(ids))
+
     def explain(self, text: str, *, role: TextRole = "document") -> Explanation:
         """What happens to a text: its tokens, placeholders, copies, layers, pooled positions, kernels and cost.
 

@@ -108,6 +108,28 @@ class Tokenizer:
             ends.append(own_ends[own])
         return np.maximum.accumulate(np.concatenate(starts)), np.concatenate(ends)
 
+    def text(self, ids: Seq[int]) -> str:
+        """The text that token ids stand for; the specials around it may be among them.
+
+        Raises:
+            InvalidText: The tokenizer writes no text so: ids of another one, specials amid the text, or half of a
+                character.
+        """
+        before, behind, own = self.prefix.tolist(), self.suffix.tolist(), list(ids)
+        if before and own[: len(before)] == before:
+            own = own[len(before) :]
+        if behind and own[-len(behind) :] == behind:
+            own = own[: -len(behind)]
+        with self._lock:
+            size = self._tokenizer.backend_tokenizer.get_vocab_size(with_added_tokens=True)
+            known = all(0 <= each < size for each in own)
+            text = self._tokenizer.backend_tokenizer.decode(own, skip_special_tokens=False) if known else ""
+        # Ids of another tokenizer stand for some text here too; only its own are what it makes of that text.
+        if not own or self([text])[0].ids.tolist() != own:
+            shown = ", ".join(map(str, own[:5])) + ", .." * (len(own) > 5)
+            raise InvalidText(f"no text has the token ids [{shown}] in this model's tokenizer; send the text itself")
+        return str(text)
+
     def piece(self, token: int) -> str:
         """The vocabulary's own spelling of a token."""
         with self._lock:

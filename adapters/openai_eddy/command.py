@@ -1,0 +1,171 @@
+"""`eddy serve`."""
+
+from __future__ import annotations
+
+import os
+import socket
+from importlib.util import find_spec
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from eddy_embed.errors import InvalidParameter, MissingExtra
+
+if TYPE_CHECKING:
+    from openai_eddy.keys import Keys
+
+NEEDED = ("fastapi", "orjson", "prometheus_client", "uvicorn")
+
+Method = Annotated[
+    list[str] | None,
+    typer.Option("--method", "-m", help="Repeat for several; the first is the usual one. Default: htp."),
+]
+
+
+def serve(
+    model: Annotated[str, typer.Argument(help="Bundled name, folder, or Hugging Face id.")],
+    method: Method = None,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--name", help="What clients call the model. Repeat for several. Default: the end of its own name."
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any free one.")] = 8000,
+    key_file: Annotated[
+        Path | None,
+        typer.Option("--api-key-file", help="A key a line. The variable EDDY_API_KEYS may hold some too."),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A name that clients reach this server by. On loopback, localhost is one. Repeat for several."
+        ),
+    ] = None,
+    query_instruction: Annotated[str | None, typer.Option(help="Put in front of queries.")] = None,
+    text_instruction: Annotated[str | None, typer.Option(help="Put in front of documents.")] = None,
+    post: Annotated[Path | None, typer.Option(help="What post-processing learned: the file of Embedder.fit().")] = None,
+    overflow: Annotated[
+        Literal["window", "error"], typer.Option(help="Read longer inputs in windows, or refuse them.")
+    ] = "window",
+    max_length: Annotated[int | None, typer.Option(help="Most tokens in a pass. Default: the model's window.")] = None,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of inputs in a batch.")] = 4096,
+    wait: Annotated[float, typer.Option(min=0, help="Milliseconds to wait for company when idle.")] = 2.0,
+    max_inputs: Annotated[int, typer.Option(min=1, help="In a request.")] = 2048,
+    max_input_tokens: Annotated[int, typer.Option(min=1, help="In an input.")] = 65_536,
+    max_request_tokens: Annotated[int, typer.Option(min=1, help="In a request.")] = 300_000,
+    max_pending_tokens: Annotated[
+        int, typer.Option(min=1, help="Accepted and not done; beyond, clients get 429.")
+    ] = 600_000,
+    max_body: Annotated[int, typer.Option(min=1, help="MiB of a request's body.")] = 8,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, mps. Default: an accelerator if there is one.")] = None,
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16, float16.")] = "auto",
+    language: Annotated[str, typer.Option(help="Language code for sentences, xx for any.")] = "en",
+    revision: Annotated[str | None, typer.Option(help="Revision of a hub model.")] = None,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code of the model's own.")
+    ] = False,
+    local_files_only: Annotated[bool, typer.Option("--local-files-only", help="Never ask the hub.")] = False,
+    access_log: Annotated[
+        bool, typer.Option("--access-log", help="Log a line for each request, without its texts.")
+    ] = False,
+) -> None:
+    """Answer OpenAI's interface for embeddings, with vectors of this model and method."""
+    missing = [each for each in NEEDED if find_spec(each) is None]
+    if missing:
+        raise MissingExtra(f"{', '.join(missing)} not installed; pip install 'eddy-embed[serve]'")
+    from openai_eddy.keys import VARIABLE, read_keys
+    from openai_eddy.limits import MEBIBYTE, Limits
+
+    keys = read_keys(os.environ.get(VARIABLE), key_file)
+    limits = Limits(
+        inputs=max_inputs,
+        input_tokens=max_input_tokens,
+        request_tokens=max_request_tokens,
+        pending_tokens=max_pending_tokens,
+        body_bytes=max_body * MEBIBYTE,
+        pending_bytes=max(16 * max_body, 128) * MEBIBYTE,
+    )
+    loopback = _is_loopback(host)
+    # Before the model is loaded: a port that is taken should come to light at once.
+    with _bound(host, port) as listener:
+        _warn(host, loopback, keys)
+        from openai_eddy.app import create_app
+        from openai_eddy.connection import Endpoint
+        from openai_eddy.guard import LOOPBACK
+        from openai_eddy.opening import open_embedders
+
+        embedders = open_embedders(
+            model,
+            method or ["htp"],
+            post=post,
+            query_instruction=query_instruction,
+            text_instruction=text_instruction,
+            overflow=overflow,
+            max_length=max_length,
+            language=language,
+            device=device,
+            dtype=dtype,
+            revision=revision,
+            trust_remote_code=trust_remote_code,
+            local_files_only=local_files_only,
+        )
+        names = name or [model.rstrip("/\\").replace("\\", "/").rpartition("/")[2] or model]
+        app = create_app(
+            embedders,
+            names,
+            keys=keys,
+            hosts=[*(LOOPBACK if loopback or allow_host else ()), *(allow_host or ())],
+            limits=limits,
+            batch_tokens=batch_tokens,
+            wait=wait / 1000,
+        )
+
+        def ready() -> None:
+            methods = ", ".join(embedders)
+            typer.echo(f"{names[0]} with {methods} at http://{_shown(listener)}/v1 (Ctrl-C ends it)", err=True)
+
+        Endpoint(app, limits, access_log=access_log, ready=ready).run([listener])
+        typer.echo("Everything accepted was answered.", err=True)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, number)
+    except OSError as error:
+        raise InvalidParameter(f"cannot listen on --host {host}: {error.strerror or error}") from None
+    if os.name == "posix":
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise InvalidParameter(
+            f"cannot listen on {host}, port {port}: {error.strerror or error}; choose another --port or --host"
+        ) from None
+    return listener
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _shown(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _warn(host: str, loopback: bool, keys: Keys) -> None:
+    if not loopback and not keys:
+        typer.echo(
+            f"Warning: anyone who reaches {host} can use this server: it asks for no key. Set EDDY_API_KEYS or "
+            "--api-key-file, or leave --host at 127.0.0.1.",
+            err=True,
+        )

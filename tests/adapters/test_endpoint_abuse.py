@@ -1,0 +1,237 @@
+"""What an endpoint must survive: malformed and huge requests, slow and vanishing clients, more than it can do."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import numpy as np
+import openai
+import pytest
+from tests.adapters.serving import NAME, Served, head, serving, until
+
+from eddy_embed import Embedder
+from eddy_embed.errors import NotFinite
+from openai_eddy.limits import Limits
+
+HOLD, BREAK = "Hold the ferry.", "Break the ferry."
+METHOD = "plain:exit=1"
+
+
+class Held(Embedder):
+    """An embedder that a text can hold up until the test lets go, and that cannot embed another text."""
+
+    gate = threading.Event()
+    embedded: list[str]
+
+    def encode_document(self, texts: Any, **options: Any) -> Any:
+        self.embedded = [*getattr(self, "embedded", []), *([texts] if isinstance(texts, str) else texts)]
+        if HOLD in texts:
+            assert self.gate.wait(60)
+        if BREAK in texts:
+            raise NotFinite(f"text {list(texts).index(BREAK)} gave NaN")
+        return super().encode_document(texts, **options)
+
+
+LIMITS = Limits(
+    inputs=8,
+    input_characters=2000,
+    input_tokens=200,
+    request_tokens=400,
+    body_bytes=16_000,
+    pending_bytes=24_000,
+    pending_tokens=100,
+    requests=4,
+    header_seconds=0.5,
+    body_seconds=0.5,
+    write_seconds=0.5,
+    idle_seconds=1,
+)
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    Held.gate.set()
+    with serving({METHOD: Held("eddy-tiny", method=METHOD)}, LIMITS, batch_tokens=64) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def survived(served: Served) -> Iterator[None]:
+    """After every test nothing is left behind, and the server gives the right vector."""
+    Held.gate.set()
+    yield
+    Held.gate.set()
+    until(served.at_rest)
+    got = served.post({"model": NAME, "input": "Dogs travel for free."}).json()["data"][0]["embedding"]
+    expected = served.embedders[METHOD].encode_document("Dogs travel for free.")
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-6)
+
+
+ASK = {"model": NAME, "input": "a"}
+WRONG = {
+    "no JSON": (b"{", 400, None, None, "could not parse the JSON"),
+    "not UTF-8": (b'{"input": "\xff"}', 400, None, None, "could not parse"),
+    "lone surrogate": (b'{"input": "\\ud800"}', 400, None, None, "could not parse"),
+    "too deep": (b"[" * 5000, 400, None, None, "could not parse"),
+    "a list": ([], 400, None, None, "must be a JSON object, not a list"),
+    "no model": ({"input": "a"}, 400, "model", None, "You must provide a model parameter"),
+    "no input": ({"model": NAME, "input": None}, 400, "input", None, "You must provide an input"),
+    "another model": ({**ASK, "model": "gpt-4"}, 404, "model", "model_not_found", "`gpt-4` does not exist"),
+    "model of another kind": ({**ASK, "model": 3}, 400, "model", None, "a string"),
+    "unknown field": ({**ASK, "dimension": 3}, 400, None, None, "Unrecognized request argument supplied: dimension"),
+    "input of another kind": ({**ASK, "input": {"a": 1}}, 400, "input", None, "not an object"),
+    "no inputs": ({**ASK, "input": []}, 400, "input", None, "empty list"),
+    "blank": ({**ASK, "input": ["a", " \n"]}, 400, "input", None, "'input[1]' is blank"),
+    "no ids": ({**ASK, "input": [[1], []]}, 400, "input", None, "'input[1]' is empty"),
+    "mixed": ({**ASK, "input": ["a", [1]]}, 400, "input", None, "'input[1]' is a list"),
+    "true is no id": ({**ASK, "input": [[True]]}, 400, "input", None, "'input[0]'"),
+    "nested": ({**ASK, "input": [["a"]]}, 400, "input", None, "'input[0]' is a list"),
+    "negative id": ({**ASK, "input": [-1]}, 400, "input", None, "no token id"),
+    "too many": ({**ASK, "input": ["a"] * 9}, 400, "input", None, "9 inputs, more than 8"),
+    "too long": ({**ASK, "input": "ab " * 300}, 400, "input", "context_length_exceeded", "tokens, more than"),
+    "too many characters": ({**ASK, "input": "a" * 2001}, 400, "input", "context_length_exceeded", "2001 characters"),
+    "too many ids": ({**ASK, "input": [5] * 201}, 400, "input", "context_length_exceeded", "201 tokens"),
+    "too much": ({**ASK, "input": ["ab " * 60] * 8}, 400, "input", "max_tokens_per_request", "in all"),
+    "encoding": ({**ASK, "encoding_format": "hex"}, 400, "encoding_format", None, "float, base64"),
+    "dimensions 0": ({**ASK, "dimensions": 0}, 400, "dimensions", None, "at least 1"),
+    "dimensions true": ({**ASK, "dimensions": True}, 400, "dimensions", None, "whole number"),
+    "too many dimensions": ({**ASK, "dimensions": 321}, 400, "dimensions", None, "have 320"),
+    "role": ({**ASK, "role": "user"}, 400, "role", None, "document, query"),
+    "method": ({**ASK, "method": "htp"}, 400, "method", None, f"started with {METHOD}"),
+    "passage_size": ({**ASK, "passage_size": 3}, 400, "passage_size", None, "granularity passage"),
+    "late": ({**ASK, "late": True}, 400, "late", None, "granularity passage or sentence"),
+    "late of another kind": ({**ASK, "granularity": "sentence", "late": 1}, 400, "late", None, "true or false"),
+    "query in parts": ({**ASK, "granularity": "sentence", "role": "query"}, 400, "granularity", None, "one vector"),
+    "huge": (b" " * 16_001, 413, None, "request_too_large", "more than this server's 16000 bytes"),
+}
+
+
+@pytest.mark.parametrize(("body", "status", "param", "code", "said"), WRONG.values(), ids=WRONG)
+def test_malformed_requests(body, status, param, code, said, served: Served) -> None:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    answer = served.post(None, content=content, headers={"content-type": "application/json"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"], error["code"]) == (status, param, code)
+    assert said in error["message"] and set(answer.json()) == {"error"} and error["type"] == "invalid_request_error"
+
+
+def test_other_paths_methods_and_types(served: Served) -> None:
+    with httpx.Client(base_url=served.root) as client:
+        answers = [
+            client.get("/"),
+            client.get("/v1/embeddings"),
+            client.post("/v1/embeddings", content=json.dumps(ASK), headers={"content-type": "text/plain"}),
+            client.post("/v1/chat/completions", json={}),
+        ]
+    assert [answer.status_code for answer in answers] == [404, 405, 415, 404]
+    assert all(answer.json()["error"]["type"] == "invalid_request_error" for answer in answers)
+    raw = served.raw(b"GET / HTTP/1.1\r\nnonsense\r\n\r\n")
+    assert raw.recv(1000).startswith(b"HTTP/1.1 400")
+    long = served.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 400_000)
+    assert closed(long).startswith((b"HTTP/1.1 400", b""))
+    for connection in (raw, long):
+        connection.close()
+
+
+def test_a_text_that_fails_alone_fails_alone(served: Served) -> None:
+    Held.gate.clear()
+    with ThreadPoolExecutor(4) as threads:
+        first = threads.submit(served.post, {**ASK, "input": HOLD})
+        until(lambda: served.service.scheduler.requests == 1)
+        bad = threads.submit(served.post, {**ASK, "input": ["a", BREAK]})
+        good = threads.submit(served.post, {**ASK, "input": ["b", "c"]})
+        until(lambda: served.service.scheduler.requests == 3)
+        Held.gate.set()
+        assert first.result().status_code == good.result().status_code == 200
+    error = bad.result().json()["error"]
+    assert bad.result().status_code == 500 and error["type"] == "server_error" and "'input[1]'" in error["message"]
+
+
+def test_overload_is_refused_with_a_time_and_the_accepted_is_answered(served: Served) -> None:
+    Held.gate.clear()
+    with ThreadPoolExecutor(4) as threads, openai.OpenAI(base_url=served.url, api_key="-", max_retries=0) as client:
+        first = threads.submit(served.post, {**ASK, "input": HOLD})
+        until(lambda: served.service.scheduler.requests == 1)
+        waits = threads.submit(served.post, {**ASK, "input": "ab " * 80})
+        until(lambda: served.service.scheduler.requests == 2)
+        with pytest.raises(openai.RateLimitError) as refused:
+            client.embeddings.create(model=NAME, input="ab " * 80)
+        assert int(refused.value.response.headers["retry-after"]) >= 1 and refused.value.code == "rate_limit_exceeded"
+        small = [threads.submit(served.post, {**ASK, "input": "a"}) for _ in range(2)]
+        until(lambda: served.service.scheduler.requests == 4)
+        with pytest.raises(openai.RateLimitError):  # too many requests, however small
+            client.embeddings.create(model=NAME, input="a")
+        assert httpx.get(f"{served.root}/health").status_code == 200
+        Held.gate.set()
+        assert [each.result().status_code for each in (first, waits, *small)] == [200] * 4
+
+
+def test_what_a_vanished_client_asked_for_is_not_done(served: Served) -> None:
+    Held.gate.clear()
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(served.post, {**ASK, "input": HOLD})
+        until(lambda: served.service.scheduler.requests == 1)
+        body = json.dumps({**ASK, "input": "Nobody wants this."}).encode()
+        gone = served.raw(head(len(body)), body)
+        until(lambda: served.service.scheduler.requests == 2)
+        gone.close()
+        until(lambda: served.service.scheduler.requests == 1)
+        Held.gate.set()
+        assert first.result().status_code == 200
+    assert "Nobody wants this." not in served.embedders[METHOD].embedded
+
+
+def closed(connection: socket.socket) -> bytes:
+    """What comes until the other side closes."""
+    found = b""
+    try:
+        while part := connection.recv(65536):
+            found += part
+    except ConnectionError:
+        pass
+    connection.close()
+    return found
+
+
+def test_slow_clients_are_cut_off(served: Served) -> None:
+    silent = served.raw(b"")
+    half_head = served.raw(head(5)[:30])
+    half_body = served.raw(head(50), b"{")
+    gone = served.raw(head(50), b"{")
+    gone.close()
+    endless = served.raw(head(None, "Transfer-Encoding: chunked"), b"1\r\n{\r\n")
+    assert (closed(silent), closed(half_head)) == (b"", b"")
+    assert all(closed(each).startswith(b"HTTP/1.1 408") for each in (half_body, endless))
+
+
+def test_huge_bodies_are_not_kept(served: Served) -> None:
+    chunk = b"4000\r\n" + b" " * 0x4000 + b"\r\n"
+    endless = served.raw(head(None, "Transfer-Encoding: chunked"), chunk)
+    assert closed(endless).startswith(b"HTTP/1.1 413")
+    said = served.raw(head(10**12), b"{")
+    assert closed(said).startswith(b"HTTP/1.1 413")
+    several = [served.raw(head(15_000), b" " * 14_000) for _ in range(2)]
+    answers = sorted(closed(each)[:12] for each in several)
+    assert answers == [b"HTTP/1.1 408", b"HTTP/1.1 429"]
+
+
+def test_a_client_that_does_not_read_is_cut_off(served: Served) -> None:
+    body = json.dumps({**ASK, "input": ["a"] * 8}).encode()
+    reader = socket.socket()
+    reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    reader.connect(("127.0.0.1", served.port))
+    # Requests one behind the other, whose answers fill every buffer in between.
+    reader.settimeout(30)
+    try:
+        for _ in range(400):
+            reader.sendall(head(len(body)) + body)
+    except OSError:
+        pass
+    until(lambda: not served.server.server_state.connections)
+    reader.close()

@@ -1,0 +1,132 @@
+"""`eddy serve` as a process: what it says, how it ends, and that it does not grow."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import numpy as np
+import openai
+import pytest
+from tests.adapters.serving import NAME, until
+
+from eddy_embed import Embedder
+from eddy_embed.cli import main
+
+EDDY = str(Path(sys.executable).parent / "eddy")
+METHOD = "plain:exit=2"
+TEXT = "The ferry leaves at noon. "
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., tuple[subprocess.Popen[str], str]]]:
+    """Starts servers; gives each with its address once it answers."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str, **variables: str) -> tuple[subprocess.Popen[str], str]:
+        command = [EDDY, "serve", "eddy-tiny", "--method", METHOD, "--port", "0", *arguments]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **variables})
+        started.append(process)
+        assert process.stderr is not None
+        for line in process.stderr:
+            if found := re.search(r"(http://\S+)/v1", line):
+                assert line.startswith(f"{NAME} with {METHOD} at http://127.0.0.1:")
+                return process, found[1]
+        raise AssertionError(f"no address; it ended with {process.wait()}")
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def ask(root: str, count: int) -> httpx.Response:
+    return httpx.post(f"{root}/v1/embeddings", json={"model": NAME, "input": [TEXT * 60] * count}, timeout=120)
+
+
+def pending(root: str) -> float:
+    return float(re.findall(r"^eddy_pending_tokens (\S+)", httpx.get(f"{root}/metrics").text, re.MULTILINE)[0])
+
+
+def test_a_signal_lets_what_was_accepted_be_answered(serve) -> None:
+    process, root = serve("--name", NAME, "--batch-tokens", "500")
+    with ThreadPoolExecutor(3) as threads, httpx.Client(base_url=root) as kept:
+        assert kept.get("/health").status_code == 200  # and the connection stays open
+        asked = [threads.submit(ask, root, 40) for _ in range(3)]
+        until(lambda: pending(root) > 20_000)
+        process.send_signal(signal.SIGTERM)
+        answers = [each.result() for each in asked]
+    assert process.wait(60) == 0
+    assert [answer.status_code for answer in answers] == [200] * 3
+    expected = Embedder("eddy-tiny", method=METHOD).encode_document(TEXT * 60)
+    for answer in answers:
+        np.testing.assert_allclose([row["embedding"] for row in answer.json()["data"]], [expected] * 40, atol=1e-5)
+    assert "Traceback" not in process.stderr.read()
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{root}/health")
+
+
+def test_a_second_signal_ends_it_at_once(serve) -> None:
+    process, root = serve()
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(ask, root, 600)
+        until(lambda: pending(root) > 200_000)
+        process.send_signal(signal.SIGINT)
+
+        def refuses() -> bool:
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", int(root.rpartition(":")[2]))) != 0
+
+        until(refuses)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == -signal.SIGTERM
+        with pytest.raises(httpx.HTTPError):
+            asked.result()
+
+
+def test_wrong_starts_end_in_a_sentence(tmp_path: Path, capsys, monkeypatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for arguments, said in (
+            (("--port", port), f"cannot listen on 127.0.0.1, port {port}"),
+            (("--api-key-file", str(tmp_path / "none")), "No such file"),
+            (("--host", "192.0.2.1"), "cannot listen on --host 192.0.2.1"),
+            (("--port", "0", "--method", "plian"), "plian"),
+        ):
+            monkeypatch.setattr(sys, "argv", ["eddy", "serve", "eddy-tiny", *arguments])
+            with pytest.raises(SystemExit) as end:
+                main()
+            assert end.value.code == 1 and said in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_memory_stays_flat_over_10000_requests(serve) -> None:
+    """After the first 2,000, which fill caches and pools, 8,000 more leave less behind than 1 KB each."""
+    process, root = serve()
+
+    def resident() -> float:
+        page = httpx.get(f"{root}/metrics").text
+        return float(re.findall(r"^process_resident_memory_bytes (\S+)", page, re.MULTILINE)[0])
+
+    with openai.OpenAI(base_url=f"{root}/v1", api_key="-") as client, ThreadPoolExecutor(8) as threads:
+
+        def one(number: int) -> None:
+            count = 1 + number % 3
+            got = client.embeddings.create(model=NAME, input=[f"{TEXT}{number} " * (1 + number % 20)] * count)
+            assert len(got.data) == count
+
+        list(threads.map(one, range(2000)))
+        before = resident()
+        list(threads.map(one, range(2000, 10_000)))
+        grown = resident() - before
+    assert grown < 8 * 2**20, f"{before / 2**20:.1f} MiB grew by {grown / 2**20:.1f} MiB"
+    assert process.poll() is None
