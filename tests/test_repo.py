@@ -65,7 +65,8 @@ FLOORS: tuple[frozenset[str], ...] = (
         }
     ),
     frozenset({"embedder"}),
-    frozenset({"engines", "parameters", "evaluate", "layers", "comparison", "pictures", "diagnose"}),
+    frozenset({"engines", "parameters", "evaluate", "layers", "comparison", "pictures"}),
+    frozenset({"diagnose"}),
     frozenset({"cli"}),
 )
 PARTS = FLOORS[2]

@@ -12,27 +12,25 @@ import torch
 from torch import nn
 
 from eddy_embed.adapted import adapters, base_of
-from eddy_embed.attention import OWN, Kernels, Reroute, Traits, group
+from eddy_embed.attention import BLOCKED, OWN, Kernels, Reroute, Traits, group
 from eddy_embed.distances import by_distance
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.moments import ATTENTION, Pass, current, install, register
 from eddy_embed.sequence import Packed, beside, pack, plain
 from eddy_embed.softened import softened
 from eddy_embed.trial import Trial, announced, looks_ahead, same
-from eddy_embed.view import behind, deciding, find_layers, reading, rows_of_positions, trial, view_of
+from eddy_embed.view import behind, deciding, find_layers, reading, rows_of_positions, spread_of, trial, view_of
 from eddy_embed.weights import device_of, named_tensors, quantised
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eddy_embed.attention import Watching
+    from eddy_embed.attention import Watcher
     from eddy_embed.sequence import Ints
 
 TEMPERATURE = "a temperature"
 TRIED = 12
 """Tokens of the text on which a model is tried."""
-VALUES_SAMPLED = 4096
-"""Vocabulary rows from which the spread of the embeddings is measured."""
 
 
 class Host:
@@ -125,11 +123,7 @@ class Host:
         Returns:
             Shape (2, width): PST, B-PST.
         """
-        embedding = self._view.get_input_embeddings()
-        rows = int(self._view.config.vocab_size)
-        ids = torch.from_numpy(np.linspace(0, rows - 1, min(rows, VALUES_SAMPLED)).astype(np.int64))
-        with torch.inference_mode():
-            spread = float(embedding(ids.to(self.device)).double().std(correction=0))
+        spread = spread_of(self._view.get_input_embeddings(), int(self._view.config.vocab_size), self.device)
         values = np.stack([np.random.default_rng([seed, kind]).standard_normal(self.width) * spread for kind in (0, 1)])
         return torch.from_numpy(values).to(self.device, self.dtype)
 
@@ -141,8 +135,9 @@ class Host:
         factors: list[float] | None = None,
         reroute: Reroute | None = None,
         layers: tuple[int, ...] | None = None,
-        watching: Watching | None = None,
+        watching: Watcher | None = None,
         rows: torch.Tensor | None = None,
+        leaves: list[torch.Tensor] | None = None,
     ) -> torch.Tensor:
         """Hidden states at the exit layer, or at several layers up to it.
 
@@ -155,6 +150,7 @@ class Host:
             layers: Layers l whose states are read, each at most M; None: M alone.
             watching: Watches the attention of every layer, None for nobody.
             rows: Tokens whose states are read, None for all; of the others nothing is kept.
+            leaves: Where given, gradients are recorded, and the states that enter the model are added to it.
 
         Returns:
             The h[l] side by side, shape (tokens, layers * width), in the model's dtype.
@@ -169,11 +165,13 @@ class Host:
             )
         wanted = (self.exit_layer,) if layers is None else layers
         if self.own:
-            return self._beside(packed, rewired, values, factors, wanted, rows)
+            return self._beside(packed, rewired, values, factors, wanted, rows, leaves)
         windows = [traits.window for traits in self.traits if traits.window is not None]
         groups = [members.to(self.device) for members in group(packed.offsets, factors, windows, self.bidirectional)]
         call = Pass(groups, reroute=reroute, traits=self.traits, captures=frozenset(wanted), rows=rows)
-        call.kernels = self.kernels(reroute, watching is not None)
+        # Only the blocked kernel gives the denominator a gradient too.
+        chosen = self.kernels(reroute, watching is not None) if leaves is None else (BLOCKED,) * self.kept
+        call.leaves, call.kernels = leaves, chosen
         if watching is not None:
             watching.begin(groups, packed.offsets)
             call.watching = watching
@@ -191,6 +189,7 @@ class Host:
         factors: list[float] | None,
         wanted: tuple[int, ...],
         rows: torch.Tensor | None,
+        leaves: list[torch.Tensor] | None,
     ) -> torch.Tensor:
         """`run` where attention is the model's own: each sequence in a row of its own, beside others of like length.
 
@@ -201,7 +200,8 @@ class Host:
         inside = {"attention": 0, "re-routing": 0, "watch": 0, "softmax": 0 if factors is None else self.kept}
         for members in group(packed.offsets, factors, even=self.bidirectional):
             part = beside(packed, members.rows.numpy())
-            call = Pass([], captures=frozenset(wanted), factor=None if factors is None else members.factor)
+            factor = None if factors is None else members.factor
+            call = Pass([], captures=frozenset(wanted), factor=factor, leaves=leaves)
             self._counted(call, part, rewired, values, inside)
             found = call.side_by_side(wanted)
             if not len(states):
@@ -286,7 +286,7 @@ class Host:
         positions = torch.from_numpy(packed.positions + self.first_position).to(self.device).view(rows, -1)
         token = current.set(call)
         try:
-            with torch.inference_mode(), softened(call, ids.shape, self._view.config):
+            with call.mode, softened(call, ids.shape, self._view.config):
                 out = self._view(input_ids=ids, position_ids=positions if counted else None, use_cache=False)
         finally:
             current.reset(token)

@@ -16,7 +16,7 @@ from eddy_embed.attention import (
     Place,
     Reroute,
     Traits,
-    Watching,
+    Watcher,
     attend,
     choose,
     entry_keys,
@@ -26,6 +26,8 @@ from eddy_embed.rewire import copy_states
 from eddy_embed.view import DECODER
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from torch import nn
 
 ATTENTION = "eddy"
@@ -38,7 +40,8 @@ class Pass:
 
     Where `kernels` is None, they are chosen and noted in `chosen`, `mass` saying whether all have to give masses. With
     a `probe`, the keys of entries go there and not into attention. A `factor` is on what
-    enters the softmax of models that compute their attention themselves.
+    enters the softmax of models that compute their attention themselves. Where there are `leaves`, gradients are
+    recorded, and the states that enter the model, which they are taken by, are added there.
     """
 
     groups: list[Group]
@@ -46,7 +49,7 @@ class Pass:
     edges: torch.Tensor | None = None
     rewired: range = range(0)
     reroute: Reroute | None = None
-    watching: Watching | None = None
+    watching: Watcher | None = None
     traits: tuple[Traits, ...] | None = None
     kernels: tuple[Kernels, ...] | None = None
     mass: bool = False
@@ -54,6 +57,7 @@ class Pass:
     captures: frozenset[int] = frozenset()
     rows: torch.Tensor | None = None
     factor: float | None = None
+    leaves: list[torch.Tensor] | None = None
     captured: dict[int, torch.Tensor] = field(default_factory=dict)
     seen: list[Traits] = field(default_factory=list)
     chosen: list[Kernels] = field(default_factory=list)
@@ -70,6 +74,11 @@ class Pass:
         """Keep the states of all tokens, or of those named in `rows`, if this layer's are wanted."""
         if layer in self.captures:
             self.captured[layer] = states if self.rows is None else states[self.rows.to(states.device)]
+
+    @property
+    def mode(self) -> AbstractContextManager[None]:
+        """What the pass runs in."""
+        return torch.inference_mode() if self.leaves is None else torch.enable_grad()
 
     def side_by_side(self, layers: tuple[int, ...]) -> torch.Tensor:
         """States of some layers, shape (tokens, layers * width)."""
@@ -193,11 +202,14 @@ def _embed(_: nn.Module, __: tuple[Any, ...], output: torch.Tensor) -> torch.Ten
     if call is None:
         return output
     call.embedded += 1
-    if call.placeholders is None:
-        return output
-    at, values = call.placeholders
-    flat = output.flatten(0, -2).index_copy(0, at.to(output.device), values.to(output.device, output.dtype))
-    return flat.view_as(output)
+    if call.placeholders is not None:
+        at, values = call.placeholders
+        flat = output.flatten(0, -2).index_copy(0, at.to(output.device), values.to(output.device, output.dtype))
+        output = flat.view_as(output)
+    if call.leaves is not None:
+        output = output.detach().requires_grad_()
+        call.leaves.append(output)
+    return output
 
 
 def _enter(index: int) -> Any:

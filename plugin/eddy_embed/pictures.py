@@ -49,8 +49,8 @@ def draw_curve(path: Path, dimensions: Sequence[float], layers: Collection[int],
         layers: Counted from 1; the states that enter them are marked.
         title: Above it.
     """
-    figure = _figure(6.4, 3.6)
-    axes = figure.subplots()
+    drawn = figure(6.4, 3.6)
+    axes = drawn.subplots()
     axes.plot(range(len(dimensions)), dimensions, marker="o", markersize=4, color="0.35")
     marked = [layer - 1 for layer in sorted(layers)]
     label = "enters a layer to re-route"
@@ -58,7 +58,7 @@ def draw_curve(path: Path, dimensions: Sequence[float], layers: Collection[int],
     axes.set(xlabel="state h[l]", ylabel="intrinsic dimension", title=title)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend(frameon=False)
-    figure.savefig(path)
+    save(drawn, path)
 
 
 def draw_scores(
@@ -71,8 +71,8 @@ def draw_scores(
         panels: By title and then by the name of a curve, the score, low and high at each size, in the order of sizes.
         label: What the sizes are.
     """
-    figure = _figure(5.5 * len(panels), 3.8)
-    for axes, (title, curves) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+    drawn = figure(5.5 * len(panels), 3.8)
+    for axes, (title, curves) in zip(drawn.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
         sizes = list(dict.fromkeys(size for points in curves.values() for size in points))
         for name, points in curves.items():
             at = [sizes.index(size) for size in points]
@@ -83,7 +83,7 @@ def draw_scores(
         axes.set_title(title, parse_math=False)
         axes.set_xlabel(label)
         axes.legend(frameon=False, fontsize="small")
-    figure.savefig(path)
+    save(drawn, path)
 
 
 def draw_matrices(path: Path, matrices: Mapping[str, NDArray[Any] | str]) -> None:
@@ -96,8 +96,8 @@ def draw_matrices(path: Path, matrices: Mapping[str, NDArray[Any] | str]) -> Non
     """
     columns = min(COLUMNS, len(matrices))
     rows = math.ceil(len(matrices) / columns)
-    figure = _figure(3.2 * columns, 3.4 * rows)
-    grid = figure.subplots(rows, columns, squeeze=False).flatten()
+    drawn = figure(3.2 * columns, 3.4 * rows)
+    grid = drawn.subplots(rows, columns, squeeze=False).flatten()
     for axes in grid[len(matrices) :]:
         axes.set_axis_off()
     for axes, (title, matrix) in zip(grid, matrices.items(), strict=False):
@@ -117,12 +117,20 @@ def draw_matrices(path: Path, matrices: Mapping[str, NDArray[Any] | str]) -> Non
                 axes.text(column + 1, row + 1, f"{value:.3f}", ha="center", va="center", fontsize=7, color=colour)
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.yaxis.get_major_locator().set_params(integer=True)
-        figure.colorbar(image, ax=axes, shrink=0.8)
-    figure.savefig(path)
+        drawn.colorbar(image, ax=axes, shrink=0.8)
+    save(drawn, path)
 
 
-def _figure(width: float, height: float) -> Any:
+def figure(width: float, height: float) -> Any:
     """An empty picture; without pyplot, which would keep a global list of figures and look for a screen."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=150, layout="constrained")
+
+
+def save(drawn: Any, path: Path) -> None:
+    """Write a picture; the same picture gives the same file."""
+    from matplotlib import rc_context
+
+    with rc_context({"svg.hashsalt": "eddy"}):
+        drawn.savefig(path, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from eddy_embed.attention import Watching
+    from eddy_embed.attention import Watcher
     from eddy_embed.host import Host
     from eddy_embed.layout import TextRole
     from eddy_embed.method import Method
@@ -103,7 +103,7 @@ class Runner:
         self._values = host.placeholder_values(method.rewire.seed) if method.rewire else None
         # Passes of several threads beside each other would only share the processor, and multiply the memory.
         self._lock = threading.Lock()
-        self._batch_tokens = batch_tokens
+        self.batch_tokens = batch_tokens
         self._batch_size = batch_size
         self._layers: tuple[int, ...] = (host.exit_layer,)
 
@@ -155,7 +155,7 @@ class Runner:
         def together(members: list[tuple[int, Job]]) -> list[tuple[_Read, Raw]]:
             return self._pass([job for _, job in members], [divisions[at] for at, _ in members], role)
 
-        for batch in passes([len(job.sequence) for _, job in jobs], self._batch_tokens, self._batch_size):
+        for batch in passes([len(job.sequence) for _, job in jobs], self.batch_tokens, self._batch_size):
             members = [jobs[index] for index in batch]
             with self._lock:
                 results = run_halving(together, members)
@@ -182,28 +182,45 @@ class Runner:
         """The states that are read, and the index in them of each sequence's position 0."""
         refiner = self._refiner
         if refiner is None:
-            hidden, packed = self._hidden(sequences, role)
+            hidden, packed = self.hidden(sequences, role)
             return hidden, packed.offsets[:-1]
         spans = [(int(read.index.min()), int(read.index.max()) + 1) for read in reads]
         if refiner.by_pieces:
-            hidden, packed = self._hidden(sequences, role)
-            blocks = refiner.pieced(sequences, spans, lambda pieces, watching: self._hidden(pieces, role, watching))
+            hidden, packed = self.hidden(sequences, role)
+            blocks = refiner.pieced(sequences, spans, lambda pieces, watching: self.hidden(pieces, role, watching))
         else:
             watching = refiner.watching(spans)
-            hidden, packed = self._hidden(sequences, role, watching)
+            hidden, packed = self.hidden(sequences, role, watching)
             blocks = refiner.watched(watching, len(sequences))
         return refiner.states(hidden, packed.offsets, spans, blocks)
 
-    def _hidden(
-        self, sequences: list[Sequence], role: TextRole, watching: Watching | None = None
+    def hidden(
+        self,
+        sequences: list[Sequence],
+        role: TextRole,
+        watching: Watcher | None = None,
+        leaves: list[torch.Tensor] | None = None,
     ) -> tuple[torch.Tensor, Packed]:
+        """States of all tokens of some sequences in one pass, before any readout.
+
+        Args:
+            sequences: Laid out.
+            role: What their texts are.
+            watching: Watches the attention of every layer, None for nobody.
+            leaves: Where given, gradients are recorded, and the states that enter the model are added to it.
+
+        Returns:
+            States of the layers that are read, side by side, shape (tokens, layers * width), and where they stand.
+        """
         packed = pack(sequences)
         factors = None
         if self._temperature is not None:
             factors = [self._temperature.factor(len(sequence), role == "query") for sequence in sequences]
         wanted = [self._average.layers(layer) for layer in self._layers]
         flat = tuple(layer for layers in wanted for layer in layers)
-        hidden = self.host.run(packed, self._rewired, self._values, factors, self._reroute, flat, watching)
+        hidden = self.host.run(
+            packed, self._rewired, self._values, factors, self._reroute, flat, watching, leaves=leaves
+        )
         if len(packed.edges) and any(layer in self._copied for layer in flat):
             edges = torch.from_numpy(packed.edges).to(hidden.device)
             each = zip(flat, torch.tensor_split(hidden, len(flat), dim=1), strict=True)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import numpy as np
+import torch
 from torch import nn
 
 from eddy_embed.backbone import Backbone
@@ -19,6 +21,8 @@ from eddy_embed.weights import SharedCopies, copies_itself, dispatched, quantise
 
 DECODER = "name a decoder, such as a Llama, Qwen, Gemma or GPT-2 checkpoint"
 """What to do where a model is none."""
+VALUES_SAMPLED = 4096
+"""Rows of a vocabulary from which the spread of its embeddings is measured."""
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -167,6 +171,13 @@ def rows_of_positions(base: Any) -> Iterator[list[int]]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def spread_of(embedding: nn.Module, rows: int, device: torch.device) -> float:
+    """Standard deviation of what a module that looks tokens up puts out, over a sample of its rows."""
+    ids = torch.from_numpy(np.linspace(0, rows - 1, min(rows, VALUES_SAMPLED)).astype(np.int64))
+    with torch.inference_mode():
+        return float(embedding(ids.to(device)).double().std(correction=0))
 
 
 def view_of(base: nn.Module) -> Any:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from eddy_embed.attention.entries import Angles
     from eddy_embed.attention.groups import Group
     from eddy_embed.attention.settings import Reroute, Traits
-    from eddy_embed.attention.watch import Watching
+    from eddy_embed.attention.watch import Watcher
 
 
 def attend(
@@ -29,7 +29,7 @@ def attend(
     traits: Traits,
     kernels: Kernels,
     reroute: Reroute | None = None,
-    watching: Watching | None = None,
+    watching: Watcher | None = None,
     angles: Angles | None = None,
     bias: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
@@ -55,9 +55,9 @@ def attend(
     out = query.new_empty(query.shape[2], query.shape[1], value.shape[3])
     for number, members in enumerate(groups):
         q, k, v = (members.take(states) for states in (query, key, value))
-        done, mass = _group(q, k, v, members, traits, kernels, reroute, angles, bias, sinks)
+        done, mass, paid = _group(q, k, v, members, traits, kernels, reroute, angles, bias, sinks)
         if watching is not None and mass is not None:
-            watching.see(number, q, k, mass, members, traits)
+            watching.see(number, q, k, mass, members, traits, bias, paid)
         members.put(done, out)
     return out.unsqueeze(0)
 
@@ -73,14 +73,14 @@ def _group(
     angles: Angles | None,
     bias: torch.Tensor | None,
     sinks: torch.Tensor | None,
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
     kernel = kernels.at(q.shape[2])
     if kernel == "fused":
-        return fused(q, k, v, traits, members.factor, bias), None
+        return fused(q, k, v, traits, members.factor, bias), None, None
     if kernel == "blocked":
         out, mass = blocked(q, k, v, traits, members.factor, bias)
     else:
         out, mass = {"flash": flash, "efficient": efficient}[kernel](q, k, v, traits, members.factor)
     if sinks is not None:
         out, mass = with_sinks(out, mass, sinks)
-    return (out, mass) if reroute is None else with_entries(q, k, v, out, mass, angles, members, traits, reroute)
+    return (out, mass, None) if reroute is None else with_entries(q, k, v, out, mass, angles, members, traits, reroute)

@@ -86,11 +86,14 @@ def with_entries(
     members: Group,
     traits: Traits,
     reroute: Reroute,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Merge the entries of each sequence's last tokens into finished attention, exactly; the mass is then theirs too.
 
     A softmax over more entries is the old one and the new entries, each weighted by its share of the whole mass; no
     mask, and no longer matrix, is needed (KV-Embedding, equations 1 and 2).
+
+    Returns:
+        Attention, mass, and what each row pays to all of its entries, shape (sequences, heads, tokens).
     """
     import torch
 
@@ -107,4 +110,5 @@ def with_entries(
     whole = torch.logaddexp(mass, scores.logsumexp(-1))
     kept = torch.exp(mass - whole).unsqueeze(-1)
     shares = torch.exp(scores - whole.unsqueeze(-1)).view(batch, shared, heads // shared, length, -1)
-    return (out.to(mass.dtype) * kept + (shares @ v).flatten(1, 2)).to(query.dtype), whole
+    merged = (out.to(mass.dtype) * kept + (shares @ v).flatten(1, 2)).to(query.dtype)
+    return merged, whole, shares.sum(-1).flatten(1, 2)

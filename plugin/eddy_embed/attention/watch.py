@@ -7,7 +7,7 @@ denominator; with it, any entry of the attention can be computed again from its 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -38,6 +38,37 @@ class Watch:
 
     earlier: bool = False
     share: bool = False
+
+
+class Watcher(Protocol):
+    """Is told of every layer's attention in a pass."""
+
+    def begin(self, groups: Sequence[Group], offsets: Ints) -> None:
+        """A pass begins, over groups of packed sequences; see `Watching`."""
+
+    def see(
+        self,
+        number: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        mass: torch.Tensor,
+        members: Group,
+        traits: Traits,
+        bias: torch.Tensor | None,
+        paid: torch.Tensor | None,
+    ) -> None:
+        """One layer's attention of one group.
+
+        Args:
+            number: Which group; a layer shows all groups before the next layer shows its first.
+            query: Shape (sequences, heads, tokens, head width).
+            key: Shape (sequences, key-value heads, tokens, head width).
+            mass: Logarithm of each row's denominator, further entries included, shape (sequences, heads, tokens).
+            members: The group.
+            traits: What the layer does to its logits.
+            bias: On its logits, as in `between`, None for none.
+            paid: What each row pays to further entries, shape (sequences, heads, tokens); None where there are none.
+        """
 
 
 class Watching:
@@ -76,18 +107,17 @@ class Watching:
             raise InterventionDidNotRun(f"the pass has {len(lengths)} sequences, its groups {len(self._places)}")
 
     def see(
-        self, number: int, query: torch.Tensor, key: torch.Tensor, mass: torch.Tensor, members: Group, traits: Traits
+        self,
+        number: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        mass: torch.Tensor,
+        members: Group,
+        traits: Traits,
+        bias: torch.Tensor | None = None,
+        paid: torch.Tensor | None = None,
     ) -> None:
-        """Watch one layer's attention of one group.
-
-        Args:
-            number: Which group.
-            query: Shape (sequences, heads, tokens, head width).
-            key: Shape (sequences, key-value heads, tokens, head width).
-            mass: Logarithm of each row's denominator, further entries included, shape (sequences, heads, tokens).
-            members: The group.
-            traits: What the layer does to its logits.
-        """
+        """Watch one layer's attention of one group; see `Watcher` for the arguments."""
         self._groups[number].see(query, key, mass, members, traits)
 
     def weights(self, sequence: int, earlier: bool) -> tuple[int, torch.Tensor]:

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from eddy_embed import __version__
-from eddy_embed.cli import compare, embed, evaluate, layers
+from eddy_embed.cli import compare, diagnose, embed, evaluate, layers
 from eddy_embed.cli.offered import Commands
 from eddy_embed.errors import EddyError
 from eddy_embed.stopping import Stopped, stoppable
@@ -22,7 +22,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (embed.methods, embed.embed, embed.explain, compare.compare, evaluate.evaluate, layers.layers):
+for command in (
+    embed.methods,
+    embed.embed,
+    embed.explain,
+    compare.compare,
+    evaluate.evaluate,
+    layers.layers,
+    diagnose.diagnose,
+):
     app.command()(command)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,14 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eddy_embed.cli.bar import Bar
 from eddy_embed.cli.options import Device, Dtype, Model
 from eddy_embed.errors import MissingExtra
 from eddy_embed.pictures import check_picture, draw_scores
-from eddy_embed.progress import new_bar
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from eddy_embed.evaluate.systems import System
 
 
@@ -86,7 +83,7 @@ def evaluate(
     reference = System.named(baseline).text
     wanted = beside(systems or [], reference, query_mean=query_mean)
     more = _sampled(wanted, fit_samples)
-    with _Bar() as bar:
+    with Bar() as bar:
         found = Evaluation(
             lambda method: Embedder(model, method=method, device=device, dtype=dtype),
             passage_size,
@@ -121,34 +118,3 @@ def _sampled(systems: list[System], sizes: str | None) -> list[System]:
         )
     fitted = [system for system in systems if system.learns]
     return [replace(system, fit_on=int(size)) for system in fitted for size in dict.fromkeys(found)]
-
-
-class _Bar:
-    """Lines for what is done, and on a terminal a bar for what is under way, on standard error."""
-
-    def __init__(self) -> None:
-        self._bar: Progress | None = None
-
-    def __enter__(self) -> _Bar:
-        if sys.stderr.isatty():
-            self._bar = new_bar(transient=True)
-            self._bar.add_task("", total=None)
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def say(self, line: str) -> None:
-        """A line that stays."""
-        if self._bar is None:
-            typer.echo(line, err=True)
-        else:
-            self._bar.console.print(line, markup=False, highlight=False)
-
-    def step(self, what: str, done: int, total: int) -> None:
-        """So much of this is done."""
-        if self._bar is not None:
-            # Sequences become known by and by, so the total grows.
-            self._bar.update(self._bar.task_ids[0], description=what, completed=done, total=total or None)

@@ -3,7 +3,7 @@
 from eddy_embed.layers.dimension import intrinsic_dimension
 from eddy_embed.layers.proposal import Proposal, clear_minima, propose
 from eddy_embed.layers.sample import read_sentences
-from eddy_embed.layers.states import FEWEST, SENTENCES, Measured, draw, measure
+from eddy_embed.layers.states import FEWEST, SENTENCES, Measured, different_states, draw, measure
 
 __all__ = [
     "FEWEST",
@@ -11,6 +11,7 @@ __all__ = [
     "Measured",
     "Proposal",
     "clear_minima",
+    "different_states",
     "draw",
     "intrinsic_dimension",
     "measure",

@@ -180,13 +180,13 @@ def measure(
     for level, rows in enumerate(states):
         if not np.isfinite(rows).all():
             raise NotFinite(f"h[{level}] of {opened.name} holds NaN or infinity; load it with dtype='float32'")
-        points = _different(rows)
+        points = different_states(rows)
         different.append(len(points))
         dimensions.append(intrinsic_dimension(points) if len(points) >= FEWEST else math.nan)
     return Measured(opened.name, depth, count, seed, tuple(dimensions), tuple(different), propose(dimensions, width))
 
 
-def _different(rows: Floats) -> NDArray[np.float64]:
+def different_states(rows: Floats) -> NDArray[np.float64]:
     """The different states; one where no text reaches the last token, which behind the embedding is always so."""
     points = distinct(rows)
     mean = points.mean(axis=0)

@@ -54,6 +54,7 @@ __all__ = [
     "truncate",
     "whiten",
     "with_post",
+    "without_temperature",
 ]
 
 _WHOLE: list[Callable[..., Method]] = [plain, prompteol, cot, knowledge, metaeol, echo, tp, htp, kv, reba]
@@ -153,6 +154,12 @@ def _rerouted(method: Method, backbone: Backbone, exit_layer: int) -> Reroute | 
             "entries would have no effect; choose a later exit or earlier layers"
         )
     return replace(method.reroute, layers=layers)
+
+
+def without_temperature(method: Method) -> Method:
+    """The same method with attention as sharp as the model has it."""
+    terms = tuple(term for term in method.terms if build_term(term).temperature is None)
+    return replace(method, temperature=None, terms=terms)
 
 
 def with_post(method: Method, post: Post | None) -> Method:

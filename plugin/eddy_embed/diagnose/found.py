@@ -1,0 +1,147 @@
+"""What a diagnosis found, as plain values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+Row = list[float]
+
+
+@dataclass
+class Side:
+    """One of the two methods that are compared: with and without TempScale.
+
+    Attributes:
+        name: "before" or "after".
+        method: In text form.
+        cosine: Mean cosine of two texts, by bin of length.
+        distance: Mean distance to the centre of all texts, by bin.
+        space: Uniformity, alignment, mean cosine, largest share and effective dimensions of all texts' vectors.
+        sigma: sigma_a, the mean over heads and texts, by bin and then by layer from 1 on; empty where attention was
+            left out.
+        share: High-frequency share of attention, in the same way.
+        states: High-frequency share of the states h[0] .., by bin and then by layer.
+    """
+
+    name: str
+    method: str
+    cosine: Row = field(default_factory=list)
+    distance: Row = field(default_factory=list)
+    space: dict[str, float] = field(default_factory=dict)
+    sigma: list[Row] = field(default_factory=list)
+    share: list[Row] = field(default_factory=list)
+    states: list[Row] = field(default_factory=list)
+
+
+@dataclass
+class Level:
+    """Vectors of all texts at one layer.
+
+    Attributes:
+        layer: l of h[l].
+        dimension: Intrinsic dimension, NaN where there is no estimate.
+        cosine: Mean cosine of two texts.
+        uniformity: See `geometry`.
+    """
+
+    layer: int
+    dimension: float
+    cosine: float
+    uniformity: float
+
+
+@dataclass
+class Curve:
+    """A number for each place of a text, from its beginning to its end, and for each token of one text.
+
+    Attributes:
+        places: The mean over texts.
+        example: For each of the example's tokens.
+    """
+
+    places: Row
+    example: Row
+
+
+@dataclass
+class Sensitivity:
+    """How much each token moves the readouts.
+
+    Attributes:
+        texts: Number of texts.
+        probes: Directions of the readout that gradients were taken along.
+        mean: The mean over the text's tokens; each text's curve has the mean 1.
+        last: The sequence's last token, likewise.
+        mean_evenness: Share of the tokens that count for the mean, see `sensitivity.evenness`.
+        last_evenness: The same of the last.
+        tokens: The example's.
+    """
+
+    texts: int
+    probes: int
+    mean: Curve
+    last: Curve
+    mean_evenness: float
+    last_evenness: float
+    tokens: list[str]
+
+
+@dataclass
+class Entries:
+    """What tokens pay to the re-routed entries.
+
+    Attributes:
+        layers: Those that have entries, counted from 1.
+        paid: The mean over tokens, heads and texts, by layer.
+        even: What it would be if every query paid alike to all that it sees.
+        curve: Over the places of a text, the mean over layers; and for the example.
+        tokens: The example's.
+    """
+
+    layers: list[int]
+    paid: Row
+    even: float
+    curve: Curve
+    tokens: list[str]
+
+
+@dataclass
+class Diagnosis:
+    """All that was found, and what was left out with the reason.
+
+    Attributes:
+        about: Model, method, fingerprint, texts and settings.
+        bins: Lengths in tokens and number of texts, by bin.
+        sides: Before and, where it can be run, after TempScale.
+        levels: The vectors of the method at each layer.
+        even_sigma: By bin, sigma_a of attention that pays alike to every token up to its own; empty for models that
+            read in both directions, where it is 0.
+        sensitivity: None where it was left out.
+        entries: None where it was left out.
+        left_out: What is not there, and why.
+    """
+
+    about: dict[str, Any]
+    bins: list[dict[str, Any]]
+    sides: list[Side]
+    levels: list[Level] = field(default_factory=list)
+    even_sigma: Row = field(default_factory=list)
+    sensitivity: Sensitivity | None = None
+    entries: Entries | None = None
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All of it as plain values for JSON; None in place of NaN."""
+        found: dict[str, Any] = _plain(asdict(self))
+        return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
