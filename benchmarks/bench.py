@@ -1,0 +1,147 @@
+"""Speed and memory, as ratios measured turn by turn in one run.
+
+    make bench                           # everything; about an hour on two cores
+    python benchmarks/bench.py --part overhead --shape base --dtype bfloat16
+
+Parts: `overhead` (methods over a plain pass of as many tokens, and reading at half depth), `peers` (libraries over
+Eddy), `limit` (Eddy over the model's matrix products and attention alone), `memory`, `growth`. Each part that is done
+is in `--journal`, and the same command goes on behind it. Written are `benchmarks/results/speed-MACHINE.json` and the
+tables of docs/performance.md. Close everything else: the ratios bear company, their spread tells of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from grid import RESULTS, ROOT, say
+from speed import growth, limit, memory, overhead, peers, report, shapes, texts
+from transformers.utils import logging
+
+PARTS = ("overhead", "peers", "limit", "memory", "growth")
+PICTURE = ROOT / "docs" / "pictures" / "growth.svg"
+FULL = {"rounds": 7, "texts": 200, "words": 300, "lengths": overhead.LENGTHS}
+TRIAL = {"rounds": 2, "texts": 12, "words": 40, "lengths": (128,)}
+
+
+def main() -> None:
+    """Measure what is asked for and not yet in the journal, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", action="append", choices=PARTS, help="may be repeated; default: all")
+    parser.add_argument("--shape", action="append", choices=["eddy-tiny", *shapes.SHAPES], help="may be repeated")
+    parser.add_argument("--dtype", action="append", choices=["float32", "bfloat16"], help="may be repeated")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--layers", type=int, help="fewer than the shape has")
+    parser.add_argument("--trial", action="store_true", help="short texts and two rounds, to try the benchmark itself")
+    parser.add_argument("--journal", type=Path, default=ROOT / "runs" / "speed.jsonl")
+    parser.add_argument("--models", type=Path, default=ROOT / "runs" / "models", help="where model folders are made")
+    parser.add_argument("--write", action="store_true", help="write the results and the page from the whole journal")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    done = {row["key"]: row for row in read(options.journal)}
+    for part in options.part or PARTS:
+        for shape in options.shape or ("eddy-tiny", "qwen3-0.6b"):
+            for dtype in options.dtype or ("float32", "bfloat16"):
+                key = f"{part} {shape} {dtype}{f' {options.layers} layers' if options.layers else ''}"
+                if key in done:
+                    continue
+                say(f"== {key}")
+                found = MEASURES[part](shape, dtype, options, TRIAL if options.trial else FULL)
+                done[key] = {"key": key, "part": part, "shape": shape, "dtype": dtype, "found": found, **about(options)}
+                options.journal.parent.mkdir(parents=True, exist_ok=True)
+                with options.journal.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(done[key]) + "\n")
+    if options.write:
+        report.write(list(done.values()), RESULTS, ROOT / "docs" / "performance.md", PICTURE)
+
+
+def read(journal: Path) -> list[dict[str, Any]]:
+    """What is done."""
+    return [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()] if journal.exists() else []
+
+
+def about(options: argparse.Namespace) -> dict[str, Any]:
+    """What a reader needs to know of the machine and the packages."""
+    names = ("torch", "transformers", "sentence-transformers", "llama-index-embeddings-huggingface", "langchain-core")
+    return {
+        "machine": machine(),
+        "threads": options.threads,
+        "versions": {name: version(name) for name in names},
+        "command": " ".join(["python", "benchmarks/bench.py", *sys.argv[1:]]),
+    }
+
+
+def machine() -> str:
+    """The processor, and what of its instructions counts here."""
+    info = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
+    name = next((line.split(":")[1].strip() for line in info.splitlines() if line.startswith("model name")), "")
+    flags = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if f" {flag} " in f"{info} "]
+    return f"{name or platform.processor()} ({', '.join(flags)})"
+
+
+def _overhead(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> dict[str, Any]:
+    model, own = shapes.random_model(shape, dtype, layers=options.layers), shapes.tokenizer()
+    rows = [told(row) for row in overhead.rows(model, own, size["lengths"], size["rounds"])]
+    return {"methods": rows, "half": told(overhead.half_depth(model, own, size["lengths"][-1], size["rounds"]))}
+
+
+def _peers(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
+    make = partial(shapes.folder, shape, under=options.models, layers=options.layers)
+    own = "bfloat16"  # as checkpoints of today's models come
+    folders = {dtype: make(dtype=dtype), "": make(dtype=own)}
+    sorts = {
+        "mixed": texts.mixed(size["texts"]),
+        "uniform": texts.uniform(size["texts"] // 2, size["words"]),
+        "one query": texts.uniform(1, 12),
+    }
+    asked: tuple[str | None, ...] = (dtype, None) if dtype == own else (dtype,)
+    return [told(row) for row in peers.rows(folders, sorts, asked, size["rounds"])]
+
+
+def _limit(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
+    model, own = shapes.random_model(shape, dtype, layers=options.layers), shapes.tokenizer()
+    sorts = {"mixed": texts.mixed(size["texts"] // 4), "uniform": texts.uniform(size["texts"] // 8, size["words"])}
+    return [told({"sort": sort, **limit.row(model, own, chosen, size["rounds"])}) for sort, chosen in sorts.items()]
+
+
+def _memory(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> dict[str, Any]:
+    rows = [told(row) for row in memory.rows(shape, options.layers, dtype)]
+    return {"rows": rows, "reba": told(memory.reba(shape, size["lengths"][-1], options.layers, dtype))}
+
+
+def _growth(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> dict[str, Any]:
+    model, own = shapes.random_model(shape, dtype, layers=options.layers), shapes.tokenizer()
+    most = model.config.max_position_embeddings if not options.trial else 256
+    tokens = tuple(each for each in growth.TOKENS if each <= most)
+    counts = growth.TEXTS if shape == "eddy-tiny" and not options.trial else growth.TEXTS[:3]
+    batch = growth.BATCH if not options.trial else growth.BATCH[:3]
+    return growth.curves(model, own, tokens, batch, counts, min(3, size["rounds"]))
+
+
+def told(row: dict[str, Any]) -> dict[str, Any]:
+    """Say a row on the terminal, and return it."""
+    say(json.dumps(row))
+    return row
+
+
+MEASURES: dict[str, Callable[[str, str, argparse.Namespace, dict[str, Any]], Any]] = {
+    "overhead": _overhead,
+    "peers": _peers,
+    "limit": _limit,
+    "memory": _memory,
+    "growth": _growth,
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Eddy against what the machine can do: the model's linear layers and torch's fused attention, and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from eddy_embed import Embedder
+from eddy_embed.batching import BATCH_TOKENS, passes
+from speed.timing import ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def row(model: Any, tokenizer: Any, texts: list[str], rounds: int) -> dict[str, Any]:
+    """Time for texts, from strings to vectors, over that of the same matrix products and attention.
+
+    Args:
+        model: Whose layers run, each with its own weights.
+        tokenizer: Its tokenizer.
+        texts: The texts.
+        rounds: Pairs.
+    """
+    window = model.config.max_position_embeddings
+    embedder = Embedder(model, tokenizer=tokenizer, method="plain:exit=-1", max_length=window)
+    lengths = [embedder.explain(text).sequence_tokens for text in texts]
+    alone = least(model, lengths)
+    found = ratio(lambda: embedder.encode_document(texts), alone, rounds)
+    return {"texts": len(texts), "tokens": sum(lengths), "goal": 1.15, "time": found.row()}
+
+
+def least(model: Any, lengths: list[int], batch_tokens: int = BATCH_TOKENS) -> Callable[[], None]:
+    """Runs every linear layer over every token, and causal attention over every sequence, in as many passes.
+
+    Args:
+        model: Of whose layers the shapes and weights are taken.
+        lengths: Tokens of each sequence.
+        batch_tokens: Most tokens in a pass.
+    """
+    config, base = model.config, model.base_model
+    weights = [module.weight for module in base.modules() if isinstance(module, nn.Linear)]
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    sample = weights[0]
+    made = []
+    for members in passes(lengths, batch_tokens, None):
+        tokens = sum(lengths[index] for index in members)
+        # States of each width that a layer takes in, made once: where they come from is not what is measured.
+        states = {weight.shape[1]: sample.new_empty(tokens, weight.shape[1]).normal_() for weight in weights}
+        heads = [
+            [
+                sample.new_empty(1, count, lengths[index], width).normal_()
+                for count in (config.num_attention_heads, config.num_key_value_heads, config.num_key_value_heads)
+            ]
+            for index in members
+        ]
+        made.append((states, heads))
+
+    def run() -> None:
+        with torch.inference_mode():
+            for states, heads in made:
+                for weight in weights:
+                    functional.linear(states[weight.shape[1]], weight)
+                for _ in range(config.num_hidden_layers):
+                    for query, key, value in heads:
+                        functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+
+    return run

@@ -1,0 +1,154 @@
+"""Eddy beside what people use: the same model folder, pooling, texts, threads and type of number."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from speed.timing import ratio, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Encode = Callable[[list[str]], Any]
+Batched = Callable[[int], Encode]
+"""What encodes texts, for a batch size."""
+SIZES = (1, 4, 16, 64)
+"""Batch sizes of the peers that are tried beside their default, to find their best."""
+NEAR = {"float32": 1e-4, "bfloat16": 2e-2}
+"""Largest difference of a component for which two libraries are taken to compute the same vectors."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A library as its users call it.
+
+    Attributes:
+        name: Its class.
+        batch: What it is called with by default.
+        make: Loads a model folder, in a type of number; None: in its own default.
+    """
+
+    name: str
+    batch: int
+    make: Callable[[Path, str | None], Batched]
+
+
+def _sentence_transformers(folder: Path, dtype: str | None) -> Batched:
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(folder), device="cpu", model_kwargs=_typed(dtype))
+    return lambda size: partial(model.encode, batch_size=size, normalize_embeddings=True, show_progress_bar=False)
+
+
+def _llama_index(folder: Path, dtype: str | None) -> Batched:
+    from llama_index.embeddings.huggingface import HuggingFaceEmbedding
+
+    model = HuggingFaceEmbedding(model_name=str(folder), device="cpu", model_kwargs=_typed(dtype))
+
+    def batched(size: int) -> Encode:
+        def encode(texts: list[str]) -> Any:
+            model.embed_batch_size = size
+            return model.get_text_embedding_batch(texts)
+
+        return encode
+
+    return batched
+
+
+def _langchain(folder: Path, dtype: str | None) -> Batched:
+    with warnings.catch_warnings():  # it announces its move to a package of its own, with the same code
+        warnings.simplefilter("ignore")
+        from langchain_community.embeddings import HuggingFaceEmbeddings
+
+        model = HuggingFaceEmbeddings(
+            model_name=str(folder), model_kwargs={"device": "cpu", "model_kwargs": _typed(dtype)}
+        )
+
+    def batched(size: int) -> Encode:
+        def encode(texts: list[str]) -> Any:
+            model.encode_kwargs = {"batch_size": size, "normalize_embeddings": True}
+            return model.embed_documents(texts)
+
+        return encode
+
+    return batched
+
+
+def _typed(dtype: str | None) -> dict[str, str]:
+    return {} if dtype is None else {"dtype": dtype}
+
+
+PEERS = (
+    Peer("SentenceTransformer", 32, _sentence_transformers),
+    Peer("HuggingFaceEmbedding (LlamaIndex)", 10, _llama_index),
+    Peer("HuggingFaceEmbeddings (LangChain)", 32, _langchain),
+)
+
+
+def _eddy(peer: Peer, folder: Path, dtype: str | None) -> Encode:
+    """Our class for the peer's framework."""
+    more = {"device": "cpu", **_typed(dtype)}
+    if "LlamaIndex" in peer.name:
+        from llama_index.embeddings.eddy import EddyEmbedding
+
+        return EddyEmbedding(model_name=str(folder), method="plain", **more).get_text_embedding_batch
+    if "LangChain" in peer.name:
+        from langchain_eddy import EddyEmbeddings
+
+        return EddyEmbeddings(model_name=str(folder), method="plain", **more).embed_documents
+    from eddy_embed import Embedder
+
+    return Embedder(str(folder), method="plain", **more).encode_document
+
+
+def rows(
+    folders: dict[str, Path], texts: dict[str, list[str]], dtypes: tuple[str | None, ...], rounds: int
+) -> Iterator[dict[str, Any]]:
+    """The peer's time over ours, at its default batch size and at its best one.
+
+    Args:
+        folders: The model of each type of number; "" for the folder that everyone reads in the type of their default.
+        texts: Of each sort.
+        dtypes: None for everyone's own default.
+        rounds: Pairs of each.
+    """
+    for dtype in dtypes:
+        folder = folders[dtype or ""]
+        for peer in PEERS:
+            ours, theirs = _eddy(peer, folder, dtype), peer.make(folder, dtype)
+            for sort, chosen in texts.items():
+                gap = float(np.abs(np.asarray(ours(chosen[:8])) - np.asarray(theirs(peer.batch)(chosen[:8]))).max())
+                if gap > NEAR[dtype or "bfloat16"]:
+                    raise SystemExit(f"{peer.name}, {dtype}: its vectors differ from ours by {gap}")
+                best = _best(theirs, peer.batch, chosen) if len(chosen) > 1 else peer.batch
+                for size in dict.fromkeys((peer.batch, best)):
+                    found = ratio(partial(theirs(size), chosen), partial(ours, chosen), rounds)
+                    which = " and ".join(["default"] * (size == peer.batch) + ["best"] * (size == best))
+                    yield {
+                        "peer": peer.name,
+                        "dtype": dtype or "own default",
+                        "texts": sort,
+                        "batch_size": size,
+                        "which": which,
+                        "gap": float(f"{gap:.1e}"),
+                        "time": found.row(),
+                    }
+            del ours, theirs
+            gc.collect()
+
+
+def _best(theirs: Batched, usual: int, texts: list[str]) -> int:
+    """The batch size with which a peer is fastest on these texts, each measured once after a few texts."""
+    spent = {}
+    for size in sorted({usual, *SIZES}):
+        theirs(size)(texts[:4])
+        spent[size] = seconds(partial(theirs(size), texts))
+    return min(spent, key=lambda size: spent[size])

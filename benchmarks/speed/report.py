@@ -1,0 +1,178 @@
+"""The journal as results of a machine, and as the tables of docs/performance.md."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from grid import put, say
+
+from speed import growth
+
+MIB = 2**20
+
+
+def write(rows: list[dict[str, Any]], results: Path, page: Path, picture: Path) -> None:
+    """Write one machine's results, and the page's tables between their markers.
+
+    Raises:
+        SystemExit: The journal holds several machines, or runs of a trial or with fewer layers.
+    """
+    machines = {row["machine"] for row in rows}
+    if len(machines) != 1:
+        raise SystemExit(
+            f"the journal has rows of {len(machines)} machines: {sorted(machines)}; name one with --journal"
+        )
+    odd = [row["key"] for row in rows if "--trial" in row["command"] or "layers" in row["key"]]
+    if odd:
+        raise SystemExit(f"not for a table: {odd}")
+    (machine,) = machines
+    name = re.sub(r"\W+", "-", machine.split("(")[0].strip().lower()).strip("-")
+    target = results / f"speed-{name}.json"
+    target.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    say(f"written: {target}")
+    for part, table in TABLES.items():
+        chosen = [row for row in rows if row["part"] == part]
+        if chosen:
+            put(page, part, "\n".join([_about(chosen[0]), "", *table(chosen)]))
+    put(page, "goals", "\n".join(goals(rows)))
+    for row in rows:
+        if row["part"] == "growth" and row["shape"] == "eddy-tiny" and row["dtype"] == "float32":
+            growth.draw(picture, row["found"], f"eddy-tiny, float32, {row['threads']} threads")
+    say(f"written: {page}")
+
+
+def _about(row: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {number}" for name, number in row["versions"].items())
+    return f"{row['machine']}, {row['threads']} threads; {versions}."
+
+
+def _spread(time: dict[str, Any]) -> str:
+    return f"{time['median']:.2f} [{time['low']:.2f}, {time['high']:.2f}]"
+
+
+def _table(heads: tuple[str, ...], rows: Iterable[Iterable[object]]) -> list[str]:
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    return [*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows)]
+
+
+def _overhead(rows: list[dict[str, Any]]) -> list[str]:
+    methods = [
+        [
+            *(row["shape"], row["dtype"], each["length"], f"`{each['method']}`", f"`{each['base']}`"),
+            *(_spread(each["time"]), each["goal"] or "", each["tokens"]),
+        ]
+        for row in rows
+        for each in row["found"]["methods"]
+    ]
+    halves = [
+        [
+            *(row["shape"], row["dtype"], "{} of {}".format(*half["layers"]), _spread(half["time"]), half["goal"]),
+            *(f"{half['bytes']:,}", f"{half['expected']:,}"),
+        ]
+        for row in rows
+        for half in [row["found"]["half"]]
+    ]
+    heads = ("model", "type", "tokens run", "method", "over", "time", "goal", "tokens for one text, over plain's")
+    more = ("model", "type", "layers", "time over the whole", "goal", "bytes held", "embeddings and kept layers")
+    return [*_table(heads, methods), "", *_table(more, halves)]
+
+
+def _peers(rows: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        [
+            *(row["shape"], each["dtype"], each["texts"], each["peer"]),
+            *(f"{each['batch_size']} ({each['which']})", _spread(each["time"])),
+        ]
+        for row in rows
+        for each in row["found"]
+    ]
+    return _table(("model", "type", "texts", "peer", "batch size", "its time over Eddy's"), lines)
+
+
+def _limit(rows: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        [row["shape"], row["dtype"], each["sort"], each["tokens"], _spread(each["time"]), each["goal"]]
+        for row in rows
+        for each in row["found"]
+    ]
+    return _table(("model", "type", "texts", "tokens", "time over the limit", "goal"), lines)
+
+
+def _memory(rows: list[dict[str, Any]]) -> list[str]:
+    parts = [
+        [row["shape"], row["dtype"], each["against"], each["value"], round(each["over"] / MIB, 1)]
+        for row in rows
+        for each in row["found"]["rows"]
+    ]
+    peaks = [
+        [
+            *(row["shape"], row["dtype"], reba["tokens"], name, round(each["over"] / MIB, 1)),
+            f"{each['peak'] / reba['peaks']['echo']['peak']:.2f}",
+        ]
+        for row in rows
+        for reba in [row["found"]["reba"]]
+        for name, each in reba["peaks"].items()
+    ]
+    over = "MiB over the loaded model"
+    return [
+        *_table(("model", "type", "against", "value", over), parts),
+        "",
+        *_table(("model", "type", "tokens", "pass", over, "whole peak over echo's"), peaks),
+    ]
+
+
+def _growth(rows: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        [row["shape"], row["dtype"], name, curve["sizes"][0], curve["sizes"][-1], curve["exponent"]]
+        for row in rows
+        for name, curve in row["found"].items()
+    ]
+    return _table(("model", "type", "against", "from", "to", "exponent of the upper half"), lines)
+
+
+TABLES: dict[str, Callable[[list[dict[str, Any]]], list[str]]] = {
+    "overhead": _overhead,
+    "peers": _peers,
+    "limit": _limit,
+    "memory": _memory,
+    "growth": _growth,
+}
+
+
+def goals(rows: list[dict[str, Any]]) -> list[str]:
+    """Every goal that was missed, with what was measured; a line that says so where none was."""
+    missed = [f"- {row['shape']}, {row['dtype']}, {what}" for row in rows for what in _missed(row)]
+    return missed or ["No goal was missed."]
+
+
+def _missed(row: dict[str, Any]) -> Iterator[str]:
+    found = row["found"]
+    if row["part"] == "overhead":
+        half = found["half"]
+        named = [(f"{each['length']} tokens, `{each['method']}`", each) for each in found["methods"]]
+        yield from _slow([*named, ("half depth", half)])
+        if half["bytes"] != half["expected"]:
+            yield f"half depth: {half['bytes']:,} bytes in place of {half['expected']:,}"
+    if row["part"] == "limit":
+        yield from _slow([(f"{each['sort']} texts over the limit", each) for each in found])
+    if row["part"] == "peers":
+        for each in found:
+            if each["time"]["median"] < 1:
+                faster = f"{each['peer']} in batches of {each['batch_size']} is faster than Eddy"
+                yield f"{each['texts']} texts: {faster}: {_spread(each['time'])}"
+    if row["part"] == "memory":
+        peaks = {name: each["peak"] for name, each in found["reba"]["peaks"].items()}
+        for name in ("reba", "reba:pool=mean"):
+            share = peaks[name] / peaks["echo"]
+            if share > found["reba"]["goal"]:
+                yield f"peak of {name} over echo's: {share:.2f}, where {found['reba']['goal']} was the goal"
+
+
+def _slow(named: list[tuple[str, dict[str, Any]]]) -> Iterator[str]:
+    for name, each in named:
+        if each["goal"] and each["time"]["median"] > each["goal"]:
+            yield f"{name}: {_spread(each['time'])}, where {each['goal']} was the goal"

@@ -1,0 +1,148 @@
+"""The benchmarks of speed: what they count, what they call a miss, and that each of them runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from eddy_embed import Embedder
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def reachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+
+@pytest.fixture(scope="module")
+def small() -> Any:
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        from speed import shapes
+
+        return shapes.random_model("small"), shapes.tokenizer()
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+
+def test_a_ratio_is_the_median_of_rounds_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    from speed import timing
+
+    order: list[str] = []
+    spent = {"one": iter([2.0, 9.0, 4.0]), "base": iter([1.0, 3.0, 2.0])}
+
+    def seconds(run: Any, repeat: int) -> float:
+        run()
+        return next(spent[order[-1]])
+
+    monkeypatch.setattr(timing, "seconds", seconds)
+    found = timing.ratio(lambda: order.append("one"), lambda: order.append("base"), rounds=3)
+    assert " ".join(order) == "one base base one one base base one"
+    assert (found.median, found.low, found.high) == (2.0, 2.0, 2.5)
+    assert (found.seconds, found.base, found.rounds) == (4.0, 2.0, 3)
+
+
+def test_operations_are_those_that_torch_counts(small: Any) -> None:
+    import gpu
+
+    model, _ = small
+    model.set_attn_implementation("eager")
+    try:
+        with FlopCounterMode(display=False) as counter, torch.inference_mode():
+            model.base_model(input_ids=torch.ones(3, 64, dtype=torch.long), use_cache=False)
+    finally:
+        model.set_attn_implementation("sdpa")
+    # Eager attention multiplies what causality hides, too.
+    hidden = 4 * 3 * (64 * 64 - 64 * 65 / 2) * 4 * 32 * 4
+    rotary = 2 * 3 * 64 * 16
+    assert counter.get_total_flops() == pytest.approx(gpu.flops(model, 3, 64) + hidden, abs=rotary)
+
+
+def test_the_limit_runs_every_layer_and_every_sequence(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from speed import limit
+
+    model, _ = small
+    products: list[tuple[int, int]] = []
+    attended: list[int] = []
+    linear, attention = limit.functional.linear, limit.functional.scaled_dot_product_attention
+
+    def counted(states: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        products.append((len(states), weight.numel()))
+        return linear(states, weight)
+
+    def watched(query: torch.Tensor, *rest: torch.Tensor, **more: Any) -> torch.Tensor:
+        attended.append(query.shape[2])
+        return attention(query, *rest, **more)
+
+    run = limit.least(model, [5, 30, 9], batch_tokens=32)
+    monkeypatch.setattr(limit.functional, "linear", counted)
+    monkeypatch.setattr(limit.functional, "scaled_dot_product_attention", watched)
+    run()
+    weights = sum(each.numel() for name, each in model.base_model.named_parameters() if "proj" in name)
+    assert sum(tokens * size for tokens, size in products) == 44 * weights
+    assert sorted(attended) == sorted(4 * [5, 30, 9])
+
+
+@pytest.mark.parametrize("method", ["plain", "htp", "echo"])
+def test_texts_have_the_size_that_is_asked_for(method: str, small: Any) -> None:
+    from speed.texts import mixed, positions, text_of, uniform
+
+    embedder = Embedder(small[0], tokenizer=small[1], method=method, max_length=600)
+    assert abs(positions(embedder, text_of(embedder, 400)) - 400) <= 4
+    assert {len(text.split()) for text in uniform(3, 40)} == {40}
+    lengths = [len(text.split()) for text in mixed(200)]
+    assert min(lengths) >= 5 and max(lengths) <= 1500 and max(lengths) > 20 * min(lengths)
+
+
+def test_exponents_of_powers() -> None:
+    from speed.growth import exponent
+
+    assert exponent({size: 3.0 * size**1.5 for size in (1, 10, 100, 1000)}) == 1.5
+
+
+def test_misses_are_told() -> None:
+    from speed.report import goals
+
+    def time(median: float) -> dict[str, float]:
+        return {"median": median, "low": median, "high": median}
+
+    half = {"time": time(0.5), "goal": 0.55, "bytes": 7, "expected": 8}
+    methods = [
+        {"length": 512, "method": "tp", "time": time(1.2), "goal": 1.03},
+        {"length": 512, "method": "kv", "time": time(1.01), "goal": 1.05},
+    ]
+    peers = [{"peer": "P", "texts": "mixed", "batch_size": size, "time": time(size)} for size in (0.5, 2)]
+    peaks = {"echo": {"peak": 100}, "reba": {"peak": 140}, "reba:pool=mean": {"peak": 120}}
+    rows = [
+        {"part": "overhead", "found": {"methods": methods, "half": half}},
+        {"part": "peers", "found": peers},
+        {"part": "limit", "found": [{"sort": "mixed", "time": time(1.5), "goal": 1.15}]},
+        {"part": "memory", "found": {"reba": {"goal": 1.3, "peaks": peaks}}},
+    ]
+    told = goals([{"shape": "s", "dtype": "d", **row} for row in rows])
+    assert len(told) == 5 and all(line.startswith("- s, d, ") for line in told)
+    words = ("`tp`: 1.20", "7 bytes", "batches of 0.5", "limit: 1.50", "echo's: 1.40")
+    assert all(word in line for word, line in zip(words, told, strict=True))
+
+
+def test_the_benchmark_of_accelerators_runs_on_a_processor(tmp_path: Path) -> None:
+    target = tmp_path / "gpu.json"
+    given = "gpu.py --device cpu --shape small --tokens 128 --rounds 2 --json"
+    child = subprocess.run(
+        [sys.executable, *given.split(), str(target)], cwd=BENCHMARKS, capture_output=True, text=True
+    )
+    assert child.returncode == 0, child.stderr
+    rows = json.loads(target.read_text(encoding="utf-8"))["rows"]
+    first = rows[0]
+    assert first["tokens_per_s"] > 0 and 0 < first["share"] and first["gap"] < 1e-2
+    methods = {row["method"].partition(":")[0] for row in rows if "method" in row}
+    assert methods == {"plain+tempscale", "tp", "htp", "kv", "reba", "echo"}
+    assert rows[-1]["peaks"]
