@@ -1,5 +1,6 @@
 # make demo      set up, read the handbook into a library, ask it three questions
 # make test      set up, run the tests
+# make bench     speed and memory as ratios, beside other libraries; writes docs/performance.md (an hour or two)
 # make check     ruff, ruff format, mypy
 # make versions  tests under each Python with the oldest and the newest packages; writes docs/versions.md
 # make clean     remove what the above made (asks nothing; your own libraries elsewhere stay)
@@ -18,7 +19,7 @@ PIP     := $(BIN)/python -m pip install --disable-pip-version-check -c constrain
 SETUP   := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow versions check format clean
+.PHONY: help demo test test-slow versions bench check format clean
 
 help:
 	@sed -n '/^[^#]/q; s/^# \{0,1\}//p' Makefile
@@ -59,6 +60,9 @@ test-slow: $(VENV)/.dev
 # TORCH=cpu here too: for uv, which makes the environments.
 versions: $(VENV)/.dev
 	$(if $(TORCH),UV_TORCH_BACKEND=$(TORCH)) $(BIN)/python -m tests.versions $(ARGS)
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/bench.py --write $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -4,9 +4,10 @@
     python benchmarks/bench.py --part overhead --shape base --dtype bfloat16
 
 Parts: `overhead` (methods over a plain pass of as many tokens, and reading at half depth), `peers` (libraries over
-Eddy), `limit` (Eddy over the model's matrix products and attention alone), `memory`, `growth`. Each part that is done
-is in `--journal`, and the same command goes on behind it. Written are `benchmarks/results/speed-MACHINE.json` and the
-tables of docs/performance.md. Close everything else: the ratios bear company, their spread tells of it.
+Eddy), `budget` (tokens that share a pass), `limit` (Eddy over the model's matrix products and attention alone),
+`memory`, `growth`. Each part that is done is in `--journal`, and the same command goes on behind it. Written are
+`benchmarks/results/speed-MACHINE.json` and the tables of docs/performance.md. Close everything else: the ratios bear
+company, their spread tells of it.
 """
 
 from __future__ import annotations
@@ -24,12 +25,20 @@ from typing import Any
 
 import torch
 from grid import RESULTS, ROOT, say
-from speed import growth, limit, memory, overhead, peers, report, shapes, texts
+from speed import budget, growth, limit, memory, overhead, peers, report, shapes, texts
 from transformers.utils import logging
 
-PARTS = ("overhead", "peers", "limit", "memory", "growth")
+PARTS: dict[str, tuple[str, ...]] = {
+    "overhead": ("eddy-tiny", "qwen3-0.6b"),
+    "peers": ("eddy-tiny", "base"),
+    "limit": ("base", "qwen3-0.6b"),
+    "budget": ("eddy-tiny", "base"),
+    "memory": ("qwen3-0.6b",),
+    "growth": ("eddy-tiny", "base"),
+}
+"""What is measured, and on which models unless said otherwise: those that do not take hours there."""
 PICTURE = ROOT / "docs" / "pictures" / "growth.svg"
-FULL = {"rounds": 7, "texts": 200, "words": 300, "lengths": overhead.LENGTHS}
+FULL = {"rounds": 5, "texts": 80, "words": 300, "lengths": overhead.LENGTHS}
 TRIAL = {"rounds": 2, "texts": 12, "words": 40, "lengths": (128,)}
 
 
@@ -51,7 +60,7 @@ def main() -> None:
     logging.set_verbosity_error()
     done = {row["key"]: row for row in read(options.journal)}
     for part in options.part or PARTS:
-        for shape in options.shape or ("eddy-tiny", "qwen3-0.6b"):
+        for shape in options.shape or PARTS[part]:
             for dtype in options.dtype or ("float32", "bfloat16"):
                 key = f"{part} {shape} {dtype}{f' {options.layers} layers' if options.layers else ''}"
                 if key in done:
@@ -106,13 +115,18 @@ def _peers(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, 
         "one query": texts.uniform(1, 12),
     }
     asked: tuple[str | None, ...] = (dtype, None) if dtype == own else (dtype,)
-    return [told(row) for row in peers.rows(folders, sorts, asked, size["rounds"])]
+    return [told(row) for row in peers.rows(folders, sorts, asked, min(3, size["rounds"]))]
 
 
 def _limit(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
     model, own = shapes.random_model(shape, dtype, layers=options.layers), shapes.tokenizer()
     sorts = {"mixed": texts.mixed(size["texts"] // 4), "uniform": texts.uniform(size["texts"] // 8, size["words"])}
     return [told({"sort": sort, **limit.row(model, own, chosen, size["rounds"])}) for sort, chosen in sorts.items()]
+
+
+def _budget(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
+    model, own = shapes.random_model(shape, dtype, layers=options.layers), shapes.tokenizer()
+    return [told(row) for row in budget.rows(model, own, texts.mixed(size["texts"] // 2), size["rounds"])]
 
 
 def _memory(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> dict[str, Any]:
@@ -139,6 +153,7 @@ MEASURES: dict[str, Callable[[str, str, argparse.Namespace, dict[str, Any]], Any
     "overhead": _overhead,
     "peers": _peers,
     "limit": _limit,
+    "budget": _budget,
     "memory": _memory,
     "growth": _growth,
 }

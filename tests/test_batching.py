@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.comparison import TEXTS, embedder
 
 from eddy_embed import host
-from eddy_embed.batching import passes, run_halving
+from eddy_embed.batching import budget, passes, run_halving
 
 
 @given(st.lists(st.integers(1, 100), max_size=40), st.integers(1, 200), st.one_of(st.none(), st.integers(1, 6)))
@@ -23,6 +24,12 @@ def test_passes_hold_every_sequence_once_within_their_limits(
         assert len(members) <= (batch_size or len(lengths))
     flat = [lengths[index] for members in found for index in members]
     assert flat == sorted(lengths, reverse=True), "the longest first"
+
+
+@pytest.mark.parametrize(("device", "usual"), [("cpu", 2048), ("cuda", 8192), ("mps", 8192)])
+def test_passes_are_shorter_on_a_processor_unless_said_otherwise(device: str, usual: int) -> None:
+    assert budget(None, torch.device(device)) == usual
+    assert budget(77, torch.device(device)) == 77
 
 
 def test_passes_by_hand() -> None:

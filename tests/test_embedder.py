@@ -102,7 +102,6 @@ def test_what_looks_like_a_special_token_is_text(family: str, special: str) -> N
         ({"batch_size": "3"}, "batch_size='3'"),
         ({"batch_size": True}, "batch_size=True"),
         ({"batch_tokens": 0}, "batch_tokens=0"),
-        ({"batch_tokens": None}, "batch_tokens=None"),
         ({"max_length": 0}, "max_length=0"),
         ({"max_length": -5}, "max_length=-5"),
         ({"max_length": 12.5}, "max_length=12.5"),

@@ -25,7 +25,7 @@ WRONG: dict[str, list[Any]] = {
     "tokenizer": [*NEVER, "eddy-tiny"],
     "max_length": NO_COUNT,
     "batch_size": NO_COUNT,
-    "batch_tokens": [*NO_COUNT, None],
+    "batch_tokens": NO_COUNT,
     "overflow": [*NO_TEXT, None, "cut"],
     "query_instruction": NO_TEXT,
     "text_instruction": NO_TEXT,

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from eddy_embed import Embedder
-from eddy_embed.batching import BATCH_TOKENS, passes
+from eddy_embed.batching import ON_PROCESSOR, passes
 from speed.timing import ratio
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def row(model: Any, tokenizer: Any, texts: list[str], rounds: int) -> dict[str, 
     return {"texts": len(texts), "tokens": sum(lengths), "goal": 1.15, "time": found.row()}
 
 
-def least(model: Any, lengths: list[int], batch_tokens: int = BATCH_TOKENS) -> Callable[[], None]:
+def least(model: Any, lengths: list[int], batch_tokens: int = ON_PROCESSOR) -> Callable[[], None]:
     """Runs every linear layer over every token, and causal attention over every sequence, in as many passes.
 
     Args:

@@ -102,6 +102,16 @@ def _limit(rows: list[dict[str, Any]]) -> list[str]:
     return _table(("model", "type", "texts", "tokens", "time over the limit", "goal"), lines)
 
 
+def _budget(rows: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        [row["shape"], row["dtype"], each["batch_tokens"], _spread(each["time"])]
+        for row in rows
+        for each in row["found"]
+    ]
+    over = rows[0]["found"][0]["over"]
+    return _table(("model", "type", "tokens in a pass", f"time over that of {over:,}"), lines)
+
+
 def _memory(rows: list[dict[str, Any]]) -> list[str]:
     parts = [
         [row["shape"], row["dtype"], each["against"], each["value"], round(each["over"] / MIB, 1)]
@@ -138,6 +148,7 @@ TABLES: dict[str, Callable[[list[dict[str, Any]]], list[str]]] = {
     "overhead": _overhead,
     "peers": _peers,
     "limit": _limit,
+    "budget": _budget,
     "memory": _memory,
     "growth": _growth,
 }

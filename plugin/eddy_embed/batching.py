@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-BATCH_TOKENS = 8192
-"""Most tokens in a pass, unless said otherwise."""
+    import torch
+
+ON_PROCESSOR, ON_ACCELERATOR = 2048, 8192
+"""Most tokens in a pass, unless said otherwise. On a processor, states of more tokens leave its caches: measured in
+docs/performance.md."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def budget(given: int | None, device: torch.device) -> int:
+    """Most tokens in a pass on a device; given: what was asked for, None for the usual."""
+    return given or (ON_PROCESSOR if device.type == "cpu" else ON_ACCELERATOR)
 
 
 def passes(lengths: Sequence[int], batch_tokens: int, batch_size: int | None) -> list[list[int]]:

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from eddy_embed import methods
-from eddy_embed.batching import BATCH_TOKENS
 from eddy_embed.described import Described
 from eddy_embed.document import LongDocument, Part, PassageUnit
 from eddy_embed.errors import InvalidParameter
@@ -69,7 +68,7 @@ class Embedder(Described):
         normalize: bool = True,
         post: Fitted | str | os.PathLike[str] | None = None,
         batch_size: int | None = None,
-        batch_tokens: int = BATCH_TOKENS,
+        batch_tokens: int | None = None,
         device: str | torch.device | None = None,
         dtype: str | torch.dtype = "auto",
         language: str = "en",
@@ -95,7 +94,7 @@ class Embedder(Described):
             normalize: Whether vectors have length 1.
             post: For a method with post-processing: what an earlier fit learned, or the file that holds it.
             batch_size: Most texts in a pass, None for no limit.
-            batch_tokens: Most tokens in a pass.
+            batch_tokens: Most tokens in a pass; None: 2,048 on a processor, 8,192 elsewhere.
             device: "cpu", "cuda", "mps" ..; None: an accelerator if there is one. A loaded model stays where it is.
             dtype: "auto" (float32 on a processor, the checkpoint's own elsewhere), "float32", "bfloat16", ..;
                 device and dtype also as torch's objects.

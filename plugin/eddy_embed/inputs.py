@@ -40,7 +40,7 @@ _KINDS: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("normalize", "trust_remote_code", "local_files_only", "show_progress", "late"), _FLAG),
 }
 _CHOICES: dict[str, tuple[str, ...]] = {"overflow": get_args(Overflow), "passage_unit": get_args(PassageUnit)}
-_COUNTS = {"max_length": True, "batch_size": True, "batch_tokens": False, "passage_size": False}
+_COUNTS = {"max_length": True, "batch_size": True, "batch_tokens": True, "passage_size": False}
 """Options that count something, and whether they may be None."""
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from eddy_embed import methods
+from eddy_embed.batching import budget
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
 from eddy_embed.finish import Finish
 from eddy_embed.folder import LIBRARY, Trained, read, unwrapped
@@ -123,7 +124,7 @@ def assemble(
     instructions: dict[TextRole, str | None],
     language: str,
     finish: Finish,
-    batch_tokens: int,
+    batch_tokens: int | None,
     batch_size: int | None,
 ) -> Pipeline:
     """The pipeline of an opened model; see `Embedder` for the arguments."""
@@ -131,7 +132,8 @@ def assemble(
     planner = planner_for(
         opened, host, max_length=max_length, overflow=overflow, instructions=instructions, language=language
     )
-    return Pipeline(planner, Runner(host, opened.method, batch_tokens=batch_tokens, batch_size=batch_size), finish)
+    most = budget(batch_tokens, host.device)
+    return Pipeline(planner, Runner(host, opened.method, batch_tokens=most, batch_size=batch_size), finish)
 
 
 def host_for(opened: Opened) -> Host:

@@ -84,7 +84,7 @@ def plain(owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
     values.update(model_name=os.fspath(model_name), method=str(method))
     values["dtype"] = "auto" if values.get("dtype") is None else torch_name(values["dtype"])
     values["device"] = torch_name(values.get("device"))
-    check_options({name: value for name, value in values.items() if value is not None or name != "batch_tokens"})
+    check_options(values)
     if isinstance(values.get("post"), Fitted):
         raise InvalidParameter(f"post= must be a file here, so that {owner} can store and send it; save() writes one.")
     for name in ("cache_folder", "post"):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from eddy_embed import methods
-from eddy_embed.batching import BATCH_TOKENS, passes, run_halving
+from eddy_embed.batching import budget, passes, run_halving
 from eddy_embed.errors import InvalidParameter, NotFinite
 from eddy_embed.inputs import check_count, check_options, several, torch_name
 from eddy_embed.layers.dimension import distinct, intrinsic_dimension
@@ -113,7 +113,7 @@ def measure(
     seed: int = 0,
     width: int | None = None,
     tokenizer: Any | None = None,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: int | None = None,
     device: str | torch.device | None = None,
     dtype: str | torch.dtype = "auto",
     revision: str | None = None,
@@ -135,7 +135,7 @@ def measure(
         seed: Of their choice, where there are more.
         width: Layers of the window that a state of low dimension opens; None: as `propose` says.
         tokenizer: The tokenizer of a loaded model (a fast one).
-        batch_tokens: Most tokens in a pass.
+        batch_tokens: As for `Embedder`.
         device: As for `Embedder`, and so are those below.
         dtype: See there.
         revision: See there.
@@ -175,7 +175,7 @@ def measure(
     alone: dict[TextRole, str | None] = {"query": None, "document": None}
     planner = planner_for(opened, host, max_length=None, overflow="error", instructions=alone, language="xx")
     with Progress(show_progress) as bar:
-        states = last_states(host, planner, chosen, batch_tokens, bar)
+        states = last_states(host, planner, chosen, budget(batch_tokens, host.device), bar)
     dimensions, different = [], []
     for level, rows in enumerate(states):
         if not np.isfinite(rows).all():
