@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import pytest
@@ -14,13 +15,16 @@ from tests.comparison import METHODS, embedder
 from tests.long_texts import BOOK, LINES, MARKDOWN, SENTENCE, TEXTS, TRANSCRIPT
 from tests.test_windows import LAYOUTS, plan, tokenizer
 
+from eddy_embed import pipeline
 from eddy_embed import plan as planning
 from eddy_embed import tokens as tokenizing
 from eddy_embed.document import LongDocument, group_sentences
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.plan import Planner
 from eddy_embed.runner import Sums
 from eddy_embed.segment import Segmenter
 from eddy_embed.segment.headings import CONTINUED, units
+from eddy_embed.sequence import Sequence
 
 SIZE = 40
 
@@ -227,6 +231,35 @@ def test_what_is_not_wanted_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None
     for parts in (("document",), ("passages",), ("sentences",)):
         long(text, parts=parts)
     assert kept == [len(whole.sentences) + len(whole.passages), 0, len(whole.passages), kept[0]]
+
+
+@pytest.mark.parametrize("method", ["htp", "reba:pool=mean,piece=7+tempscale:tau=0.6"])
+def test_windows_of_a_long_text_are_laid_out_as_they_are_run(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    e = embedder("llama", method, max_length=64, batch_tokens=128)
+    text = 2 * TEXTS["german"]
+    usual = e.encode_document(text)
+    held: WeakSet[Sequence] = WeakSet()
+    most, lay = 0, Planner._lay
+
+    def seen(planner: Planner, *given: Any) -> Sequence:
+        nonlocal most
+        sequence = lay(planner, *given)
+        held.add(sequence)
+        most = max(most, len(held))
+        return sequence
+
+    monkeypatch.setattr(Planner, "_lay", seen)
+    monkeypatch.setattr(planning, "LONG", 100)
+    assert np.abs(e.encode_document(text) - usual).max() <= 1e-6
+    assert 3 * most <= e.counts.windows / 2, "those of a pass, and those of the one before"
+
+
+def test_spans_are_finished_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = long(TEXTS["german"])
+    monkeypatch.setattr(pipeline, "FINISHED", 7)
+    groups = long(TEXTS["german"])
+    for mine, theirs in zip(groups.sentences + groups.passages, usual.sentences + usual.passages, strict=True):
+        assert np.abs(mine.vector - theirs.vector).max() <= 1e-6
 
 
 # --- Counted in stretches

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from eddy_embed.job import Job, Later
 from eddy_embed.sequence import owners
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from collections.abc import Sequence as Seq
+
     from eddy_embed.sequence import Ints, Sequence
 
 
@@ -77,26 +81,46 @@ def _after_space(text: str, at: int) -> bool:
     return text[at].isspace() or text[at - 1].isspace()
 
 
-def count_once(sequences: list[Sequence], ranges: list[tuple[int, int]], text: str) -> list[tuple[Sequence, Ints]]:
+def count_once(
+    lay: Callable[[int], Sequence], ranges: Seq[tuple[int, int]], text: str, keep: bool
+) -> list[Job | Later]:
     """Share the text among its windows: a token that stands in two counts where it is further from the border.
 
+    No more than two windows are laid out at a time.
+
     Args:
-        sequences: Of the windows, in order.
-        ranges: The characters that each of them reads.
+        lay: Lays the window of a number out.
+        ranges: The characters that each window reads, in order.
         text: The whole text.
+        keep: Whether the windows stay as they are laid out here.
 
     Returns:
-        The sequences that answer for any token, each with the positions of its own.
+        The windows that answer for any token.
     """
-    begins = [_begins(sequence, text) for sequence in sequences]
-    shared = zip(pairwise(begins), pairwise(ranges), strict=True)
-    borders = [0, *(_border(left, right, int(begin), int(end)) for (left, right), ((_, end), (begin, _)) in shared)]
-    shares = []
-    for sequence, own, (low, high) in zip(sequences, begins, pairwise([*borders, len(text) + 1]), strict=True):
-        inside = (own >= low) & (own < high)
-        if inside.any():
-            shares.append((sequence, sequence.text[inside]))
-    return shares
+    found: list[Job | Later] = []
+    low, sequence = 0, lay(0)
+    begins = _begins(sequence, text)
+    for at, (_, end) in enumerate(ranges):
+        this, own, high = sequence, begins, len(text) + 1
+        if at + 1 < len(ranges):
+            sequence = lay(at + 1)
+            begins = _begins(sequence, text)
+            high = _border(own, begins, ranges[at + 1][0], end)
+        counted = _counted(this, own, low, high)
+        if len(counted):
+            later = Later(len(this), len(counted), partial(_laid, lay, at, low, high, text))
+            found.append(Job(this, counted) if keep else later)
+        low = high
+    return found
+
+
+def _laid(lay: Callable[[int], Sequence], at: int, low: int, high: int, text: str) -> tuple[Sequence, Ints]:
+    sequence = lay(at)
+    return sequence, _counted(sequence, _begins(sequence, text), low, high)
+
+
+def _counted(sequence: Sequence, begins: Ints, low: int, high: int) -> Ints:
+    return sequence.text[(begins >= low) & (begins < high)]
 
 
 def _begins(sequence: Sequence, text: str) -> Ints:

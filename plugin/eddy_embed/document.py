@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from eddy_embed.plan import Job, Planned
+    from eddy_embed.job import Job
+    from eddy_embed.plan import Planned
     from eddy_embed.postprocess import Fitted
     from eddy_embed.sequence import Ints
 

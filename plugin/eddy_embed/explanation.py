@@ -231,7 +231,7 @@ def explain(
         role: What the text is.
         trained: How an embedding model was trained to be read.
     """
-    job = plan.jobs[0]
+    job = plan.jobs[0].laid()
     sequence = job.sequence
     readout = cast("Readout", method.readout)
     index, weight = readout.weights(sequence, job.counted)
@@ -255,7 +255,7 @@ def explain(
         method=str(method),
         tokens=tokens,
         text_tokens=plan.tokens,
-        sequence_tokens=sum(len(each.sequence) + repeated_tokens(each.sequence, repetition) for each in plan.jobs),
+        sequence_tokens=sum(each.length + repeated_tokens(each, repetition) for each in plan.jobs),
         windows=plan.windows,
         truncated=plan.truncated,
         pooling=_pooling(readout, trained),

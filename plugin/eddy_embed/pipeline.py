@@ -34,6 +34,10 @@ ALONE_CHARACTERS = 100_000
 """Characters of documents whose parts are embedded together, each by itself: enough for full batches."""
 
 
+FINISHED = 1024
+"""Vectors of a text's spans that are finished together."""
+
+
 @dataclass(eq=False)
 class Pipeline:
     """The three stages, and what has passed through them.
@@ -113,9 +117,8 @@ class Pipeline:
     def _run(
         self, planned: Seq[Planned], divisions: Seq[Seq[Ints]], bar: Progress, role: TextRole = "document"
     ) -> list[Sums]:
-        sequences = [job.sequence for plan in planned for job in plan.jobs]
-        repetition = self.planner.layout.repetition
-        self.counts.positions += sum(len(each) + repeated_tokens(each, repetition) for each in sequences)
+        jobs = [job for plan in planned for job in plan.jobs]
+        self.counts.positions += sum(job.length + repeated_tokens(job, self.planner.layout.repetition) for job in jobs)
         return self.open_runner.run(planned, divisions, bar, role)
 
     def words(self, text: str, spans: list[tuple[int, int]], bar: Progress) -> Doubles:
@@ -141,10 +144,16 @@ class Pipeline:
     def _within(self, sums: Sums, kinds: Seq[int], text: int) -> tuple[Read | None, Read | None]:
         """Sentences (kind 0) and passages (kind 1) out of the pass over the whole; None for those not summed."""
         found = {
-            kind: (self.finish(total / np.maximum(sizes, 1)[:, None], text).astype(np.float32), sizes)
+            kind: (self._means(total, sizes, text), sizes)
             for kind, total, sizes in zip(kinds, sums.parts, sums.sizes, strict=True)
         }
         return found.get(0), found.get(1)
+
+    def _means(self, total: Doubles, sizes: Ints, text: int) -> Vectors:
+        # In groups: several copies in double precision of all sentences of a long text would take more than the text.
+        groups = np.split(np.arange(len(total)), range(FINISHED, len(total), FINISHED))
+        means = (total[rows] / np.maximum(sizes[rows], 1)[:, None] for rows in groups)
+        return np.concatenate([self.finish(raw, text).astype(np.float32) for raw in means])
 
     def _alone(
         self, texts: list[str], divisions: list[list[Ints]], parts: Collection[Part], first: int, bar: Progress

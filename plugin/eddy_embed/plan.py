@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -11,6 +12,7 @@ import numpy as np
 from eddy_embed import windows
 from eddy_embed.dividing import Whole, count_once, split
 from eddy_embed.errors import InvalidParameter, InvalidText, TextTooLong
+from eddy_embed.job import Job, Later
 from eddy_embed.repetition import shortened
 
 if TYPE_CHECKING:
@@ -36,21 +38,6 @@ SAMPLE = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
-    """A sequence to run.
-
-    Attributes:
-        sequence: Its tokens; offsets count characters of the text.
-        counted: Positions of the text tokens that it answers for, in order.
-        share: Its weight among the sequences of the text, by the tokens it answers for; they sum to 1.
-    """
-
-    sequence: Sequence
-    counted: Ints
-    share: float = 1.0
-
-
-@dataclass(frozen=True, eq=False)
 class Planned:
     """A text ready to run.
 
@@ -64,7 +51,7 @@ class Planned:
         levels: Level of each sentence as a heading, 0 where it is none, shape (sentences,).
     """
 
-    jobs: list[Job]
+    jobs: list[Job | Later]
     windows: int
     tokens: int
     truncated: int
@@ -207,6 +194,7 @@ class Planner:
         if whole is None or (count := len(whole.starts)) == 0:
             raise InvalidText(f"text {number} ({text[:40]!r}) has no tokens in this model's vocabulary; drop it")
         kept = text
+        jobs: list[Job | Later]
         if sequence is not None and len(sequence) <= self.max_length:
             jobs = [Job(sequence, sequence.text)]
         elif self.overflow == "error":
@@ -276,7 +264,7 @@ class Planner:
 
     def _windows(
         self, text: str, role: TextRole, number: int, whole: Whole, spans: Ints, budget: int, copies: int
-    ) -> list[Job]:
+    ) -> list[Job | Later]:
         for _ in range(REPLANS):
             blocks = self.layout.blocks
             room = blocks.room(budget) if blocks else budget
@@ -290,21 +278,21 @@ class Planner:
             if max(costs) > budget:
                 break
             chosen = windows.plan(costs, budget)
-            sequences = [
-                self._lay(
-                    text[begins[w.first] : begins[w.last + 1]],
-                    role,
-                    units[w.first : w.last + 1] - begins[w.first],
-                    int(begins[w.first]),
-                )
-                for w in chosen
-            ]
-            excess = max(len(sequence) for sequence in sequences) - self.max_length
+            lay = partial(self._window, text, role, units, begins, chosen)
+            ranges = [(int(begins[w.first]), int(begins[w.last + 1])) for w in chosen]
+            jobs = count_once(lay, ranges, text, keep=len(text) <= LONG)
+            excess = max(job.length for job in jobs) - self.max_length
             if excess <= 0:
-                ranges = [(int(begins[w.first]), int(begins[w.last + 1])) for w in chosen]
-                return [Job(*share) for share in count_once(sequences, ranges, text)]
+                return jobs
             budget -= -(-excess // copies)
         raise self._no_room(number)
+
+    def _window(
+        self, text: str, role: TextRole, units: Ints, begins: Ints, chosen: Seq[windows.Window], number: int
+    ) -> Sequence:
+        first, last = chosen[number].first, chosen[number].last
+        begin, end = int(begins[first]), int(begins[last + 1])
+        return self._lay(text[begin:end], role, units[first : last + 1] - begin, begin)
 
     def _no_room(self, number: int) -> TextTooLong:
         return TextTooLong(
@@ -317,8 +305,8 @@ def _shared(wordings: list[Planned]) -> Planned:
     """One plan out of those of several wordings, each of which has the same weight."""
     jobs = []
     for plan in wordings:
-        total = sum(len(job.counted) for job in plan.jobs) * len(wordings)
-        jobs += [replace(job, share=len(job.counted) / total) for job in plan.jobs]
+        total = sum(job.count for job in plan.jobs) * len(wordings)
+        jobs += [replace(job, share=job.count / total) for job in plan.jobs]
     shortest = max(wordings, key=lambda plan: plan.truncated)
     return replace(shortest, jobs=jobs, windows=max(plan.windows for plan in wordings))
 

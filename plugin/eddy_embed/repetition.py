@@ -11,6 +11,7 @@ from eddy_embed.errors import InvalidParameter
 from eddy_embed.sequence import Role, Sequence
 
 if TYPE_CHECKING:
+    from eddy_embed.job import Job, Later
     from eddy_embed.sequence import Ints
 
 
@@ -108,10 +109,11 @@ def pieces(sequence: Sequence, repetition: Repetition) -> list[Piece]:
     return found
 
 
-def repeated_tokens(sequence: Sequence, repetition: Repetition | None) -> int:
+def repeated_tokens(job: Job | Later, repetition: Repetition | None) -> int:
     """Tokens of all pieces of a text, which run beside its own sequence."""
     if repetition is None or repetition.piece is None:
         return 0
+    sequence = job.sequence
     size, front = len(sequence.text), int((sequence.roles == Role.SPECIAL).sum())
     return repetition.times * size - (-size // repetition.piece) * front
 

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
     from eddy_embed.attention import Watcher
     from eddy_embed.host import Host
+    from eddy_embed.job import Job
     from eddy_embed.layout import TextRole
     from eddy_embed.method import Method
-    from eddy_embed.plan import Job, Planned
+    from eddy_embed.plan import Planned
     from eddy_embed.progress import Progress
     from eddy_embed.sequence import Ints, Packed, Sequence
 
@@ -155,8 +156,8 @@ class Runner:
         def together(members: list[tuple[int, Job]]) -> list[tuple[_Read, Raw]]:
             return self._pass([job for _, job in members], [divisions[at] for at, _ in members], role)
 
-        for batch in passes([len(job.sequence) for _, job in jobs], self.batch_tokens, self._batch_size):
-            members = [jobs[index] for index in batch]
+        for batch in passes([job.length for _, job in jobs], self.batch_tokens, self._batch_size):
+            members = [(at, job.laid()) for at, job in (jobs[index] for index in batch)]
             with self._lock:
                 results = run_halving(together, members)
             for (at, job), (read, rows) in zip(members, results, strict=True):
