@@ -39,7 +39,13 @@ from eddy_embed.finish import unit
 
 Pairs = NDArray[np.int64]
 
-METHODS = ("plain", "htp", "tp", "kv:pool=mean", "echo")
+METHODS = {
+    -7: ("plain", "htp", "tp", "kv:layers=2,pool=mean", "echo"),
+    -2: ("plain", "htp", "tp", "kv:pool=mean", "echo"),
+}
+"""For each exit the methods that are compared. At -7 the bundled model finds most, at -2 the papers read their models;
+the layers that `kv` re-routes by default lie above the first."""
+EXITS = {"cranfield": (-7, -2), "squality": (-7,)}
 MODES = ("late", "chunk")
 POSTS = ("", "+centre", "+whiten")
 TOGETHER = 20
@@ -73,20 +79,20 @@ def main() -> None:
     """Measure, compare, write."""
     options = _arguments()
     tasks = {task.name: task for task in find_tasks(options.data, options.task) if isinstance(task, Retrieval)}
-    libraries = []
+    libraries = {}
     if "cranfield" in tasks:
-        libraries.append(joined(tasks["cranfield"], options.limit))
+        libraries["cranfield"] = joined(tasks["cranfield"], options.limit)
     if "squality" in tasks:
-        libraries.append(whole(tasks["squality"], options.limit))
+        libraries["squality"] = whole(tasks["squality"], options.limit)
     journal = Journal(options.journal, fresh=options.fresh)
     outcomes: dict[tuple[str, str, str], Outcome] = {}
-    for method in options.method or METHODS:
-        for library in libraries:
+    for task, library in libraries.items():
+        for method in options.method or [text for at in EXITS[task] for text in _at(at)]:
             for mode in MODES:
                 for outcome in measured(library, method, mode, options, journal):
                     outcomes[library.name, mode, outcome.system.text] = outcome
     rows = [_row(key, outcomes) for key in outcomes]
-    say(f"\n{_table(rows)}")
+    say(f"\n{_tables(rows)}")
     if options.limit is not None:
         return
     about = {
@@ -99,7 +105,7 @@ def main() -> None:
     target = RESULTS / f"{Path(options.model).name}-long.json"
     RESULTS.mkdir(exist_ok=True)
     target.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-    put(ROOT / "docs" / "long-documents.md", "long-retrieval", _table(rows))
+    put(ROOT / "docs" / "long-documents.md", "long-retrieval", _tables(rows))
     say(f"written: {target}, docs/long-documents.md")
 
 
@@ -107,18 +113,22 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("EDDY_EVAL_DATA"), help="default: $EDDY_EVAL_DATA")
     parser.add_argument("--model", default="eddy-tiny")
-    parser.add_argument("--exit", type=int, default=-2, help="layer that is read (default: -2)")
-    parser.add_argument("--method", action="append", help=f"may be repeated; default: {', '.join(METHODS)}")
+    parser.add_argument("--method", action="append", help="such as htp:exit=-7; may be repeated; default: all")
     parser.add_argument("--task", action="append", choices=["cranfield", "squality"], help="default: both")
     parser.add_argument("--passage-size", type=int, default=128, help="tokens (default: 128)")
     parser.add_argument("--limit", type=int, help="documents of each task, to try it")
     parser.add_argument("--journal", type=Path, default=ROOT / "runs" / "long.jsonl")
+    parser.add_argument("--held", action="store_true", help="write what the journal holds, and measure nothing")
     parser.add_argument("--fresh", action="store_true", help="measure everything again")
     found = parser.parse_args()
     found.task = found.task or ["cranfield", "squality"]
     if found.data is None:
         parser.error("name the folder of the tasks with --data, or set EDDY_EVAL_DATA")
     return found
+
+
+def _at(exit_layer: int) -> list[str]:
+    return [f"{method}{',' if ':' in method else ':'}exit={exit_layer}" for method in METHODS[exit_layer]]
 
 
 def joined(task: Retrieval, limit: int | None) -> Library:
@@ -154,7 +164,7 @@ def _asked(name: str, task: Retrieval, texts: list[str], spans: list[Pairs]) -> 
 
 def measured(library: Library, method: str, mode: str, options: argparse.Namespace, journal: Journal) -> list[Outcome]:
     """A method on a library in one mode, with each post-processing; from the journal where it was measured before."""
-    raw = str(methods.parse(f"{method}{',' if ':' in method else ':'}exit={options.exit}"))
+    raw = str(methods.parse(method))
     name = f"{library.name} ({mode})"
     with Embedder(options.model, method=raw) as embedder:
         if mode == "late" and not embedder.reads_spans:
@@ -168,7 +178,7 @@ def measured(library: Library, method: str, mode: str, options: argparse.Namespa
         }
         systems = [System.named(f"{raw}{post}") for post in POSTS]
         held = [journal.find(system, name, identity) for system in systems]
-        if all(held):
+        if all(held) or options.held:
             return [outcome for outcome in held if outcome is not None]
         started = time.perf_counter()
         documents = embedder.encode_long(
@@ -250,19 +260,42 @@ def _rounded(interval: Any) -> list[float]:
     return [round(value, 4) for value in (interval.value, interval.low, interval.high)]
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
-    lines = ["| task | vectors | method | nDCG@10 | over chunk-first | over plain |", "|---|---|---|---|---|---|"]
-    for row in rows:
-        cells = [_shown(row.get(name)) for name in ("over_chunk", "over_plain")]
-        lines.append(
-            f"| {row['task']} | {row['mode']} | `{row['method']}` | {row['ndcg@10'][0]:.3f} | {' | '.join(cells)} |"
-        )
-    return "\n".join(lines)
+def _tables(rows: list[dict[str, Any]]) -> str:
+    """Late vectors beside chunk-first ones, and below, methods beside plain; a column for each post-processing."""
+    by = {(row["task"], row["mode"], row["method"]): row for row in rows}
+    methods_of = dict.fromkeys((row["task"], row["method"].partition("+")[0]) for row in rows)
+    late, others = [], []
+    for task, method in methods_of:
+        found = {mode: [by.get((task, mode, f"{method}{post}")) for post in POSTS] for mode in MODES}
+        if any(row and "over_chunk" in row for row in found["late"]):
+            cells = [_cell(row, "over_chunk") for row in found["late"]]
+            late.append(f"| {task} | `{method}` | {' | '.join(cells)} |")
+        for mode in MODES:
+            if any(row and "over_plain" in row for row in found[mode]):
+                cells = [_cell(row, "over_plain") for row in found[mode]]
+                others.append(f"| {task} | {mode} | `{method}` | {' | '.join(cells)} |")
+    return "\n".join(
+        [
+            "nDCG@10 of late vectors, and what they gain over chunk-first ones:",
+            "",
+            "| task | method | raw | centred | whitened |",
+            "|---|---|---|---|---|",
+            *late,
+            "",
+            "nDCG@10 of a method, and what it gains over `plain` at the same exit and in the same mode:",
+            "",
+            "| task | vectors | method | raw | centred | whitened |",
+            "|---|---|---|---|---|---|",
+            *others,
+        ]
+    )
 
 
-def _shown(interval: list[float] | None) -> str:
-    if interval is None:
-        return ""
+def _cell(row: dict[str, Any] | None, beside: str) -> str:
+    return "" if row is None or beside not in row else f"{row['ndcg@10'][0]:.3f}: {_shown(row[beside])}"
+
+
+def _shown(interval: list[float]) -> str:
     value, low, high = interval
     return f"{value:+.3f} ({low:+.3f} to {high:+.3f})" + (" =" if low <= 0 <= high else "")
 
