@@ -105,7 +105,7 @@ ADAPTERS = (
     *("llama_index.embeddings.eddy", "llama_index.node_parser.eddy", "llama_index.vector_stores.eddy"),
     *("langchain_eddy", "chroma_eddy", "openai_eddy"),
 )
-OVER_CHROMA = ("llama_index/vector_stores",)  # what is a framework's own way to an index of chroma_eddy
+OVER_CHROMA = ("llama_index/vector_stores", "langchain_eddy/store.py")  # frameworks' own ways to an index
 FRAMEWORKS = ("llama_index", "langchain", "langchain_core", "langchain_chroma", "chromadb", "fastapi", "uvicorn")
 
 

@@ -1,4 +1,4 @@
-"""Eddy for LangChain: embeddings, sentences as chunks, and long documents embedded whole."""
+"""Eddy for LangChain: embeddings, sentences as chunks, long documents embedded whole, and an index as a store."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -8,8 +8,10 @@ from langchain_eddy.passages import EmbeddedPassage, embed_passages
 
 if TYPE_CHECKING:
     from langchain_eddy.splitter import SentenceTextSplitter
+    from langchain_eddy.store import EddyChroma
 
 __all__ = [
+    "EddyChroma",
     "EddyEmbeddings",
     "EmbeddedPassage",
     "IngestReport",
@@ -21,6 +23,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "EddyChroma":  # an index, and with it Chroma, is needed by none of the others
+        from langchain_eddy.store import EddyChroma
+
+        return EddyChroma
     # Only the splitter needs LangChain's package of splitters, which embeddings do well without.
     if name != "SentenceTextSplitter":
         raise AttributeError(f"module 'langchain_eddy' has no attribute {name!r}")

@@ -153,6 +153,11 @@ def _check_collection(collection: Any, embeddings: EddyEmbeddings) -> None:
             f"vector store with {_COSINE}.",
             stacklevel=3,
         )
+    if "eddy_format" in (collection.metadata or {}):
+        raise InvalidParameter(
+            f"Collection {collection.name!r} is an index's, which writes its rows itself: make the vector store with "
+            "langchain_eddy.EddyChroma, and call its ingest(documents)."
+        )
     first = collection.get(limit=1, include=["metadatas"])["metadatas"]
     stored = first[0].get(FINGERPRINT) if first and first[0] else None
     if stored is not None and stored != embeddings.fingerprint:

@@ -1,0 +1,320 @@
+"""`EddyChroma`: an index of `chroma_eddy` as LangChain's vector store."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from langchain_core.documents import Document
+from langchain_core.vectorstores import VectorStore
+
+from chroma_eddy import Document as Whole
+from chroma_eddy import Hit, Index, Piece, WriteReport, open_index, pieces
+from chroma_eddy.document import OWN
+from chroma_eddy.names import MAIN
+from chroma_eddy.rows import DIGEST, PIECE, own_metadata
+from eddy_embed.engines import in_worker
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.ids import document_identity
+from eddy_embed.inputs import check_kind, several
+from eddy_embed.parameters import refuse_unknown
+from langchain_eddy.embeddings import EddyEmbeddings
+from langchain_eddy.passages import check_document, identity_of, name_of
+
+if TYPE_CHECKING:
+    from chromadb.api import ClientAPI
+    from typing_extensions import Self
+
+_NAMESPACE = uuid.UUID("2d1c41a0-0b0e-5c7e-8f6e-6f0a7e3a5b11")
+_SEARCH = ("where_document", "documents", "prefilter", "hybrid", "fetch_k")
+
+
+class EddyChroma(VectorStore):
+    """Documents in the main collection of an index that knows what makes its vectors.
+
+    A document is known by its id, and one without gets an id that follows from its text and metadata, so that adding
+    twice changes nothing. Rows are written in batches that the database takes, under the index's lock. Scores are
+    cosines. Questions go through the index's own post-processing.
+
+    Args:
+        collection_name: The index's name.
+        embedding_function: The embeddings.
+        persist_directory: Folder of the database; or:
+        client: One of Chroma's clients; or:
+        host: Of a Chroma server.
+        port: Of the server.
+        ssl: Whether it is spoken to by https.
+        timeout: Seconds to wait while another process or thread writes.
+
+    Raises:
+        InvalidParameter: An argument is of another kind, or there is no place.
+        FingerprintMismatch: The index was made by another embedder; the message shows both, field by field.
+        ForeignCollection: Something else made a collection of that name.
+    """
+
+    def __init__(
+        self,
+        collection_name: str,
+        embedding_function: EddyEmbeddings,
+        *,
+        persist_directory: str | None = None,
+        client: ClientAPI | None = None,
+        host: str | None = None,
+        port: int | None = None,
+        ssl: bool = False,
+        timeout: float = 60.0,
+    ) -> None:
+        check_kind("embedding_function", embedding_function, EddyEmbeddings, "an EddyEmbeddings")
+        url = None if host is None else f"{'https' if ssl else 'http'}://{host}:{port or (443 if ssl else 8000)}"
+        given = [place for place in (persist_directory, client, url) if place is not None]
+        if len(given) != 1:
+            raise InvalidParameter("give the database's place: persist_directory=, client=, or host= and port=")
+        self.index = open_index(given[0], collection_name, embedding_function.embedder, timeout=timeout)
+        self._embeddings = embedding_function
+
+    @classmethod
+    def from_index(cls, index: Index) -> Self:
+        """A store over an index that is open; it embeds as the index does, also after `refit`.
+
+        Args:
+            index: From `chroma_eddy.open_index`, with an embedder.
+        """
+        check_kind("index", index, Index, "an index from chroma_eddy.open_index")
+        self = cls.__new__(cls)
+        self.index, self._embeddings = index, EddyEmbeddings.from_embedder(index.current)
+        return self
+
+    @classmethod
+    def from_texts(  # type: ignore[override]  # the base class has parameters without a type
+        cls,
+        texts: list[str],
+        embedding: EddyEmbeddings,
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        collection_name: str = "langchain",
+        **settings: Any,
+    ) -> Self:
+        """A store with these texts.
+
+        Args:
+            texts: As in `add_texts`.
+            embedding: The embeddings.
+            metadatas: As in `add_texts`.
+            ids: As in `add_texts`.
+            collection_name: The index's name.
+            **settings: The other parameters of the class.
+        """
+        self = cls(collection_name, embedding, **settings)
+        self.add_texts(texts, metadatas, ids=ids)
+        return self
+
+    @property
+    def embeddings(self) -> EddyEmbeddings:
+        """What embeds documents and questions: with the index's own post-processing, as it is now."""
+        return self._embeddings
+
+    # --- Writing
+
+    def add_texts(
+        self,
+        texts: Iterable[str],
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: Sequence[str | None] | None = None,
+        batch_size: int | None = None,
+        **kwargs: Any,
+    ) -> list[str]:
+        """Embed texts, each by itself, and write them; those of known ids are replaced.
+
+        Args:
+            texts: Pieces of documents, such as a splitter gives; none may be blank.
+            metadatas: One for each.
+            ids: One for each; None: such as follow from text and metadata.
+            batch_size: Of LangChain's indexing, which hands texts over so many at a time; all that come are written.
+            **kwargs: None is known.
+
+        Returns:
+            Their ids.
+
+        Raises:
+            InvalidParameter: One cannot be stored, or the lists differ in length.
+            InvalidText: A text is blank, or not valid Unicode.
+        """
+        refuse_unknown("EddyChroma.add_texts", kwargs, ())
+        given = several(texts)
+        about = metadatas if metadatas is not None else [{} for _ in given]
+        named = list(ids) if ids is not None else [None] * len(given)
+        if not len(given) == len(about) == len(named):
+            raise InvalidParameter(
+                f"there are {len(given)} texts, {len(about)} metadatas and {len(named)} ids; give one of each for each"
+            )
+        names = [id_ or _id_of(text, metadata) for id_, text, metadata in zip(named, given, about, strict=True)]
+        if given:
+            # Of equal texts without ids one row is enough.
+            own = {name: at for at, name in enumerate(names) if named[at] is None}
+            kept = [at for at, name in enumerate(names) if own.get(name, at) == at]
+            vectors = self.index.current().encode_document([given[at] for at in kept], show_progress=False)
+            pieces.put(
+                self.index,
+                [
+                    Piece(names[at], document_identity(None, about[at]) or names[at], given[at], vector, about[at])
+                    for at, vector in zip(kept, vectors, strict=True)
+                ],
+            )
+        return names
+
+    async def aadd_texts(
+        self, texts: Iterable[str], metadatas: list[dict[str, Any]] | None = None, **kwargs: Any
+    ) -> list[str]:
+        """As `add_texts`, in a thread; the event loop goes on."""
+        return await in_worker(partial(self.add_texts, texts, metadatas, **kwargs))
+
+    def ingest(self, documents: Iterable[Document]) -> WriteReport:
+        """Write whole documents: the index cuts them into passages, embeds these in their context, and knows versions.
+
+        As `Index.upsert`: what is there already is not embedded again, and a changed document replaces its rows.
+
+        Args:
+            documents: Whole, each with an id, or a `source` by which it is known in the next run too.
+
+        Raises:
+            InvalidParameter: A document has neither, or metadata that cannot be stored.
+        """
+        return self.index.upsert(_whole(document, number) for number, document in enumerate(documents))
+
+    def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
+        """Take out what was added under these ids; those that are not there are passed by.
+
+        Args:
+            ids: Which.
+            **kwargs: None is known.
+
+        Raises:
+            InvalidParameter: No ids are given, or one is a passage of a whole document, of which all must go.
+        """
+        refuse_unknown("EddyChroma.delete", kwargs, ())
+        if ids is None:
+            raise InvalidParameter("delete was given no ids, and would empty the index; name them")
+        if self.index.exists:
+            rows = self.index.store.get(MAIN, ids=ids, metadatas=True)
+            for id_, row in zip(rows.ids, rows.metadatas, strict=True):
+                if PIECE not in row:
+                    raise InvalidParameter(
+                        f"{id_!r:.80} is a passage of a document that the index has cut itself, and which goes as a "
+                        "whole: store.index.remove([...])"
+                    )
+            pieces.remove(self.index, ids=ids)
+        return True
+
+    # --- Reading
+
+    def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
+        """Documents by their ids, in that order; those that are not there are left out."""
+        if not self.index.exists:
+            return []
+        pending = {entry.other for entry in self.index.incomplete().values()} - {""}
+        rows = self.index.store.get(MAIN, ids=list(ids), metadatas=True, documents=True)
+        found = {
+            id_: _document(id_, text, row)
+            for id_, text, row in zip(rows.ids, rows.texts, rows.metadatas, strict=True)
+            if row.get(DIGEST) not in pending
+        }
+        return [found[id_] for id_ in ids if id_ in found]
+
+    def similarity_search(
+        self, query: str, k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
+    ) -> list[Document]:
+        """Documents nearest to a question.
+
+        Args:
+            query: In words.
+            k: How many.
+            filter: A condition on metadata, as Chroma has them.
+            **kwargs: Of `Index.query`: `where_document`, `documents`, `prefilter`, `hybrid`, `fetch_k`.
+        """
+        return [document for document, _ in self.similarity_search_with_score(query, k, filter, **kwargs)]
+
+    def similarity_search_with_score(
+        self, query: str, k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
+    ) -> list[tuple[Document, float]]:
+        """As `similarity_search`, each with its cosine; with `hybrid`, with its sum of reciprocal ranks."""
+        refuse_unknown("EddyChroma", kwargs, _SEARCH)
+        return [(_found(hit), hit.score) for hit in self.index.query(query, k, where=filter, **kwargs)]
+
+    def similarity_search_by_vector(
+        self, embedding: list[float], k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
+    ) -> list[Document]:
+        """Documents nearest to a vector, which `embeddings.embed_query` has made: no vector says so itself."""
+        refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - {"hybrid"})
+        hits = self.index.search(np.asarray(embedding)[None], k, where=filter, **kwargs)[0]
+        return [_found(hit) for hit in hits]
+
+    def max_marginal_relevance_search(
+        self,
+        query: str,
+        k: int = 4,
+        fetch_k: int = 20,
+        lambda_mult: float = 0.5,
+        filter: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> list[Document]:
+        """Documents near to a question that differ from each other, by maximal marginal relevance.
+
+        Args:
+            query: In words.
+            k: How many.
+            fetch_k: How many of the nearest are looked at.
+            lambda_mult: 1 for the nearest alone, 0 for the greatest difference.
+            filter: A condition on metadata.
+            **kwargs: `where_document`, `documents`, `prefilter`.
+        """
+        refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - {"hybrid", "fetch_k"})
+        own: dict[str, Any] = {"fetch_k": fetch_k, "lambda_mult": lambda_mult, "where": filter}
+        return [_found(hit) for hit in self.index.query(query, k, mmr=True, **own, **kwargs)]
+
+    def max_marginal_relevance_search_by_vector(
+        self,
+        embedding: list[float],
+        k: int = 4,
+        fetch_k: int = 20,
+        lambda_mult: float = 0.5,
+        filter: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> list[Document]:
+        """As `max_marginal_relevance_search`, for a vector that `embeddings.embed_query` has made."""
+        refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - {"hybrid", "fetch_k"})
+        own: dict[str, Any] = {"fetch_k": fetch_k, "lambda_mult": lambda_mult, "where": filter}
+        hits = self.index.search(np.asarray(embedding)[None], k, mmr=True, **own, **kwargs)[0]
+        return [_found(hit) for hit in hits]
+
+    def _select_relevance_score_fn(self) -> Any:
+        return lambda cosine: cosine
+
+
+def _id_of(text: str, metadata: Mapping[str, Any]) -> str:
+    return str(uuid.uuid5(_NAMESPACE, json.dumps([text, sorted(metadata.items())], default=repr)))
+
+
+def _whole(document: Any, number: int) -> Whole:
+    check_document(document, number)
+    identity = identity_of(document)
+    if not identity:
+        raise InvalidParameter(
+            f"document {name_of(document, number)} has no id and no source by which it could be known in the next run; "
+            "give it one"
+        )
+    return Whole(identity, document.page_content, document.metadata)
+
+
+def _found(hit: Hit) -> Document:
+    return _document(hit.id, hit.text, hit.row)
+
+
+def _document(id_: str, text: str, row: Mapping[str, Any]) -> Document:
+    place = {} if PIECE in row else {name: row[name] for name in OWN if name in row}
+    return Document(text, id=id_, metadata={**own_metadata(row), **place})
