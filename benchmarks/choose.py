@@ -18,6 +18,7 @@ from grid import DEFAULTS, DEV, RAW, RESULTS, about, arguments, evaluation, say,
 from eddy_embed import Embedder, methods
 from eddy_embed.evaluate import report
 from eddy_embed.evaluate.outcome import Outcome
+from eddy_embed.evaluate.sweep import chosen_by
 from eddy_embed.evaluate.systems import WORDS, System
 from eddy_embed.evaluate.tasks import find_tasks
 
@@ -46,7 +47,7 @@ def main() -> None:
         for outcome in ranked[:SHOWN]:
             say(f"  {outcome.score():.4f}  {outcome.system.label}")
         best = next(outcome for outcome in ranked if _eligible(outcome, purpose))
-        chosen[purpose] = _written(best, held[best.system.reference("plain"), task])
+        chosen[purpose] = chosen_by(best, held[best.system.reference("plain"), task])
         say(f"chosen for {purpose}: {best.system.text}")
     command = " ".join(["python benchmarks/choose.py", *(f"--method {name}" for name in options.method or [])])
     head = {**about(options, embedder, command), "candidates": len(wanted)}
@@ -69,17 +70,6 @@ def _passages(text: str) -> bool:
     """Whether a method gives vectors of passages; those that give none are not measured for retrieval here."""
     readout = methods.parse(text).readout
     return readout is not None and readout.spans
-
-
-def _written(best: Outcome, reference: Outcome) -> dict[str, object]:
-    return {
-        "method": best.system.text,
-        "task": best.task,
-        "metric": best.metric,
-        "score": best.interval().rounded,
-        "reference": reference.system.text,
-        "difference": best.difference(reference).rounded,
-    }
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from eddy_embed import Embedder, __version__, methods
-from eddy_embed.errors import InvalidParameter
 from eddy_embed.evaluate.outcome import Journal
 from eddy_embed.evaluate.run import Evaluation
+from eddy_embed.evaluate.sweep import runnable
 from eddy_embed.evaluate.systems import System, beside
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -79,18 +79,15 @@ def variants(
         posts: Such as "+whiten"; "" for none.
         leave: Beginnings of the methods that are left out.
     """
-    found: dict[str, None] = {}
+    wanted: dict[str, None] = {}
     for method in METHODS:
         for exit_layer in exits:
-            if method.startswith(leave) or (method.startswith(ONE_EXIT) and exit_layer != -1):
-                continue
-            text = str(methods.parse(method.format(exit_layer)))
-            try:
-                methods.resolve(methods.parse(text), embedder.backbone)
-            except InvalidParameter as error:
-                say(f"left out: {error}")
-                continue
-            found |= dict.fromkeys(f"{text}{post}" for post in posts)
+            if not method.startswith(leave) and not (method.startswith(ONE_EXIT) and exit_layer != -1):
+                wanted[str(methods.parse(method.format(exit_layer)))] = None
+    there, reasons = runnable(wanted, embedder.backbone)
+    for reason in reasons.values():
+        say(f"left out: {reason}")
+    found = [f"{text}{post}" for text in there for post in posts]
     return [text for text in found if not options.method or text.startswith(tuple(options.method))]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from eddy_embed import __version__
-from eddy_embed.cli import compare, diagnose, embed, evaluate, layers
+from eddy_embed.cli import compare, diagnose, embed, evaluate, layers, sweep
 from eddy_embed.cli.offered import Commands
 from eddy_embed.errors import EddyError
 from eddy_embed.stopping import Stopped, stoppable
@@ -30,6 +30,7 @@ for command in (
     evaluate.evaluate,
     layers.layers,
     diagnose.diagnose,
+    sweep.sweep,
 ):
     app.command()(command)
 

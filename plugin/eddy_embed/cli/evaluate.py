@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eddy_embed.cli.bar import Bar
-from eddy_embed.cli.options import Device, Dtype, Model
-from eddy_embed.errors import MissingExtra
+from eddy_embed.cli.options import Device, Dtype, Model, measuring
 from eddy_embed.pictures import check_picture, draw_scores
 
 if TYPE_CHECKING:
@@ -62,13 +60,7 @@ def evaluate(
 
     The same command with the same output goes on where it stopped.
     """
-    missing = [name for name in ("bm25s", "scipy", "sklearn") if find_spec(name) is None]
-    if missing:
-        raise MissingExtra(f"{', '.join(missing)} not installed; pip install 'eddy-embed[evaluate]'")
-    if data is None:
-        raise typer.BadParameter("name a folder, or set EDDY_EVAL_DATA", param_hint="--data")
-    if output is not None and output.suffix != ".jsonl":
-        raise typer.BadParameter(f"{output} must end in .jsonl", param_hint="--output")
+    folder = measuring(data, output)
     if picture is not None:
         check_picture(picture)
         if fit_samples is None:
@@ -90,7 +82,7 @@ def evaluate(
             Journal(output, fresh=fresh),
             bar.say,
             bar.step,
-        ).run([*wanted, *more], find_tasks(data, tasks))
+        ).run([*wanted, *more], find_tasks(folder, tasks))
     outcomes = [outcome for outcome in found if outcome.system in wanted]
     typer.echo(report.table(outcomes, reference))
     retrieval = report.retrieval_table(outcomes)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from eddy_embed.errors import InvalidText
+from eddy_embed.errors import InvalidText, MissingExtra
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,3 +66,20 @@ def given_texts(texts: list[str] | None, file: Path | None) -> Iterator[str]:
         if not line.strip():
             raise InvalidText(f"{file}, line {number} is blank, and every line gives a vector; take it out")
         yield line.removesuffix("\r")
+
+
+def measuring(data: Path | None, output: Path | None) -> Path:
+    """The folder of the tasks, where everything that measuring needs is there.
+
+    Raises:
+        MissingExtra: A package is not installed.
+        BadParameter: No folder is named, or the output is no .jsonl file.
+    """
+    missing = [name for name in ("bm25s", "scipy", "sklearn") if find_spec(name) is None]
+    if missing:
+        raise MissingExtra(f"{', '.join(missing)} not installed; pip install 'eddy-embed[evaluate]'")
+    if data is None:
+        raise typer.BadParameter("name a folder, or set EDDY_EVAL_DATA", param_hint="--data")
+    if output is not None and output.suffix != ".jsonl":
+        raise typer.BadParameter(f"{output} must end in .jsonl", param_hint="--output")
+    return data

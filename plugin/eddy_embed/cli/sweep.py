@@ -1,0 +1,118 @@
+"""`eddy sweep`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eddy_embed.cli.bar import Bar
+from eddy_embed.cli.options import Device, Dtype, MethodText, Picture, measuring
+from eddy_embed.pictures import check_picture, draw_scores
+
+if TYPE_CHECKING:
+    from eddy_embed.evaluate.outcome import Outcome
+    from eddy_embed.evaluate.sweep import Point
+
+
+def sweep(
+    model: Annotated[str, typer.Argument(help="Bundled name, folder, or Hugging Face id.")],
+    method: MethodText,
+    vary: Annotated[
+        list[str],
+        typer.Option(help="A parameter and its values, as in exit=-1,-2,-4 or tempscale.tau=0.7,0.8. Repeat."),
+    ],
+    dev: Annotated[str, typer.Option(help="The task that is chosen on; it is not one of those you report.")],
+    reported: Annotated[
+        list[str] | None,
+        typer.Option(help="A task that you report, on which nothing may be chosen. Repeat.", show_default=False),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(envvar="EDDY_EVAL_DATA", help="Folder with sts/, retrieval/, classification/, wsd/.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="A .jsonl file that keeps every outcome as soon as it is there."),
+    ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="A .json file for what was chosen, on which set, from what, by which command."),
+    ] = None,
+    plot: Picture = None,
+    passage_size: Annotated[int, typer.Option(min=1, help="Most tokens in a passage.")] = 256,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what the output holds already.")] = False,
+    device: Device = None,
+    dtype: Dtype = "auto",
+) -> None:
+    """Try a method's parameters on a development set, and print the method text that is best there.
+
+    The same command with the same output goes on where it stopped.
+    """
+    folder = measuring(data, output)
+    if plot is not None:
+        check_picture(plot)
+    if record is not None and record.suffix != ".json":
+        raise typer.BadParameter(f"{record} must end in .json", param_hint="--record")
+    from eddy_embed.embedder import Embedder
+    from eddy_embed.evaluate import report, sweep
+    from eddy_embed.evaluate.outcome import Journal
+    from eddy_embed.evaluate.run import Evaluation
+    from eddy_embed.evaluate.systems import System
+    from eddy_embed.evaluate.tasks import digest, find_tasks
+
+    combinations = sweep.points(method, sweep.parse_varied(vary))
+    (task,) = find_tasks(folder, [dev])
+    held_back = find_tasks(folder, reported) if reported else []
+    sweep.check_dev(task, held_back)
+    with Embedder(model, method="plain", device=device, dtype=dtype) as embedder:
+        origin = {name: embedder.settings[name] for name in ("weights", "tokenizer")}
+        there, reasons = sweep.runnable([point.method for point in combinations], embedder.backbone)
+    for text, reason in reasons.items():
+        typer.echo(f"left out: {text}: {reason}", err=True)
+    systems = [System.named(text) for text in dict.fromkeys([*there, "plain"])]
+    with Bar() as bar:
+        found = Evaluation(
+            lambda text: Embedder(model, method=text, device=device, dtype=dtype),
+            passage_size,
+            Journal(output, fresh=fresh),
+            bar.say,
+            bar.step,
+        ).run(systems, [task])
+    held = {outcome.system.text: outcome for outcome in found}
+    tried = [held[text] for text in dict.fromkeys(there) if text in held]
+    best, ties = sweep.choose(tried)
+    typer.echo(report.table(list(held.values()), "plain"))
+    typer.echo(f"\n{report.legend(tried, 'plain', passage_size)}")
+    if plot is not None:
+        _draw(plot, task.name, held, combinations)
+    about = {
+        "model": model,
+        **origin,
+        "method": method,
+        "varied": {name: list(values) for name, values in sweep.parse_varied(vary).items()},
+        "passage_size": passage_size,
+        "command": shlex.join(["eddy", *sys.argv[1:]]),
+        "dev": task.name,
+        "dev_data": digest(task),
+        "reported": {each.name: digest(each) for each in held_back},
+        "chosen": sweep.chosen_by(best, held.get("plain")),
+    }
+    if record is not None:
+        report.save(record, about, report.summary(list(held.values()), "plain"))
+    cheaper = next((tie for tie in ties if tie.cost.work < best.cost.work), None)
+    if cheaper is not None:
+        share = cheaper.cost.work / best.cost.work
+        typer.echo(f"\nA tie with the best on {task.name}, at {share:.2f}× its work: {cheaper.system.text}")
+    typer.echo(f"\nchosen on {task.name}; report scores on other sets\nmethod  {best.system.text}")
+
+
+def _draw(path: Path, task: str, held: dict[str, Outcome], combinations: list[Point]) -> None:
+    from eddy_embed.evaluate import sweep
+
+    metric = next(iter(held.values())).metric
+    name = combinations[0].values[0][0]
+    drawn = {curve or combinations[0].method: row for curve, row in sweep.curves(held, combinations).items()}
+    draw_scores(path, {f"{task}, {metric}": drawn}, name)
