@@ -80,11 +80,11 @@ def test_a_pass_that_does_not_fit_gives_the_same_vectors(monkeypatch: pytest.Mon
     expected = e.encode_document(TEXTS)
     run, refused = host.Host.run, []
 
-    def tight(self: host.Host, packed: object, *more: object) -> object:
+    def tight(self: host.Host, packed: object, *more: object, **named: object) -> object:
         if len(packed.offsets) > 2:
             refused.append(packed)
             raise MemoryError
-        return run(self, packed, *more)
+        return run(self, packed, *more, **named)
 
     monkeypatch.setattr(host.Host, "run", tight)
     assert np.abs(e.encode_document(TEXTS) - expected).max() <= 1e-5

@@ -120,7 +120,11 @@ def _edges(patch: Patch, destination: int, source: int) -> None:
 
 def _rewired(patch: Patch, change: Callable[[range], range]) -> None:
     run = host.Host.run
-    patch.setattr(host.Host, "run", lambda self, packed, rewired, *more: run(self, packed, change(rewired), *more))
+    patch.setattr(
+        host.Host,
+        "run",
+        lambda self, packed, rewired, *more, **named: run(self, packed, change(rewired), *more, **named),
+    )
 
 
 def _longer_blocks(patch: Patch) -> None:
