@@ -176,6 +176,14 @@ def test_dependencies_are_declared() -> None:
     assert set(re.findall(r'^ *"([\w-]+)', block[1], re.MULTILINE)) == DEPENDENCIES
 
 
+def test_all_has_every_extra() -> None:
+    """What `make test` installs: an extra that is left out is missing in a fresh clone, and nowhere else."""
+    section = read("pyproject.toml").partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
+    extras = set(re.findall(r"^([\w-]+) = \[", section, re.MULTILINE)) - {"all", "dev"}
+    together = re.search(r'^all = \["eddy-embed\[(.*)\]"\]', section, re.MULTILINE)
+    assert together and set(together[1].split(",")) == extras
+
+
 def test_namespaces_shared_with_others_have_no_init() -> None:
     shared = [ROOT / "adapters" / "llama_index", *(ROOT / "adapters" / "llama_index").glob("*/")]
     assert not [str(folder) for folder in shared if (folder / "__init__.py").exists()]
