@@ -63,6 +63,7 @@ FLOORS: tuple[frozenset[str], ...] = (
             "head",
             "opening",
             "described",
+            "variants",
         }
     ),
     frozenset({"embedder"}),
@@ -103,10 +104,13 @@ ADAPTER_FILES = sorted((ROOT / "adapters").rglob("*.py"))
 DEMO_FILES = sorted((ROOT / "demos").rglob("*.py"))
 ADAPTERS = (
     *("llama_index.embeddings.eddy", "llama_index.node_parser.eddy", "llama_index.vector_stores.eddy"),
-    *("langchain_eddy", "chroma_eddy", "openai_eddy"),
+    *("langchain_eddy", "chroma_eddy", "mteb_eddy", "openai_eddy"),
 )
 OVER_CHROMA = ("llama_index/vector_stores", "langchain_eddy/store.py")  # frameworks' own ways to an index
-FRAMEWORKS = ("llama_index", "langchain", "langchain_core", "langchain_chroma", "chromadb", "fastapi", "uvicorn")
+FRAMEWORKS = (
+    *("llama_index", "langchain", "langchain_core", "langchain_chroma", "chromadb"),
+    *("datasets", "fastapi", "mteb", "uvicorn"),
+)
 
 
 def starts_with(name: str, *prefixes: str) -> bool:
@@ -141,10 +145,11 @@ def test_adapters_know_no_demo_and_no_other_framework(path: Path) -> None:
     own = within.parts[0]
     over = within.as_posix().startswith(OVER_CHROMA)
     others = {
-        "llama_index": ("langchain", "langchain_core", "langchain_eddy", "chroma_eddy", "openai_eddy"),
+        "llama_index": ("langchain", "langchain_core", "langchain_eddy", "chroma_eddy", "openai_eddy", "mteb_eddy"),
         "langchain_eddy": ("llama_index", "chroma_eddy", "openai_eddy"),
         "chroma_eddy": ("llama_index", "langchain", "langchain_core", "langchain_eddy", "openai_eddy"),
         "openai_eddy": ("llama_index", "langchain", "langchain_core", "langchain_eddy", "chroma_eddy", "chromadb"),
+        "mteb_eddy": ("llama_index", "langchain", "langchain_core", "langchain_eddy", "chroma_eddy", "openai_eddy"),
     }.get(own, ())
     for name, line in imported(path):
         where = f"{path.relative_to(ROOT)}:{line} imports {name}"
@@ -297,6 +302,8 @@ def test_wheel_holds_what_a_user_needs(wheel: Path) -> None:
         "langchain_eddy/__init__.py",
         "chroma_eddy/__init__.py",
         "openai_eddy/__init__.py",
+        "mteb_eddy/__init__.py",
+        *(f"mteb_eddy/data/{page.name}" for page in (ROOT / "adapters" / "mteb_eddy" / "data").glob("*.json")),
         "eddy_demo/cli.py",
         *(f"eddy_demo/handbook/{page.name}" for page in (ROOT / "docs").glob("*.md")),
     }
@@ -307,7 +314,15 @@ def test_wheel_holds_what_a_user_needs(wheel: Path) -> None:
 def test_wheel_holds_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names if ".dist-info/" not in name}
-    assert top == {"chroma_eddy", "eddy_embed", "eddy_demo", "langchain_eddy", "llama_index", "openai_eddy"}
+    assert top == {
+        "chroma_eddy",
+        "eddy_embed",
+        "eddy_demo",
+        "langchain_eddy",
+        "llama_index",
+        "mteb_eddy",
+        "openai_eddy",
+    }
     shared = (
         "llama_index/__init__.py",
         *(f"llama_index/{n}/__init__.py" for n in ("embeddings", "node_parser", "vector_stores")),
@@ -373,22 +388,23 @@ def test_documented_commands_exist(document: str) -> None:
         if program == "make":
             assert {w for w in words[1:] if "=" not in w} <= targets, f"{document}: {line}"
         elif program in ("eddy", "eddy-demo") and len(words) > 1 and not words[1].startswith("-"):
-            text = help_of(program, words[1])
+            text = help_of(program, *words[1 : 2 + (words[1] in GROUPS and words[2:3] != [])])
             for option in re.findall(r"(?<!\S)--[a-z-]+", line):
                 assert option in text, f"{document}: {line}: {program} {words[1]} has no {option}"
 
 
-_helps: dict[tuple[str, str], str] = {}
+GROUPS = ("mteb",)
+_helps: dict[tuple[str, ...], str] = {}
 
 
-def help_of(program: str, command: str) -> str:
-    if (program, command) not in _helps:
+def help_of(program: str, *command: str) -> str:
+    if (program, *command) not in _helps:
         env = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
-        run = [str(EXECUTABLES / program), command, "--help"]
+        run = [str(EXECUTABLES / program), *command, "--help"]
         child = subprocess.run(run, capture_output=True, text=True, env=env)
-        assert child.returncode == 0, f"`{program} {command}` does not exist: {child.stderr}"
-        _helps[program, command] = child.stdout
-    return _helps[program, command]
+        assert child.returncode == 0, f"`{program} {' '.join(command)}` does not exist: {child.stderr}"
+        _helps[program, *command] = child.stdout
+    return _helps[program, *command]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

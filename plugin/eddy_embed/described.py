@@ -64,6 +64,16 @@ class Described:
         return self._pipeline.counts
 
     @property
+    def device(self) -> str:
+        """Where texts enter the model, such as "cpu" or "cuda:0"."""
+        return str(self._pipeline.open_runner.host.device)
+
+    @property
+    def dtype(self) -> str:
+        """Type of the model's numbers, such as "float32"."""
+        return str(self._pipeline.open_runner.host.dtype).removeprefix("torch.")
+
+    @property
     def normalize(self) -> bool:
         """Whether vectors have length 1."""
         return self._pipeline.finish.normalize

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
@@ -12,15 +11,12 @@ import numpy as np
 import torch
 
 from eddy_embed import methods
-from eddy_embed.described import Described
 from eddy_embed.document import LongDocument, Part, PassageUnit
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.fingerprint import Counts
 from eddy_embed.finish import unit
 from eddy_embed.inputs import (
     PARTS,
     PASSAGES,
-    check_kind,
     check_one,
     check_options,
     check_parts,
@@ -31,10 +27,11 @@ from eddy_embed.inputs import (
 )
 from eddy_embed.layout import TextRole
 from eddy_embed.method import Method
-from eddy_embed.opening import assemble, finish_for, first_finish, open_model
+from eddy_embed.opening import assemble, first_finish, open_model
 from eddy_embed.plan import Overflow
 from eddy_embed.postprocess import Fitted, Moments, fit
 from eddy_embed.progress import Progress
+from eddy_embed.variants import Varied
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -44,7 +41,7 @@ if TYPE_CHECKING:
     Vectors = NDArray[np.float32]
 
 
-class Embedder(Described):
+class Embedder(Varied):
     """Turns a causal language model into an embedding model.
 
     Thread-safe. Vectors of a text are the same alone and in any company: within 1e-5 in float32, 2e-2 in bfloat16.
@@ -300,26 +297,6 @@ class Embedder(Described):
         self._pipeline.finish = replace(self._pipeline.finish, fitted=fitted)
         self._settings = None
         return fitted
-
-    def with_post(self, fitted: Fitted | None) -> Embedder:
-        """The same embedder with other post-processing, or with none; it shares the loaded model.
-
-        Args:
-            fitted: What was learned, None for no post-processing.
-
-        Raises:
-            InvalidParameter: It is something else.
-            FingerprintMismatch: It was learned with another model, method or setting.
-        """
-        check_kind("fitted", fitted, Fitted | None, "what fit() returned, or None; Fitted.load reads it from a file")
-        if fitted is not None:
-            fitted.check_maker(self.maker)
-        other = copy.copy(self)
-        other.method = methods.with_post(self.method, None if fitted is None else fitted.post)
-        finish = finish_for(other.method, self.width, fitted, self.normalize, self._pipeline.finish.head)
-        other._pipeline = replace(self._pipeline, finish=finish, counts=Counts())
-        other._settings = None
-        return other
 
     def close(self) -> None:
         """Let go of the model; a shared one stays with its owner."""

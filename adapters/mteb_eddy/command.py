@@ -1,0 +1,158 @@
+"""`eddy mteb`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from eddy_embed.cli.options import Device, Dtype
+from eddy_embed.errors import MissingExtra
+from mteb_eddy.suites import suite, suite_names, title
+
+app = typer.Typer(
+    help="Evaluate on MTEB's tasks, and print the tables of the methods' papers with our numbers beside theirs.",
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Output = Annotated[Path, typer.Option("--output", "-o", help="Folder that keeps results, and is gone on with.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Run again what the output holds already.")]
+LoCo = Annotated[Path | None, typer.Option("--locov1", help="Folder with LoCoV1. Default: the hub.")]
+
+
+def _command(name: str) -> Callable[..., None]:
+    def command(
+        model: Annotated[
+            str | None,
+            typer.Option(help="Run this instead of the table's models: a stand-in, or a copy of --backbone."),
+        ] = None,
+        backbone: Annotated[
+            list[str] | None, typer.Option("--backbone", "-b", help="Only this model of the table. Repeat for several.")
+        ] = None,
+        tasks: Annotated[
+            str | None, typer.Option(help="Only these tasks or columns, with commas between them.")
+        ] = None,
+        row: Annotated[
+            list[str] | None, typer.Option("--row", "-r", help="Only rows of this label. Repeat for several.")
+        ] = None,
+        output: Output = Path("mteb-results"),
+        fresh: Fresh = False,
+        locov1: LoCo = None,
+        device: Device = None,
+        dtype: Dtype = "auto",
+    ) -> None:
+        _ready()
+        from mteb_eddy import report, running
+
+        outcomes = running.run_suite(
+            name,
+            output,
+            model=model,
+            backbones=backbone or (),
+            tasks=_split(tasks),
+            rows=row or (),
+            fresh=fresh,
+            find=lambda spec: running.find_task(spec, locov1),
+            said=_say,
+            device=device,
+            dtype=dtype,
+        )
+        typer.echo(report.suite_table(name, outcomes))
+
+    command.__doc__ = f"{title(name)}."
+    return command
+
+
+for _name in suite_names():
+    app.command(_name)(_command(_name))
+
+
+@app.command()
+def run(
+    tasks: Annotated[list[str], typer.Argument(help="MTEB's tasks, such as STS12, or STS17[en-en] for one subset.")],
+    method: Annotated[list[str], typer.Option("--method", "-m", help="A method's text form. Repeat for several.")],
+    model: Annotated[str, typer.Option(help="Bundled name, folder, or Hugging Face id.")] = "eddy-tiny",
+    max_length: Annotated[int | None, typer.Option(help="Cut texts to so many tokens.", show_default=False)] = None,
+    instructions: Annotated[
+        str | None, typer.Option(help="Set of instructions by task: htp.", show_default=False)
+    ] = None,
+    output: Output = Path("mteb-results"),
+    fresh: Fresh = False,
+    locov1: LoCo = None,
+    device: Device = None,
+    dtype: Dtype = "auto",
+) -> None:
+    """Evaluate methods on any tasks of MTEB."""
+    _ready()
+    from mteb_eddy import report, running
+    from mteb_eddy.encoder import EddyEncoder
+    from mteb_eddy.suites import instructions as instructions_of
+
+    settings: dict[str, Any] = {"device": device, "dtype": dtype}
+    if max_length is not None:
+        settings |= {"max_length": max_length, "overflow": "truncate"}
+    if instructions is not None:
+        settings["instructions"] = instructions_of(instructions)
+    records = []
+    for each in method:
+        encoder = EddyEncoder(model, method=each, **settings)
+        try:
+            for task in tasks:
+                found = running.evaluate(
+                    encoder, [task], output, fresh=fresh, find=lambda spec: running.find_task(spec, locov1)
+                )
+                _say(f"{each}: {task}: {found[0].score() * 100:.2f}")
+                records += found
+        finally:
+            encoder.close()
+    typer.echo(report.runs_table(records))
+
+
+@app.command()
+def table(
+    folder: Annotated[Path, typer.Argument(help="What --output named.", exists=True, file_okay=False)],
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="A .png or .svg file for scores by task and against time.")
+    ] = None,
+) -> None:
+    """Print what a folder holds: suites beside the published numbers, then every model and method by task."""
+    _ready()
+    from mteb_eddy import charts, report, running
+    from mteb_eddy.records import Journal
+
+    for name, outcomes in running.read_suites(folder).items():
+        typer.echo(f"{report.suite_table(name, outcomes)}\n")
+    records = Journal(folder / "records.jsonl").records.values()
+    typer.echo(report.runs_table(records) if records else f"{folder} holds no records yet")
+    if plot is not None:
+        charts.draw(plot, records)
+
+
+@app.command("list")
+def listed() -> None:
+    """List the suites, with what their numbers come from and whether they were ever run on the published models."""
+    for name in suite_names():
+        found = suite(name)
+        state = f"run: {'; '.join(found.run)}" if found.run else "not yet run on the published models"
+        typer.echo(f"{name}\n  {found.title}\n  {', '.join(found.backbones)}; {len(found.tasks)} tasks; {state}")
+
+
+def _split(tasks: str | None) -> list[str]:
+    return [task.strip() for task in (tasks or "").split(",") if task.strip()]
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+def _ready() -> None:
+    if find_spec("mteb") is None:
+        raise MissingExtra("mteb not installed; pip install 'eddy-embed[mteb]'")
+    # MTEB says of every task that a newer version of it exists; the tables were made with these.
+    logging.getLogger("mteb").setLevel(logging.ERROR)

@@ -1,0 +1,280 @@
+"""The encoder in MTEB: its vectors are the embedder's, its results are kept apart, and known answers come out."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+
+import mteb
+import numpy as np
+import pytest
+from datasets import Dataset
+from mteb._evaluators.retrieval_metrics import calculate_retrieval_scores
+from mteb._evaluators.retrieval_metrics import mrr as mteb_mrr
+from mteb.models.abs_encoder import AbsEncoder
+from mteb.models.model_meta import ModelMeta
+from mteb.types import PromptType
+from tests.adapters.mteb_tasks import PAIRS, TEXTS, stand_in
+from typer.testing import CliRunner
+
+from eddy_embed import Embedder
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter, NotFitted
+from eddy_embed.evaluate import metrics
+from mteb_eddy import EddyEncoder, LoCoV1, command, evaluate, report, run_suite, running, suite
+from mteb_eddy.records import Journal
+
+SHORT = {"max_length": 128, "overflow": "truncate"}
+INSTRUCTIONS = {"SciFact": "Given a claim, retrieve what supports it", "Banking77Classification": "Find the intent"}
+
+
+@pytest.fixture(scope="module")
+def encoder() -> EddyEncoder:
+    return EddyEncoder("eddy-tiny", method="kv", instructions=INSTRUCTIONS)
+
+
+def encoded(encoder: EddyEncoder, task: str, texts: list[str], kind: PromptType | None, **kwargs) -> np.ndarray:
+    batches = [{"text": texts[:2]}, {"text": texts[2:]}]
+    of = mteb.get_task(task).metadata
+    return encoder.encode(batches, task_metadata=of, hf_split="test", hf_subset="default", prompt_type=kind, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("task", "kind", "told", "role"),
+    [
+        ("SciFact", PromptType.query, {"query_instruction": INSTRUCTIONS["SciFact"]}, "query"),
+        ("SciFact", PromptType.document, {}, "document"),
+        ("NFCorpus", PromptType.query, {}, "query"),
+        ("Banking77Classification", None, {"text_instruction": INSTRUCTIONS["Banking77Classification"]}, "document"),
+        ("STS12", None, {}, "document"),
+    ],
+)
+def test_vectors_are_those_of_an_embedder_with_the_instruction(encoder, task, kind, told, role) -> None:
+    """kv words queries and documents otherwise, so that neither passes for the other."""
+    found = encoded(encoder, task, TEXTS[:4], kind, batch_size=2, show_progress_bar=False)
+    with Embedder("eddy-tiny", method="kv", **told) as embedder:
+        wanted = (embedder.encode_query if role == "query" else embedder.encode_document)(TEXTS[:4])
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def test_blank_texts_are_zeros_and_told(encoder, caplog) -> None:
+    with caplog.at_level(logging.WARNING):
+        found = encoded(encoder, "NFCorpus", [TEXTS[0], " \n", TEXTS[1]], PromptType.document)
+    assert not found[1].any() and np.allclose(np.linalg.norm(found[[0, 2]], axis=1), 1)
+    assert "NFCorpus: 1 of 3 texts are blank" in caplog.text
+    assert encoder.costs["NFCorpus"].blank == 1
+    similar = np.asarray(encoder.similarity(found[:1], found))
+    assert similar[0] == pytest.approx([1, 0, found[0] @ found[2]], abs=1e-6)
+
+
+def test_what_would_change_vectors_is_refused(encoder) -> None:
+    with pytest.raises(InvalidParameter, match="precision: not known in encode_kwargs"):
+        encoded(encoder, "STS12", TEXTS[:3], None, precision="int8")
+    with pytest.raises(InvalidParameter, match="an embedder has its own"):
+        EddyEncoder(encoder.embedder, method="plain")
+    with pytest.raises(InvalidParameter, match="choose one of cosine, dot"):
+        EddyEncoder("eddy-tiny", method="plain", similarity="L2")
+    with pytest.raises(NotFitted, match="give post="):
+        EddyEncoder("eddy-tiny", method="plain+centre")
+
+
+def test_the_card_says_what_ran_and_loads_it_again(encoder) -> None:
+    meta = encoder.mteb_model_meta
+    assert (meta.name, meta.framework, meta.languages) == ("eddy-embed/eddy-tiny", ["PyTorch", "Transformers"], None)
+    assert meta.training_datasets == set() and meta.use_instructions
+    told = meta.experiment_kwargs
+    assert (told["method"], told["exit"], told["entries"]) == ("kv", "8-of-8", "5")
+    assert told["fingerprint"] == encoder.key != encoder.embedder.fingerprint
+    again = meta.load_model()
+    assert isinstance(again, EddyEncoder) and again.key == encoder.key
+    other = meta.model_copy(update={"experiment_kwargs": {**told, "fingerprint": "0" * 32}})
+    with pytest.raises(FingerprintMismatch, match="do not belong together"):
+        other.load_model()
+
+
+def test_results_are_kept_by_what_made_them_and_taken_up_again(tmp_path) -> None:
+    made = {
+        "plain": EddyEncoder("eddy-tiny", method="plain", **SHORT),
+        "other": EddyEncoder("eddy-tiny", method="plain:pool=last", **SHORT),
+        "told": EddyEncoder("eddy-tiny", method="plain", instructions={"SciFact": "Find it"}, **SHORT),
+        "longer": EddyEncoder("eddy-tiny", method="plain", max_length=64, overflow="truncate"),
+    }
+    paths = {
+        name: mteb.ResultCache(tmp_path).get_task_result_path("SciFact", e.mteb_model_meta) for name, e in made.items()
+    }
+    assert len(set(paths.values())) == len(made)
+    first = {name: evaluate(each, ["SciFact", "STS12"], tmp_path, find=stand_in) for name, each in made.items()}
+    assert all(path.exists() for path in paths.values())
+    assert len({records[0].key for records in first.values()}) == len(made)
+    assert all(record.cost.tokens > 0 and record.cost.seconds > 0 for records in first.values() for record in records)
+
+    again = EddyEncoder("eddy-tiny", method="plain", **SHORT)
+    paths["plain"].unlink()
+    journal = tmp_path / "records.jsonl"
+    whole = journal.read_text()
+    journal.write_text(whole + '{"key": "cut off')
+    second = evaluate(again, ["SciFact", "STS12"], tmp_path, find=stand_in)
+    assert list(again.costs) == ["SciFact"], "what was kept was run again"
+    assert [record.scores for record in second] == [record.scores for record in first["plain"]]
+    assert second[1] == first["plain"][1], "the cost of what was kept is lost"
+    assert len(Journal(journal).records) == 2 * len(made)
+    assert "cut off" not in journal.read_text()
+
+    table = report.runs_table(Journal(journal).records.values())
+    assert len(table.splitlines()) == 2 + len(made)
+    assert "ms / 1,000 tokens" in table and "SciFact" in table
+
+
+class Known(AbsEncoder):
+    """Vectors by text."""
+
+    def __init__(self, vectors: dict[str, np.ndarray], name: str = "known/known") -> None:
+        self.vectors = vectors
+        self.mteb_model_meta = ModelMeta.create_empty(overwrites={"name": name, "revision": "1"})
+
+    def encode(self, inputs, **_):
+        return np.stack([self.vectors[text] for batch in inputs for text in batch["text"]])
+
+    def close(self) -> None:
+        pass
+
+
+def searched(documents: int, queries: int):
+    """SciFact, its data so many documents, each query with one that is relevant."""
+    task = stand_in("SciFact")
+    split = task.dataset["default"]["test"]
+    split["corpus"] = Dataset.from_list([{"id": f"d{at}", "title": "", "text": f"d{at}"} for at in range(documents)])
+    split["queries"] = Dataset.from_list([{"id": f"q{at}", "text": f"q{at}"} for at in range(queries)])
+    split["relevant_docs"] = {f"q{at}": {f"d{at % documents}": 1} for at in range(queries)}
+    return task
+
+
+def test_a_perfect_encoder_has_perfect_scores(tmp_path) -> None:
+    axes = np.eye(20, dtype=np.float32)
+    vectors = {f"{kind}{at}": axes[at] for kind in "dq" for at in range(20)}
+    (record,) = evaluate(Known(vectors), [searched(20, 20)], tmp_path)
+    assert (record.score(), record.scores["mrr_at_10"], record.scores["recall_at_1"]) == (1.0, 1.0, 1.0)
+    column = suite("htp-table1").columns["SciFact"]
+    assert record.score(column.metric) * suite("htp-table1").scale == 100
+
+
+def test_a_random_encoder_has_the_score_of_chance(tmp_path) -> None:
+    documents, queries = 200, 400
+    generator = np.random.default_rng(0)
+    names = [f"d{at}" for at in range(documents)] + [f"q{at}" for at in range(queries)]
+    vectors = dict(zip(names, generator.normal(size=(len(names), 64)).astype(np.float32), strict=True))
+    (record,) = evaluate(Known(vectors), [searched(documents, queries)], tmp_path)
+    gains = [1 / math.log2(rank + 1) for rank in range(1, 11)]
+    error = math.sqrt(sum(gain**2 for gain in gains) / documents / queries)
+    assert abs(record.score() - sum(gains) / documents) < 3 * error
+
+
+def test_our_scores_of_rankings_are_mtebs() -> None:
+    """To 1e-9, on scores without ties; among equal scores trec_eval puts the greater id first, we the first row."""
+    generator = np.random.default_rng(0)
+    queries, documents, ks = 40, 120, [1, 3, 10, 100]
+    scores, grades = generator.normal(size=(queries, documents)), generator.integers(0, 4, (queries, documents))
+    grades *= generator.random((queries, documents)) < 0.1
+    grades[:, 0] = 1
+    names = [f"d{at:03}" for at in range(documents)]
+    found = {f"q{q}": dict(zip(names, map(float, scores[q]), strict=True)) for q in range(queries)}
+    asked = {f"q{q}": {n: int(g) for n, g in zip(names, grades[q], strict=True) if g} for q in range(queries)}
+    theirs = calculate_retrieval_scores(found, asked, ks).all_scores
+    ranks = mteb_mrr(asked, found, ks)
+    for q in range(queries):
+        order = grades[q][np.argsort(-scores[q])].astype(float)
+        best, said = grades[q].astype(float), theirs[f"q{q}"]
+        for k in ks:
+            mine = metrics.ndcg(order, best, k), metrics.recall(order, best, k), metrics.reciprocal_rank(order, k)
+            wanted = said[f"ndcg_cut_{k}"], said[f"recall_{k}"], ranks[f"MRR@{k}"][q]
+            assert mine == pytest.approx(wanted, abs=1e-9)
+    tied = calculate_retrieval_scores({"q": {"a": 1.0, "b": 1.0}}, {"q": {"a": 1}}, [1]).all_scores["q"]
+    assert tied["recall_1"] == 0.0, "trec_eval takes the greater id first"
+
+
+def test_our_rank_correlation_is_mtebs(encoder) -> None:
+    (result,) = mteb.evaluate(encoder, stand_in("STS12"), cache=None, show_progress_bar=False).task_results
+    first, second, gold = zip(*PAIRS, strict=True)
+    cosines = (encoder.embedder.encode_document(first).astype(float) * encoder.embedder.encode_document(second)).sum(1)
+    (mine,) = metrics.spearman(cosines, np.array(gold, float))
+    assert result.scores["test"][0]["cosine_spearman"] == pytest.approx(mine, abs=1e-9)
+
+
+@pytest.fixture
+def loco(tmp_path):
+    """LoCoV1 in the form of its files, two sets of it."""
+    sets = {"qmsum": TEXTS[:4], "gov_report": TEXTS[4:]}
+    documents = [
+        {"dataset": s, "pid": f"{s}_{at}", "passage": t} for s, texts in sets.items() for at, t in enumerate(texts)
+    ]
+    queries = [
+        {"dataset": d["dataset"], "qid": f"Q{d['pid']}", "query": d["passage"], "answer_pids": [d["pid"]]}
+        for d in documents
+    ]
+    for name, rows in (("documents", documents), ("queries", queries)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path
+
+
+def test_locov1_lies_in_a_folder(encoder, loco, tmp_path) -> None:
+    records = evaluate(
+        encoder,
+        ["LoCoV1[qmsum]", "LoCoV1[gov_report]"],
+        tmp_path / "out",
+        find=lambda spec: running.find_task(spec, loco),
+    )
+    assert [record.task for record in records] == ["LoCoV1[qmsum]", "LoCoV1[gov_report]"]
+    task = running.find_task("LoCoV1[gov_report]", loco)
+    task.load_data()
+    assert isinstance(task, LoCoV1) and list(task.dataset) == ["gov_report"]
+    assert sorted(task.dataset["gov_report"]["test"]["corpus"]["text"]) == sorted(TEXTS[4:])
+    with pytest.raises(InvalidParameter, match="no queries of 'stackoverflow'"):
+        running.find_task("LoCoV1[stackoverflow]", loco).load_data()
+    with pytest.raises(InvalidParameter, match=r"has no documents.jsonl"):
+        running.find_task("LoCoV1[qmsum]", loco / "out").load_data()
+
+
+def invoke(*arguments: object):
+    return CliRunner().invoke(command.app, [str(each) for each in arguments])
+
+
+def test_the_command_runs_a_suite_and_goes_on(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(running, "find_task", lambda spec, locov1=None: stand_in(spec))
+    out, picture = tmp_path / "out", tmp_path / "scores.png"
+    told = ("htp-table1", "--model", "eddy-tiny", "--row", "Vanilla Mean", "--row", "HTP (Ours)", "--output", out)
+    first = invoke(*told, "--tasks", "SciFact,NFCorpus")
+    assert first.exit_code == 0, first.output
+    assert "HTP (Ours): plain:preset=htp+htp:source=released,released_text=true" in first.stderr
+    assert "(46.67)" in first.stdout and "not yet run" in first.stdout.lower()
+    times = {line: row.cost for line, row in Journal(out / "records.jsonl").records.items()}
+    again = invoke(*told, "--tasks", "SciFact,NFCorpus")
+    assert again.stdout == first.stdout
+    assert {line: row.cost for line, row in Journal(out / "records.jsonl").records.items()} == times
+    shown = invoke("table", out, "--plot", picture)
+    assert first.stdout.strip() in shown.stdout and "| eddy-embed/eddy-tiny |" in shown.stdout
+    assert picture.stat().st_size > 1000
+    listed = invoke("list")
+    assert "not yet run on the published models" in listed.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("htp-table1", "--tasks", "STS99"), "htp-table1 has no task or column 'STS99'"),
+        (("htp-table1", "--row", "nobody"), "has no row 'nobody'; choose of Vanilla Mean"),
+        (("reba-table2", "--backbone", "LLaMA-2"), "has no id for LLaMA-2; name a copy with --model PATH"),
+        (("run", "NoSuchTask", "--method", "plain"), "MTEB has no task 'NoSuchTask'"),
+    ],
+)
+def test_refusals_name_what_to_do(arguments, said, tmp_path) -> None:
+    found = invoke(*arguments, "--output", tmp_path)
+    assert found.exit_code != 0
+    assert said in str(found.exception)
+
+
+def test_a_copy_of_a_published_model_has_the_published_layers(tmp_path) -> None:
+    """Named as a copy, the published layers are asked of it, which the bundled model has not."""
+    with pytest.raises(InvalidParameter, match="22"):
+        run_suite(
+            "kv-table1", tmp_path, model="eddy-tiny", backbones=["Qwen3-4B"], rows=["KV-Embedding"], find=stand_in
+        )
