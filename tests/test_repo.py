@@ -403,8 +403,8 @@ def help_of(program: str, *command: str) -> str:
         run = [str(EXECUTABLES / program), *command, "--help"]
         child = subprocess.run(run, capture_output=True, text=True, env=env)
         assert child.returncode == 0, f"`{program} {' '.join(command)}` does not exist: {child.stderr}"
-        _helps[program, *command] = child.stdout
-    return _helps[program, *command]
+        _helps[(program, *command)] = child.stdout
+    return _helps[(program, *command)]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

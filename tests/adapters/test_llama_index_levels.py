@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from langchain_core.documents import Document as LangChainDocument
 from llama_index.core import Document, QueryBundle, StorageContext, VectorStoreIndex
+from llama_index.core.evaluation import RetrieverEvaluator
 from llama_index.core.node_parser import get_leaf_nodes, get_root_nodes
 from llama_index.core.postprocessor import PrevNextNodePostprocessor
 from llama_index.core.retrievers import AutoMergingRetriever
@@ -185,3 +186,18 @@ def test_headings_are_told_to_people_and_models_alike(embedding):
     assert [passage.document.metadata["heading_path"] for passage in passages] == told
     bare = parser.get_nodes_from_documents([Document(text="No headings. None.")])
     assert all("heading_path" not in node.metadata for node in bare)
+
+
+def test_retrieval_is_scored_by_ids_that_stay(embedding):
+    """LlamaIndex's evaluator, with questions made from the text: each sentence finds its passage, and no other's."""
+    document = Document(text=TIDES, id_="tides")
+    parser = LongDocumentNodeParser(embed_model=embedding, passage_size=24)
+    nodes = parser.get_nodes_from_documents([document])
+    again = LongDocumentNodeParser(embed_model=embedding, passage_size=24).get_nodes_from_documents([document])
+    assert [node.node_id for node in nodes] == [node.node_id for node in again] and len(nodes) > 3
+    retriever = VectorStoreIndex(again, embed_model=embedding).as_retriever(similarity_top_k=2)
+    evaluator = RetrieverEvaluator.from_metric_names(["hit_rate", "mrr", "ndcg"], retriever=retriever)
+    right = [evaluator.evaluate(node.get_content(), expected_ids=[node.node_id]) for node in nodes]
+    assert [result.metric_vals_dict for result in right] == [{"hit_rate": 1.0, "mrr": 1.0, "ndcg": 1.0}] * len(nodes)
+    wrong = evaluator.evaluate(nodes[0].get_content(), expected_ids=["elsewhere"])
+    assert set(wrong.metric_vals_dict.values()) == {0.0}
