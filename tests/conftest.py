@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import runpy
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -36,6 +37,12 @@ os.environ.update(
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Several workers share the cores: more threads in each only take turns.
     os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+
+# A database waits for the disk at every write, and a test has no use for that: temporary folders are in memory where
+# there is room for them.
+MEMORY = Path("/dev/shm")
+if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 * 2**30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 # A worker has inherited PYTHONPATH and is guarded since its start; the system may have a sitecustomize of its own.
 if not hasattr(sys.modules.get("sitecustomize"), "NetworkBlocked"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import os
 import re
 import shutil
 import socket
@@ -15,10 +14,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from tests.processes import run_code
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = ROOT / "plugin" / "eddy_embed"
-EXECUTABLES = Path(sys.executable).parent
 
 # --- Who imports whom -------------------------------------------------------------------------------------------------
 # Lower floors first: a module imports from the floors below it, and on some floors sideways. The parts of a method
@@ -364,7 +363,7 @@ def blocks(path: str, language: str) -> list[str]:
 def test_python_blocks_run(document: str, tmp_path: Path) -> None:
     """The blocks of one document run in order and in one namespace, as a reader would type them."""
     script = "\n\n".join(blocks(document, "python"))
-    child = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path)
+    child = run_code(script, cwd=tmp_path)
     assert child.returncode == 0, f"{script}\n---\n{child.stderr}"
 
 
@@ -399,9 +398,9 @@ _helps: dict[tuple[str, ...], str] = {}
 
 def help_of(program: str, *command: str) -> str:
     if (program, *command) not in _helps:
-        env = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
-        run = [str(EXECUTABLES / program), *command, "--help"]
-        child = subprocess.run(run, capture_output=True, text=True, env=env)
+        package = {"eddy": "eddy_embed", "eddy-demo": "eddy_demo"}[program]
+        code = f"import sys; from {package}.cli import main; sys.argv[0] = {program!r}; main()"
+        child = run_code(code, *command, "--help", COLUMNS="200", NO_COLOR="1", TERM="dumb")
         assert child.returncode == 0, f"`{program} {' '.join(command)}` does not exist: {child.stderr}"
         _helps[(program, *command)] = child.stdout
     return _helps[(program, *command)]

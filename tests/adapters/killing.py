@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import signal
@@ -15,6 +14,7 @@ from typing import Any
 
 from chromadb import Collection
 from tests.adapters.indexes import documents
+from tests.processes import context
 
 from chroma_eddy import Document, StorageError, open_index, writing
 from chroma_eddy.store import Store
@@ -25,8 +25,6 @@ MOST_STEPS = 24
 """Writes that a writer may do before it is killed; a document takes several."""
 UNREACHABLE = 3
 """What a writer ends with when the server is gone."""
-# Each writer is forked off from a process that has imported what takes long.
-_PRELOADED = ["torch", "transformers.models.llama.modeling_llama", "chromadb", "spacy", "chroma_eddy", "bm25s"]
 
 
 def before() -> list[Document]:
@@ -77,10 +75,8 @@ def _told(original: Callable[..., Any], pipe: Any) -> Callable[..., Any]:
 
 
 def started(place: str, job: Callable[[str], None], log: Path) -> tuple[BaseProcess, Any]:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_PRELOADED)
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=work, args=(place, job, str(log), theirs))
+    ours, theirs = context().Pipe(duplex=False)
+    process = context().Process(target=work, args=(place, job, str(log), theirs))
     process.start()
     theirs.close()
     return process, ours

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import chromadb
@@ -14,6 +12,7 @@ import numpy as np
 import pytest
 from chromadb.api.types import EmbeddingFunction
 from chromadb.utils.embedding_functions import DefaultEmbeddingFunction, known_embedding_functions
+from tests.processes import run_code
 
 import eddy_embed
 from chroma_eddy import EddyEmbeddingFunction, function, open_collection
@@ -159,7 +158,7 @@ def test_another_process_reopens_it_by_what_is_stored(client, eddy, tmp_path):
     collection = open_collection(client, "facts", eddy)
     collection.add(ids=["0", "1", "2"], documents=TEXTS)
     expected = collection.query(query_texts=["Why does bread rise?"], n_results=3)["distances"][0]
-    child = subprocess.run([sys.executable, "-c", CHILD, str(tmp_path)], capture_output=True, text=True)
+    child = run_code(CHILD, tmp_path)
     assert child.returncode == 0, child.stderr
     assert close(json.loads(child.stdout), expected)
 

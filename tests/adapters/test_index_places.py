@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +15,7 @@ from chromadb.api.shared_system_client import SharedSystemClient
 from chromadb.errors import InternalError
 from tests.adapters.indexes import assert_same, documents, rows, served
 from tests.disk import files_of_at_most
+from tests.processes import UNPRIVILEGED, context, run_code
 
 from chroma_eddy import Document, IndexInUse, StorageError, open_index
 from chroma_eddy.locking import LOCK, WRITER, Lock, failures
@@ -40,9 +38,8 @@ def hold(folder: str, held: object, done: object) -> None:
 
 @contextmanager
 def another_writer(folder: Path) -> Iterator[tuple[int, threading.Event]]:
-    context = multiprocessing.get_context("forkserver")
-    held, done = context.Event(), context.Event()
-    process = context.Process(target=hold, args=(str(folder), held, done))
+    held, done = context().Event(), context().Event()
+    process = context().Process(target=hold, args=(str(folder), held, done))
     process.start()
     try:
         assert held.wait(120)
@@ -135,22 +132,17 @@ def test_no_room_left_is_told_from_no_permission_and_from_damage(tmp_path, monke
         raise KeyError("an error of ours is none of the database's")
 
 
-# Permissions hold for root too without CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, and for others anyway.
-UNPRIVILEGED = """
-import ctypes, sys
+WRITES = """
+import json, sys
 from chroma_eddy import Document, open_index
 from eddy_embed import Embedder
-libc = ctypes.CDLL(None)
-class Header(ctypes.Structure): _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
-class Data(ctypes.Structure): _fields_ = [(n, ctypes.c_uint32) for n in ("effective", "permitted", "inheritable")]
-assert libc.capset(ctypes.byref(Header(0x20080522, 0)), (Data * 2)()) == 0
 embedder, said = Embedder("eddy-tiny", method="plain"), []
 for place in (sys.argv[1], sys.argv[1] + "/inside"):
     try:
         open_index(place, "notes", embedder).upsert([Document("new", "Something new.")])
     except Exception as error:
         said.append([type(error).__name__, str(error)])
-import json; print(json.dumps(said))
+print(json.dumps(said))
 """
 
 
@@ -162,7 +154,7 @@ def test_folders_that_cannot_be_written_to(tmp_path, embedder):
     for path in paths:
         path.chmod(0o555 if path.is_dir() else 0o444)
     try:
-        child = subprocess.run([sys.executable, "-c", UNPRIVILEGED, str(tmp_path)], capture_output=True, text=True)
+        child = run_code(UNPRIVILEGED + WRITES, tmp_path)
     finally:
         for path in paths:
             path.chmod(0o755 if path.is_dir() else 0o644)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -18,6 +17,7 @@ from tests.adapters.indexes import assert_same
 from tests.demo.conftest import Outcome, opened
 from tests.demo.test_cli import QUESTION, refused, rows
 from tests.disk import files_of_at_most
+from tests.processes import UNPRIVILEGED, run_code
 
 from chroma_eddy.locking import LOCK
 from eddy_demo import cli
@@ -122,20 +122,8 @@ def test_a_disk_that_is_full_is_named_and_the_next_ingestion_completes_it(
     assert {answer["document"] for answer in json.loads(run("ask", QUESTION, "-l", library, "--json").out)}
 
 
-def _without_roots_privilege() -> None:
-    """Permissions then hold for root too; for others they do anyway, and this does nothing."""
-    for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
-        ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
-
-
 def unprivileged(*arguments: object) -> tuple[int, str]:
-    code = "import sys; from eddy_demo import cli; sys.argv[0] = 'eddy-demo'; cli.main()"
-    child = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        preexec_fn=_without_roots_privilege,
-    )
+    child = run_code(f"{UNPRIVILEGED}\nfrom eddy_demo import cli; sys.argv[0] = 'eddy-demo'; cli.main()", *arguments)
     return child.returncode, " ".join(child.stderr.split())
 
 
