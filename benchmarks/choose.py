@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import json
 
-from grid import DEFAULTS, DEV, RAW, RESULTS, about, arguments, evaluation, say, shown, variants
+from grid import DEFAULTS, DEV, RAW, RESULTS, about, evaluation, parser, say, variants
 
 from eddy_embed import Embedder, methods
 from eddy_embed.evaluate import report
-from eddy_embed.evaluate.outcome import Outcome
+from eddy_embed.evaluate.outcome import Journal, Outcome
 from eddy_embed.evaluate.sweep import chosen_by
-from eddy_embed.evaluate.systems import WORDS, System
+from eddy_embed.evaluate.systems import WORDS, System, beside
 from eddy_embed.evaluate.tasks import find_tasks
 
 EXITS = (-1, -2, -3, -4, -5, -6, -7, -8)
@@ -29,14 +29,23 @@ SHOWN = 12
 
 def main() -> None:
     """Sweep, choose, write."""
-    options = arguments("Choose the bundled model's defaults on stsb_dev and cranfield.", "eddy-tiny.jsonl")
-    embedder = Embedder(options.model, method="plain")
-    wanted = variants(options, embedder, EXITS, POSTS)
+    given = parser("Choose the bundled model's defaults on stsb_dev and cranfield.", "eddy-tiny.jsonl")
+    given.add_argument("--model", default="eddy-tiny")
+    given.add_argument("--fresh", action="store_true", help="measure everything again")
+    options = given.parse_args()
+    if options.data is None:
+        given.error("name the folder of the tasks with --data, or set EDDY_EVAL_DATA")
+    wanted = variants(Embedder(options.model, method="plain"), EXITS, POSTS)
+    if options.method:
+        wanted = [text for text in wanted if text.startswith(tuple(options.method))]
+    measuring = evaluation(options.model, Journal(options.journal, fresh=options.fresh))
     outcomes: list[Outcome] = []
     for task in find_tasks(options.data, options.task or list(DEV.values())):
         suited = [text for text in wanted if task.name != DEV["retrieval"] or _passages(text)]
-        outcomes += evaluation(options).run(shown(options, suited, POSTS, query_mean=True), [task])
-        options.fresh = False
+        systems = beside([*suited, *(f"{RAW}{post}" for post in POSTS)], "plain", query_mean=True)
+        if options.measure and options.method:
+            systems = [system for system in systems if system.text in wanted]
+        outcomes += measuring.run(systems, [task])
     if options.measure:
         return
     held = {(outcome.system, outcome.task): outcome for outcome in outcomes}
@@ -50,7 +59,8 @@ def main() -> None:
         chosen[purpose] = chosen_by(best, held[best.system.reference("plain"), task])
         say(f"chosen for {purpose}: {best.system.text}")
     command = " ".join(["python benchmarks/choose.py", *(f"--method {name}" for name in options.method or [])])
-    head = {**about(options, embedder, command), "candidates": len(wanted)}
+    embedder = Embedder(options.model, method="plain")
+    head = {**about(options.model, embedder, command), "dev": list(DEV.values()), "candidates": len(wanted)}
     RESULTS.mkdir(exist_ok=True)
     rows = report.summary([outcome for outcome in outcomes if outcome.system.fit_on is None], "plain")
     report.save(RESULTS / "eddy-tiny-dev.json", head, rows)

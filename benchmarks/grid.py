@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from eddy_embed import Embedder, __version__, methods
 from eddy_embed.evaluate.outcome import Journal
 from eddy_embed.evaluate.run import Evaluation
 from eddy_embed.evaluate.sweep import runnable
-from eddy_embed.evaluate.systems import System, beside
+from eddy_embed.evaluate.tasks import Classification, Task
+from eddy_embed.text import Term, parse_terms, print_terms
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULTS = ROOT / "plugin" / "eddy_embed" / "models" / "tiny" / "defaults.json"
@@ -34,10 +38,14 @@ METHODS = (
     "reba:pool=mean,exit={}",
     "metaeol:exit={}",
 )
-"""Every method; those that take longest come last."""
+"""Every method that defaults are chosen from; those that take longest come last."""
+ALSO = ("plain:exit={}+reroute", "plain:exit={}+tempscale:rule=log", "reba:exit={}")
+"""Shown beside them in the results, at the exits that they have."""
+TAUS = ("0.6", "0.7", "0.8", "0.9", "1.0")
+"""Temperatures of TempScale; 1 is the model as it is."""
 RAW = "plain:exit=0"
 """The mean of raw token embeddings, a baseline."""
-LEFT = {
+LATER = {
     "squality": (
         "prompteol",
         "cot",
@@ -47,71 +55,69 @@ LEFT = {
         "reba",
         "echo",
         "plain:pool=weighted",
-        "plain:exit={}+",
+        "plain+",
     ),
     "cranfield": ("metaeol", "tp:prompt"),
     "cisi": ("cot", "knowledge", "metaeol", "tp:prompt"),
     "trec": ("metaeol",),
+    "stsb_zh_dev": ("",),
 }
-"""Methods that are left out on large tasks: prompts made for sentences, twice the tokens or more, near relatives."""
+"""Methods that are run after all else on some tasks: prompts made for sentences on long texts, twice the tokens or
+more, and everything on texts in a language that the model does not know."""
 ONE_EXIT = ("reba",)
 """Methods that take a pass for every exit: run at the last layer only."""
 DEV = {"similarity": "stsb_dev", "retrieval": "cranfield"}
 """The tasks on which defaults are chosen, and nothing else is."""
-REPORTED = ("sts12", "sts13", "sickr_trial", "cisi", "squality", "trec", "mr")
+REPORTED = ("sts12", "sts13", "sickr_trial", "cisi", "squality", "trec", "mr", "stsb_zh_dev", "SLPWC_v1")
 PASSAGE_SIZE = 256
 """Most tokens in a passage."""
+LABELLED = 2000
+"""Texts of `mr` that are used, drawn once: with all of them it alone would take half of the time."""
+FITTED = ("centre", "abtt", "whiten")
 
 
 def variants(
-    options: argparse.Namespace,
-    embedder: Embedder,
-    exits: tuple[int, ...],
-    posts: tuple[str, ...],
-    leave: tuple[str, ...] = (),
+    embedder: Embedder, exits: tuple[int, ...], posts: tuple[str, ...], patterns: tuple[str, ...] = METHODS
 ) -> list[str]:
-    """Every method asked for, at every exit that it can have on this model, with every post-processing.
+    """Every method at every exit that it can have on this model, with every post-processing.
 
     Args:
-        options: Of the command line.
         embedder: Of the model, for its layers.
         exits: Exit layers.
         posts: Such as "+whiten"; "" for none.
-        leave: Beginnings of the methods that are left out.
+        patterns: Methods with a place for the exit.
     """
     wanted: dict[str, None] = {}
-    for method in METHODS:
+    for method in patterns:
         for exit_layer in exits:
-            if not method.startswith(leave) and not (method.startswith(ONE_EXIT) and exit_layer != -1):
+            if not (method.startswith(ONE_EXIT) and exit_layer != -1):
                 wanted[str(methods.parse(method.format(exit_layer)))] = None
     there, reasons = runnable(wanted, embedder.backbone)
     for reason in reasons.values():
         say(f"left out: {reason}")
-    found = [f"{text}{post}" for text in there for post in posts]
-    return [text for text in found if not options.method or text.startswith(tuple(options.method))]
+    return [f"{text}{post}" for text in there for post in posts]
 
 
-def shown(
-    options: argparse.Namespace,
-    wanted: list[str],
-    posts: tuple[str, ...],
-    also: list[str] | None = None,
-    *,
-    query_mean: bool,
-) -> list[System]:
-    """The systems of a table; where some methods are only measured beside others, those alone.
+def sampled(task: Task) -> Task:
+    """A task as it is run: all of it, or a sample that its name tells of."""
+    if task.name != "mr" or not isinstance(task, Classification) or len(task.texts) <= LABELLED:
+        return task
+    kept = np.random.default_rng(0).permutation(len(task.texts))[:LABELLED].tolist()
+    texts, labels = [task.texts[at] for at in kept], [task.labels[at] for at in kept]
+    return replace(task, name=f"mr ({LABELLED:,} of {len(task.texts):,})", texts=texts, labels=labels)
 
-    Args:
-        options: Of the command line.
-        wanted: Methods, such as `variants` finds.
-        posts: Post-processing of raw token embeddings.
-        also: Methods that are shown even where others were asked for.
-        query_mean: Whether every system with post-processing is also shown with a mean of its own for queries.
-    """
-    systems = beside([*wanted, *(f"{RAW}{post}" for post in posts), *(also or [])], "plain", query_mean=query_mean)
-    if options.measure and options.method:
-        systems = [system for system in systems if system.text in wanted]
-    return systems
+
+def exit_of(text: str) -> int:
+    """The exit that a method's text names, counted from the last layer; on the bundled model it is -2 by default."""
+    readout = methods.parse(text).readout
+    return -2 if readout is None or readout.exit is None else readout.exit
+
+
+def split(text: str) -> tuple[str, int, str]:
+    """A method's family, the exit that it reads, and its post-processing."""
+    terms = parse_terms(text)
+    family = [Term(t.name, tuple(p for p in t.parameters if p[0] != "exit")) for t in terms if t.name not in FITTED]
+    return print_terms(tuple(family)), exit_of(text), "+".join(print_terms((t,)) for t in terms if t.name in FITTED)
 
 
 def origin(embedder: Embedder) -> dict[str, str]:
@@ -122,42 +128,36 @@ def origin(embedder: Embedder) -> dict[str, str]:
     return {name: embedder.settings[name] for name in ("weights", "tokenizer")}
 
 
-def about(options: argparse.Namespace, embedder: Embedder, command: str) -> dict[str, object]:
-    """What both files of results say of how they came to be."""
+def about(model: str, embedder: Embedder, command: str) -> dict[str, object]:
+    """What files of results say of how they came to be."""
     return {
-        "model": options.model,
+        "model": model,
         "version": __version__,
         **origin(embedder),
         "passage_size": PASSAGE_SIZE,
         "command": command,
-        "dev": list(DEV.values()),
     }
 
 
-def arguments(about: str, journal: str) -> argparse.Namespace:
+def parser(about: str, journal: str) -> argparse.ArgumentParser:
     """The options that both scripts take."""
-    parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("--data", type=Path, default=os.environ.get("EDDY_EVAL_DATA"), help="default: $EDDY_EVAL_DATA")
-    parser.add_argument("--model", default="eddy-tiny")
-    parser.add_argument("--method", action="append", help="only methods that begin so; may be repeated")
-    parser.add_argument("--journal", type=Path, default=ROOT / "runs" / journal, help="outcomes, added as they come")
-    parser.add_argument("--task", action="append", help="only these tasks; may be repeated")
-    parser.add_argument("--measure", action="store_true", help="keep outcomes in the journal and write nothing else")
-    parser.add_argument("--fresh", action="store_true", help="measure everything again")
-    found = parser.parse_args()
-    if found.data is None:
-        parser.error("name the folder of the tasks with --data, or set EDDY_EVAL_DATA")
+    found = argparse.ArgumentParser(description=about)
+    found.add_argument("--data", type=Path, default=os.environ.get("EDDY_EVAL_DATA"), help="default: $EDDY_EVAL_DATA")
+    found.add_argument("--method", action="append", help="only methods that begin so; may be repeated")
+    found.add_argument("--journal", type=Path, default=ROOT / "runs" / journal, help="outcomes, added as they come")
+    found.add_argument("--task", action="append", help="only these tasks; may be repeated")
+    found.add_argument("--measure", action="store_true", help="keep outcomes in the journal and write nothing else")
     return found
 
 
-def evaluation(options: argparse.Namespace) -> Evaluation:
-    """Measures, keeps outcomes, and says what it does."""
-    return Evaluation(
-        lambda method: Embedder(options.model, method=method),
-        passage_size=PASSAGE_SIZE,
-        journal=Journal(options.journal, fresh=options.fresh),
-        said=say,
-    )
+def evaluation(model: str | Path, journal: Journal) -> Evaluation:
+    """Measures, keeps outcomes, and says what it does, save what was measured before."""
+
+    def said(line: str) -> None:
+        if not line.endswith("measured before"):
+            say(line)
+
+    return Evaluation(lambda method: Embedder(model, method=method), PASSAGE_SIZE, journal, said)
 
 
 def say(line: str) -> None:

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from eddy_embed.evaluate.metrics import Interval
+from eddy_embed.fingerprint import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from eddy_embed.evaluate.outcome import Outcome
@@ -19,26 +20,22 @@ if TYPE_CHECKING:
     Held = dict[tuple[System, str], Outcome]
 
 
-def table(outcomes: Sequence[Outcome], baseline: str, tasks: Sequence[str] | None = None, *, times: bool = True) -> str:
+def table(outcomes: Sequence[Outcome], baseline: str) -> str:
     """A Markdown table: a row for each system, the main score of each task, then the cost.
 
     Args:
         outcomes: In the order of their rows.
         baseline: What systems are compared with, under the same post-processing.
-        tasks: In the order of their columns; None: as they come.
-        times: Whether seconds stand beside work; they mean nothing where the machine had other work to do.
     """
     held = {(outcome.system, outcome.task): outcome for outcome in outcomes}
-    tasks = tasks or list(dict.fromkeys(outcome.task for outcome in outcomes))
     metric = {outcome.task: outcome.metric for outcome in outcomes}
     lines = [
-        f"| method | {' | '.join(f'{task}, {metric[task]}' for task in tasks)} | work |{' time |' * times}",
-        f"|---|{'---|' * (len(tasks) + 1 + times)}",
+        f"| method | {' | '.join(f'{task}, {name}' for task, name in metric.items())} | work | time |",
+        f"|---|{'---|' * (len(metric) + 2)}",
     ]
     for system in dict.fromkeys(outcome.system for outcome in outcomes):
-        cells = [_cell(held, system, task, baseline) for task in tasks]
-        costs = _costs(held, system, baseline, tasks)[: 1 + times]
-        lines.append(f"| `{system.label}` | {' | '.join([*cells, *costs])} |")
+        cells = [*(_cell(held, system, task, baseline) for task in metric), *_costs(held, system, baseline, metric)]
+        lines.append(f"| `{system.label}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -60,7 +57,7 @@ def retrieval_table(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
-def legend(outcomes: Sequence[Outcome], baseline: str, passage_size: int, *, times: bool = True) -> str:
+def legend(outcomes: Sequence[Outcome], baseline: str, passage_size: int) -> str:
     """What the table's signs mean."""
     parts = [
         f"± is half the 95 % bootstrap interval. Against `{baseline}` with the same post-processing, `+` and `-`: the "
@@ -75,13 +72,10 @@ def legend(outcomes: Sequence[Outcome], baseline: str, passage_size: int, *, tim
         parts.append("Post-processing is fitted on the task's own texts, without labels or gold.")
     if any(outcome.system.query_mean for outcome in outcomes):
         parts.append("Query mean: each half of the queries is centred by the mean of the other half.")
-    if times:
-        parts.append(
-            f"Work is positions times layers run, time is seconds, both over those of `{baseline}`; `≤`: the pass was "
-            "shared with a method that reads a later layer."
-        )
-    else:
-        parts.append(f"Work is positions times layers run, over that of `{baseline}`.")
+    parts.append(
+        f"Work is positions times layers run, time is seconds, both over those of `{baseline}`; `≤`: the pass was "
+        "shared with a method that reads a later layer."
+    )
     return " ".join(parts)
 
 
@@ -123,8 +117,17 @@ def summary(outcomes: Sequence[Outcome], baseline: str) -> list[dict[str, Any]]:
             row["difference"] = outcome.difference(reference).rounded
         if outcome.cost.tokens:
             row["cost"] = {**vars(outcome.cost), "seconds": round(outcome.cost.seconds, 2)}
-        rows.append({**row, "data": outcome.identity.get("data")})
+        about = outcome.identity
+        rows.append({**row, "data": about.get("data"), "version": about.get("version"), "identity": identity(about)})
     return rows
+
+
+def identity(about: dict[str, Any]) -> str:
+    """A digest of what an outcome follows from: the model's fingerprint, the method's settings and the data.
+
+    The package's version is left out: that equal fingerprints give equal vectors holds from one to the next.
+    """
+    return digest({name: value for name, value in about.items() if name != "version"})[:16]
 
 
 def save(path: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> None:
@@ -150,7 +153,7 @@ def _cell(held: Held, system: System, task: str, baseline: str) -> str:
     return f"{shown} {'=' if difference.tie else '+' if difference.value > 0 else '-'}"
 
 
-def _costs(held: Held, system: System, baseline: str, tasks: Sequence[str]) -> tuple[str, str]:
+def _costs(held: Held, system: System, baseline: str, tasks: Iterable[str]) -> tuple[str, str]:
     reference = system.reference(baseline)
     pairs = [(held.get((system, task)), held.get((reference, task))) for task in tasks]
     both = [(mine.cost, other.cost) for mine, other in pairs if mine and other and mine.cost.work and other.cost.work]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     Doubles = NDArray[np.float64]
     Todo = dict[str, dict[str, list[System]]]
+    Identities = dict[tuple[System, str], dict[str, Any]]
 
 Step = Callable[[str, int, int], None]
 """Told what is under way, and how many sequences of it are done of how many."""
@@ -61,13 +62,8 @@ class Evaluation:
         """
         journal = self.journal or Journal(None)
         known = {task.name: task for task in tasks}
-        wanted = [(system, task) for system in systems for task in tasks if _applies(system, task)]
-        with self.open_embedder("plain") as embedder:
-            model = {"fingerprint": embedder.fingerprint, "backbone": embedder.backbone, **_where(embedder)}
-        data = {task.name: digest(task) for task in tasks}
-        identities = {
-            (system, task.name): self._identity(system, task, data[task.name], model) for system, task in wanted
-        }
+        wanted = [(system, task) for system in systems for task in tasks if applies(system, task)]
+        identities, backbone = self._identified(wanted)
         todo: Todo = {}
         for system, task in wanted:
             if journal.find(system, task.name, identities[system, task.name]) is None:
@@ -78,11 +74,23 @@ class Evaluation:
             else:
                 self.said(f"{task.name}: {system.label}: measured before")
         for group in todo.values():
-            for name, outcome in self._group(group, known, identities, model["backbone"]):
+            for name, outcome in self._group(group, known, identities, backbone):
                 journal.add(outcome)
                 self.said(f"{name}: {outcome.system.label}: {outcome.metric} {outcome.score():.4f}")
         found = (journal.find(system, task.name, identities[system, task.name]) for system, task in wanted)
         return [outcome for outcome in found if outcome is not None]
+
+    def identities(self, systems: list[System], tasks: list[Task]) -> Identities:
+        """What the outcome of every system on every task that it applies to would follow from, without measuring it."""
+        return self._identified([(system, task) for system in systems for task in tasks if applies(system, task)])[0]
+
+    def _identified(self, wanted: list[tuple[System, Task]]) -> tuple[Identities, Any]:
+        with self.open_embedder("plain") as embedder:
+            backbone = embedder.backbone
+            model = {"fingerprint": embedder.fingerprint, "backbone": backbone, **_where(embedder)}
+        data = {task.name: digest(task) for task in {task.name: task for _, task in wanted}.values()}
+        found = {(system, task.name): self._identity(system, task, data[task.name], model) for system, task in wanted}
+        return found, backbone
 
     def _identity(self, system: System, task: Task, data: str, model: dict[str, Any]) -> dict[str, Any]:
         about: dict[str, Any] = {"version": __version__, "data": data}
@@ -138,7 +146,8 @@ class Evaluation:
         return Outcome(system, task.name, metrics, Cost(), identity)
 
 
-def _applies(system: System, task: Task) -> bool:
+def applies(system: System, task: Task) -> bool:
+    """Whether a system has anything to say on a kind of task."""
     kinds = {"bm25": Retrieval, "overlap": Pairs}
     if system.text in kinds:
         return isinstance(task, kinds[system.text])

@@ -1,0 +1,295 @@
+"""The pages of results, of the files in `benchmarks/results/` alone: the handbook's, the model card's, the README's."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from grid import ALSO, DEV, METHODS, ONE_EXIT, RAW, TAUS, exit_of, split
+
+from eddy_embed import methods
+from eddy_embed.evaluate.systems import BESIDE, WORDS, System
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KINDS = {
+    "Retrieval": ("ndcg@10", ("cranfield", "cisi", "squality")),
+    "Similarity": ("spearman", ("stsb_dev", "sts12", "sts13", "sickr_trial", "stsb_zh_dev")),
+    "Classification": ("accuracy", ("trec", "mr")),
+    "Words": ("accuracy", ("SLPWC_v1",)),
+}
+"""Main metric and tasks, as they stand on the page."""
+ENGLISH = ("stsb_dev", "sts12", "sts13", "sickr_trial", "cranfield", "cisi", "squality", "trec", "mr")
+SHORT = ("sickr_trial", "squality")
+PREPENDED = ("tp:exit=-7+whiten", "htp:exit=-7+whiten")
+"""Token prepending as it measured best on both development tasks (`results/eddy-tiny-dev.json`)."""
+SIGNS = (
+    "± is half of the 95 % bootstrap interval. Against `plain` (last layer) with the same post-processing, `+` and "
+    "`-`: the paired 95 % interval of the difference leaves zero out; `=`: a tie. Retrieval is by passages of whole "
+    "sentences, at most {size} tokens; a document's score is the largest cosine of its passages with the query. "
+    "Post-processing is fitted on the task's own texts, without labels or gold. Work is positions times layers, over "
+    "that of `plain` on the same tasks."
+)
+CENTRED = "Query mean: each half of the queries is centred by the mean of the other half."
+
+Row = dict[str, Any]
+Held = dict[tuple[str, str], Row]
+
+
+def page(folder: Path) -> str:
+    """The handbook's page."""
+    told, held = _read(folder)
+    versions = sorted({row["version"] for row in held.values()})
+    parts = [
+        "# Results",
+        _wrapped(
+            f"Every method on `{told['model']}`, the bundled model of 11 M parameters and 8 layers, weights "
+            f"`{told['weights'][:12]}`. The model is small; orders and costs say more than levels. The page is made by "
+            f"`{told['command']}`, as are the table of the README and that of the [model "
+            f"card](../demos/tiny_lm/README.md#model-card); measured with version {' and '.join(versions)}."
+        ),
+        _wrapped(
+            "Every method stands at its default exit, raw and whitened; where that is not the last layer, at the last "
+            "one too; and whitened at that of the exits 1, 2, 4, 7 and 8 layers from the end that was best on a "
+            f"development task, which is `{DEV['retrieval']}` for retrieval and `{DEV['similarity']}` for the rest. "
+            "Development tasks are in *italics*: what stands there was chosen on, and nothing was chosen on the "
+            'others. "not run": not measured yet, above all prompts made for sentences on long texts; the command goes '
+            "on with them. –: the method has no such vectors."
+        ),
+        _signs(told),
+    ]
+    for title, (metric, tasks) in KINDS.items():
+        parts += [f"## {title}, {metric}", *_notes(title), _kind(held, title, tasks)]
+    parts += ["## Wins, ties and losses", _balance(held), "## Costs", _costs(held), "## TempScale", _tempscale(folder)]
+    return "\n\n".join(parts) + "\n"
+
+
+def card(folder: Path) -> str:
+    """The table of the model card: the chosen methods, baselines, all English tasks."""
+    told, held = _read(folder)
+    about = (
+        f"Chosen on {' and '.join(DEV.values())}, in italics: {_named(told)}. The other tasks were run after that. All "
+        "methods, with costs and losses: [Results](../../docs/results.md); more exits and all metrics: "
+        "`benchmarks/results/`."
+    )
+    table = _table(held, _always(told), _columns(held, ENGLISH), metrics=True)
+    return "\n\n".join([_wrapped(about), table, _wrapped(f"{_signs(told)} {CENTRED}")])
+
+
+def short(folder: Path) -> str:
+    """The table of the README."""
+    told, held = _read(folder)
+    before = (
+        f"With `{told['model']}`, the bundled model of 11 M parameters. Its defaults were chosen on other tasks: "
+        f"{_named(told)}; `exit=-7` and `-8` are layers 2 and 1 of 8, `exit=0` the raw token embeddings."
+    )
+    behind = (
+        f"A model this small is there for the first run and for tests. `{told['command']}` makes this table and "
+        "[Results](docs/results.md), which has every method, more tasks, costs and losses; `eddy evaluate` makes such "
+        "tables for any model from a folder of data ([layout](docs/command-line.md))."
+    )
+    table = _table(held, _always(told), _columns(held, SHORT), metrics=True)
+    return "\n\n".join([_wrapped(before), table, _wrapped(f"{_signs(told)} {CENTRED}"), _wrapped(behind)])
+
+
+def families() -> dict[str, str]:
+    """Every method that is measured, without its exit, and with a place for it."""
+    return {split(str(methods.parse(text.format(-1))))[0]: text for text in (*METHODS, *ALSO)}
+
+
+def shown(held: Held, title: str) -> list[str]:
+    """The systems of a table, in the order of their rows."""
+    found = [text for text in (*BESIDE, f"{RAW}+whiten") if text not in WORDS or any(key[0] == text for key in held)]
+    metric, tasks = KINDS["Retrieval" if title == "Retrieval" else "Similarity"]
+    dev = next(task for task in tasks if task in DEV.values())
+    for family, pattern in families().items():
+        default = -1 if pattern.startswith(ONE_EXIT) else exit_of(family)
+        texts = [_at(pattern, exit_layer) + post for exit_layer in (default, -1) for post in ("", "+whiten")]
+        tried = {
+            system: row["scores"][metric][0]
+            for (system, task), row in held.items()
+            if task == dev and "(" not in system and system not in WORDS
+            if split(system)[0] == family and split(system)[2] == "whiten"
+        }
+        found += [*texts, *([max(tried, key=lambda text: tried[text])] if tried else [])]
+    return list(dict.fromkeys(found))
+
+
+def _at(pattern: str, exit_layer: int) -> str:
+    return str(methods.parse(pattern.format(exit_layer)))
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], Held]:
+    told = json.loads((folder / "eddy-tiny.json").read_text(encoding="utf-8"))
+    return told, {(row["system"], row["task"]): row for row in told["outcomes"]}
+
+
+def _columns(held: Held, tasks: tuple[str, ...]) -> list[str]:
+    """Tasks as they are named in the rows, which tell of samples; those without any as they are named here."""
+    there = dict.fromkeys(task for _, task in held)
+    return [next((name for name in there if name.split(" ")[0] == task), task) for task in tasks]
+
+
+def _signs(told: dict[str, Any]) -> str:
+    return _wrapped(SIGNS.format(size=told["passage_size"]))
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
+
+
+def _named(told: dict[str, Any]) -> str:
+    return " and ".join(dict.fromkeys(f"`{text}`" for text in told["defaults"].values()))
+
+
+def _always(told: dict[str, Any]) -> list[str]:
+    chosen = list(dict.fromkeys(told["defaults"].values()))
+    raw = [*BESIDE, "plain+whiten", f"{RAW}+whiten", *PREPENDED, *chosen]
+    raw += [System.named(text).reference("plain").text for text in chosen]
+    return [*dict.fromkeys(raw), *(f"{text} (query mean)" for text in dict.fromkeys(raw) if text.endswith("+whiten"))]
+
+
+def _notes(title: str) -> list[str]:
+    found = {
+        "Similarity": ["`stsb_zh_dev` is in Chinese, which the model was not trained on."],
+        "Words": [
+            "In which of four sentences a word has another sense; a guess is right in 0.25. The sentences are in "
+            "Chinese, which the model was not trained on."
+        ],
+    }
+    return [_wrapped(text) for text in found.get(title, [])]
+
+
+def _kind(held: Held, title: str, tasks: tuple[str, ...]) -> str:
+    kinds = {"bm25": "Retrieval", "overlap": "Similarity"}
+    systems = [text for text in shown(held, title) if kinds.get(text, title) == title]
+    return _table(held, systems, _columns(held, tasks))
+
+
+def _table(held: Held, systems: list[str], columns: list[str], *, metrics: bool = False) -> str:
+    heads = [f"*{task}*" if task in DEV.values() else task for task in columns]
+    if metrics:
+        named = {task: metric for metric, tasks in KINDS.values() for task in _columns(held, tasks)}
+        heads = [f"{head}, {named[task]}" for head, task in zip(heads, columns, strict=True)]
+    lines = [
+        f"| method | {' | '.join(heads)} | work |",
+        f"|---|{'---|' * (len(columns) + 1)}",
+    ]
+    for system in systems:
+        cells = [_cell(held, system, task) for task in columns]
+        lines.append(f"| `{system}` | {' | '.join(cells)} | {_work(held, system, columns)} |")
+    return "\n".join(lines)
+
+
+def _cell(held: Held, system: str, task: str) -> str:
+    row = held.get((system, task))
+    if row is None:
+        return "not run" if _has(system, task.split(" ")[0]) else "–"
+    value, low, high = next(iter(row["scores"].values()))
+    sign = _sign(row)
+    return f"{value:.3f} ± {(high - low) / 2:.3f}{sign and f' {sign}'}"
+
+
+def _has(system: str, task: str) -> bool:
+    """Whether a system can be run on a task at all, as `Evaluation` decides it."""
+    kind = next((title for title, (_, tasks) in KINDS.items() if task in tasks), "")
+    if system in WORDS:
+        return kind == {"bm25": "Retrieval", "overlap": "Similarity"}[system]
+    if kind == "Words" and not methods.parse(system.split(" (")[0]).reads_words:
+        return False
+    return kind == "Retrieval" or "(" not in system
+
+
+def _sign(row: Row) -> str:
+    if "difference" not in row:
+        return ""
+    value, low, high = row["difference"]
+    return "=" if low <= 0 <= high else "+" if value > 0 else "-"
+
+
+def _work(held: Held, system: str, columns: list[str]) -> str:
+    pairs = [(held.get((system, task)), held.get(("plain", task))) for task in columns]
+    both = [(one["cost"], other["cost"]) for one, other in pairs if one and other and "cost" in one]
+    total = [sum(cost["positions"] * cost["layers"] for cost in side) for side in zip(*both, strict=True)]
+    return f"{total[0] / total[1]:.2f}×" if total else ""
+
+
+def _balance(held: Held) -> str:
+    reported = [task for _, tasks in KINDS.values() for task in _columns(held, tasks) if task not in DEV.values()]
+    lines = [
+        "At the last layer, against `plain` with the same post-processing, on the tasks that nothing was chosen on:",
+        "",
+        "| method | won | tied | lost | not run | whitened: won | tied | lost | not run |",
+        f"|---|{'---|' * 8}",
+    ]
+    for family, pattern in families().items():
+        if family == "plain":
+            continue
+        counts = []
+        for text in (_at(pattern, -1), _at(pattern, -1) + "+whiten"):
+            there = [held.get((text, task)) for task in reported if _has(text, task.split(" ")[0])]
+            signs = Counter(_sign(row) if row else "not run" for row in there)
+            counts += [str(signs[sign]) for sign in ("+", "=", "-", "not run")]
+        lines.append(f"| `{family}` | {' | '.join(counts)} |")
+    return "\n".join(lines)
+
+
+def _costs(held: Held) -> str:
+    tasks = {"sentences": KINDS["Similarity"][1][:4], "passages": ("cranfield",)}
+    lines = [
+        _wrapped(
+            "At the last layer: positions run for a token of text, prompts, placeholders and copies counted, on "
+            "sentences (the English similarity tasks) and on passages (cranfield); and seconds for 1,000 tokens of "
+            "text on one core, taken while the machine had other work to do."
+        ),
+        "",
+        "| method | positions, sentences | passages | seconds, sentences | passages |",
+        "|---|---|---|---|---|",
+    ]
+    for family, pattern in families().items():
+        cells: dict[str, list[str]] = {"positions": [], "seconds": []}
+        for names in tasks.values():
+            own = [held[text, task]["cost"] for task in names if ((text := _at(pattern, -1)), task) in held]
+            tokens = sum(cost["tokens"] for cost in own)
+            for name, factor in (("positions", 1), ("seconds", 1000)):
+                value = f"{factor * sum(cost[name] for cost in own) / tokens:.2f}" if tokens else "not run"
+                cells[name].append(value)
+        lines.append(f"| `{family}` | {' | '.join(cells['positions'] + cells['seconds'])} |")
+    return "\n".join(lines)
+
+
+def _tempscale(folder: Path) -> str:
+    _, held = _read(folder)
+    parts = [
+        _wrapped(
+            "The paper is about encoders trained for embedding; none comes with Eddy. For one in a folder of yours, "
+            "`python benchmarks/results.py --encoder FOLDER --data $EDDY_EVAL_DATA` measures the temperatures from 0.6 "
+            "to 1 on all tasks and adds a table here. No temperature is picked; 1 is the model as it is, and the signs "
+            "compare with it. The bundled decoder stands below too; the paper says nothing of such models."
+        ),
+    ]
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("tempscale-*.json"))]
+    for told in found:
+        parts += [
+            f"### {told['model']}",
+            f"Made by `{told['command']}`, weights `{told['weights'][:12]}`.",
+            _taus({(row["system"], row["task"]): row for row in told["outcomes"]}),
+        ]
+    own = _columns(held, KINDS["Similarity"][1])
+    return "\n\n".join([*parts, "### eddy-tiny", _taus({key: row for key, row in held.items() if key[1] in own})])
+
+
+def _taus(held: Held) -> str:
+    if not held:
+        return "Not run."
+    columns = list(dict.fromkeys(task for _, task in held))
+    metrics = {task: next(iter(row["scores"])) for (_, task), row in held.items()}
+    heads = [f"{task}, {metrics[task]}" for task in columns]
+    lines = [f"| temperature | {' | '.join(heads)} |", f"|---|{'---|' * len(columns)}"]
+    for tau in TAUS:
+        system = "plain" if float(tau) == 1 else f"plain+tempscale:tau={tau}"
+        lines.append(f"| {tau} | {' | '.join(_cell(held, system, task) for task in columns)} |")
+    return "\n".join(lines)
