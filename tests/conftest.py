@@ -32,6 +32,7 @@ os.environ.update(
     LANGCHAIN_TRACING_V2="false",
     DO_NOT_TRACK="1",
     TOKENIZERS_PARALLELISM="false",
+    EDDY_DTYPE="float32",  # what a processor would choose for itself differs between processors
     PYTHONPATH=os.pathsep.join(filter(None, [str(NETGUARD), os.environ.get("PYTHONPATH", "")])),
 )
 if "PYTEST_XDIST_WORKER" in os.environ:

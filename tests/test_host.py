@@ -14,8 +14,9 @@ import torch
 from safetensors.torch import save_file
 from tests import families
 from tests.comparison import TEXTS, embedder
+from transformers import AutoModel, AutoTokenizer
 
-from eddy_embed import Embedder
+from eddy_embed import Embedder, loading
 from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
 from eddy_embed.progress import Progress
 
@@ -191,6 +192,34 @@ def test_float16_on_a_processor_is_refused(checkpoints: dict[str, Path]) -> None
         Embedder(checkpoints["llama"], method="plain", dtype="float16", device="cpu")
     with pytest.raises(InvalidParameter, match="dtype='int8' is unknown; choose auto"):
         Embedder(checkpoints["llama"], method="plain", dtype="int8")
+
+
+def test_what_a_processor_chooses(
+    checkpoints: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half precision for what comes in it, and where the processor multiplies in it; never float16."""
+    single = checkpoints["llama"]
+    for name, kind in (("bfloat16", torch.bfloat16), ("float16", torch.float16)):
+        AutoModel.from_pretrained(single, dtype=kind).save_pretrained(tmp_path / name)
+        AutoTokenizer.from_pretrained(single).save_pretrained(tmp_path / name)
+
+    def chosen(model: Path, **given: Any) -> str:
+        return Embedder(model, method="plain", **given).explain("a").dtype
+
+    monkeypatch.delenv(loading.DTYPE)
+    for native in (True, False):
+        monkeypatch.setattr(loading, "multiplies_bfloat16", lambda native=native: native)
+        half = "bfloat16" if native else "float32"
+        assert chosen(single) == "float32"
+        assert chosen(tmp_path / "bfloat16") == chosen(tmp_path / "float16") == half
+    monkeypatch.setenv(loading.DTYPE, "bfloat16")
+    assert chosen(single) == "bfloat16" and chosen(single, dtype="float32") == "float32"
+    monkeypatch.setenv(loading.DTYPE, "int8")
+    with pytest.raises(InvalidParameter, match="EDDY_DTYPE='int8' is unknown"):
+        chosen(single)
+    monkeypatch.undo()
+    if Path("/proc/cpuinfo").exists():
+        assert loading.multiplies_bfloat16() == (" avx512_bf16 " in Path("/proc/cpuinfo").read_text())
 
 
 @pytest.mark.parametrize("method", ["plain", METHOD, "prompteol", "tp"])

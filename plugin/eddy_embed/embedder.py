@@ -93,8 +93,8 @@ class Embedder(Varied):
             batch_size: Most texts in a pass, None for no limit.
             batch_tokens: Most tokens in a pass; None: 2,048 on a processor, 8,192 elsewhere.
             device: "cpu", "cuda", "mps" ..; None: an accelerator if there is one. A loaded model stays where it is.
-            dtype: "auto" (float32 on a processor, the checkpoint's own elsewhere), "float32", "bfloat16", ..;
-                device and dtype also as torch's objects.
+            dtype: "auto" (the checkpoint's own; on a processor float32, if it has no bfloat16), "float32", "bfloat16",
+                ..; device and dtype also as torch's objects.
             language: Language code for sentences ("xx" for any).
             revision: Revision of a hub model.
             cache_folder: Where hub models are kept.

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 BUNDLED = {"eddy-tiny": Path(__file__).parent / "models" / "tiny"}
 """Models that come with the package."""
+DTYPE = "EDDY_DTYPE"
+"""The variable that names what "auto" stands for."""
 
 
 def locate(name: str | os.PathLike[str]) -> str:
@@ -77,8 +79,9 @@ def load(
         name: Bundled name, folder or hub id.
         exit_of: Gives the exit layer M for a backbone.
         device: Where to put the weights; None: an accelerator if there is one, else the processor.
-        dtype: "auto", "float32", "bfloat16", "float16" or "float64". "auto" is float32 on a processor, the
-            checkpoint's own elsewhere.
+        dtype: "auto", "float32", "bfloat16", "float16" or "float64". "auto" is what the variable EDDY_DTYPE names,
+            else the checkpoint's own on an accelerator; on a processor bfloat16 where it multiplies in it and the
+            checkpoint is in half precision, else float32.
         options: Keyword arguments of every `from_pretrained` (revision, cache_dir, ..).
         model_kwargs: Further keyword arguments of the model's `from_pretrained`.
         tokenizer: A tokenizer to use instead of the model's own.
@@ -101,7 +104,6 @@ def load(
             f"device={device!r} and model_kwargs' device_map say the same thing twice; leave one out"
         )
     device = _best_device() if device is None else _usable(device)
-    kind = _dtype(dtype, device)
     try:
         source = _Source.of(where, options)
         config = AutoConfig.from_pretrained(source.base, **source.options)
@@ -112,6 +114,8 @@ def load(
             f"{', '.join(BUNDLED)}; otherwise name a folder that save_pretrained wrote, or a hub id that "
             "can be reached or is cached"
         ) from error
+    quantised = "quantization_config" in model_kwargs or getattr(config, "quantization_config", None) is not None
+    kind = _dtype(dtype, device, config, quantised)
     backbone = replace(describe(config), pooling=pooling)
     kept = max(exit_of(backbone), 1)
     for key, value in vars(config).items():
@@ -244,15 +248,27 @@ def _best_device() -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def _dtype(name: str, device: str) -> Any:
+def _dtype(name: str, device: str, config: Any, quantised: bool) -> Any:
     known = {"float32", "bfloat16", "float16", "float64"}
+    origin = "dtype"
+    if name == "auto" and (named := os.environ.get(DTYPE)):
+        name, origin = named, DTYPE
     if name == "auto":
-        return torch.float32 if device == "cpu" else "auto"
+        if device != "cpu":
+            return "auto"
+        own = getattr(config, "dtype", None)  # none in configurations that older versions wrote: float32
+        half = own in (torch.bfloat16, torch.float16) and not quantised
+        return torch.bfloat16 if half and multiplies_bfloat16() else torch.float32
     if name not in known:
-        raise InvalidParameter(f"dtype={name!r} is unknown; choose auto, {', '.join(sorted(known))}")
+        raise InvalidParameter(f"{origin}={name!r} is unknown; choose auto, {', '.join(sorted(known))}")
     if name == "float16" and device == "cpu":
-        raise InvalidParameter("dtype='float16' is unusably slow on a processor; choose 'bfloat16' or 'float32'")
+        raise InvalidParameter(f"{origin}='float16' is unusably slow on a processor; choose 'bfloat16' or 'float32'")
     return getattr(torch, name)
+
+
+def multiplies_bfloat16() -> bool:
+    """Whether the processor multiplies bfloat16 matrices itself (AVX512_BF16, which every one with AMX has too)."""
+    return bool(torch.cpu._is_avx512_bf16_supported())
 
 
 def _first_line(error: BaseException) -> str:
