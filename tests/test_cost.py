@@ -1,0 +1,107 @@
+"""What a pass costs, in what can be counted: products, states written, and calls of torch; never in seconds."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from eddy_embed import Embedder
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+TOKENS = 512
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        from speed import shapes, texts
+
+        return shapes.random_model("small"), shapes.tokenizer(), texts
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of each token of a pass; the calls of the whole pass."""
+
+    products: float
+    written: float
+    calls: int
+
+
+class _Counter(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls, self.written = 0, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.calls += 1
+        made = out if isinstance(out, tuple | list) else (out,)
+        if not func.is_view:
+            self.written += sum(each.numel() for each in made if isinstance(each, torch.Tensor))
+        return out
+
+
+def cost(model: Any, method: str, texts: list[str] | None = None) -> Cost:
+    """Counted on the second call: the first one prepares what all further ones share."""
+    embedder = Embedder(model[0], tokenizer=model[1], method=method, max_length=4096)
+    texts = texts or [model[2].text_of(embedder, TOKENS)]
+    embedder.encode_document(texts)
+    tokens = sum(embedder.explain(text).sequence_tokens for text in texts)
+    with FlopCounterMode(display=False) as products:
+        embedder.encode_document(texts)
+    with _Counter() as counter:
+        embedder.encode_document(texts)
+    return Cost(products.get_total_flops() / tokens, counter.written / tokens, counter.calls)
+
+
+@pytest.fixture(scope="module")
+def plain(model: Any) -> Cost:
+    return cost(model, "plain:exit=-1")
+
+
+@pytest.mark.parametrize(
+    ("method", "written", "calls"),
+    [
+        ("tp:exit=-1", 1.02, 1.06),
+        ("htp:exit=-1", 1.02, 1.06),
+        ("kv:layers=2-3", 1.07, 1.3),  # entries of every second layer, merged row by row
+        ("plain:exit=-1+tempscale:tau=0.7", 1.01, 1.01),
+        ("echo:exit=-1", 1.0, 1.0),
+        ("reba:exit=-1", 1.03, 1.5),
+    ],
+)
+def test_a_method_adds_little_to_a_pass_of_as_many_tokens(
+    method: str, written: float, calls: float, model: Any, plain: Cost
+) -> None:
+    """One more copy of the states in every layer would be 0.028 of what this model writes."""
+    found = cost(model, method)
+    assert found.products == pytest.approx(plain.products, rel=1e-3)
+    assert found.written / plain.written <= written
+    assert found.calls / plain.calls <= calls
+
+
+def test_half_the_layers_cost_half(model: Any, plain: Cost) -> None:
+    half = cost(model, "plain:exit=2")
+    assert half.products / plain.products == 0.5
+    assert half.written / plain.written <= 0.51 and half.calls / plain.calls <= 0.56
+
+
+def test_no_product_is_spent_on_padding(model: Any) -> None:
+    """Sequences of a pass lie behind each other; a layer's calls do not grow with them, but for attention's."""
+    model_, texts = model[0], [" ".join(["word"] * size) for size in (3, 90, 1, 240, 17, 5, 64)]
+    weights = sum(each.numel() for name, each in model_.base_model.named_parameters() if "proj" in name)
+    together = cost(model, "plain:exit=-1", texts)
+    assert together.products == 2 * weights
+    alone = sum(cost(model, "plain:exit=-1", [text]).calls for text in texts)
+    assert together.calls < 0.5 * alone
