@@ -26,8 +26,14 @@ def test_passes_hold_every_sequence_once_within_their_limits(
     assert flat == sorted(lengths, reverse=True), "the longest first"
 
 
-@pytest.mark.parametrize(("device", "usual"), [("cpu", 2048), ("cuda", 8192), ("mps", 8192)])
-def test_passes_are_shorter_on_a_processor_unless_said_otherwise(device: str, usual: int) -> None:
+@pytest.mark.parametrize(
+    ("device", "threads", "usual"),
+    [("cpu", 1, 512), ("cpu", 2, 1024), ("cpu", 64, 8192), ("cuda", 1, 8192), ("mps", 1, 8192)],
+)
+def test_passes_have_the_size_of_the_machine_unless_said_otherwise(
+    device: str, threads: int, usual: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     assert budget(None, torch.device(device)) == usual
     assert budget(77, torch.device(device)) == 77
 

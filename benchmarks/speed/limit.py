@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from eddy_embed import Embedder
-from eddy_embed.batching import ON_PROCESSOR, passes
+from eddy_embed.batching import budget, passes
 from speed.timing import ratio
 
 if TYPE_CHECKING:
@@ -33,20 +33,20 @@ def row(model: Any, tokenizer: Any, texts: list[str], rounds: int) -> dict[str, 
     return {"texts": len(texts), "tokens": sum(lengths), "goal": 1.15, "time": found.row()}
 
 
-def least(model: Any, lengths: list[int], batch_tokens: int = ON_PROCESSOR) -> Callable[[], None]:
+def least(model: Any, lengths: list[int], batch_tokens: int | None = None) -> Callable[[], None]:
     """Runs every linear layer over every token, and causal attention over every sequence, in as many passes.
 
     Args:
         model: Of whose layers the shapes and weights are taken.
         lengths: Tokens of each sequence.
-        batch_tokens: Most tokens in a pass.
+        batch_tokens: Most tokens in a pass; None: Eddy's own.
     """
     config, base = model.config, model.base_model
     weights = [module.weight for module in base.modules() if isinstance(module, nn.Linear)]
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     sample = weights[0]
     made = []
-    for members in passes(lengths, batch_tokens, None):
+    for members in passes(lengths, budget(batch_tokens, sample.device), None):
         tokens = sum(lengths[index] for index in members)
         # States of each width that a layer takes in, made once: where they come from is not what is measured.
         states = {weight.shape[1]: sample.new_empty(tokens, weight.shape[1]).normal_() for weight in weights}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+import torch
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import torch
-
-ON_PROCESSOR, ON_ACCELERATOR = 2048, 8192
-"""Most tokens in a pass, unless said otherwise. On a processor, states of more tokens leave its caches: measured in
-docs/performance.md."""
+PER_THREAD, ON_ACCELERATOR = 512, 8192
+"""Most tokens in a pass, unless said otherwise. The states of more tokens leave a processor's caches, and fewer do not
+keep its threads busy: measured in docs/performance.md."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -19,7 +19,9 @@ Result = TypeVar("Result")
 
 def budget(given: int | None, device: torch.device) -> int:
     """Most tokens in a pass on a device; given: what was asked for, None for the usual."""
-    return given or (ON_PROCESSOR if device.type == "cpu" else ON_ACCELERATOR)
+    if device.type != "cpu":
+        return given or ON_ACCELERATOR
+    return given or min(PER_THREAD * torch.get_num_threads(), ON_ACCELERATOR)
 
 
 def passes(lengths: Sequence[int], batch_tokens: int, batch_size: int | None) -> list[list[int]]:
