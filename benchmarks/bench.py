@@ -67,7 +67,8 @@ def main() -> None:
                     continue
                 say(f"== {key}")
                 found = MEASURES[part](shape, dtype, options, TRIAL if options.trial else FULL)
-                done[key] = {"key": key, "part": part, "shape": shape, "dtype": dtype, "found": found, **about(options)}
+                named = {"key": key, "part": part, "shape": shape, "layers": options.layers, "dtype": dtype}
+                done[key] = {**named, "found": found, **about(options)}
                 options.journal.parent.mkdir(parents=True, exist_ok=True)
                 with options.journal.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(done[key]) + "\n")

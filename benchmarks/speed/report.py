@@ -19,14 +19,14 @@ def write(rows: list[dict[str, Any]], results: Path, page: Path, picture: Path) 
     """Write one machine's results, and the page's tables between their markers.
 
     Raises:
-        SystemExit: The journal holds several machines, or runs of a trial or with fewer layers.
+        SystemExit: The journal holds several machines, runs of a trial, or a part with several numbers of threads.
     """
     machines = {row["machine"] for row in rows}
     if len(machines) != 1:
         raise SystemExit(
             f"the journal has rows of {len(machines)} machines: {sorted(machines)}; name one with --journal"
         )
-    odd = [row["key"] for row in rows if "--trial" in row["command"] or "layers" in row["key"]]
+    odd = [row["key"] for row in rows if "--trial" in row["command"]]
     if odd:
         raise SystemExit(f"not for a table: {odd}")
     (machine,) = machines
@@ -34,8 +34,12 @@ def write(rows: list[dict[str, Any]], results: Path, page: Path, picture: Path) 
     target = results / f"speed-{name}.json"
     target.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n", encoding="utf-8")
     say(f"written: {target}")
+    for row in rows:
+        row["shape"] += f", {row['layers']} layers" if row.get("layers") else ""
     for part, table in TABLES.items():
         chosen = [row for row in rows if row["part"] == part]
+        if len({row["threads"] for row in chosen}) > 1:
+            raise SystemExit(f"{part} was measured with several numbers of threads, which is none to be compared")
         if chosen:
             put(page, part, "\n".join([_about(chosen[0]), "", *table(chosen)]))
     put(page, "goals", "\n".join(goals(rows)))
