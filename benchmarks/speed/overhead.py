@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LENGTHS = (512, 2048)
+MARGIN = 64
+"""Tokens beyond a length that a text may have while one of that length is searched for."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ GOALS = (
 
 def rows(model: Any, tokenizer: Any, lengths: tuple[int, ...], rounds: int) -> Iterator[dict[str, Any]]:
     """Time over time, and tokens over tokens for one and the same text."""
-    window = max(lengths) + 64
+    lengths = tuple(within(model, length) for length in lengths)
+    window = max(lengths) + MARGIN
     layers = model.config.num_hidden_layers
     made = {
         method: Embedder(model, tokenizer=tokenizer, method=filled(method, layers), max_length=window)
@@ -71,6 +74,11 @@ def rows(model: Any, tokenizer: Any, lengths: tuple[int, ...], rounds: int) -> I
             }
 
 
+def within(model: Any, length: int) -> int:
+    """A length, or the longest that a model's window leaves room to search around."""
+    return min(length, int(model.config.max_position_embeddings) - MARGIN)
+
+
 def filled(method: str, layers: int) -> str:
     """A method with the layers that it needs to be told in a model that no table knows: the middle ones."""
     return method.replace("kv:", f"kv:layers={layers // 3}-{2 * layers // 3},")
@@ -78,9 +86,9 @@ def filled(method: str, layers: int) -> str:
 
 def half_depth(model: Any, tokenizer: Any, length: int, rounds: int) -> dict[str, Any]:
     """Reading at half depth, against the whole: time, and bytes against embeddings and kept layers."""
-    layers = model.config.num_hidden_layers
+    layers, length = model.config.num_hidden_layers, within(model, length)
     whole, half = (
-        Embedder(model, tokenizer=tokenizer, method=f"plain:exit={layer}", max_length=length + 64)
+        Embedder(model, tokenizer=tokenizer, method=f"plain:exit={layer}", max_length=length + MARGIN)
         for layer in (layers, layers // 2)
     )
     text = text_of(whole, length)
