@@ -1,5 +1,7 @@
 # make demo      set up, read the handbook into a library, ask it three questions
-# make test      set up, run the tests
+# make web       set up, open the demo as a page on this machine (ARGS="--library my-library --open")
+# make test      set up, run the tests, save those of the page in a browser
+# make test-browser  those: they need Chromium (Debian: apt-get install chromium)
 # make bench     speed and memory as ratios, beside other libraries; writes docs/performance.md (an hour or two)
 # make check     ruff, ruff format, mypy
 # make versions  tests under each Python with the oldest and the newest packages; writes docs/versions.md
@@ -19,7 +21,7 @@ PIP     := $(BIN)/python -m pip install --disable-pip-version-check -c constrain
 SETUP   := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow versions bench check format clean
+.PHONY: help demo web pictures test test-browser test-slow versions bench check format clean
 
 help:
 	@sed -n '/^[^#]/q; s/^# \{0,1\}//p' Makefile
@@ -50,8 +52,18 @@ $(VENV)/.dev: $(VENV)/.torch
 demo: $(VENV)/.demo
 	@$(BIN)/eddy-demo demo
 
+web: $(VENV)/.demo
+	@$(BIN)/eddy-demo serve $(ARGS)
+
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+test-browser: $(VENV)/.dev
+	$(BIN)/python -m pytest -m browser tests/demo $(ARGS)
+
+# The pictures of the page in docs/, by the same browser.
+pictures: $(VENV)/.dev
+	$(BIN)/python -m tests.demo.pictures docs
 
 # Needs EDDY_EVAL_DATA for the tests on real data; they are skipped without it.
 test-slow: $(VENV)/.dev

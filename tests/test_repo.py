@@ -287,6 +287,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(out.glob("eddy_embed-*.whl"))
 
 
+WEB = ROOT / "demos" / "eddy_demo" / "web"
+
+
 def test_wheel_holds_what_a_user_needs(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     tiny = "eddy_embed/models/tiny"
@@ -304,6 +307,7 @@ def test_wheel_holds_what_a_user_needs(wheel: Path) -> None:
         "mteb_eddy/__init__.py",
         *(f"mteb_eddy/data/{page.name}" for page in (ROOT / "adapters" / "mteb_eddy" / "data").glob("*.json")),
         "eddy_demo/cli.py",
+        *(f"eddy_demo/web/{path.relative_to(WEB).as_posix()}" for path in WEB.rglob("*.*") if path.suffix != ".pyc"),
         *(f"eddy_demo/handbook/{page.name}" for page in (ROOT / "docs").glob("*.md")),
     }
     assert wanted - names == set()
@@ -387,12 +391,14 @@ def test_documented_commands_exist(document: str) -> None:
         if program == "make":
             assert {w for w in words[1:] if "=" not in w} <= targets, f"{document}: {line}"
         elif program in ("eddy", "eddy-demo") and len(words) > 1 and not words[1].startswith("-"):
-            text = help_of(program, *words[1 : 2 + (words[1] in GROUPS and words[2:3] != [])])
+            command = words[1:3] if words[1] in GROUPS else words[1:2]
+            text = help_of(program, *command)
             for option in re.findall(r"(?<!\S)--[a-z-]+", line):
-                assert option in text, f"{document}: {line}: {program} {words[1]} has no {option}"
+                assert option in text, f"{document}: {line}: {program} {' '.join(command)} has no {option}"
 
 
-GROUPS = ("mteb",)
+GROUPS = ("library", "mteb")
+"""Commands that have commands of their own."""
 _helps: dict[tuple[str, ...], str] = {}
 
 

@@ -15,13 +15,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from eddy_demo import handbook, show
-from eddy_demo.defaults import METHOD
 from eddy_demo.errors import DemoError, NoLibrary
+from eddy_demo.options import (
+    DEFAULT_LIBRARY,
+    CountOption,
+    DeviceOption,
+    LibraryOption,
+    MethodOption,
+    ModelOption,
+    RebuildOption,
+    SameMethodOption,
+    SameModelOption,
+    err,
+    out,
+)
 from eddy_demo.recipe import MODEL, PASSAGE_SIZE, choose_recipe, delete, holds_library, read_recipe
+from eddy_demo.serving import serve
+from eddy_demo.shelving import app as library_app
 from eddy_embed.errors import EddyError
 from eddy_embed.stopping import Stopped, stoppable
 
@@ -37,32 +50,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-out = Console(highlight=False, soft_wrap=False)
-err = Console(stderr=True, highlight=False)
-
-LibraryOption = Annotated[
-    Path, typer.Option("--library", "-l", envvar="EDDY_LIBRARY", help="Folder of the library.", show_default="library")
-]
-ModelOption = Annotated[
-    str | None,
-    typer.Option(help=f"Bundled name, folder, or Hugging Face id. New libraries: {MODEL}.", show_default=False),
-]
-MethodOption = Annotated[
-    str | None,
-    typer.Option(
-        help=f"As in plain, tp or htp:range=1-7,exit=-2. New libraries: the model's best measured, else {METHOD}.",
-        show_default=False,
-    ),
-]
-_SAME = "The library has its own; another is refused."
-SameModelOption = Annotated[str | None, typer.Option("--model", help=_SAME, show_default=False)]
-SameMethodOption = Annotated[str | None, typer.Option("--method", help=_SAME, show_default=False)]
-DeviceOption = Annotated[
-    str | None, typer.Option(help="cpu, cuda, mps; chosen by itself if left out.", show_default=False)
-]
-CountOption = Annotated[int, typer.Option("-k", min=1, max=100, help="How many passages to show.")]
-RebuildOption = Annotated[bool, typer.Option("--rebuild", help="Delete the library in the folder first.")]
-DEFAULT_LIBRARY = Path("library")
 READERS = ("bs4", "lxml", "mammoth", "markdown_it", "markdownify", "mdit_py_plugins", "pypdf", "yaml")
 
 
@@ -72,6 +59,10 @@ def _print_version(wanted: bool) -> None:
 
         typer.echo(f"eddy-demo {__version__}")
         raise typer.Exit
+
+
+app.command()(serve)
+app.add_typer(library_app, name="library")
 
 
 @app.callback()

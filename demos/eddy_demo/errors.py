@@ -19,6 +19,10 @@ class LibraryMismatch(DemoError):
     """The library was made with another model, method or setting than the one asked for."""
 
 
+class MissingPart(DemoError):
+    """A package that the page needs is not installed."""
+
+
 class InvalidQuestion(DemoError):
     """The question is empty or not valid Unicode."""
 

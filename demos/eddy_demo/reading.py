@@ -14,7 +14,9 @@ from pathlib import Path
 from eddy_demo.content import Content
 from eddy_demo.errors import NothingToRead, Unreadable
 
-SUFFIXES = (".txt", ".md", ".markdown", ".html", ".htm", ".pdf", ".docx", ".jsonl", ".jsonl.gz")
+UPLOADS = (".txt", ".md", ".markdown", ".html", ".htm", ".pdf", ".docx")
+"""Files that are one document each."""
+SUFFIXES = (*UPLOADS, ".jsonl", ".jsonl.gz")
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,25 @@ def read(paths: list[Path]) -> Reading:
     if not reading.documents:
         raise NothingToRead(_nothing(paths, reading))
     return reading
+
+
+def read_bytes(data: bytes, name: str) -> Content:
+    """Read one document out of a file's bytes.
+
+    Args:
+        data: The file.
+        name: Its name, whose end says how it is read.
+
+    Raises:
+        Unreadable: It cannot be read, or holds nothing that can be embedded.
+    """
+    suffix = _suffix(Path(name))
+    if suffix not in UPLOADS:
+        raise Unreadable(f"of a type that is not read here; convert it to one of {' '.join(UPLOADS)}")
+    content = _content(data, suffix)
+    if reason := _unusable(Document("", name, content.title, content.text)):
+        raise Unreadable(reason)
+    return content
 
 
 def _nothing(paths: list[Path], reading: Reading) -> str:

@@ -17,9 +17,13 @@ MODEL = "eddy-tiny"
 PASSAGE_SIZE = 128
 CHROMA = "chroma"
 """The database."""
+NEXT = "library.next.json"
+"""The recipe that a rebuilding works towards."""
 _OLD = "chroma.old"
 """One on its way out."""
-_LEFT = {CHROMA, LOCK, WRITER, _OLD}
+UPLOADS = "uploads"
+"""Files received by the web page and not yet written."""
+_LEFT = {CHROMA, LOCK, WRITER, _OLD, UPLOADS}
 _CHOICES = (
     ("model", "--model"),
     ("method", "--method"),
@@ -67,7 +71,7 @@ def choose_recipe(
     from eddy_embed import methods
 
     asked = {
-        "model": None if model is None else _model_name(model),
+        "model": None if model is None else model_name(model),
         "method": None if method is None else str(methods.parse(method)),
         "passage_size": passage_size,
         "late": late,
@@ -138,6 +142,7 @@ def delete(folder: Path) -> None:
         if (folder / CHROMA).exists():
             shutil.rmtree(folder / _OLD, ignore_errors=True)
             (folder / CHROMA).rename(folder / _OLD)
+        (folder / NEXT).unlink(missing_ok=True)
         (folder / "library.json").unlink()
     shutil.rmtree(folder / _OLD, ignore_errors=True)
 
@@ -152,7 +157,7 @@ def _is_left(entry: Path) -> bool:
     return entry.name in _LEFT or (entry.name.startswith(".") and entry.name.endswith(".part"))
 
 
-def _model_name(model: str) -> str:
+def model_name(model: str) -> str:
     """A path by its absolute form, so that a library finds its model from every folder."""
     path = Path(model)
     return path.resolve().as_posix() if model != MODEL and path.is_dir() else model

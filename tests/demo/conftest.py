@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,15 @@ Steam keeps the crust soft until the loaf has risen.
 """
 CLOCK = """<html><head><title>The tower clock</title></head><body><h1>The tower clock</h1>
 <p>A pendulum swings once in two seconds.</p><p>The weights are wound up by hand every Monday.</p></body></html>"""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test of the page that is skipped has failed: nobody would notice that the page is not tried any more."""
+    report = yield
+    if report.skipped and item.path.name.startswith("test_web_"):
+        report.outcome, report.longrepr = "failed", f"{item.nodeid} was skipped: {report.longrepr}"
+    return report
 
 
 @dataclass(frozen=True)

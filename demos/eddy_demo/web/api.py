@@ -1,0 +1,203 @@
+"""What the page's script calls: uploads, progress, questions, documents."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from typing import Any, BinaryIO
+
+import anyio.to_thread
+from fastapi import APIRouter, Request
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from eddy_demo import handbook
+from eddy_demo.errors import DemoError
+from eddy_demo.show import printable
+from eddy_demo.web import answers, events
+from eddy_demo.web.safety import UPLOAD, Refused
+from eddy_demo.web.state import State, checked_key
+from eddy_demo.web.tickets import Ticket, clean_name, key_of, refusal, ticket_of
+from eddy_embed.errors import EddyError
+
+api = APIRouter(prefix="/api")
+_BUFFER = 2**20
+
+
+def _state(request: Request) -> State:
+    state: State = request.app.state.eddy
+    return state
+
+
+@api.get("/health")
+async def health(request: Request) -> dict[str, Any]:
+    """Whether the server answers, and whether its model is loaded."""
+    return {"alive": True, "ready": _state(request).shelf.ready}
+
+
+@api.get("/events")
+async def listen(request: Request) -> Response:
+    """Progress, as it happens."""
+    state = _state(request)
+    if state.listeners >= state.limits.listeners:
+        raise Refused(503, "too many pages of this library are open; close some")
+
+    async def told() -> AsyncIterator[bytes]:
+        state.listeners += 1
+        try:
+            async for each in events.progress(state.jobs, request.state.token, state.stopping):
+                yield each
+        finally:
+            state.listeners -= 1
+
+    return events.streamed(told())
+
+
+@api.get("/ask")
+async def ask(request: Request, q: str, k: int = 8) -> Response:
+    """An answer, as a stream of events."""
+    state = _state(request)
+    question = answers.checked(q, state.limits.question)
+    if not 1 <= k <= 50:
+        raise Refused(400, f"{k} passages cannot be shown; ask for 1 to 50")
+    made = answers.answer(state.shelf, question, k)
+    # The first event is made before the response begins, so that a refusal still has a status of its own.
+    first = await state.threads.run(lambda: next(made))
+
+    async def told() -> AsyncIterator[bytes]:
+        yield events.event(*first)
+        try:
+            async for each in state.threads.each(made):
+                yield events.event(*each)
+        except (DemoError, EddyError, Refused) as error:
+            yield events.event("failed", {"error": str(error)})
+
+    return events.streamed(told())
+
+
+@api.get("/documents")
+def documents(request: Request) -> dict[str, Any]:
+    """The documents of the library, and what it is made with."""
+    state = _state(request)
+    going = state.jobs.removing()
+    rows = [
+        {
+            "id": entry.id,
+            "name": printable(str(entry.metadata.get("name", entry.id))),
+            "title": printable(str(entry.metadata.get("title", ""))),
+            "pages": len(entry.page_starts),
+            "passages": entry.passages,
+            "sentences": entry.sentences,
+            "tokens": entry.tokens,
+            "removing": entry.id in going,
+        }
+        for entry in state.shelf.entries()
+    ]
+    return {"documents": rows, "library": state.shelf.summary()}
+
+
+@api.delete("/documents/{key}")
+def remove(request: Request, key: str) -> dict[str, Any]:
+    """Take a document out."""
+    state = _state(request)
+    if state.shelf.entry(checked_key(key)) is None:
+        raise Refused(404, "the document is not in the library any more")
+    state.jobs.remove(key)
+    return {}
+
+
+@api.post("/rebuild")
+def rebuild(request: Request) -> dict[str, Any]:
+    """Make the library anew with its model's best method."""
+    _state(request).jobs.rebuild()
+    return {}
+
+
+@api.post("/jobs/clear")
+def clear(request: Request) -> dict[str, Any]:
+    """Put away what is finished."""
+    _state(request).jobs.clear()
+    return {}
+
+
+@api.post("/jobs/{id_}/{action}")
+def act(request: Request, id_: str, action: str) -> dict[str, Any]:
+    """Cancel a file, or try it again."""
+    jobs = _state(request).jobs
+    calls = {"cancel": jobs.cancel, "retry": jobs.retry}
+    if action not in calls or not calls[action](id_):
+        raise Refused(404, "the file is not waiting any more")
+    return {}
+
+
+@api.post("/handbook")
+def take_handbook(request: Request) -> dict[str, Any]:
+    """Take Eddy's own handbook, to have something to ask."""
+    state = _state(request)
+    for page in sorted(handbook.folder().glob("*.md")):
+        data = page.read_bytes()
+        part = state.jobs.tickets.begin()
+        part.write_bytes(data)
+        _take(state, part, ticket_of(hashlib.sha256(data).hexdigest(), page.name, len(data)))
+    return {}
+
+
+@api.post(UPLOAD.removeprefix("/api"))
+async def upload(request: Request, name: str) -> dict[str, Any]:
+    """Receive one file as the body of the request; its name is in the address, and is data."""
+    state = _state(request)
+    shown = clean_name(name)
+    if reason := refusal(shown):
+        raise Refused(415, f"{shown or 'the file'} {reason}")
+    if state.jobs.waiting() >= state.limits.waiting:
+        raise Refused(503, f"{state.limits.waiting} files are waiting already; wait until some are written")
+    part = await anyio.to_thread.run_sync(state.jobs.tickets.begin)
+    try:
+        with part.open("wb") as file:
+            digest, size = await _receive(request, file)
+        if not size:
+            raise Refused(400, f"{shown} is empty")
+        ticket = ticket_of(digest, shown, size)
+        taken = await anyio.to_thread.run_sync(_take, state, part, ticket)
+    except ClientDisconnect:
+        raise Refused(400, "the upload was broken off") from None
+    finally:
+        part.unlink(missing_ok=True)
+    return {"id": ticket.id, "state": taken}
+
+
+async def _receive(request: Request, file: BinaryIO) -> tuple[str, int]:
+    digest, size, held = hashlib.sha256(), 0, bytearray()
+
+    def write(data: bytes) -> None:
+        digest.update(data)
+        file.write(data)
+
+    async for chunk in request.stream():
+        held += chunk
+        size += len(chunk)
+        if len(held) >= _BUFFER:
+            await anyio.to_thread.run_sync(write, bytes(held))
+            held.clear()
+    await anyio.to_thread.run_sync(write, bytes(held))
+    await asyncio.sleep(0)
+    return digest.hexdigest(), size
+
+
+def _take(state: State, part: Any, ticket: Ticket) -> str:
+    """Keep an upload, unless the library or the queue has its content already."""
+    entry = state.shelf.entry(key_of(ticket.origin))
+    if entry is not None:
+        part.unlink(missing_ok=True)
+        state.jobs.add_known(ticket, entry)
+        return "known"
+    job = state.jobs.find(ticket.id)
+    if job is not None and job.state != "done":
+        part.unlink(missing_ok=True)
+        if job.state == "failed":
+            state.jobs.retry(ticket.id)
+        return "waiting"
+    state.jobs.tickets.keep(part, ticket)
+    state.jobs.add(ticket)
+    return "waiting"

@@ -1,0 +1,247 @@
+"""The library as it is read: its model, its documents, and what is nearest to a question."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chroma_eddy import Entry, Index
+from chroma_eddy.rows import stored_document
+from eddy_demo.errors import DemoError
+from eddy_demo.library import open_library
+from eddy_demo.recipe import Recipe, choose_recipe, holds_library, read_recipe
+from eddy_demo.show import printable
+from eddy_demo.web.calibration import Calibration
+from eddy_embed import Embedder
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from eddy_demo.web.generating import Generator
+    from eddy_embed.document import LongDocument
+
+    Vectors = NDArray[np.float32]
+
+_STEP = 2_048
+"""Most tokens in a pass, if no single text has more: how often progress is told, and how soon a file is cancelled."""
+_OPEN = 4
+"""Documents whose vectors are kept in memory."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was asked for on the command line; None leaves it open.
+
+    Attributes:
+        folder: Of the library.
+        model: Name of a model.
+        method: Text form of a method.
+        device: Where the model runs.
+        generate: Whether the same model also writes answers.
+    """
+
+    folder: Path
+    model: str | None = None
+    method: str | None = None
+    device: str | None = None
+    generate: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Book:
+    """A document of the library with its vectors.
+
+    Attributes:
+        entry: What the index knows of it.
+        content: Its text and the vectors of its parts.
+        embedder: What made them.
+    """
+
+    entry: Entry
+    content: LongDocument
+    embedder: Embedder
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return printable(str(self.entry.metadata.get("name", self.entry.id)))
+
+    @property
+    def title(self) -> str:
+        """Its title, "" without one."""
+        return printable(str(self.entry.metadata.get("title", "")))
+
+    def near(self, question: str, spans: Sequence[Any]) -> Vectors:
+        """Cosines of a question with parts of the document."""
+        return cosines(self.embedder.encode_query(question, show_progress=False), spans)
+
+
+class Shelf:
+    """The library that the page shows. Any thread may read; only the thread of `Jobs` calls `load` and `open`."""
+
+    def __init__(self, choice: Choice) -> None:
+        """Load nothing yet.
+
+        Args:
+            choice: Which library, with what.
+        """
+        self.choice = choice
+        self.folder = choice.folder
+        self.generator: Generator | None = None
+        self.calibration = Calibration()
+        self.version = 0
+        self.error = ""
+        self._embedder: Embedder | None = None
+        self._index: Index | None = None
+        self._retired: Index | None = None
+        self._books: OrderedDict[tuple[str, str, str], Book] = OrderedDict()
+        self._lock = threading.Lock()
+        self._loaded = threading.Event()
+        self.recipe = Recipe("", "")
+
+    # --- Loading, by the one thread that writes
+
+    def load(self) -> None:
+        """Load the model, and open the library if there is one."""
+        choice = self.choice
+        self.recipe = choose_recipe(choice.folder, choice.model, choice.method)
+        if choice.generate:
+            from eddy_demo.web.generating import Generator
+
+            self.generator = Generator.load(self.recipe.model, choice.device)
+        self._embedder = self.embedder_for(self.recipe.method)
+        self.open()
+        self._loaded.set()
+
+    def embedder_for(self, method: str) -> Embedder:
+        """An embedder of the library's model under a method; it shares the model that generates, if there is one."""
+        if self.generator is not None:
+            model, tokenizer = self.generator.model, self.generator.tokenizer
+            return Embedder(model, tokenizer=tokenizer, method=method, batch_tokens=_STEP)
+        return Embedder(self.recipe.model, method=method, device=self.choice.device, batch_tokens=_STEP)
+
+    def open(self) -> None:
+        """Open the library anew, after something was written that readers must know."""
+        before = self._index
+        if holds_library(self.folder):
+            self.recipe = read_recipe(self.folder)
+            if self.recipe.method != str(self.raw.method):
+                self._embedder = self.embedder_for(self.recipe.method)
+            opened = open_library(self.folder, self.raw, self.recipe)
+            # While its first documents are embedded there is a recipe and no index.
+            self._index = opened if opened.exists else None
+        else:
+            self._index = None
+        if self._retired is not None:
+            self._retired.close()
+        self._retired = before  # questions that are being answered may still hold it
+        self.touch()
+
+    def touch(self) -> None:
+        """Tell pages that documents have come or gone."""
+        self.version += 1
+
+    @property
+    def raw(self) -> Embedder:
+        """The embedder without what the library's own post-processing has learned."""
+        if self._embedder is None:
+            raise RuntimeError("the model is not loaded yet")
+        return self._embedder
+
+    # --- Reading, by any thread
+
+    @property
+    def ready(self) -> bool:
+        """Whether the model is loaded."""
+        return self._loaded.is_set() and not self.error
+
+    def fail(self, error: str) -> None:
+        """The model cannot be loaded, or the library not be opened: nothing can be asked."""
+        self.error = error
+        self._loaded.set()
+
+    def wait(self) -> None:
+        """Wait until the model is loaded.
+
+        Raises:
+            DemoError: It cannot be.
+        """
+        self._loaded.wait()
+        if self.error:
+            raise DemoError(self.error)
+
+    @property
+    def index(self) -> Index | None:
+        """The library's index, None while there is none."""
+        return self._index
+
+    def entries(self) -> list[Entry]:
+        """The documents that can be found, by name."""
+        if self._index is None:
+            return []
+        found = [entry for entry in self._index.entries().values() if entry.digest]
+        return sorted(found, key=lambda entry: str(entry.metadata.get("name", "")).casefold())
+
+    def entry(self, key: str) -> Entry | None:
+        """One of them, None if it is not there."""
+        return None if self._index is None else entry_in(self._index, key)
+
+    def book(self, key: str) -> Book | None:
+        """A document with its vectors, None if it is not there."""
+        index = self._index
+        entry = None if index is None else entry_in(index, key)
+        if entry is None or index is None:
+            return None
+        place = (key, entry.digest, index.recipe.fingerprint)
+        with self._lock:
+            if place in self._books:
+                self._books.move_to_end(place)
+                return self._books[place]
+        content = stored_document(index.store, index.recipe, key, keeps_raw=False).result
+        book = Book(entry, content, index.embedder)
+        with self._lock:
+            self._books[place] = book
+            while len(self._books) > _OPEN:
+                self._books.popitem(last=False)
+        return book
+
+    def shared(self) -> dict[str, int] | None:
+        """Bytes of the model that both reads and writes, and of what is not loaded a second time; None for no such."""
+        if self.generator is None or self._embedder is None:
+            return None
+        return {"bytes": self.generator.bytes, "saved": self.generator.shared(self._embedder)}
+
+    def summary(self) -> dict[str, Any]:
+        """What the page says of the library."""
+        entries = self.entries()
+        return {
+            "documents": len(entries),
+            "passages": sum(entry.passages for entry in entries),
+            "sentences": sum(entry.sentences for entry in entries),
+            "tokens": sum(entry.tokens for entry in entries),
+            "model": self.recipe.model,
+            "method": self.recipe.method,
+            "default": self.recipe.default,
+            "shared": self.shared(),
+        }
+
+
+def entry_in(index: Index, key: str) -> Entry | None:
+    """What an index knows of a document, None if it cannot be found there."""
+    entry = index.entries([key]).get(key)
+    return entry if entry is not None and entry.digest else None
+
+
+def cosines(vector: Vectors, spans: Sequence[Any]) -> Vectors:
+    """Cosines of a vector with those of spans."""
+    if not spans:
+        return np.zeros(0, np.float32)
+    found = np.stack([np.asarray(span.vector, np.float32) for span in spans])
+    length = np.linalg.norm(found, axis=1) * np.linalg.norm(vector)
+    return np.asarray(found @ vector / np.where(length > 0, length, 1), np.float32)

@@ -1,0 +1,50 @@
+"""What the routes share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from eddy_demo.web.events import Threads
+from eddy_demo.web.jobs import Jobs
+from eddy_demo.web.limits import Limits
+from eddy_demo.web.safety import Refused
+from eddy_demo.web.shelf import Shelf
+from eddy_demo.web.why import Methods
+
+_KEY = re.compile(r"[0-9a-f]{16}")
+
+
+@dataclass
+class State:
+    """One running server.
+
+    Attributes:
+        limits: What it takes.
+        shelf: The library, to be read.
+        jobs: What is to be written.
+        threads: For questions.
+        stopping: Whether the server is about to end.
+        listeners: Pages that are told of progress now.
+        methods: Embedders of further methods.
+    """
+
+    limits: Limits
+    shelf: Shelf
+    jobs: Jobs
+    threads: Threads
+    stopping: Callable[[], bool]
+    listeners: int = 0
+    methods: Methods = field(default_factory=Methods)
+
+
+def checked_key(key: str) -> str:
+    """A document's id as it came in an address.
+
+    Raises:
+        Refused: It is none.
+    """
+    if not _KEY.fullmatch(key):
+        raise Refused(404, "there is no such document")
+    return key

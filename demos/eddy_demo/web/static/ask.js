@@ -1,0 +1,173 @@
+// The question, and what comes back: an answer in the documents' own sentences, and where they stand.
+import { call, element, onKey, onProgress, plural, sentence } from "./common.js";
+
+const form = document.getElementById("ask");
+const question = document.getElementById("question");
+const status = document.getElementById("status");
+const found = document.getElementById("found");
+const hits = document.getElementById("hits");
+const answer = document.getElementById("answer");
+const answerBody = document.getElementById("answer-body");
+const written = document.getElementById("written");
+const writtenBody = document.getElementById("written-body");
+const writtenNote = document.getElementById("written-note");
+let running = null;
+let cited = [];
+
+/** Where something stands, in words. */
+function where(place) {
+  const page = place.page === null ? "" : place.page === place.last_page ? `p. ${place.page}` : `pp. ${place.page}–${place.last_page}`;
+  return [page, place.headings.replaceAll(" > ", " › ")].filter(Boolean).join(" · ");
+}
+
+/** The address of a place, with the question, so that the document can show its heat. */
+function address(link) {
+  const [path, hash] = link.split("#");
+  return `${path}?q=${encodeURIComponent(question.value.trim())}#${hash}`;
+}
+
+function showAnswer(data) {
+  answerBody.replaceChildren();
+  cited = data.sentences;
+  for (const each of data.sentences) {
+    const cite = element("a", { class: "cite", href: address(each.link), "aria-label": `Sentence ${each.n}, in ${each.name}` }, `${each.n}`);
+    answerBody.append(
+      element("p", { class: "quote" }, each.text, cite),
+      element("p", { class: "source" }, element("a", { href: address(each.link) }, each.name), ` ${where(each) ? `· ${where(each)} ` : ""}· cosine ${each.cosine.toFixed(4)}`),
+    );
+  }
+  if (!data.sentences.length) {
+    answerBody.append(
+      element("p", { class: "honest" }, "No sentence here answers this."),
+      element("p", { class: "note" }, `The nearest one has cosine ${data.best.toFixed(4)}; ${Math.round(data.share * 100)} % of ${data.trials} made-up questions about nothing stay below ${data.threshold.toFixed(4)} in this library. Ask in other words, or look at the nearest passages below.`),
+    );
+  }
+  answer.hidden = false;
+}
+
+/** Text in which an empty line takes less room than a line. */
+function spaced(text) {
+  return text.split(/(\n\s*\n)/).map((part, at) => (at % 2 ? element("span", { class: "gap" }) : part));
+}
+
+function showHit(hit) {
+  const passage = element("p", { class: "passage" });
+  for (const part of hit.parts) passage.append(...(part.best ? [element("mark", {}, part.text)] : spaced(part.text)));
+  const about = where(hit);
+  hits.append(
+    element(
+      "li",
+      { class: "hit" },
+      element(
+        "header",
+        {},
+        element("span", { class: "rank" }, `${hit.rank}`),
+        element("span", { class: "place" }, element("a", { class: "name", href: address(hit.link) }, hit.title || hit.name), about ? element("span", { class: "where" }, ` ${about}`) : null),
+        element(
+          "span",
+          { class: "cosine", title: "Between the question's vector and the passage's" },
+          `cosine ${hit.cosine.toFixed(4)}`,
+          element("meter", { min: 0, max: 1, value: Math.max(hit.cosine, 0), "aria-label": "cosine" }),
+        ),
+      ),
+      passage,
+    ),
+  );
+  found.hidden = false;
+}
+
+function showWritten(event, data) {
+  written.hidden = false;
+  if (event === "writing") writtenNote.textContent = data.note;
+  else if (event === "text") writtenBody.append(data.text);
+  else if (event === "cite") {
+    const source = cited[data.n - 1] ?? data;
+    writtenBody.append(element("a", { class: "cite", href: address(data.link ?? source.link), title: data.text ?? source.text }, `${data.n}`));
+  }
+}
+
+/** Events of a stream. */
+async function* events(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let held = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    held += value;
+    const parts = held.split("\n\n");
+    held = parts.pop();
+    for (const part of parts) {
+      const name = /^event: (.*)$/m.exec(part);
+      const data = /^data: (.*)$/m.exec(part);
+      if (name && data) yield [name[1], JSON.parse(data[1])];
+    }
+  }
+}
+
+async function ask() {
+  const text = question.value.trim();
+  running?.abort();
+  document.getElementById("empty")?.remove();
+  for (const part of [answer, found, written]) part.hidden = true;
+  for (const part of [hits, writtenBody]) part.replaceChildren();
+  status.className = "status";
+  if (!text) {
+    status.textContent = "Type a question first.";
+    return;
+  }
+  const own = (running = new AbortController());
+  status.textContent = "Looking …";
+  const began = performance.now();
+  try {
+    const response = await call(`/api/ask?q=${encodeURIComponent(text)}`, { signal: own.signal });
+    for await (const [name, data] of events(response)) {
+      if (own.signal.aborted) return;
+      if (name === "answer") showAnswer(data);
+      else if (name === "hit") showHit(data);
+      else if (name === "failed") throw new Error(data.error);
+      else if (name === "done") status.textContent = data.passages ? `${plural(data.passages, "passage")} in ${((performance.now() - began) / 1000).toFixed(2)} seconds` : "";
+      else showWritten(name, data);
+    }
+    if (!hits.children.length) {
+      answer.hidden = true;
+      status.replaceChildren("The library has no document yet. ", element("a", { href: "/library" }, "Put some in."));
+    }
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    status.className = "status failed";
+    status.textContent = sentence(error.message);
+  }
+}
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const text = question.value.trim();
+  const address = text ? `/?q=${encodeURIComponent(text)}` : "/";
+  if (`${location.pathname}${location.search}` !== address) history.pushState(null, "", address);
+  question.blur();
+  ask();
+});
+addEventListener("popstate", () => {
+  question.value = new URLSearchParams(location.search).get("q") ?? "";
+  if (question.value) ask();
+});
+
+function step(by) {
+  const links = [...hits.querySelectorAll(".name")];
+  const at = links.indexOf(document.activeElement);
+  const next = links[at < 0 ? (by > 0 ? 0 : links.length - 1) : Math.min(Math.max(at + by, 0), links.length - 1)];
+  next?.focus({ preventScroll: true });
+  next?.closest(".hit").scrollIntoView({ block: "center" });
+}
+onKey("j", () => step(1));
+onKey("k", () => step(-1));
+
+let known = null;
+onProgress((progress) => {
+  // The first documents have come in: an empty page need not stay so.
+  if (known !== null && progress.library !== known && document.querySelector(".empty")) location.reload();
+  known = progress.library;
+});
+
+if (question.value) ask();
+else if (matchMedia("(pointer: fine)").matches) question.focus();

@@ -1,0 +1,170 @@
+// What every page has: the token, the theme, the keyboard, and what the server is doing.
+
+const meta = document.querySelector('meta[name="token"]');
+const banner = document.getElementById("banner");
+const listeners = new Set();
+let latest = null;
+
+/** An element; text is text, never markup. */
+export function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === false || value === null || value === undefined) continue;
+    if (name === "class") made.className = value;
+    else if (name in made && typeof value !== "string") made[name] = value;
+    else made.setAttribute(name, value === true ? "" : value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+/** Ask the server; an error has a message in plain words. */
+export async function call(path, { method = "GET", body = null, signal = null } = {}) {
+  let response;
+  try {
+    response = await fetch(path, { method, body, signal, headers: { "x-eddy-token": meta.content } });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("the server does not answer; is it still running?");
+  }
+  if (!response.ok) throw new Error(await reason(response));
+  return response;
+}
+
+export async function reason(response) {
+  try {
+    return (await response.json()).error;
+  } catch {
+    return `the server answered with ${response.status}`;
+  }
+}
+
+export function token() {
+  return meta.content;
+}
+
+export function sentence(text) {
+  const line = text.charAt(0).toUpperCase() + text.slice(1);
+  return /[.!?…]$/.test(line) ? line : `${line}.`;
+}
+
+export function plural(count, one, many = `${one}s`) {
+  return `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
+}
+
+export function duration(seconds) {
+  if (seconds < 1.5) return "a second";
+  if (seconds < 90) return `${Math.round(seconds)} seconds`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} minutes`;
+  return `${Math.round(seconds / 3600)} hours`;
+}
+
+/** Be told of progress, at once and whenever it changes. */
+export function onProgress(listener) {
+  listeners.add(listener);
+  if (latest) listener(latest);
+}
+
+function told(progress) {
+  latest = progress;
+  meta.content = progress.token; // of a server that was started anew
+  const problem = progress.error || progress.busy;
+  if (problem) show(sentence(problem), true);
+  else if (!progress.ready) show("The model is being loaded …", false);
+  else if (progress.rebuilding !== null) show(`The library is being made anew: ${Math.round(progress.rebuilding * 100)} %. It answers as before meanwhile.`, false);
+  else banner.hidden = true;
+  for (const listener of listeners) listener(progress);
+}
+
+function show(text, failed) {
+  banner.textContent = text;
+  banner.classList.toggle("failed", failed);
+  banner.hidden = false;
+}
+
+let source = null;
+
+function listen() {
+  source?.close();
+  source = new EventSource("/api/events");
+  source.addEventListener("progress", (event) => told(JSON.parse(event.data)));
+  source.addEventListener("error", () => {
+    show("The server does not answer. What was uploaded is kept; this page goes on when it is back.", true);
+    if (source.readyState === EventSource.CLOSED) setTimeout(listen, 2000); // the browser would not try again
+  });
+}
+
+addEventListener("pagehide", () => source.close());
+addEventListener("pageshow", (event) => {
+  if (event.persisted) listen(); // back from another page, as it was left
+});
+listen();
+
+// --- Theme
+
+document.getElementById("theme").addEventListener("click", () => {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  try {
+    localStorage.setItem("theme", root.dataset.theme);
+  } catch {
+    // Storage is switched off: the choice lasts as long as the page.
+  }
+});
+
+// --- Keyboard
+
+const keys = document.getElementById("keys");
+const places = { a: "/", l: "/library", w: "/why" };
+const own = new Map();
+let going = false;
+
+/** A key of one page. */
+export function onKey(key, action) {
+  own.set(key, action);
+}
+
+export function typing(target) {
+  return target.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName);
+}
+
+document.getElementById("help").addEventListener("click", () => keys.showModal());
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const field = typing(event.target) && !["checkbox", "file"].includes(event.target.type);
+  if (field) {
+    if (event.key === "Escape") event.target.blur();
+    if (event.key === "/" && event.target.id === "question" && !event.target.value) event.preventDefault();
+    return;
+  }
+  const action = going && places[event.key] ? () => location.assign(places[event.key]) : own.get(event.key);
+  going = event.key === "g";
+  if (action) {
+    event.preventDefault();
+    action();
+  } else if (event.key === "?") {
+    event.preventDefault();
+    keys.showModal();
+  } else if (event.key === "/") {
+    const question = document.getElementById("question");
+    event.preventDefault();
+    if (question) question.select();
+    else location.assign("/");
+  }
+});
+
+// --- The handbook, from any empty page
+
+for (const button of document.querySelectorAll("[data-handbook]")) {
+  button.addEventListener("click", async () => {
+    button.disabled = true;
+    try {
+      await call("/api/handbook", { method: "POST" });
+      if (location.pathname !== "/library") location.assign("/library");
+    } catch (error) {
+      show(sentence(error.message), true);
+    }
+    button.disabled = false;
+  });
+}

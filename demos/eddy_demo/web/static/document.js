@@ -1,0 +1,85 @@
+// A document: the place that was cited, and how near every sentence is to the question.
+import { element, onKey } from "./common.js";
+
+const text = document.getElementById("text");
+const spans = [...text.querySelectorAll(".s")];
+const pointed = document.getElementById("pointed");
+const measured = spans.filter((span) => span.dataset.c !== undefined);
+
+/** Spans of the sentences between two characters. */
+function between(start, end) {
+  return spans.filter((span) => {
+    const [from, to] = span.dataset.s.split("-").map(Number);
+    return from < end && to > start;
+  });
+}
+
+function point() {
+  const match = /^#s-([0-9a-f]{16})-(\d+)-(\d+)$/.exec(location.hash);
+  for (const span of spans) span.classList.remove("here");
+  pointed.textContent = "";
+  if (!match || match[1] !== text.dataset.document) return;
+  const [start, end] = [Number(match[2]), Number(match[3])];
+  const found = between(start, end);
+  if (!found.length) {
+    pointed.textContent = "The place that this address names is not in the document any more.";
+    return;
+  }
+  for (const span of found) span.classList.add("here");
+  const own = found[0].dataset.c;
+  pointed.textContent = `Characters ${start}–${end}${own === undefined ? "" : `, cosine ${Number(own).toFixed(4)}`}`;
+  reveal(found[0]);
+}
+
+/** Bring a place into view; blocks above it that were never laid out get their true height on the way. */
+function reveal(span) {
+  const still = { block: "center", behavior: "instant" };
+  span.scrollIntoView(still);
+  requestAnimationFrame(() => {
+    span.scrollIntoView(still);
+    requestAnimationFrame(() => span.scrollIntoView(still));
+  });
+}
+
+addEventListener("hashchange", point);
+point();
+
+// --- Heat
+
+if (measured.length) {
+  const values = measured.map((span) => Number(span.dataset.c));
+  const low = [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
+  const high = Math.max(...values);
+  measured.forEach((span, at) => {
+    const share = high > low ? Math.max((values[at] - low) / (high - low), 0) : 0;
+    span.style.setProperty("--h", (share ** 1.6 * 0.65).toFixed(3));
+    span.title = `cosine ${values[at].toFixed(4)}`;
+  });
+  const on = document.getElementById("heat-on");
+  const heat = () => text.classList.toggle("hot", on.checked);
+  on.addEventListener("change", heat);
+  heat();
+  onKey("h", () => {
+    on.checked = !on.checked;
+    heat();
+  });
+
+  const seen = new Set();
+  const nearest = measured
+    .map((span, at) => [values[at], span])
+    .sort((a, b) => b[0] - a[0])
+    .filter(([, span]) => !seen.has(span.dataset.s) && seen.add(span.dataset.s))
+    .slice(0, 20);
+  const list = document.getElementById("nearest");
+  for (const [value, span] of nearest.slice(0, 8)) {
+    const hash = `#s-${text.dataset.document}-${span.dataset.s}`;
+    list.append(element("li", {}, element("a", { href: hash }, element("span", { class: "value" }, value.toFixed(3)), element("span", {}, span.textContent.trim().slice(0, 80)))));
+  }
+  let at = -1;
+  const step = (by) => {
+    at = Math.min(Math.max(at + by, 0), nearest.length - 1);
+    location.hash = `s-${text.dataset.document}-${nearest[at][1].dataset.s}`;
+  };
+  onKey("j", () => step(1));
+  onKey("k", () => step(-1));
+}

@@ -1,0 +1,185 @@
+// Documents in, with their progress; documents out.
+import { call, duration, element, onProgress, plural, sentence, token, reason } from "./common.js";
+
+const files = document.getElementById("files");
+const drop = document.getElementById("drop");
+const status = document.getElementById("status");
+const work = document.getElementById("work");
+const list = document.getElementById("jobs");
+const shelf = document.getElementById("documents");
+const notice = document.getElementById("notice");
+const sure = document.getElementById("sure");
+const stages = [["waiting", "waiting"], ["reading", "reading"], ["embedding", "embedding"], ["writing", "writing"]];
+const sending = new Map();
+let shown = null;
+
+// --- Upload
+
+function send(file) {
+  return new Promise((resolve) => {
+    const request = new XMLHttpRequest();
+    const row = element("li", { class: "job" }, element("span", { class: "name" }, file.name), element("progress", { max: 1, value: 0, "aria-label": `Uploading ${file.name}` }), element("p", { class: "message" }, "uploading"));
+    sending.set(row, request);
+    list.prepend(row);
+    work.hidden = false;
+    request.upload.addEventListener("progress", (event) => {
+      if (event.lengthComputable) row.querySelector("progress").value = event.loaded / event.total;
+    });
+    request.addEventListener("loadend", async () => {
+      sending.delete(row);
+      row.remove();
+      if (request.status === 200) return resolve("");
+      const message = request.status ? await reason(new Response(request.responseText, { status: request.status })) : "it could not be sent; is the server still running?";
+      resolve(message.includes(file.name) ? message : `${file.name}: ${message}`);
+    });
+    request.open("POST", `/api/uploads?name=${encodeURIComponent(file.name)}`);
+    request.setRequestHeader("x-eddy-token", token());
+    request.send(file);
+  });
+}
+
+async function sendAll(chosen) {
+  const failures = [];
+  const queue = [...chosen];
+  status.className = "status";
+  status.textContent = queue.length > 1 ? `${queue.length} files are being sent …` : "";
+  const lane = async () => {
+    while (queue.length) {
+      const failure = await send(queue.shift());
+      if (failure) failures.push(failure);
+    }
+  };
+  await Promise.all([lane(), lane(), lane()]);
+  status.className = failures.length ? "status failed" : "status";
+  status.textContent = failures.length ? `Not taken: ${failures.map(sentence).join(" ")}` : "";
+}
+
+files.addEventListener("change", () => {
+  sendAll(files.files);
+  files.value = "";
+});
+for (const name of ["dragover", "drop"]) addEventListener(name, (event) => event.preventDefault());
+for (const name of ["dragenter", "dragover"]) drop.addEventListener(name, () => drop.classList.add("over"));
+for (const name of ["dragleave", "drop"]) drop.addEventListener(name, () => drop.classList.remove("over"));
+addEventListener("drop", (event) => {
+  if (event.dataTransfer?.files.length) sendAll(event.dataTransfer.files);
+});
+
+// --- Progress
+
+function button(label, name, action, kind = "quiet") {
+  const made = element("button", { type: "button", class: kind, "aria-label": `${label} ${name}` }, label);
+  made.addEventListener("click", async () => {
+    made.disabled = true;
+    try {
+      await action();
+    } catch (error) {
+      status.className = "status failed";
+      status.textContent = sentence(error.message);
+    }
+    made.disabled = false;
+  });
+  return made;
+}
+
+function stage(job) {
+  const at = stages.findIndex(([state]) => state === job.state);
+  const line = element("p", { class: "stages" });
+  stages.slice(1).forEach(([, label], number) => {
+    const state = number + 1 < at ? "past" : number + 1 === at ? "now" : "";
+    if (number) line.append("›");
+    line.append(element("span", { class: state }, label));
+  });
+  if (job.left !== null && job.left !== undefined) line.append(`· ${duration(job.left)} left`);
+  return line;
+}
+
+function act(id, action) {
+  return () => call(`/api/jobs/${id}/${action}`, { method: "POST" });
+}
+
+function row(job) {
+  const name = job.document && ["done", "known"].includes(job.state) ? element("a", { class: "name", href: `/documents/${job.document}` }, job.name) : element("span", { class: "name" }, job.name);
+  const acts = element("span", { class: "acts" });
+  const made = element("li", { class: `job ${job.state}`, "data-id": job.id, "data-state": job.state }, name, acts);
+  if (job.state === "failed") {
+    acts.append(button("Try again", job.name, act(job.id, "retry")), button("Put away", job.name, act(job.id, "cancel")));
+    made.append(element("p", { class: "message" }, sentence(job.message)));
+  } else if (["done", "known"].includes(job.state)) {
+    made.append(element("p", { class: "message" }, [job.state === "done" ? "In the library." : sentence(job.message), ...job.notes.map(sentence)].join(" ")));
+  } else {
+    acts.append(button("Cancel", job.name, act(job.id, "cancel")));
+    const bar = { max: 1, "aria-label": `Embedding ${job.name}`, value: job.done };
+    made.append(stage(job), element("progress", bar));
+  }
+  return made;
+}
+
+function showWork(progress) {
+  const focused = document.activeElement?.closest?.(".job")?.dataset.id;
+  const active = progress.jobs.filter((job) => !["done", "known"].includes(job.state));
+  const rows = [...active, ...progress.jobs.filter((job) => ["done", "known"].includes(job.state))].map(row);
+  list.replaceChildren(...sending.keys(), ...rows);
+  if (focused) list.querySelector(`[data-id="${CSS.escape(focused)}"] button`)?.focus();
+  work.hidden = !list.children.length;
+  document.getElementById("work-title").textContent = active.length ? "Being read" : "Just read";
+  document.getElementById("left").textContent = progress.left === null ? "" : `about ${duration(progress.left)} left`;
+  document.getElementById("clear").hidden = active.length === progress.jobs.length;
+}
+
+// --- Documents
+
+let removing = null;
+
+function documentRow(entry) {
+  const about = [entry.pages ? plural(entry.pages, "page") : "", plural(entry.sentences, "sentence"), plural(entry.passages, "passage")];
+  const remove = element("button", { type: "button", class: "quiet", "aria-label": `Delete ${entry.name}`, disabled: entry.removing }, entry.removing ? "Deleting" : "Delete");
+  remove.addEventListener("click", () => {
+    removing = entry.id;
+    document.getElementById("sure-name").textContent = entry.title || entry.name;
+    sure.returnValue = "no";
+    sure.showModal();
+  });
+  return element(
+    "li",
+    { class: `document-row${entry.removing ? " removing" : ""}`, "data-id": entry.id },
+    element("div", {}, element("a", { class: "name", href: `/documents/${entry.id}` }, entry.title || entry.name), element("p", { class: "note" }, [entry.title && entry.title !== entry.name ? entry.name : "", ...about].filter(Boolean).join(" · "))),
+    remove,
+  );
+}
+
+sure.addEventListener("close", async () => {
+  if (sure.returnValue !== "yes" || !removing) return;
+  try {
+    await call(`/api/documents/${removing}`, { method: "DELETE" });
+    await showDocuments();
+  } catch (error) {
+    status.className = "status failed";
+    status.textContent = sentence(error.message);
+  }
+});
+
+async function showDocuments() {
+  const { documents, library } = await (await call("/api/documents")).json();
+  shelf.replaceChildren(...documents.map(documentRow));
+  document.getElementById("none").hidden = documents.length > 0;
+  document.getElementById("totals").textContent = documents.length ? `${plural(documents.length, "document")}, ${plural(library.passages, "passage")}, ${plural(library.tokens, "token")}` : "";
+  notice.hidden = !library.default || library.default === library.method || library.passages < Number(notice.dataset.few);
+}
+
+document.getElementById("rebuild").addEventListener("click", async () => {
+  notice.hidden = true;
+  await call("/api/rebuild", { method: "POST" });
+});
+document.getElementById("clear").addEventListener("click", () => call("/api/jobs/clear", { method: "POST" }));
+
+onProgress(async (progress) => {
+  showWork(progress);
+  if (!progress.ready || progress.library === shown) return;
+  shown = progress.library;
+  try {
+    await showDocuments();
+  } catch {
+    shown = null; // asked again with the next progress
+  }
+});

@@ -1,0 +1,33 @@
+"""The pictures of the page in `docs/`, drawn by a real browser: `make pictures`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+from tests.demo.site import serving
+from tests.demo.test_web_browser import FLAGS, chromium
+
+QUESTION = "Which method should I choose for retrieval?"
+
+
+def draw(folder: Path) -> None:
+    """Ask the handbook, and picture the answer in each theme."""
+    with tempfile.TemporaryDirectory() as library, serving(Path(library) / "library", method=None) as site:
+        site.client.post("/api/handbook").raise_for_status()
+        site.settled()
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=chromium(), args=[*FLAGS, "--no-sandbox"])
+            for theme in ("light", "dark"):
+                page = browser.new_page(viewport={"width": 1180, "height": 760}, color_scheme=theme)
+                page.goto(f"{site.url}/?q={QUESTION}")
+                page.wait_for_selector(".hit:nth-child(8)")
+                page.wait_for_timeout(500)
+                page.screenshot(path=folder / f"page-{theme}.png")
+            browser.close()
+
+
+if __name__ == "__main__":
+    draw(Path(sys.argv[1]))

@@ -1,0 +1,140 @@
+"""A real server of the page in a thread of the test's process, and what a page's script would ask of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import uvicorn
+
+from eddy_demo.web.app import create_app
+from eddy_demo.web.limits import Limits
+from eddy_demo.web.server import bind
+from eddy_demo.web.shelf import Choice
+
+PATIENCE = 120.0
+"""Seconds after which a test gives up: a crowded machine is slow."""
+
+
+class Site:
+    """One running server."""
+
+    def __init__(
+        self, folder: Path, limits: Limits | None = None, port: int = 0, paused: bool = False, **choice: Any
+    ) -> None:
+        listener = bind("127.0.0.1", port)
+        self.folder = folder
+        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        choice.setdefault("method", "htp")
+        guard = create_app(Choice(folder, **choice), limits, stopping=lambda: self.server.should_exit)
+        self.state = guard.app.state.eddy  # type: ignore[attr-defined]
+        self.resume = self.pause() if paused else lambda: None
+        self.server = uvicorn.Server(uvicorn.Config(guard, log_level="error", timeout_graceful_shutdown=2, ws="none"))
+        self.thread = threading.Thread(target=self.server.run, args=([listener],), daemon=True)
+        self.thread.start()
+        self.client = httpx.Client(base_url=self.url, timeout=PATIENCE)
+        wait(lambda: self.server.started)
+        self.client.headers["x-eddy-token"] = self.token()
+
+    def token(self) -> str:
+        found = re.search(r'name="token" content="([^"]+)"', self.client.get("/library").text)
+        assert found
+        return found[1]
+
+    def upload(self, name: str, data: bytes | str) -> httpx.Response:
+        return self.client.post(f"/api/uploads?name={quote(name)}", content=data)
+
+    def progress(self) -> Iterator[dict[str, Any]]:
+        with self.client.stream("GET", "/api/events") as response:
+            for line in response.iter_lines():
+                if line.startswith("data: "):
+                    yield json.loads(line.removeprefix("data: "))
+
+    def until(self, met: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+        """The first progress told that meets a condition."""
+        for progress in self.progress():
+            if met(progress):
+                return progress
+        raise AssertionError("the server ended the stream")
+
+    def settled(self) -> list[dict[str, Any]]:
+        """The jobs, once none is under way."""
+        ends = ("done", "known", "failed")
+        jobs: list[dict[str, Any]] = self.until(lambda p: p["ready"] and all(j["state"] in ends for j in p["jobs"]))[
+            "jobs"
+        ]
+        return jobs
+
+    def pause(self) -> Callable[[], None]:
+        """Hold the next document in the midst of being embedded; gives the function that lets it go on.
+
+        It can still be cancelled, and the server stopped.
+        """
+        jobs, go = self.state.jobs, threading.Event()
+        check = jobs.check
+
+        def held() -> None:
+            check()
+            while any(0 < job["done"] < 1 for job in jobs.snapshot()["jobs"]) and not go.wait(0.02):
+                check()
+
+        jobs.check = held
+        return go.set
+
+    def halfway(self) -> dict[str, Any]:
+        """The progress of a document that is held."""
+        return self.until(lambda p: any(0 < job["done"] < 1 for job in p["jobs"]))
+
+    def documents(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.client.get("/api/documents").json()["documents"]
+        return rows
+
+    def ask(self, question: str, k: int = 8) -> list[tuple[str, dict[str, Any]]]:
+        return read_events(self.client.get("/api/ask", params={"q": question, "k": k}))
+
+    def stop(self) -> None:
+        self.client.close()
+        self.server.should_exit = True
+        self.thread.join(PATIENCE)
+        assert not self.thread.is_alive()
+
+
+def read_events(response: httpx.Response) -> list[tuple[str, dict[str, Any]]]:
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"].startswith("text/event-stream")
+    return [(name, json.loads(data)) for name, data in re.findall(r"event: (.*)\ndata: (.*)\n\n", response.text)]
+
+
+@contextmanager
+def serving(folder: Path, limits: Limits | None = None, **options: Any) -> Iterator[Site]:
+    site = Site(folder, limits, **options)
+    try:
+        yield site
+    finally:
+        site.stop()
+
+
+def wait(met: Callable[[], Any]) -> None:
+    until = time.monotonic() + PATIENCE
+    while not met():
+        assert time.monotonic() < until, "nothing happened"
+        time.sleep(0.02)
+
+
+def long_text(sentences: int, seed: int = 0) -> str:
+    """Prose that takes a while to embed, no two sentences alike."""
+    things = ("river", "harbour", "lantern", "orchard", "bridge", "violin", "glacier", "market")
+    ends = ("in the early morning", "after the long rain", "beside the old mill", "under a pale moon")
+    lines = [
+        f"The {things[(n + seed) % 8]} number {n + seed * 1000} was quiet {ends[n % 4]}, and nobody counted it twice."
+        for n in range(sentences)
+    ]
+    return "\n\n".join(" ".join(lines[at : at + 5]) for at in range(0, sentences, 5))

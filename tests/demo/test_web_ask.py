@@ -1,0 +1,120 @@
+"""Questions to the page: the same hits as the index gives, an honest answer, and no error however many ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from tests.demo.conftest import BREAD, CLOCK, TIDES
+from tests.demo.site import Site, long_text, read_events, serving
+
+from chroma_eddy import open_index
+from eddy_demo import handbook
+from eddy_embed import Embedder
+
+QUESTION = "What happens to a document that is longer than the model's window?"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("web") / "library", method=None) as site:
+        for name in ("long-documents.md", "files.md", "layers.md"):
+            site.upload(name, (handbook.folder() / name).read_bytes())
+        for name, text in (("tides.md", TIDES), ("bread.txt", BREAD), ("clock.html", CLOCK)):
+            site.upload(name, text.encode())
+        assert {job["state"] for job in site.settled()} == {"done"}
+        yield site
+
+
+def test_hits_are_those_of_the_index(site: Site) -> None:
+    """In order, with true cosines, exact ranges, headings and sentences."""
+    events = site.ask(QUESTION, k=5)
+    assert [name for name, _ in events] == ["answer", *["hit"] * 5, "done"]
+    shelf = site.state.shelf
+    embedder = Embedder(shelf.recipe.model, method=shelf.recipe.method)
+    with open_index(site.folder / "chroma", "library", embedder) as index:
+        expected = index.query(QUESTION, 5, sentences=True)
+        whole = {document.id: document.text for document in index.documents()}
+    for (_, data), hit in zip(events[1:-1], expected, strict=True):
+        assert data["cosine"] == pytest.approx(hit.cosine, abs=1e-4)
+        assert (data["document"], data["start"], data["end"]) == (hit.document, hit.start, hit.end)
+        assert data["name"] == hit.metadata["name"]
+        best = next(part for part in data["parts"] if part.get("best"))
+        assert hit.best is not None
+        assert best["cosine"] == pytest.approx(hit.best.cosine, abs=1e-4)
+        own = f"#s-{hit.document}-{hit.best.start}-{hit.best.end}"
+        assert data["link"] == best["link"] == f"/documents/{hit.document}{own}"
+        shown = "".join(part["text"] for part in data["parts"])
+        assert shown.split() == whole[hit.document][hit.start : hit.end].split()
+
+
+def test_an_answer_is_sentences_above_the_threshold(site: Site) -> None:
+    events = dict(site.ask(QUESTION))
+    answer = events["answer"]
+    assert 1 <= len(answer["sentences"]) <= 3
+    assert all(each["cosine"] > answer["threshold"] for each in answer["sentences"])
+    assert [each["n"] for each in answer["sentences"]] == list(range(1, len(answer["sentences"]) + 1))
+    for each in answer["sentences"]:
+        page = site.client.get(each["link"].split("#")[0]).text
+        assert f'id="{each["link"].split("#")[1]}"' in page
+        assert each["name"].endswith((".md", ".txt", ".html"))
+
+
+def test_no_answer_is_said(site: Site) -> None:
+    """The threshold is what three in four questions about nothing stay below: most others about nothing do too."""
+    others = (
+        "Who painted the ninth bell of Quillon?",
+        "How do the weavers of Sorrelby greet a comet?",
+        "What does a Pellian fox carry in its left shoe?",
+        "When did the Harrowmont choir lose its blue door?",
+    )
+    silent = [dict(site.ask(question, k=1))["answer"] for question in others]
+    assert sum(not answer["sentences"] for answer in silent) >= 2
+    assert all(answer["best"] <= answer["threshold"] for answer in silent if not answer["sentences"])
+
+
+def test_a_document_is_held_against_a_question(site: Site) -> None:
+    """Each sentence of the page has the cosine that the index gives it."""
+    hit = dict(site.ask(QUESTION, k=1))["hit"]
+    page = site.client.get(f"/documents/{hit['document']}", params={"q": QUESTION}).text
+    best = next(part for part in hit["parts"] if part.get("best"))
+    place = best["link"].split("#")[1]
+    start = page.index(f'id="{place}"')
+    assert f'data-c="{best["cosine"]}"' in page[start : start + 200]
+    assert page.count("data-c=") >= page.count('id="s-')
+
+
+def test_fifty_ask_while_documents_are_written(site: Site) -> None:
+    resume = site.pause()
+    site.upload("long.txt", long_text(300).encode())
+    site.halfway()
+    resume()
+
+    def ask(number: int) -> int:
+        answer = site.client.get("/api/ask", params={"q": f"{QUESTION} Number {number}.", "k": 3})
+        names = [name for name, _ in read_events(answer)]
+        assert names == ["answer", "hit", "hit", "hit", "done"], answer.text
+        return len(names)
+
+    with ThreadPoolExecutor(50) as pool:
+        assert sum(pool.map(ask, range(50))) == 250
+    assert {job["name"]: job["state"] for job in site.settled()}["long.txt"] == "done"
+
+
+def test_an_empty_library_says_so(tmp_path: Path) -> None:
+    with serving(tmp_path / "library", method=None) as site:
+        assert [name for name, _ in site.ask("Anything?")] == ["done"]
+        assert "Nothing to ask yet" in site.client.get("/").text
+        assert not (tmp_path / "library" / "chroma").exists()
+
+
+def test_without_a_model_it_says_why(tmp_path: Path) -> None:
+    """Nothing hangs: the page and every question tell the same."""
+    with serving(tmp_path / "library", model=str(tmp_path / "nowhere")) as site:
+        told = site.until(lambda p: p["error"])["error"]
+        assert "nowhere" in told
+        answer = site.client.get("/api/ask?q=Anything")
+        assert (answer.status_code, answer.json()["error"]) == (400, told)
+        assert site.client.get("/api/health").json()["ready"] is False

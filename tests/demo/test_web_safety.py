@@ -1,0 +1,165 @@
+"""Who is answered, and what an answer lets a browser do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from tests.demo.site import Site, serving
+
+from eddy_demo.web.limits import Limits
+
+HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script> The ferry leaves at noon "quoted" \'so\' {{ 7*7 }}.'
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    limits = Limits(question=100, body_bytes=1000, listeners=2, waiting=3)
+    with serving(tmp_path_factory.mktemp("web") / "library", limits) as site:
+        site.upload('"><script>alert(3).txt', HOSTILE.encode())
+        site.settled()
+        yield site
+
+
+def own(site: Site, **headers: str) -> dict[str, str]:
+    return {"x-eddy-token": site.token(), **headers}
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "localhost@evil", "["]
+)
+def test_other_names_are_not_answered(site: Site, host: str) -> None:
+    """A page of evil.example whose name now leads here (DNS rebinding) gets nothing."""
+    for path in ("/", "/api/documents", "/static/base.css"):
+        answer = httpx.get(f"{site.url}{path}", headers={"host": host})
+        assert answer.status_code in (400, 421)
+        assert "ferry" not in answer.text and "token" not in answer.text
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1", "[::1]:9"])
+def test_own_names_are(site: Site, host: str) -> None:
+    assert httpx.get(f"{site.url}/api/health", headers={"host": host}).json()["alive"] is True
+
+
+REFUSED: tuple[dict[str, str], ...] = (
+    {"x-eddy-token": "guessed"},
+    {"x-eddy-token": ""},
+    {"origin": "https://evil.example"},
+    {"origin": "null"},
+    {"origin": "http://127.0.0.1:1"},
+    {"sec-fetch-site": "cross-site"},
+    {"sec-fetch-site": "same-site"},
+)
+
+
+@pytest.mark.parametrize("headers", REFUSED, ids=str)
+def test_other_pages_change_nothing(site: Site, headers: dict[str, str]) -> None:
+    key = site.documents()[0]["id"]
+    client = httpx.Client(base_url=site.url, headers=own(site) | headers)
+    assert client.delete(f"/api/documents/{key}").status_code == 403
+    assert client.post("/api/uploads?name=a.txt", content=b"text").status_code == 403
+    for path in ("/api/handbook", "/api/rebuild", "/api/jobs/clear"):
+        assert client.post(path).status_code == 403
+    assert [row["id"] for row in site.documents()] == [key]
+
+
+def test_other_pages_make_the_model_do_nothing(site: Site) -> None:
+    answer = httpx.get(f"{site.url}/api/ask?q=ferry", headers={"sec-fetch-site": "cross-site"})
+    assert answer.status_code == 403
+
+
+def test_own_page_may(site: Site) -> None:
+    headers = own(site, origin=site.url) | {"sec-fetch-site": "same-origin"}
+    assert httpx.post(f"{site.url}/api/jobs/clear", headers=headers).status_code == 200
+
+
+def paths(site: Site) -> list[str]:
+    key = site.documents()[0]["id"]
+    return ["/", "/?q=%3Cscript%3E", "/library", f"/documents/{key}?q=ferry", "/why", "/nothing", "/api/health"]
+
+
+def test_no_answer_lets_a_script_in(site: Site) -> None:
+    """Every page: a strict policy, no inline script, style or handler, nothing from elsewhere; content is only text."""
+    for path in (*paths(site), "/static/ask.js"):
+        answer = site.client.get(path)
+        policy = dict(part.strip().split(" ", 1) for part in answer.headers["content-security-policy"].split(";"))
+        assert policy["default-src"] == "'none'"
+        assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+        assert policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+        if not answer.headers["content-type"].startswith("text/html"):
+            continue
+        assert answer.headers["cache-control"] == "no-store"
+        tags = _Tags.of(answer.text)
+        assert not [name for _, attributes in tags for name in attributes if name.startswith("on") or name == "style"]
+        assert all("src" in attributes for tag, attributes in tags if tag == "script")
+        for _, attributes in tags:
+            for name in ("src", "href", "action"):
+                assert not urlsplit(attributes.get(name) or "").netloc
+        assert not [tag for tag, _ in tags if tag in ("img", "iframe", "style", "object", "embed")]
+
+
+def test_content_is_shown_as_it_is(site: Site) -> None:
+    key = site.documents()[0]["id"]
+    page = site.client.get(f"/documents/{key}").text
+    assert "&lt;script&gt;alert(2)&lt;/script&gt;" in page
+    assert "{{ 7*7 }}" in page
+    assert "&lt;script&gt;alert(3)" in page
+    events = dict(site.ask("When does the ferry leave?", k=1))
+    assert "<script>alert(2)</script>" in "".join(part["text"] for part in events["hit"]["parts"])
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "told"),
+    [
+        ("/api/ask?q=", 400, "type a question first"),
+        (f"/api/ask?q={'x' * 101}", 400, "the question has 101 characters; ask it in at most 100"),
+        ("/api/ask", 400, "the address lacks something: q"),
+        ("/api/ask?q=a&k=1000", 400, "1000 passages cannot be shown"),
+        ("/api/nothing", 404, "there is no such page"),
+        ("/documents/../../etc/passwd", 404, "There is no such page"),
+        ("/documents/%2e%2e%2flibrary.json", 404, "There is no such page"),
+        ("/documents/ABCDEF0123456789", 404, "There is no such document"),
+        ("/static/../app.py", 404, "There is no such page"),
+        ("/static/%2e%2e/app.py", 404, "There is no such page"),
+        ("/docs", 404, "There is no such page"),
+        ("/openapi.json", 404, "There is no such page"),
+    ],
+)
+def test_errors_are_plain(site: Site, path: str, status: int, told: str) -> None:
+    answer = site.client.get(path)
+    assert (answer.status_code, told in answer.text) == (status, True), answer.text
+    assert "Traceback" not in answer.text
+
+
+def test_other_bodies_are_small(site: Site) -> None:
+    assert site.client.post("/api/jobs/clear", content=b"x" * 1001).status_code == 413
+
+
+def test_pages_that_listen_are_counted(site: Site) -> None:
+    streams: list[Any] = [site.progress() for _ in range(2)]
+    for stream in streams:
+        next(stream)
+    assert site.client.get("/api/events").status_code == 503
+    for stream in streams:
+        stream.close()
+
+
+class _Tags:
+    @staticmethod
+    def of(page: str) -> list[tuple[str, dict[str, str | None]]]:
+        from html.parser import HTMLParser
+
+        found: list[tuple[str, dict[str, str | None]]] = []
+
+        class Parser(HTMLParser):
+            def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+                found.append((tag, dict(attrs)))
+
+        Parser().feed(page)
+        return found

@@ -1,0 +1,187 @@
+"""One model that reads and writes, and pictures of what it does, against its own numbers and plain numpy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.demo.site import Site, long_text, serving
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from chroma_eddy import open_index
+from eddy_demo import handbook
+from eddy_demo.web import generating
+from eddy_demo.web.generating import citations
+from eddy_demo.web.limits import Limits
+from eddy_embed import Embedder
+from eddy_embed.loading import BUNDLED
+
+QUESTION = "What happens to a document that is longer than the model's window?"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The model of this library also writes."""
+    with serving(tmp_path_factory.mktemp("web") / "library", Limits(compared=20_000), generate=True) as site:
+        for name in ("long-documents.md", "layers.md"):
+            site.upload(name, (handbook.folder() / name).read_bytes())
+        site.upload("long.txt", long_text(250).encode())
+        assert {job["state"] for job in site.settled()} == {"done"}
+        yield site
+
+
+def test_the_same_weights_read_and_write(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One set of tensors; vectors as those of an embedder that loads its own; text as the model alone writes it."""
+    monkeypatch.setattr(generating, "MOST_TOKENS", 40)
+    shelf = site.state.shelf
+    model = shelf.generator.model
+    own = {parameter.data_ptr() for parameter in model.parameters()}
+    weights = [tensor for name, tensor in shelf.raw._pipeline.open_runner.host.tensors() if name.endswith("weight")]
+    assert len(weights) > 5
+    assert {tensor.data_ptr() for tensor in weights} <= own
+    separate = Embedder("eddy-tiny", method=shelf.recipe.method)
+    assert separate.fingerprint == shelf.raw.fingerprint
+    np.testing.assert_allclose(shelf.raw.encode_query(QUESTION), separate.encode_query(QUESTION), atol=1e-6)
+    page = site.client.get("/").text
+    saved, whole = separate.explain("a").bytes, sum(p.numel() * p.element_size() for p in model.parameters())
+    assert f"{whole / 1e6:.1f} MB of weights read and write" in page
+    assert f"would take {saved / 1e6:.1f} MB more" in page
+
+    events = site.ask(QUESTION)
+    names = [name for name, _ in events]
+    assert names.index("writing") > max(at for at, name in enumerate(names) if name == "hit")
+    text = "".join(
+        data["text"] if name == "text" else f"[{data['n']}]" for name, data in events if name in ("text", "cite")
+    )
+    given = extracted(site)
+    alone = AutoModelForCausalLM.from_pretrained(BUNDLED["eddy-tiny"], dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(BUNDLED["eddy-tiny"])
+    ids = torch.tensor([shelf.generator.prompt(QUESTION, given)])
+    asked = tokenizer.decode(ids[0], skip_special_tokens=True)
+    assert asked.endswith(f"Question: {QUESTION}\nAnswer:")
+    assert all(f"[{each['n']}] {each['text']}" in asked for each in given)
+    out = alone.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=40, do_sample=False)
+    assert text == tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True)
+
+
+def extracted(site: Site) -> list[dict[str, Any]]:
+    """The sentences that the model was given, which are more than the page shows."""
+    from eddy_demo.web.answers import extract
+    from eddy_demo.web.calibration import CANDIDATES
+
+    shelf = site.state.shelf
+    vector = shelf.raw.encode_query(QUESTION)[None]
+    near = shelf.index.search(vector, CANDIDATES, granularity="sentences")[0]
+    hits = shelf.index.search(vector, 8, sentences=True)[0]
+    found = extract(shelf.index, near, hits, shelf.calibration.threshold(shelf.index))
+    sentences: list[dict[str, Any]] = found["sentences"]
+    return sentences
+
+
+def test_a_prompt_fits_the_window(site: Site) -> None:
+    generator = site.state.shelf.generator
+    many = [{"n": n, "text": "The long river was quiet in the early morning. " * 30} for n in range(1, 21)]
+    ids = generator.prompt(QUESTION, many)
+    assert len(ids) + generating.MOST_TOKENS <= generator.model.config.max_position_embeddings
+    assert "[1]" in generator.tokenizer.decode(ids)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        (["It leaves at noon [1]."], [("It leaves at noon ", 0), ("", 1), (".", 0)]),
+        (["noon [", "1", "2", "] and"], [("noon ", 0), ("", 12), (" and", 0)]),
+        (["a [b] [123] [", "x]"], [("a [b] [123] ", 0), ("[x]", 0)]),
+        (["[1][2]"], [("", 1), ("", 2)]),
+        (["ends ["], [("ends ", 0), ("[", 0)]),
+    ],
+)
+def test_citations_are_found_in_pieces(pieces: list[str], expected: list[tuple[str, int]]) -> None:
+    assert list(citations(pieces)) == expected
+
+
+def test_no_head_no_answer(tmp_path: Any) -> None:
+    """An encoder cannot write: the page says so, and what to do."""
+    from transformers import BertConfig, BertModel
+
+    from eddy_demo.web.generating import CannotGenerate, Generator
+
+    BertModel(BertConfig(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)).save_pretrained(
+        tmp_path
+    )
+    with pytest.raises(CannotGenerate, match=r"cannot write answers: .* or leave out --generate"):
+        Generator.load(str(tmp_path), "cpu")
+
+
+def test_tokens_and_copies(site: Site) -> None:
+    """A box for each token, an arc for each copy."""
+    text = "The ferry leaves at noon. Dogs travel for free."
+    page = site.client.get("/why", params={"text": text, "method": "htp"}).text
+    explanation = Embedder("eddy-tiny", method="htp").explain(text)
+    arcs = re.findall(r'<path class="arc".*?<title>(\d+) → (\d+)</title>', page)
+    expected = [(token.source, at) for at, token in enumerate(explanation.tokens) if token.source is not None]
+    assert [tuple(map(int, arc)) for arc in arcs] == expected != []
+    assert len(re.findall(r'<g class="token ', page)) == len(explanation.tokens)
+    assert page.count('class="token held"') == sum(token.role.name in ("PST", "BPST") for token in explanation.tokens)
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ({"method": "nonsense"}, "nonsense"),
+        ({"text": " "}, "blank"),
+        ({"text": "x" * 601}, "Show a text of at most 600 characters"),
+        ({"method": "plain+whiten"}, "learns from a whole library"),
+        ({"q": "a", "document": "0" * 16}, "The document is not in the library any more"),
+    ],
+)
+def test_what_cannot_be_shown(site: Site, query: dict[str, str], told: str) -> None:
+    answer = site.client.get("/why", params=query)
+    assert answer.status_code == 200
+    assert told in answer.text
+
+
+def test_two_methods_side_by_side(site: Site) -> None:
+    """Both orders, as each method's own embedder gives them."""
+    keys = {row["name"]: row["id"] for row in site.documents()}
+    document = keys["layers.md"]
+    asked = {"q": QUESTION, "document": document, "other": "plain"}
+    page = site.client.get("/why", params=asked).text
+    shown = [float(value) for value in re.findall(r"cosine (-?\d\.\d{4}) ·", page)]
+    text = (handbook.folder() / "layers.md").read_text(encoding="utf-8")
+    expected = []
+    for method in (site.state.shelf.recipe.method, "plain"):
+        embedder = Embedder("eddy-tiny", method=method)
+        query = embedder.encode_query(QUESTION)
+        passages = embedder.encode_long(text, passage_size=site.state.shelf.recipe.passage_size).passages
+        expected += sorted((float(passage.vector @ query) for passage in passages), reverse=True)[:6]
+    assert shown == pytest.approx(expected, abs=2e-4)
+    refused = site.client.get("/why", params=asked | {"document": keys["long.txt"]}).text
+    assert "at most 20,000 are embedded anew" in refused
+
+
+def test_lengths(site: Site) -> None:
+    """Mean cosines of pairs, by plain loops over all that is stored."""
+    from eddy_demo.web.why import lengths
+
+    found = lengths(site.state.shelf)
+    assert found is not None
+    with open_index(site.folder / "chroma", "library") as index:
+        rows = [index.store.get(part, metadatas=True, embeddings=True) for part in ("-sentences", "", "-documents")]
+    sized = [
+        (row.get("eddy_n_tokens", row.get("eddy_tokens")), vector / np.linalg.norm(vector))
+        for part in rows
+        for row, vector in zip(part.metadatas, part.vectors.astype(np.float64), strict=True)
+    ]
+    assert len(found.points) == len(sized)
+    for middle, mean, count in found.bins:
+        least = round(middle / 2**0.5)
+        own = [vector for size, vector in sized if least <= size < 2 * least]
+        assert len(own) == count
+        pairs = [float(a @ b) for at, a in enumerate(own) for b in own[:at]]
+        assert mean == pytest.approx(np.mean(pairs), abs=1e-5)
+    assert site.client.get("/why").text.count("<circle") >= len(sized)
