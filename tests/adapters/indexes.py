@@ -92,7 +92,7 @@ class Server:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        for _ in range(600):
+        for _ in range(3000):
             assert self.process.poll() is None
             try:
                 chromadb.HttpClient("127.0.0.1", self.port).heartbeat()
