@@ -153,6 +153,7 @@ def run_suite(
     chosen = suite(name) if isinstance(name, str) else name
     folder = Path(output)
     wanted = _tasks(chosen, tasks)
+    window: int | None = None
     outcomes = []
     for row in _rows(chosen, model, backbones, rows):
         stand_in = model is not None and not backbones
@@ -168,7 +169,9 @@ def run_suite(
             )
         said(f"{where}: {method} on {used}")
         told = _settings(chosen, row)
-        if stand_in and told.get("max_length", 0) > (window := _window(used, settings)):
+        if stand_in and window is None:
+            window = _window(used, settings)
+        if window is not None and told.get("max_length", 0) > window:
             told["max_length"] = window
             said(f"  no more than {window:,} tokens go into {used}")
         encoder = open_encoder(used, method=method, **told, **settings)
@@ -209,7 +212,9 @@ def _settings(chosen: Suite, row: Row) -> dict[str, Any]:
     length = row.max_length or chosen.max_length
     told: dict[str, Any] = {"overflow": chosen.overflow}
     told |= {} if length is None else {"max_length": length}
-    return told | ({} if chosen.instructions is None else {"instructions": instructions(chosen.instructions)})
+    if chosen.instructions is not None and row.instructed:
+        told["instructions"] = instructions(chosen.instructions)
+    return told
 
 
 def _tasks(chosen: Suite, asked: Sequence[str]) -> list[str]:

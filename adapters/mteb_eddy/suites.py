@@ -38,7 +38,8 @@ class Row:
         elsewhere: The method's text on other models, where those layers mean nothing; None for the same.
         average: The average printed.
         tasks: The numbers printed for single tasks, where the paper has them.
-        max_length: Most tokens in a text, where it is not the suite's.
+        max_length: Most tokens in a pass, where it is not the suite's.
+        instructed: Whether the suite's instructions are given to it.
         time: Time printed, as a multiple of the table's cheapest method.
     """
 
@@ -50,6 +51,7 @@ class Row:
     average: float | None = None
     tasks: dict[str, float] | None = None
     max_length: int | None = None
+    instructed: bool = True
     time: float | None = None
 
 
@@ -65,9 +67,9 @@ class Suite:
         scale: What scores between 0 and 1 are multiplied by.
         digits: Behind the point.
         average: What the last column averages: "columns", "tasks", or None where there is no such column.
-        max_length: Most tokens in a text; None for the model's own length.
+        max_length: Most tokens in a pass, prompts included; None for the model's own length.
         overflow: What happens to longer texts.
-        instructions: Name of the set of instructions, None for none.
+        instructions: Name of the set of instructions, None where no row has any.
         notes: Where the paper is silent or at odds with itself, and what is done here.
         columns: By their names in the table.
         backbones: Hugging Face id by the model's name in the table; None where the paper gives none.

@@ -19,11 +19,14 @@ from llama_index.core.schema import BaseNode, MetadataMode, NodeRelationship, No
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
+from chroma_eddy import Document as Whole
+from chroma_eddy import open_index
 from eddy_embed.document import Part
 from eddy_embed.errors import InvalidParameter
 from langchain_eddy import EddyEmbeddings, embed_passages
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser
+from llama_index.vector_stores.eddy import EddyChromaVectorStore
 
 TIDES = (
     "The moon pulls the water of the sea. Twice a day the harbour fills. At full moon the tide is highest. "
@@ -188,16 +191,27 @@ def test_headings_are_told_to_people_and_models_alike(embedding):
     assert all("heading_path" not in node.metadata for node in bare)
 
 
-def test_retrieval_is_scored_by_ids_that_stay(embedding):
-    """LlamaIndex's evaluator, with questions made from the text: each sentence finds its passage, and no other's."""
-    document = Document(text=TIDES, id_="tides")
-    parser = LongDocumentNodeParser(embed_model=embedding, passage_size=24)
-    nodes = parser.get_nodes_from_documents([document])
-    again = LongDocumentNodeParser(embed_model=embedding, passage_size=24).get_nodes_from_documents([document])
-    assert [node.node_id for node in nodes] == [node.node_id for node in again] and len(nodes) > 3
-    retriever = VectorStoreIndex(again, embed_model=embedding).as_retriever(similarity_top_k=2)
-    evaluator = RetrieverEvaluator.from_metric_names(["hit_rate", "mrr", "ndcg"], retriever=retriever)
-    right = [evaluator.evaluate(node.get_content(), expected_ids=[node.node_id]) for node in nodes]
-    assert [result.metric_vals_dict for result in right] == [{"hit_rate": 1.0, "mrr": 1.0, "ndcg": 1.0}] * len(nodes)
+@pytest.mark.parametrize("kept", ["nodes", "index"])
+def test_retrieval_is_scored_by_ids_that_stay(embedding, tmp_path, kept):
+    """LlamaIndex's evaluator on nodes in memory and on an index of ours, written once more before it is asked."""
+
+    def built() -> tuple[list[BaseNode], VectorStoreIndex]:
+        if kept == "nodes":
+            parser = LongDocumentNodeParser(embed_model=embedding, passage_size=24)
+            nodes = parser.get_nodes_from_documents([Document(text=TIDES, id_="tides")])
+            return nodes, VectorStoreIndex(nodes, embed_model=embedding)
+        with open_index(tmp_path, "tides", embedding.embedder, passage_size=24) as index:
+            index.remove(["tides"])
+            index.upsert([Whole("tides", TIDES)])
+        store = EddyChromaVectorStore("tides", embedding, persist_dir=str(tmp_path))
+        return store.get_nodes(), VectorStoreIndex.from_vector_store(store, embed_model=store.embed_model)
+
+    asked = {node.get_content(): node.node_id for node in built()[0]}
+    nodes, index = built()
+    assert {node.get_content(): node.node_id for node in nodes} == asked and len(asked) > 3
+    metrics = ["hit_rate", "mrr", "ndcg"]
+    evaluator = RetrieverEvaluator.from_metric_names(metrics, retriever=index.as_retriever(similarity_top_k=2))
+    right = [evaluator.evaluate(text, expected_ids=[name]) for text, name in asked.items()]
+    assert [result.metric_vals_dict for result in right] == [dict.fromkeys(metrics, 1.0)] * len(asked)
     wrong = evaluator.evaluate(nodes[0].get_content(), expected_ids=["elsewhere"])
-    assert set(wrong.metric_vals_dict.values()) == {0.0}
+    assert wrong.metric_vals_dict == dict.fromkeys(metrics, 0.0)

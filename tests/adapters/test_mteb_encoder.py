@@ -14,6 +14,7 @@ from mteb._evaluators.retrieval_metrics import calculate_retrieval_scores
 from mteb._evaluators.retrieval_metrics import mrr as mteb_mrr
 from mteb.models.abs_encoder import AbsEncoder
 from mteb.models.model_meta import ModelMeta
+from mteb.models.models_protocols import EncoderProtocol
 from mteb.types import PromptType
 from tests.adapters.mteb_tasks import PAIRS, TEXTS, stand_in
 from typer.testing import CliRunner
@@ -79,6 +80,7 @@ def test_what_would_change_vectors_is_refused(encoder) -> None:
 
 
 def test_the_card_says_what_ran_and_loads_it_again(encoder) -> None:
+    assert isinstance(encoder, AbsEncoder) and isinstance(encoder, EncoderProtocol)
     meta = encoder.mteb_model_meta
     assert (meta.name, meta.framework, meta.languages) == ("eddy-embed/eddy-tiny", ["PyTorch", "Transformers"], None)
     assert meta.training_datasets == set() and meta.use_instructions

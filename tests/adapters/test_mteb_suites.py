@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from string import ascii_lowercase
+from typing import Any, ClassVar
+
+import numpy as np
 import pytest
-from tests.adapters.mteb_tasks import stand_in
+from mteb.models.abs_encoder import AbsEncoder
+from mteb.models.model_meta import ModelMeta
+from tests.adapters.mteb_tasks import KINDS, stand_in
 
 from eddy_embed import methods
 from mteb_eddy import instructions, run_suite, suite, suite_names
 from mteb_eddy.report import NEVER, suite_table
+from mteb_eddy.running import find_task
 
 SLIPS = {
     # Suite, model, row, column: what the paper prints where the mean of its own numbers is another.
@@ -23,6 +30,8 @@ SLIPS = {
     ("reba-table2", "GPT-2", "Classical, Mean", "Rera."): 0.2959,
     ("reba-table2", "GPT-2", "ReBA-2, Mean", "Rera."): 0.3,
 }
+ONE_KIND = ("htp-table1", "htp-table2", "kv-table2", "tp-table1")
+"""Suites whose columns are tasks of one kind."""
 CHECKED = {
     "htp-table3": 19,
     "kv-table1": 147,
@@ -83,22 +92,16 @@ def test_instructions_are_of_tasks_that_exist() -> None:
 
 
 @pytest.mark.parametrize("name", suite_names())
-def test_every_row_can_be_run(name: str, tmp_path) -> None:
-    """All methods of the table's first model on the bundled one, on one task with data of ours."""
+def test_every_method_can_be_run(name: str, tmp_path) -> None:
+    """Those of the table's first model on the bundled one, on one task with data of ours."""
     chosen = suite(name)
-    for row in chosen.rows:
-        if row.method is not None:
-            methods.parse(row.method), methods.parse(row.elsewhere or row.method)
     task = chosen.tasks[-1] if name in ("htp-table3", "tempscale-table1") else chosen.tasks[0]
     first = next(iter(chosen.backbones))
-    mine = [row for row in chosen.rows if row.backbone == first]
-    shortest = min(row.max_length or 0 for row in mine)
-    wanted = [row.label for row in mine if row.method and (row.max_length or 0) == shortest]
-    outcomes = run_suite(name, tmp_path, model="eddy-tiny", tasks=[task], rows=wanted, find=stand_in)
-    assert [outcome.row.label for outcome in outcomes] == wanted
-    assert len({outcome.records[task].key for outcome in outcomes}) == len(
-        {o.row.elsewhere or o.row.method for o in outcomes}
-    )
+    wanted = {row.elsewhere or row.method: row.label for row in reversed(chosen.rows) if row.backbone == first}
+    labels = [row.label for row in chosen.rows if row.backbone == first and row.label in wanted.values() and row.method]
+    outcomes = run_suite(name, tmp_path, model="eddy-tiny", tasks=[task], rows=labels, find=stand_in)
+    assert [outcome.row.label for outcome in outcomes] == labels
+    assert len({outcome.records[task].key for outcome in outcomes}) == len(labels)
     printed = suite_table(name, outcomes)
     assert NEVER in printed and "eddy-tiny stands in for" in printed
     column = next(each for each in chosen.columns.values() if task in each.tasks)
@@ -110,3 +113,59 @@ def test_every_row_can_be_run(name: str, tmp_path) -> None:
             line for line in printed.split("\n") if line.startswith("| eddy-tiny") and f" {outcome.row.label} " in line
         )
         assert f"{cell} ({outcome.row.published[at]:.{chosen.digits}f})" in line
+
+
+class Spelled(AbsEncoder):
+    """Vectors by the letters of a text; keeps what it was opened with."""
+
+    opened: ClassVar[list[tuple[str, dict[str, Any]]]] = []
+
+    def __init__(self, model: str, **settings: Any) -> None:
+        self.opened.append((model, settings))
+        self.mteb_model_meta = ModelMeta.create_empty(overwrites={"name": f"spelled/{len(self.opened)}"})
+
+    def encode(self, inputs, **_):
+        texts = [text for batch in inputs for text in batch["text"]]
+        return np.array([[1 + text.count(letter) for letter in ascii_lowercase] for text in texts], np.float32)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("name", suite_names())
+def test_every_column_is_scored(name: str, tmp_path) -> None:
+    """The first row, as the table has it, on a task of each column: the score that the paper averages is there."""
+    chosen, row = suite(name), suite(name).rows[0]
+    tasks = list(dict.fromkeys(column.tasks[0] for column in chosen.columns.values()))[: 1 if name in ONE_KIND else 7]
+    which = {"backbones": [row.backbone], "rows": [row.label], "tasks": tasks}
+    (outcome,) = run_suite(name, tmp_path, **which, find=stand_in, open_encoder=Spelled)
+    for column in chosen.columns.values():
+        if column.tasks[0] in tasks:
+            assert 0 < abs(outcome.records[column.tasks[0]].score(column.metric)) <= 1
+    assert Spelled.opened[-1][0] == chosen.backbones[row.backbone] and not outcome.stand_in
+
+
+@pytest.mark.parametrize("name", suite_names())
+def test_every_task_is_there_and_every_method_has_a_meaning(name: str) -> None:
+    for task in suite(name).tasks:
+        found = find_task(task)
+        assert found.metadata.name == task.partition("[")[0] and found.metadata.type in KINDS
+    for row in suite(name).rows:
+        if row.method is not None:
+            methods.parse(row.method), methods.parse(row.elsewhere or row.method)
+
+
+def test_lengths_and_instructions_are_those_of_the_papers(tmp_path) -> None:
+    """Echo's copies have the length each; PromptEOL has no instructions."""
+    Spelled.opened.clear()
+    outcomes = run_suite("htp-table2", tmp_path, tasks=["QMSum"], find=stand_in, open_encoder=Spelled)
+    told = {(o.row.backbone, o.row.label): settings for o, (_, settings) in zip(outcomes, Spelled.opened, strict=True)}
+    assert len(told) == 24
+    for (backbone, label), settings in told.items():
+        length = 8192 if label.endswith(", 8,192") else 512
+        doubled = label.startswith("Echo") and (backbone, length) != ("Gemma2-9B", 8192)
+        assert settings["max_length"] == length * (1 + doubled)
+        assert ("instructions" in settings) == ("PromptEOL" not in label)
+        assert settings["overflow"] == "truncate"
+    rows = {row.label: row for name in ("htp-table1", "htp-table3") for row in suite(name).rows}
+    assert {label for label, row in rows.items() if not row.instructed} == {"TP w. PromptEOL", "Prompt-EOL"}
