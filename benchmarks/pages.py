@@ -242,22 +242,20 @@ def _costs(held: Held) -> str:
     lines = [
         _wrapped(
             "At the last layer: positions run for a token of text, prompts, placeholders and copies counted, on "
-            "sentences (the English similarity tasks) and on passages (cranfield); and seconds for 1,000 tokens of "
-            "text on one core, taken while the machine had other work to do."
+            "sentences (the English similarity tasks) and on passages (cranfield). What that takes in time is in "
+            "[Performance](performance.md), where nothing else runs beside it."
         ),
         "",
-        "| method | positions, sentences | passages | seconds, sentences | passages |",
-        "|---|---|---|---|---|",
+        f"| method | {' | '.join(tasks)} |",
+        f"|---|{'---|' * len(tasks)}",
     ]
     for family, pattern in families().items():
-        cells: dict[str, list[str]] = {"positions": [], "seconds": []}
+        cells = []
         for names in tasks.values():
             own = [held[text, task]["cost"] for task in names if ((text := _at(pattern, -1)), task) in held]
             tokens = sum(cost["tokens"] for cost in own)
-            for name, factor in (("positions", 1), ("seconds", 1000)):
-                value = f"{factor * sum(cost[name] for cost in own) / tokens:.2f}" if tokens else "not run"
-                cells[name].append(value)
-        lines.append(f"| `{family}` | {' | '.join(cells['positions'] + cells['seconds'])} |")
+            cells.append(f"{sum(cost['positions'] for cost in own) / tokens:.2f}" if tokens else "not run")
+        lines.append(f"| `{family}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

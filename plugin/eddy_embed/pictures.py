@@ -62,7 +62,10 @@ def draw_curve(path: Path, dimensions: Sequence[float], layers: Collection[int],
 
 
 def draw_scores(
-    path: Path, panels: Mapping[str, Mapping[str, Mapping[str, tuple[float, float, float]]]], label: str
+    path: Path,
+    panels: Mapping[str, Mapping[str, Mapping[str, tuple[float, float, float]]]],
+    label: str,
+    order: Sequence[str] = (),
 ) -> None:
     """Draw scores with their intervals over sizes, panels side by side.
 
@@ -70,10 +73,12 @@ def draw_scores(
         path: A .png or .svg file.
         panels: By title and then by the name of a curve, the score, low and high at each size, in the order of sizes.
         label: What the sizes are.
+        order: Of sizes, where the first curves may lack some that later ones have.
     """
     drawn = figure(5.5 * len(panels), 3.8)
     for axes, (title, curves) in zip(drawn.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
-        sizes = list(dict.fromkeys(size for points in curves.values() for size in points))
+        there = dict.fromkeys(size for points in curves.values() for size in points)
+        sizes = [*(size for size in order if size in there), *(size for size in there if size not in order)]
         for name, points in curves.items():
             at = [sizes.index(size) for size in points]
             values, low, high = zip(*points.values(), strict=True)

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from tests import families
 
+from eddy_embed import pictures
 from eddy_embed.cli import main
+from eddy_embed.cli import sweep as cli
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.evaluate import sweep
 from eddy_embed.evaluate.outcome import Cost, Outcome
@@ -82,6 +84,22 @@ def test_the_best_is_chosen_and_ties_are_named_cheapest_first() -> None:
     assert told["method"] == best.system.text and told["difference"][1] > 0
     with pytest.raises(InvalidParameter, match="none of the combinations"):
         sweep.choose([])
+
+
+def test_curves_keep_the_order_of_the_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the first curve lacks a value, because the model could not run it."""
+    combinations = sweep.points("tp", {"exit": ("4", "3", "2"), "range": ("1-4", "1-2")})
+    found = {
+        point.method: outcome(point.method, [0.0, 1.0], 3) for point in combinations if point.values[1][1] == "1-2"
+    }
+    found[combinations[0].method] = outcome(combinations[0].method, [1.0, 1.0], 4)
+    found.pop(combinations[1].method)
+    drawn = []
+    monkeypatch.setattr(pictures, "save", lambda figure, path: drawn.append(figure))
+    cli._draw(Path("curve.svg"), "dev", found, combinations)
+    (axes,) = drawn[0].axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["4", "3", "2"]
+    assert {line.get_label(): list(line.get_xdata()) for line in axes.lines} == {"range=1-4": [0], "range=1-2": [1, 2]}
 
 
 @pytest.fixture(scope="module")

@@ -115,4 +115,5 @@ def _draw(path: Path, task: str, held: dict[str, Outcome], combinations: list[Po
     metric = next(iter(held.values())).metric
     name = combinations[0].values[0][0]
     drawn = {curve or combinations[0].method: row for curve, row in sweep.curves(held, combinations).items()}
-    draw_scores(path, {f"{task}, {metric}": drawn}, name)
+    order = list(dict.fromkeys(point.first for point in combinations))
+    draw_scores(path, {f"{task}, {metric}": drawn}, name, order)
