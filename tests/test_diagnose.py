@@ -181,7 +181,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(capsys, monkeypatch, *arguments: str) -> tuple[int, str, str]:
     monkeypatch.setattr(sys, "argv", ["eddy", "diagnose", *arguments])
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as stop:
         main()
     out, err = capsys.readouterr()
@@ -194,6 +194,7 @@ def test_the_report_needs_nothing_beside_it(folder: Path, capsys, monkeypatch) -
     code, out, _ = run(capsys, monkeypatch, *given, "-o", str(folder / "out"), "--pairs", str(folder / "pairs.jsonl"))
     assert code == 0
     assert "Uniformity" in out and "Alignment" in out and "the re-routed entry: " in out
+    assert "…" not in out and out.count("distance") == 2  # nothing is cut on a narrow terminal
     assert "Left out, intrinsic dimension: an estimate needs 100 different texts" in out
     names = {"length", "layers", "attention", "sensitivity", "entries"}
     assert {each.name for each in (folder / "out").iterdir()} == {

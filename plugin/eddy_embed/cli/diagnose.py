@@ -105,7 +105,7 @@ def _show(found: Diagnosis) -> None:
     console.print(
         _table(["the space of vectors", *methods], [[name, *values] for name, values, _ in rows_of_space(found)])
     )
-    heads = [f"{part}, {side.name}" for part in ("cosine", "distance", "σₐ") for side in found.sides]
+    heads = [f"{part}\n{side.name}" for part in ("cosine", "distance", "σₐ") for side in found.sides]
     rows = []
     for at, each in enumerate(found.bins):
         numbers = [f"{getattr(side, part)[at]:.3f}" for part in ("cosine", "distance") for side in found.sides]

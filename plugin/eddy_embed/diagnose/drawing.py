@@ -72,22 +72,17 @@ def _layers(found: Diagnosis) -> Any:
     layers = [level.layer for level in found.levels]
     for axes, (part, title, hint, label) in zip(drawn.subplots(1, 3), parts, strict=True):
         values = [getattr(level, part) for level in found.levels]
+        _titled(axes, title, hint, label)
         if all(math.isnan(value) for value in values):
-            axes.text(
-                0.5,
-                0.5,
-                textwrap.fill(found.left_out.get("intrinsic dimension", "no estimate"), 34),
-                ha="center",
-                va="center",
-                transform=axes.transAxes,
-                color=GREY,
-                parse_math=False,
-            )
+            reason = textwrap.fill(found.left_out.get("intrinsic dimension", "no estimate"), 34)
+            place = {"ha": "center", "va": "center", "transform": axes.transAxes}
+            axes.text(0.5, 0.5, reason, color=GREY, parse_math=False, **place)
+            axes.set(xticks=[], yticks=[])
+            continue
         axes.plot(layers, values, marker="o", markersize=4, color=BEFORE)
         axes.plot(layers[-1:], values[-1:], "o", markersize=9, color=MARK, label="read here")
         axes.set_xlabel("layer l of h[l]")
         axes.xaxis.get_major_locator().set_params(integer=True)
-        _titled(axes, title, hint, label)
     axes.legend(frameon=False, fontsize="small")
     return drawn
 

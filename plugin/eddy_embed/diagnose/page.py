@@ -18,7 +18,7 @@ TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
 STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem;color:#222;"
     "background:#fff}img{max-width:100%}table{border-collapse:collapse;margin:1rem 0}td,th{padding:.25rem .75rem;"
-    "border-bottom:1px solid #ccc;text-align:right}td:first-child,th:first-child{text-align:left}"
+    "border-bottom:1px solid #ccc;text-align:right}td:is(:first-child,:last-child){text-align:left}"
     "code{background:#f2f2f2;padding:0 .25rem}p{max-width:48rem}"
 )
 EXPLAINED = {
