@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -154,5 +155,6 @@ def _say(line: str) -> None:
 def _ready() -> None:
     if find_spec("mteb") is None:
         raise MissingExtra("mteb not installed; pip install 'eddy-embed[mteb]'")
-    # MTEB says of every task that a newer version of it exists; the tables were made with these.
+    # MTEB says of many tasks that a newer version of them exists; the tables were made with these.
     logging.getLogger("mteb").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", message=".* is superseded by", category=UserWarning)

@@ -14,7 +14,7 @@ from tests.adapters.mteb_tasks import KINDS, stand_in
 from eddy_embed import methods
 from mteb_eddy import instructions, run_suite, suite, suite_names
 from mteb_eddy.report import NEVER, suite_table
-from mteb_eddy.running import find_task
+from mteb_eddy.running import _settings, find_task
 
 SLIPS = {
     # Suite, model, row, column: what the paper prints where the mean of its own numbers is another.
@@ -155,17 +155,16 @@ def test_every_task_is_there_and_every_method_has_a_meaning(name: str) -> None:
             methods.parse(row.method), methods.parse(row.elsewhere or row.method)
 
 
-def test_lengths_and_instructions_are_those_of_the_papers(tmp_path) -> None:
+def test_lengths_and_instructions_are_those_of_the_papers() -> None:
     """Echo's copies have the length each; PromptEOL has no instructions."""
-    Spelled.opened.clear()
-    outcomes = run_suite("htp-table2", tmp_path, tasks=["QMSum"], find=stand_in, open_encoder=Spelled)
-    told = {(o.row.backbone, o.row.label): settings for o, (_, settings) in zip(outcomes, Spelled.opened, strict=True)}
-    assert len(told) == 24
-    for (backbone, label), settings in told.items():
-        length = 8192 if label.endswith(", 8,192") else 512
-        doubled = label.startswith("Echo") and (backbone, length) != ("Gemma2-9B", 8192)
-        assert settings["max_length"] == length * (1 + doubled)
-        assert ("instructions" in settings) == ("PromptEOL" not in label)
-        assert settings["overflow"] == "truncate"
-    rows = {row.label: row for name in ("htp-table1", "htp-table3") for row in suite(name).rows}
-    assert {label for label, row in rows.items() if not row.instructed} == {"TP w. PromptEOL", "Prompt-EOL"}
+    chosen = suite("htp-table2")
+    assert len(chosen.rows) == 24
+    for row in chosen.rows:
+        settings, length = _settings(chosen, row), 8192 if row.label.endswith(", 8,192") else 512
+        doubled = row.label.startswith("Echo") and (row.backbone, length) != ("Gemma2-9B", 8192)
+        assert (settings["max_length"], settings["overflow"]) == (length * (1 + doubled), "truncate")
+        assert settings.get("instructions") == (None if "PromptEOL" in row.label else instructions("htp"))
+    others = [row for name in ("htp-table1", "htp-table3") for row in suite(name).rows]
+    assert {row.label for row in others if not row.instructed} == {"TP w. PromptEOL", "Prompt-EOL"}
+    assert {row.max_length for row in others if row.label == "Echo Mean"} == {1024}
+    assert {row.max_length for row in suite("kv-table1").rows if row.label == "Echo"} == {1024}
