@@ -103,7 +103,7 @@ def load(
         raise InvalidParameter(
             f"device={device!r} and model_kwargs' device_map say the same thing twice; leave one out"
         )
-    device = _best_device() if device is None else _usable(device)
+    device = best_device() if device is None else _usable(device)
     try:
         source = _Source.of(where, options)
         config = AutoConfig.from_pretrained(source.base, **source.options)
@@ -115,7 +115,7 @@ def load(
             "can be reached or is cached"
         ) from error
     quantised = "quantization_config" in model_kwargs or getattr(config, "quantization_config", None) is not None
-    kind = _dtype(dtype, device, config, quantised)
+    kind = chosen_dtype(dtype, device, config, quantised)
     backbone = replace(describe(config), pooling=pooling)
     kept = max(exit_of(backbone), 1)
     for key, value in vars(config).items():
@@ -242,13 +242,15 @@ def _usable(device: str) -> str:
     return device
 
 
-def _best_device() -> str:
+def best_device() -> str:
+    """An accelerator if there is one, else the processor."""
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def _dtype(name: str, device: str, config: Any, quantised: bool) -> Any:
+def chosen_dtype(name: str, device: str, config: Any, quantised: bool) -> Any:
+    """What a name of a dtype stands for, with a checkpoint on a device: torch's, or "auto" for the checkpoint's own."""
     known = {"float32", "bfloat16", "float16", "float64"}
     origin = "dtype"
     if name == "auto" and (named := os.environ.get(DTYPE)):

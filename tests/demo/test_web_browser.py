@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from tests.demo.site import PATIENCE, Site, long_text, serving
 
 from eddy_demo import handbook
+from eddy_demo.web import generating
 
 pytestmark = pytest.mark.browser
 QUESTION = "What happens to a document that is longer than the model's window?"
@@ -53,8 +54,10 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A library of part of the handbook and one hostile document."""
-    with serving(tmp_path_factory.mktemp("web") / "library", method=None) as site:
+    """A library of part of the handbook and one hostile document, whose model writes a few words of each answer."""
+    folder = tmp_path_factory.mktemp("web") / "library"
+    with pytest.MonkeyPatch.context() as patch, serving(folder, method=None, generate=True) as site:
+        patch.setattr(generating, "MOST_TOKENS", 8)
         for name in ("long-documents.md", "files.md", "layers.md", "chroma.md", "methods.md"):
             site.upload(name, (handbook.folder() / name).read_bytes())
         site.upload('"><script>alert(3).txt', HOSTILE.encode())
@@ -172,6 +175,14 @@ def test_hostile_content_is_only_text(site: Site, visit: Visit) -> None:
     hit.locator(".name").click()
     expect(page.locator("#text")).to_contain_text('<img src=x onerror="alert(1)">')
     assert page.locator("#text img, #text script").count() == 0
+
+
+def test_one_model_reads_and_writes(site: Site, visit: Visit) -> None:
+    page = visit(f"{site.url}/?q={QUESTION}")
+    expect(page.locator("#about")).to_contain_text("MB of weights read and write: a second model for embedding")
+    expect(page.locator("#answer .quote")).not_to_have_count(0)
+    expect(page.locator("#written-note")).to_contain_text("only continues texts")
+    expect(page.locator("#written-body")).not_to_be_empty()
 
 
 def test_drop_takes_files(site: Site, visit: Visit) -> None:

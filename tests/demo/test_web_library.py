@@ -236,7 +236,7 @@ def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:
     def start() -> tuple[BaseProcess, httpx.Client]:
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
-        child = context().Process(target=command, args=(folder, port))
+        child = context().Process(target=command, args=(folder, port), daemon=True)
         child.start()
         client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from tests.demo.site import Site, serving
+from tests.demo.site import Site, long_text, serving
 
+from eddy_demo.web.events import Threads
 from eddy_demo.web.limits import Limits
+from eddy_demo.web.safety import Refused
 
 HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script> The ferry leaves at noon "quoted" \'so\' {{ 7*7 }}.'
 
@@ -148,6 +152,28 @@ def test_pages_that_listen_are_counted(site: Site) -> None:
     assert site.client.get("/api/events").status_code == 503
     for stream in streams:
         stream.close()
+
+
+def test_waiting_files_are_counted(site: Site) -> None:
+    resume = site.pause()
+    sent = [site.upload(f"{number}.txt", long_text(60, seed=number)) for number in range(4)]
+    assert [answer.status_code for answer in sent] == [200, 200, 200, 503]
+    assert "3 files are waiting already" in sent[3].json()["error"]
+    for answer in sent[:3]:
+        assert site.client.post(f"/api/jobs/{answer.json()['id']}/cancel").status_code == 200
+    resume()
+    site.settled()
+
+
+async def test_waiting_questions_are_counted() -> None:
+    threads, go = Threads(at_once=1, most=2), threading.Event()
+    waiting = [asyncio.create_task(threads.run(go.wait)) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(Refused, match="too many questions at a time"):
+        await threads.run(go.wait)
+    go.set()
+    assert await asyncio.gather(*waiting) == [True, True]
+    assert await threads.run(go.wait)
 
 
 class _Tags:

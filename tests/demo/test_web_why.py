@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.demo.site import Site, long_text, serving
+from tests.demo.site import Site, long_text, serving, wait
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from chroma_eddy import open_index
@@ -68,6 +68,20 @@ def test_the_same_weights_read_and_write(site: Site, monkeypatch: pytest.MonkeyP
     assert text == tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True)
 
 
+def test_who_leaves_stops_the_model(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generating, "MOST_TOKENS", 1_500)
+    generator = site.state.shelf.generator
+    passes: list[int] = []
+    hook = generator.model.register_forward_hook(lambda *_: passes.append(1))
+    try:
+        with site.client.stream("GET", "/api/ask", params={"q": QUESTION}) as response:
+            assert any(line == "event: text" for line in response.iter_lines())
+        wait(generator.idle)
+    finally:
+        hook.remove()
+    assert 0 < len(passes) < 1_000
+
+
 def extracted(site: Site) -> list[dict[str, Any]]:
     """The sentences that the model was given, which are more than the page shows."""
     from eddy_demo.web.answers import extract
@@ -102,6 +116,21 @@ def test_a_prompt_fits_the_window(site: Site) -> None:
 )
 def test_citations_are_found_in_pieces(pieces: list[str], expected: list[tuple[str, int]]) -> None:
     assert list(citations(pieces)) == expected
+
+
+def test_a_citation_leads_to_its_sentence(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number that was given becomes a link; one that the model made up stays text."""
+    generator = site.state.shelf.generator
+    monkeypatch.setattr(generator, "_pieces", lambda *_: iter(["At noon [", "1], not [9]."]))
+    told = [data for name, data in generator.write(QUESTION, extracted(site)[:1]) if name != "writing"]
+    (given,) = extracted(site)[:1]
+    assert told == [
+        {"text": "At noon "},
+        {"n": 1, "link": given["link"], "text": given["text"]},
+        {"text": ", not "},
+        {"text": "[9]"},
+        {"text": "."},
+    ]
 
 
 def test_no_head_no_answer(tmp_path: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,7 @@ def link(document: str, start: int, end: int) -> str:
     return f"/documents/{document}#s-{document}-{start}-{end}"
 
 
-def answer(shelf: Shelf, question: str, k: int) -> Iterator[Event]:
+def answer(shelf: Shelf, question: str, k: int) -> Generator[Event, None, None]:
     """Events of an answer: `answer`, a `hit` for each passage, nearest first, what a model writes, and `done`.
 
     Args:

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import AsyncIterator
 from typing import Any, BinaryIO
 
+import anyio
 import anyio.to_thread
 from fastapi import APIRouter, Request
 from starlette.requests import ClientDisconnect
@@ -66,12 +67,15 @@ async def ask(request: Request, q: str, k: int = 8) -> Response:
     first = await state.threads.run(lambda: next(made))
 
     async def told() -> AsyncIterator[bytes]:
-        yield events.event(*first)
         try:
+            yield events.event(*first)
             async for each in state.threads.each(made):
                 yield events.event(*each)
         except (DemoError, EddyError, Refused) as error:
             yield events.event("failed", {"error": str(error)})
+        finally:
+            with anyio.CancelScope(shield=True):  # whoever asked has gone: a model that writes is to stop
+                await anyio.to_thread.run_sync(made.close)
 
     return events.streamed(told())
 

@@ -9,7 +9,7 @@ from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from eddy_demo.errors import DemoError
-from eddy_embed.loading import locate
+from eddy_embed.loading import best_device, chosen_dtype, locate
 
 if TYPE_CHECKING:
     import torch
@@ -58,14 +58,14 @@ class Generator:
         Raises:
             CannotGenerate: It is no causal language model, or cannot be had.
         """
-        import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-        if device is None:
-            device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        device = device or best_device()
         try:
             where = locate(name)
-            dtype = torch.float32 if device == "cpu" else "auto"  # as an embedder of this name would be loaded
+            config = AutoConfig.from_pretrained(where)
+            quantised = getattr(config, "quantization_config", None) is not None
+            dtype = chosen_dtype("auto", device, config, quantised)  # as an embedder of this name would be loaded
             loaded: Any = AutoModelForCausalLM.from_pretrained(where, dtype=dtype, output_loading_info=True)
             model, read = loaded
             if read["missing_keys"]:  # transformers would make the head of an encoder up
@@ -89,6 +89,10 @@ class Generator:
     def bytes(self) -> int:
         """Bytes of its weights."""
         return sum(each.numel() * each.element_size() for each in self.model.parameters())
+
+    def idle(self) -> bool:
+        """Whether no answer is being written."""
+        return not self._turn.locked()
 
     def shared(self, embedder: Embedder) -> int:
         """Bytes of weights that an embedder uses and that are not loaded a second time."""

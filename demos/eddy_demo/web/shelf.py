@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     Vectors = NDArray[np.float32]
 
-_STEP = 2_048
-"""Most tokens in a pass, if no single text has more: how often progress is told, and how soon a file is cancelled."""
 _OPEN = 4
 """Documents whose vectors are kept in memory."""
 
@@ -123,8 +121,8 @@ class Shelf:
         """An embedder of the library's model under a method; it shares the model that generates, if there is one."""
         if self.generator is not None:
             model, tokenizer = self.generator.model, self.generator.tokenizer
-            return Embedder(model, tokenizer=tokenizer, method=method, batch_tokens=_STEP)
-        return Embedder(self.recipe.model, method=method, device=self.choice.device, batch_tokens=_STEP)
+            return Embedder(model, tokenizer=tokenizer, method=method)
+        return Embedder(self.recipe.model, method=method, device=self.choice.device)
 
     def open(self) -> None:
         """Open the library anew, after something was written that readers must know."""

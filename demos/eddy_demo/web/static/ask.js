@@ -33,7 +33,7 @@ function showAnswer(data) {
     const cite = element("a", { class: "cite", href: address(each.link), "aria-label": `Sentence ${each.n}, in ${each.name}` }, `${each.n}`);
     answerBody.append(
       element("p", { class: "quote" }, each.text, cite),
-      element("p", { class: "source" }, element("a", { href: address(each.link) }, each.name), ` ${where(each) ? `· ${where(each)} ` : ""}· cosine ${each.cosine.toFixed(4)}`),
+      element("p", { class: "source" }, element("a", { href: address(each.link) }, each.title || each.name), ` ${where(each) ? `· ${where(each)} ` : ""}· cosine ${each.cosine.toFixed(4)}`),
     );
   }
   if (!data.sentences.length) {
@@ -45,14 +45,19 @@ function showAnswer(data) {
   answer.hidden = false;
 }
 
+/** Text without the marks of headings. */
+function unmarked(text) {
+  return text.replace(/^#{1,6}[ \t]+/gm, "");
+}
+
 /** Text in which an empty line takes less room than a line. */
 function spaced(text) {
-  return text.split(/(\n\s*\n)/).map((part, at) => (at % 2 ? element("span", { class: "gap" }) : part));
+  return unmarked(text).split(/(\n\s*\n)/).map((part, at) => (at % 2 ? element("span", { class: "gap" }) : part));
 }
 
 function showHit(hit) {
   const passage = element("p", { class: "passage" });
-  for (const part of hit.parts) passage.append(...(part.best ? [element("mark", {}, part.text)] : spaced(part.text)));
+  for (const part of hit.parts) passage.append(...(part.best ? [element("mark", {}, unmarked(part.text))] : spaced(part.text)));
   const about = where(hit);
   hits.append(
     element(
