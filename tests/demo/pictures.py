@@ -10,7 +10,7 @@ from playwright.sync_api import sync_playwright
 from tests.demo.site import serving
 from tests.demo.test_web_browser import FLAGS, chromium
 
-QUESTION = "Which method should I choose for retrieval?"
+QUESTION = "Does the vector of a text depend on its neighbours?"
 
 
 def draw(folder: Path) -> None:

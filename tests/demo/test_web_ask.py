@@ -12,6 +12,7 @@ from tests.demo.site import Site, long_text, read_events, serving
 
 from chroma_eddy import open_index
 from eddy_demo import handbook
+from eddy_demo.web.calibration import prose
 from eddy_embed import Embedder
 
 QUESTION = "What happens to a document that is longer than the model's window?"
@@ -60,6 +61,23 @@ def test_an_answer_is_sentences_above_the_threshold(site: Site) -> None:
         page = site.client.get(each["link"].split("#")[0]).text
         assert f'id="{each["link"].split("#")[1]}"' in page
         assert each["name"].endswith((".md", ".txt", ".html"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The ferry leaves at noon.", True),
+        ("Opening hours 9 to 5", True),
+        ("渡し船は正午に島へ向けて出発する。", True),
+        ("## The ferry to the island", False),
+        ("| Ferry | noon | free of charge |", False),
+        ("When does the ferry leave?", False),
+        ("What the ferry does not do:", False),
+        ("Not that.", False),
+    ],
+)
+def test_what_can_answer(text: str, expected: bool) -> None:
+    assert prose(text) is expected
 
 
 def test_no_answer_is_said(site: Site) -> None:

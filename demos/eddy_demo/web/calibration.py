@@ -45,9 +45,9 @@ _LEAST = 4
 
 
 def prose(text: str) -> bool:
-    """Whether a sentence can stand as an answer: no heading, row of a table or line of code."""
-    line = text.lstrip()
-    if line.startswith(("#", "|", "```", "~~~", ">>>", "$ ")):
+    """Whether a sentence can stand as an answer: no heading, row of a table, line of code, question or announcement."""
+    line = text.strip()
+    if line.startswith(("#", "|", "```", "~~~", ">>>", "$ ")) or line.endswith(("?", "？", ":", "：")):
         return False
     return len(_WORDS.findall(line)) >= _LEAST or (len(line) >= 12 and not line.isascii())
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _FENCE = re.compile(r" {0,3}(```|~~~)")
 _HEADING = re.compile(r"(#{1,6})[ \t]+")
+MARKS = re.compile(r"^#{1,6}[ \t]+", re.MULTILINE)
+"""What marks a heading, at the beginning of a line."""
 _ITEM = re.compile(r" *([-*+•]|\d{1,3}[.)]) ")
 
 
@@ -143,4 +145,4 @@ def _piece(
 
 
 def _without_marks(piece: Piece) -> Piece:
-    return Piece(_HEADING.sub("", piece.text), piece.sentence, piece.start, piece.end, piece.first, piece.page)
+    return Piece(MARKS.sub("", piece.text), piece.sentence, piece.start, piece.end, piece.first, piece.page)

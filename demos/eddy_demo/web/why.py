@@ -12,6 +12,7 @@ import numpy as np
 from chroma_eddy.names import DOCUMENTS, MAIN, SENTENCES
 from eddy_demo.errors import DemoError
 from eddy_demo.show import printable
+from eddy_demo.web.reader import MARKS
 from eddy_demo.web.shelf import cosines
 from eddy_embed import Embedder
 from eddy_embed.inputs import PASSAGES
@@ -169,10 +170,10 @@ def side_by_side(book: Book, mine: Any, other: LongDocument, theirs: Any) -> lis
         rows = []
         for number in orders[at][:SHOWN].tolist():
             passage = passages[number]
-            text = " ".join(printable(book.content.text[passage.start : passage.end]).split())
+            text = MARKS.sub("", printable(book.content.text[passage.start : passage.end]))
             link = f"/documents/{book.entry.id}#s-{book.entry.id}-{passage.start}-{passage.end}"
             own, there = (int(ranks[each][number]) + 1 for each in (at, 1 - at))
-            rows.append(Ranked(own, there, float(values[number]), text, link))
+            rows.append(Ranked(own, there, float(values[number]), " ".join(text.split()), link))
         found.append(rows)
     return found
 

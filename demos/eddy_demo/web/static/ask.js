@@ -32,7 +32,7 @@ function showAnswer(data) {
   for (const each of data.sentences) {
     const cite = element("a", { class: "cite", href: address(each.link), "aria-label": `Sentence ${each.n}, in ${each.name}` }, `${each.n}`);
     answerBody.append(
-      element("p", { class: "quote" }, each.text, cite),
+      element("p", { class: "quote" }, each.text.replace(/^[-*+•] +/, ""), cite),
       element("p", { class: "source" }, element("a", { href: address(each.link) }, each.title || each.name), ` ${where(each) ? `· ${where(each)} ` : ""}· cosine ${each.cosine.toFixed(4)}`),
     );
   }
@@ -83,8 +83,9 @@ function showHit(hit) {
 
 function showWritten(event, data) {
   written.hidden = false;
+  status.textContent = "Writing …";
   if (event === "writing") writtenNote.textContent = data.note;
-  else if (event === "text") writtenBody.append(data.text);
+  else if (event === "text") writtenBody.append(writtenBody.hasChildNodes() ? data.text : data.text.trimStart());
   else if (event === "cite") {
     const source = cited[data.n - 1] ?? data;
     writtenBody.append(element("a", { class: "cite", href: address(data.link ?? source.link), title: data.text ?? source.text }, `${data.n}`));
