@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from openai_eddy.limits import Limits
 
 __all__ = ["Endpoint", "Keys", "Limits", "create_app"]
+NEEDED = ("fastapi", "orjson", "prometheus_client", "uvicorn")
+"""Packages of the extra `serve`."""
 _MODULES = {"create_app": "app", "Endpoint": "connection", "Keys": "keys", "Limits": "limits"}
 
 
@@ -20,4 +22,12 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"openai_eddy.{_MODULES[name]}"), name)
+    try:
+        module = import_module(f"openai_eddy.{_MODULES[name]}")
+    except ModuleNotFoundError as error:
+        if error.name not in NEEDED:
+            raise
+        from eddy_embed.errors import MissingExtra
+
+        raise MissingExtra(f"{error.name} not installed; pip install 'eddy-embed[serve]'") from None
+    return getattr(module, name)

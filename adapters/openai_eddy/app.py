@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-BATCH_TOKENS = 4096
-"""Most tokens of inputs in a batch: a short request waits at most for one."""
 WAIT = 0.002
 """Seconds that an idle server waits for company."""
 SMALL_BODY = 2**15
@@ -53,7 +51,7 @@ def create_app(
     keys: Keys | None = None,
     hosts: Collection[str] = LOOPBACK,
     limits: Limits | None = None,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: int | None = None,
     wait: float = WAIT,
 ) -> FastAPI:
     """An ASGI application with OpenAI's interface for embeddings.
@@ -64,14 +62,17 @@ def create_app(
         keys: Those that are accepted; None: none is asked for.
         hosts: Names that the Host header may have; empty for any.
         limits: What is accepted.
-        batch_tokens: Most tokens of inputs in a batch.
+        batch_tokens: Most tokens of inputs in a batch: a short request waits for one at most. None: as many as the
+            embedders take in a pass.
         wait: Seconds that an idle server waits for company.
 
     Raises:
         NotFitted: A method's post-processing has learned nothing.
         EddyError: What else an embedder raises.
     """
-    service = _Service(Engine(embedders, limits or Limits()), names, limits or Limits(), batch_tokens, wait)
+    engine = Engine(embedders, limits or Limits())
+    most = batch_tokens or min(each.batch_tokens for each in embedders.values())
+    service = _Service(engine, names, limits or Limits(), most, wait)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

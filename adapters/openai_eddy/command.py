@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from eddy_embed.errors import InvalidParameter, MissingExtra
+from openai_eddy import NEEDED
 
 if TYPE_CHECKING:
     from openai_eddy.keys import Keys
-
-NEEDED = ("fastapi", "orjson", "prometheus_client", "uvicorn")
 
 Method = Annotated[
     list[str] | None,
@@ -52,7 +51,12 @@ def serve(
         Literal["window", "error"], typer.Option(help="Read longer inputs in windows, or refuse them.")
     ] = "window",
     max_length: Annotated[int | None, typer.Option(help="Most tokens in a pass. Default: the model's window.")] = None,
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of inputs in a batch.")] = 4096,
+    batch_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Most tokens in a batch. Default: 512 for each thread of a processor, 8,192 elsewhere."
+        ),
+    ] = None,
     wait: Annotated[float, typer.Option(min=0, help="Milliseconds to wait for company when idle.")] = 2.0,
     max_inputs: Annotated[int, typer.Option(min=1, help="In a request.")] = 2048,
     max_input_tokens: Annotated[int, typer.Option(min=1, help="In an input.")] = 65_536,
@@ -109,6 +113,7 @@ def serve(
             language=language,
             device=device,
             dtype=dtype,
+            batch_tokens=batch_tokens,
             revision=revision,
             trust_remote_code=trust_remote_code,
             local_files_only=local_files_only,
@@ -120,7 +125,6 @@ def serve(
             keys=keys,
             hosts=[*(LOOPBACK if loopback or allow_host else ()), *(allow_host or ())],
             limits=limits,
-            batch_tokens=batch_tokens,
             wait=wait / 1000,
         )
 

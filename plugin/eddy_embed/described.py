@@ -74,6 +74,11 @@ class Described:
         return str(self._pipeline.open_runner.host.dtype).removeprefix("torch.")
 
     @property
+    def batch_tokens(self) -> int:
+        """Most tokens in a pass."""
+        return self._pipeline.open_runner.batch_tokens
+
+    @property
     def normalize(self) -> bool:
         """Whether vectors have length 1."""
         return self._pipeline.finish.normalize

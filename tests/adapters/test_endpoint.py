@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hmac
+import importlib
 import json
 import random
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +23,9 @@ from llama_index.embeddings.openai_like import OpenAILikeEmbedding
 from tests.adapters.serving import NAME, Served, serving
 
 from eddy_embed import Embedder
-from eddy_embed.errors import InvalidParameter, InvalidText, NotFitted, UnknownMethod
+from eddy_embed.errors import InvalidParameter, InvalidText, MissingExtra, NotFitted, UnknownMethod
+from openai_eddy.answer import shortened
+from openai_eddy.errors import ApiError
 from openai_eddy.keys import Keys, read_keys
 from openai_eddy.limits import Limits
 from openai_eddy.opening import open_embedders
@@ -99,6 +104,9 @@ def test_dimensions(client: openai.OpenAI, usual: Embedder) -> None:
     got = client.embeddings.create(model=NAME, input=TEXTS, dimensions=32)
     kept = whole[:, :32] / np.linalg.norm(whole[:, :32], axis=1, keepdims=True)
     np.testing.assert_allclose([row.embedding for row in got.data], kept, **ANSWERED)
+    assert np.array_equal(shortened(whole, 32, normalize=False), whole[:, :32])
+    with pytest.raises(ApiError, match="all 0"):
+        shortened(np.eye(3, dtype=np.float32), 2, normalize=True)
     full = client.embeddings.create(model=NAME, input=TEXTS, dimensions=usual.dimension)
     np.testing.assert_allclose([row.embedding for row in full.data], whole, **ANSWERED)
 
@@ -164,13 +172,14 @@ def test_curl(served: Served, usual: Embedder, tmp_path: Path) -> None:
     )
 
 
-def test_models_health_and_metrics(served: Served, client: openai.OpenAI) -> None:
+def test_models_health_and_metrics(served: Served, client: openai.OpenAI, usual: Embedder) -> None:
     assert [model.id for model in client.models.list()] == [NAME, "text-embedding-3-small"]
     one = client.models.retrieve(NAME).model_dump()
     assert (one["object"], one["dimension"], list(one["methods"])) == ("model", 320, list(METHODS))
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("gpt-4")
     assert httpx.get(f"{served.root}/health").json() == {"status": "ok"}
+    assert served.service.scheduler._budget == usual.batch_tokens == usual._pipeline.open_runner.batch_tokens
     page = httpx.get(f"{served.root}/metrics").text
     for metric in ('eddy_requests_total{path="/v1/models",status="200"}', "eddy_batch_tokens_sum", "eddy_model_info{"):
         assert metric in page
@@ -208,7 +217,7 @@ async def test_every_answer_is_of_its_own_text_under_concurrency(served: Served)
     assert gone
 
 
-def test_keys_and_hosts(usual: Embedder, tmp_path: Path) -> None:
+def test_keys_and_hosts(usual: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "keys").write_text("# ours\nfirst-key\n\nsecond-key\n")
     keys = read_keys("third-key, fourth-key", tmp_path / "keys")
     with serving({"plain": usual}, keys=keys, hosts=["127.0.0.1", "eddy.example"]) as served:
@@ -238,8 +247,18 @@ def test_keys_and_hosts(usual: Embedder, tmp_path: Path) -> None:
         with pytest.raises(InvalidParameter):
             read_keys(variable, file)
     assert not read_keys(None, None)
+    compared: list[bytes] = []
+    monkeypatch.setattr(hmac, "compare_digest", lambda one, other: compared.append(one) or one == other)
+    assert keys.admit(b"first-key") and len(compared) == 4  # the ones behind it, too
     with pytest.raises(InvalidParameter):
         Keys(["with blank"])
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "openai_eddy.app", raising=False)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    with pytest.raises(MissingExtra, match=r"fastapi not installed; pip install 'eddy-embed\[serve\]'"):
+        importlib.import_module("openai_eddy").create_app  # noqa: B018
 
 
 def test_what_is_refused_before_a_model_loads(tmp_path: Path) -> None:

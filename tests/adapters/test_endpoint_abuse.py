@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import socket
 import threading
@@ -27,10 +28,10 @@ class Held(Embedder):
     """An embedder that a text can hold up until the test lets go, and that cannot embed another text."""
 
     gate = threading.Event()
-    embedded: list[str]
+    together: list[list[str]]
 
     def encode_document(self, texts: Any, **options: Any) -> Any:
-        self.embedded = [*getattr(self, "embedded", []), *([texts] if isinstance(texts, str) else texts)]
+        self.together = [*getattr(self, "together", []), [texts] if isinstance(texts, str) else texts]
         if HOLD in texts:
             assert self.gate.wait(60)
         if BREAK in texts:
@@ -149,6 +150,7 @@ def test_a_text_that_fails_alone_fails_alone(served: Served) -> None:
         until(lambda: served.service.scheduler.requests == 3)
         Held.gate.set()
         assert first.result().status_code == good.result().status_code == 200
+    assert {"a", BREAK, "b", "c"} in map(set, served.embedders[METHOD].together)  # both requests in one batch
     error = bad.result().json()["error"]
     assert bad.result().status_code == 500 and error["type"] == "server_error" and "'input[1]'" in error["message"]
 
@@ -184,7 +186,26 @@ def test_what_a_vanished_client_asked_for_is_not_done(served: Served) -> None:
         until(lambda: served.service.scheduler.requests == 1)
         Held.gate.set()
         assert first.result().status_code == 200
-    assert "Nobody wants this." not in served.embedders[METHOD].embedded
+    assert ["Nobody wants this."] not in served.embedders[METHOD].together
+
+
+def test_nothing_is_kept_of_a_request(served: Served) -> None:
+    """Not one object for each request, whether answered or refused."""
+
+    def ask(times: int) -> int:
+        served.embedders[METHOD].together = []
+        with httpx.Client(base_url=served.root) as client:
+            for number in range(times):
+                assert client.post("/v1/embeddings", json={**ASK, "input": f"Boat {number}."}).status_code == 200
+                assert client.post("/v1/embeddings", json={**ASK, "input": []}).status_code == 400
+        until(served.at_rest)
+        served.embedders[METHOD].together = []
+        gc.collect()
+        return len(gc.get_objects())
+
+    ask(5)
+    before = ask(5)
+    assert ask(35) - before < 25
 
 
 def closed(connection: socket.socket) -> bytes:

@@ -22,7 +22,7 @@ from eddy_embed import Embedder
 from eddy_embed.cli import main
 
 EDDY = str(Path(sys.executable).parent / "eddy")
-METHOD = "plain:exit=2"
+METHOD, OTHER = "plain:exit=2", "plain:exit=1"
 TEXT = "The ferry leaves at noon. "
 
 
@@ -38,7 +38,7 @@ def serve() -> Iterator[Callable[..., tuple[subprocess.Popen[str], str]]]:
         assert process.stderr is not None
         for line in process.stderr:
             if found := re.search(r"(http://\S+)/v1", line):
-                assert line.startswith(f"{NAME} with {METHOD} at http://127.0.0.1:")
+                assert line.startswith(f"{NAME} with {METHOD}") and " at http://127.0.0.1:" in line
                 return process, found[1]
         raise AssertionError(f"no address; it ended with {process.wait()}")
 
@@ -48,37 +48,43 @@ def serve() -> Iterator[Callable[..., tuple[subprocess.Popen[str], str]]]:
         process.communicate()
 
 
-def ask(root: str, count: int) -> httpx.Response:
-    return httpx.post(f"{root}/v1/embeddings", json={"model": NAME, "input": [TEXT * 60] * count}, timeout=120)
+def ask(root: str, count: int, **headers: str) -> httpx.Response:
+    body = {"model": NAME, "input": [TEXT * 60] * count}
+    return httpx.post(f"{root}/v1/embeddings", json=body, headers=headers, timeout=120)
 
 
-def pending(root: str) -> float:
-    return float(re.findall(r"^eddy_pending_tokens (\S+)", httpx.get(f"{root}/metrics").text, re.MULTILINE)[0])
+def pending(root: str, **headers: str) -> float:
+    page = httpx.get(f"{root}/metrics", headers=headers).text
+    return float(re.findall(r"^eddy_pending_tokens (\S+)", page, re.MULTILINE)[0])
 
 
 def test_a_signal_lets_what_was_accepted_be_answered(serve) -> None:
     process, root = serve("--name", NAME, "--batch-tokens", "500")
     with ThreadPoolExecutor(3) as threads, httpx.Client(base_url=root) as kept:
         assert kept.get("/health").status_code == 200  # and the connection stays open
-        asked = [threads.submit(ask, root, 40) for _ in range(3)]
-        until(lambda: pending(root) > 20_000)
+        asked = [threads.submit(ask, root, 8) for _ in range(3)]
+        until(lambda: pending(root) > 4000)
         process.send_signal(signal.SIGTERM)
         answers = [each.result() for each in asked]
     assert process.wait(60) == 0
     assert [answer.status_code for answer in answers] == [200] * 3
     expected = Embedder("eddy-tiny", method=METHOD).encode_document(TEXT * 60)
     for answer in answers:
-        np.testing.assert_allclose([row["embedding"] for row in answer.json()["data"]], [expected] * 40, atol=1e-5)
+        np.testing.assert_allclose([row["embedding"] for row in answer.json()["data"]], [expected] * 8, atol=1e-5)
     assert "Traceback" not in process.stderr.read()
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{root}/health")
 
 
 def test_a_second_signal_ends_it_at_once(serve) -> None:
-    process, root = serve()
+    process, root = serve("--method", OTHER, EDDY_API_KEYS="a-key")
+    key = {"authorization": "Bearer a-key"}
+    assert httpx.get(f"{root}/v1/models").status_code == 401
+    (model,) = httpx.get(f"{root}/v1/models", headers=key).json()["data"]
+    assert list(model["methods"]) == [METHOD, OTHER]
     with ThreadPoolExecutor(1) as threads:
-        asked = threads.submit(ask, root, 600)
-        until(lambda: pending(root) > 200_000)
+        asked = threads.submit(ask, root, 200, **key)
+        until(lambda: pending(root, **key) > 60_000)
         process.send_signal(signal.SIGINT)
 
         def refuses() -> bool:
