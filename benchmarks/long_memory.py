@@ -24,7 +24,7 @@ from typing import Any
 
 from grid import RESULTS, ROOT, say
 
-WORDS = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 100_000)
+WORDS = (1_000, 3_000, 10_000, 30_000, 100_000)
 SYSTEMS = ("plain:exit=-7", "htp:exit=-7", "kv:layers=2,pool=mean,exit=-7")
 """Early exits: further layers take time, and no more memory, since one layer's states are held at a time."""
 PARTS = ("document", "document,passages", "document,passages,sentences")

@@ -135,6 +135,23 @@ def test_spans_equal_the_reference(family: str, method: str, max_length: int) ->
         assert np.abs(span.vector - span_vector(done, (span.start, span.end))).max() <= 1e-5
 
 
+@pytest.mark.parametrize(
+    ("method", "ahead"),
+    [("plain", False), ("tp", True), ("htp", True), ("kv:layers=2-4,pool=mean", True), ("echo:preset=bare", True)],
+)
+def test_passages_know_what_came_before_and_what_follows_where_the_method_says_so(method: str, ahead: bool) -> None:
+    e = embedder("llama", method)
+    first, middle, last = "The river rose.", "Nobody asked the miller.", "Salt was dear in those years."
+    texts = [f"{first} {middle} {last}", f"Bread rose. {middle} {last}", f"{first} {middle} The bell rang at once."]
+    usual, other_first, other_last = (
+        [p.vector for p in d.passages] for d in e.encode_long(texts, passage_size=1, passage_unit="sentences")
+    )
+    assert np.abs(usual[2] - other_first[2]).max() > 1e-4, "what came before"
+    assert (np.abs(usual[0] - other_last[0]).max() > 1e-4) == ahead, "what follows"
+    alone = e.encode_long(texts, passage_size=1, passage_unit="sentences", late=False)
+    assert len({d.passages[1].vector.tobytes() for d in alone}) == 1, "by itself it knows neither"
+
+
 def test_normalising_windows_before_they_are_averaged_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     add = runner._add
 

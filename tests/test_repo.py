@@ -29,6 +29,7 @@ FLOORS: tuple[frozenset[str], ...] = (
             "backbone",
             "ids",
             "job",
+            "pages",
             "placeholders",
             "precision",
             "progress",

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_eddy.chroma import IngestReport, aingest_documents, ingest_documents
 from langchain_eddy.embeddings import EddyEmbeddings
-from langchain_eddy.passages import EmbeddedPassage, embed_passages
+from langchain_eddy.passages import EmbeddedPassage, embed_passages, join_pages
 
 if TYPE_CHECKING:
     from langchain_eddy.splitter import SentenceTextSplitter
@@ -19,6 +19,7 @@ __all__ = [
     "aingest_documents",
     "embed_passages",
     "ingest_documents",
+    "join_pages",
 ]
 
 

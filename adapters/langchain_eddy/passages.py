@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from eddy_embed.document import PassageUnit, heading_path
 from eddy_embed.errors import InvalidText
 from eddy_embed.ids import document_identity, passage_id
 from eddy_embed.inputs import PASSAGES, check_kind
+from eddy_embed.pages import PAGES, Pages, files, joined
 from langchain_eddy.embeddings import EddyEmbeddings
 
 FINGERPRINT = "eddy_fingerprint"
@@ -43,6 +44,32 @@ class EmbeddedPassage:
 
     document: Document
     vector: list[float]
+
+
+def join_pages(pages: Sequence[Document]) -> list[Document]:
+    """Pages, as LangChain's loaders give them, as one document for each file.
+
+    Sentences go on over page borders, vectors know the whole file, and each passage has the `page_label` where it
+    begins and the `last_page_label` where it ends; in an index of `EddyChroma`, `page` and `last_page`, counted from 1.
+
+    Args:
+        pages: Documents with `page_label`, in order; others are returned as they are.
+
+    Raises:
+        InvalidParameter: A page does not say of which file it is, or something is no document.
+    """
+    check_kind("pages", pages, Sequence, "a list of LangChain's documents")
+    for index, page in enumerate(pages):
+        check_document(page, index)
+    found: list[Document] = []
+    for file, numbers in files([page.metadata for page in pages]):
+        own = [pages[number] for number in numbers]
+        if not file:
+            found += own
+            continue
+        text, metadata = joined([page.page_content for page in own], [page.metadata for page in own])
+        found.append(Document(text, id=file, metadata=metadata))
+    return found
 
 
 def identity_of(document: Document) -> str:
@@ -94,12 +121,15 @@ def embed_passages(
         )
         for document, result in zip(group, results, strict=True):
             identity, text = identity_of(document), result.text
+            pages = Pages.of(document.metadata)
+            shared = {key: value for key, value in document.metadata.items() if key != PAGES}
             for span in result.passages:
                 id_ = passage_id(identity, text, copies[identity, text], span.start, span.end, fingerprint, late)
                 metadata = {
-                    **document.metadata,
+                    **shared,
                     START: span.start,
                     END: span.end,
+                    **pages.told(span.start, span.end),
                     **({HEADINGS: heading_path(span.headings)} if span.headings else {}),
                     FINGERPRINT: fingerprint,
                     DOCUMENT: identity,

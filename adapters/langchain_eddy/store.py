@@ -21,6 +21,7 @@ from eddy_embed.engines import in_worker
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.ids import document_identity
 from eddy_embed.inputs import check_kind, several
+from eddy_embed.pages import PAGES, Pages
 from eddy_embed.parameters import refuse_unknown
 from langchain_eddy.embeddings import EddyEmbeddings
 from langchain_eddy.passages import check_document, identity_of, name_of
@@ -308,7 +309,8 @@ def _whole(document: Any, number: int) -> Whole:
             f"document {name_of(document, number)} has no id and no source by which it could be known in the next run; "
             "give it one"
         )
-    return Whole(identity, document.page_content, document.metadata)
+    metadata = {key: value for key, value in document.metadata.items() if key != PAGES}
+    return Whole(identity, document.page_content, metadata, Pages.of(document.metadata).starts)
 
 
 def _found(hit: Hit) -> Document:

@@ -66,8 +66,17 @@ def test_passages_have_exact_places_and_the_engine_s_vectors(embeddings):
         assert text[metadata["start_index"] : metadata["end_index"]] == passage.document.page_content
         assert np.abs(np.array(passage.vector) - span.vector).max() <= 1e-5
         assert metadata["eddy_n_tokens"] == span.n_tokens and metadata["eddy_fingerprint"] == embeddings.fingerprint
+        assert metadata["eddy_n_windows"] == 1 and metadata["eddy_n_truncated"] == 0
     assert passages[0].document.metadata["title"] == "The ferry"
     assert passages[-1].document.metadata["source"] == "repeats.txt"
+
+
+@pytest.mark.parametrize("overflow", ["window", "truncate"])
+def test_windows_and_what_is_cut_are_told(overflow):
+    small = EddyEmbeddings(model_name="eddy-tiny", method="htp", max_length=64, overflow=overflow)
+    metadata = next(embed_passages(documents(), small, passage_size=24)).document.metadata
+    assert (metadata["eddy_n_windows"] > 1) == (overflow == "window")
+    assert (metadata["eddy_n_truncated"] > 0) == (overflow == "truncate")
 
 
 def test_rows_are_the_passages_and_a_second_run_changes_nothing(store, embeddings):

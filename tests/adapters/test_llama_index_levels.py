@@ -83,6 +83,15 @@ def test_every_level_has_the_engine_s_vectors_and_exact_places(embedding):
         assert mine[0].metadata["eddy_n_tokens"] == long.n_tokens
 
 
+def test_all_levels_come_out_of_one_pass(embedding):
+    engine = embedding.embedder
+    before = engine.counts.positions
+    parsed(embedding)
+    parsing, before = engine.counts.positions - before, engine.counts.positions
+    engine.encode_document([TIDES, YES])
+    assert parsing == engine.counts.positions - before
+
+
 @pytest.mark.parametrize("parts", [ALL, ("passages", "sentences"), ("document", "sentences"), ("sentences",)])
 def test_parents_hold_their_children(embedding, parts):
     nodes = parsed(embedding, parts[::-1])

@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 from langchain_chroma import Chroma
+from langchain_core.documents import Document
+from llama_index.core import Document as LlamaDocument
 from llama_index.core import SimpleDirectoryReader, VectorStoreIndex
+from llama_index.core.schema import MetadataMode
 from reportlab.pdfgen.canvas import Canvas
 
-from langchain_eddy import EddyEmbeddings, ingest_documents
+from chroma_eddy import open_index
+from eddy_embed.errors import InvalidParameter
+from langchain_eddy import EddyChroma, EddyEmbeddings, ingest_documents, join_pages
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser
 
@@ -26,16 +31,33 @@ PAGES = [
 QUESTION = "How long does the dough rest?"
 
 
-@pytest.fixture(scope="module")
-def paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("papers") / "paper.pdf"
+ACROSS = [["The ferry leaves at noon, and dogs"], ["travel for free. Bread needs flour."], ["Clocks tick."]]
+FOUND = {
+    "The ferry leaves at noon, and dogs\ntravel for free.": ("1", "2"),
+    "Bread needs flour.": ("2", "2"),
+    "Clocks tick.": ("3", "3"),
+}
+"""A sentence that goes on over a border is one, on two pages."""
+
+
+def written(path: Path, pages: list[list[str]]) -> Path:
     canvas = Canvas(str(path))
-    for page in PAGES:
+    for page in pages:
         for row, line in enumerate(page):
             canvas.drawString(60, 700 - 14 * row, line)
         canvas.showPage()
     canvas.save()
     return path
+
+
+@pytest.fixture(scope="module")
+def paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("papers") / "paper.pdf", PAGES)
+
+
+@pytest.fixture(scope="module")
+def across(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("papers") / "across.pdf", ACROSS)
 
 
 def test_llama_index_page_labels_survive(paper: Path) -> None:
@@ -79,3 +101,52 @@ def test_langchain_pages_survive(paper: Path, tmp_path: Path, cleanup: str) -> N
     again = ingest_documents(store, PyPDFLoader(str(paper)).load(), passage_size=8, cleanup=cleanup)
     assert (sorted(again.ids), again.n_deleted) == (sorted(report.ids), 0)
     assert store._collection.count() == 6
+
+
+def test_llama_index_joins_the_pages_of_each_file(paper: Path, across: Path) -> None:
+    embedding = EddyEmbedding(model_name="eddy-tiny", method="htp")
+    parser = LongDocumentNodeParser(embed_model=embedding, passage_size=8, parts=("passages", "sentences"))
+    pages = SimpleDirectoryReader(input_files=[str(paper), str(across)]).load_data()
+    note = LlamaDocument(text="A note.", id_="note")
+    first, second, last = LongDocumentNodeParser.join_pages([*pages, note])
+    assert last is note and first.id_ == str(paper) and second.metadata["file_name"] == "across.pdf"
+    assert "page" not in second.get_content(MetadataMode.LLM).lower()
+    nodes = parser.get_nodes_from_documents([first, second])
+    mine = [node for node in nodes if node.ref_doc_id == str(across)]
+    assert len(mine) == 2 * len(FOUND)
+    for node in mine:
+        assert (node.metadata["page_label"], node.metadata["last_page_label"]) == FOUND[node.text]
+        assert second.text[node.start_char_idx : node.end_char_idx] == node.text
+        told = [node.metadata, *(related.metadata for related in (node.source_node, node.next_node) if related)]
+        assert not any("eddy_pages" in each for each in told), "a long file's list would be repeated in every node"
+    apart = [node.metadata["page_label"] for node in nodes if node.ref_doc_id == str(paper)]
+    assert apart == 2 * ["1", "1", "2", "2", "3", "3"]
+    assert "eddy_pages" in second.metadata, "the caller's document is as it was"
+    with pytest.raises(InvalidParameter, match=r"documents\[1\] is page '2' of no file"):
+        LongDocumentNodeParser.join_pages([note, LlamaDocument(text="Two.", metadata={"page_label": "2"})])
+    with pytest.raises(InvalidParameter, match="a list of LlamaIndex's documents"):
+        LongDocumentNodeParser.join_pages(note)
+
+
+def test_langchain_joins_the_pages_of_each_file(paper: Path, across: Path, tmp_path: Path) -> None:
+    embeddings = EddyEmbeddings(model_name="eddy-tiny", method="htp")
+    store = Chroma("papers", embeddings, collection_configuration={"hnsw": {"space": "cosine"}})
+    loaded = [*PyPDFLoader(str(paper)).load(), *PyPDFLoader(str(across)).load()]
+    whole = join_pages([*loaded, Document("A note.", id="note")])
+    assert [document.id for document in whole] == [str(paper), str(across), "note"]
+    report = ingest_documents(store, whole, passage_size=8)
+    assert (report.n_documents, len(report.ids)) == (3, 6 + len(FOUND) + 1)
+    hits = store.similarity_search("bread", k=20, filter={"source": str(across)})
+    assert {hit.page_content: (hit.metadata["page_label"], hit.metadata["last_page_label"]) for hit in hits} == FOUND
+    assert all("eddy_pages" not in hit.metadata and hit.metadata["total_pages"] == 3 for hit in hits)
+    assert ingest_documents(store, [Document("Now one.", id=str(across))]).n_deleted == len(FOUND)
+    with pytest.raises(InvalidParameter, match=r"documents\[0\] is page '7' of no file"):
+        join_pages([Document("Seven.", metadata={"page_label": "7"})])
+    shelf = EddyChroma.from_index(open_index(str(tmp_path), "shelf", embeddings.embedder, passage_size=8))
+    shelf.ingest(whole)
+    rows = {
+        hit.page_content: hit.metadata for hit in shelf.similarity_search("bread", k=20, filter={"source": str(across)})
+    }
+    assert {text: (row["page"], row["last_page"]) for text, row in rows.items()} == {
+        text: tuple(map(int, labels)) for text, labels in FOUND.items()
+    }

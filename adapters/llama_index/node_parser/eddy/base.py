@@ -23,7 +23,7 @@ from eddy_embed.inputs import PASSAGES, check_kind, check_options, check_parts
 from eddy_embed.parameters import refuse_unknown
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.embeddings.eddy.given import embedding_of
-from llama_index.node_parser.eddy.nodes import LEVELS, document_nodes, link_levels, part_of
+from llama_index.node_parser.eddy.nodes import LEVELS, document_nodes, link_levels, part_of, whole_files, without_pages
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -120,6 +120,21 @@ class LongDocumentNodeParser(NodeParser):
         """As the constructor; LlamaIndex's other parsers are made this way."""
         return cls(embed_model=embed_model, **settings)
 
+    @staticmethod
+    def join_pages(pages: Sequence[Document]) -> list[Document]:
+        """Pages, as LlamaIndex's readers give them, as one document for each file.
+
+        Sentences go on over page borders, vectors know the whole file, and each node has the `page_label` where it
+        begins and the `last_page_label` where it ends. The document's id is the file's path.
+
+        Args:
+            pages: Documents with `page_label`; others are returned as they are.
+
+        Raises:
+            InvalidParameter: A page does not say of which file it is, or something is no document.
+        """
+        return whole_files(pages)
+
     @classmethod
     def class_name(cls) -> str:
         """Name under which LlamaIndex serialises the class."""
@@ -168,8 +183,12 @@ class LongDocumentNodeParser(NodeParser):
     def _postprocess_parsed_nodes(self, nodes: list[BaseNode], parent_doc_map: dict[str, Document]) -> list[BaseNode]:
         # The base class looks each node's text up in the document and finds the first of several equal places.
         spans = [(node.start_char_idx, node.end_char_idx) for node in nodes if isinstance(node, TextNode)]
+        parents = {
+            id_: parent.model_copy(update={"metadata": without_pages(parent.metadata)})
+            for id_, parent in parent_doc_map.items()
+        }
         for part in self.parts:  # neighbours are of the same level
-            super()._postprocess_parsed_nodes([node for node in nodes if part_of(node) == part], parent_doc_map)
+            super()._postprocess_parsed_nodes([node for node in nodes if part_of(node) == part], parents)
         for node, (start, end) in zip((n for n in nodes if isinstance(n, TextNode)), spans, strict=True):
             node.start_char_idx, node.end_char_idx = start, end
         link_levels(nodes)

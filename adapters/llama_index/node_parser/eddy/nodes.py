@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from llama_index.core.node_parser.node_utils import build_nodes_from_splits
-from llama_index.core.schema import BaseNode, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.schema import BaseNode, Document, MetadataMode, NodeRelationship, RelatedNodeInfo, TextNode
 
 from eddy_embed.document import Part, Passage, Span, heading_path
+from eddy_embed.inputs import check_kind
+from eddy_embed.pages import LAST_LABEL, PAGES, Pages, files, joined
 from llama_index.embeddings.eddy import bookkeeping
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ def document_nodes(
         id_func: Makes an id of a node's number in the document, what it is, and its place.
     """
     offset = (getattr(source, "start_char_idx", None) or 0) if source.source_node else 0
+    pages = Pages.of(source.metadata)
     found: list[TextNode] = []
     above: list[tuple[Span, TextNode]] = []
     for part in (part for part in LEVELS if part in parts):
@@ -47,8 +50,11 @@ def document_nodes(
         for node, span in zip(nodes, spans, strict=True):
             node.embedding = span.vector.tolist()
             node.start_char_idx, node.end_char_idx = offset + span.start, offset + span.end
-            node.metadata = _metadata(node.text, part, span, result, fingerprint)
-            hidden = (*bookkeeping.KEYS, bookkeeping.PART)
+            node.metadata = _metadata(node.text, part, span, result, fingerprint) | pages.told(span.start, span.end)
+            if pages.starts and node.source_node is not None:
+                bare = {"metadata": without_pages(node.source_node.metadata)}
+                node.relationships[NodeRelationship.SOURCE] = node.source_node.model_copy(update=bare)
+            hidden = (*bookkeeping.KEYS, bookkeeping.PART, LAST_LABEL)
             # A language model is told the headings; an embedding model has read them.
             node.excluded_embed_metadata_keys = [*source.excluded_embed_metadata_keys, *hidden, bookkeeping.HEADINGS]
             node.excluded_llm_metadata_keys = [*source.excluded_llm_metadata_keys, *hidden]
@@ -59,6 +65,35 @@ def document_nodes(
         found += nodes
         above = list(zip(spans, nodes, strict=True))
     return found
+
+
+def whole_files(pages: Sequence[Document]) -> list[Document]:
+    """Readers' pages as one document for each file, whose metadata say where each page begins.
+
+    Args:
+        pages: In order; a document that is no page is returned as it is.
+    """
+    check_kind("pages", pages, Sequence, "a list of LlamaIndex's documents")
+    for index, page in enumerate(pages):
+        check_kind(f"pages[{index}]", page, Document, "one of LlamaIndex's documents: Document(text=...)")
+    found: list[Document] = []
+    for file, numbers in files([page.metadata for page in pages]):
+        own = [pages[number] for number in numbers]
+        if not file:
+            found += own
+            continue
+        text, metadata = joined([page.get_content(MetadataMode.NONE) for page in own], [page.metadata for page in own])
+        hidden = {
+            name: [*dict.fromkeys(key for page in own for key in getattr(page, name)), PAGES]
+            for name in ("excluded_embed_metadata_keys", "excluded_llm_metadata_keys")
+        }
+        found.append(Document(text=text, id_=file, metadata=metadata, **hidden))
+    return found
+
+
+def without_pages(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """A document's metadata without the list of its pages, which each node would repeat several times."""
+    return {key: value for key, value in metadata.items() if key != PAGES}
 
 
 def part_of(node: BaseNode) -> str:
