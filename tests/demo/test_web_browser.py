@@ -169,6 +169,8 @@ def test_the_page_goes_on_when_the_server_is_back(tmp_path: Path, visit: Visit) 
 def test_hostile_content_is_only_text(site: Site, visit: Visit) -> None:
     page = visit(f"{site.url}/library")
     expect(page.locator(".document-row", has_text='"><script>alert(3).txt')).to_be_visible()
+    expect(page.locator(".job.done")).to_have_count(5)
+    expect(page.locator(".job.more")).to_have_text("and 1 more file")
     page.goto(f"{site.url}/?q=When does the ferry leave? <script>alert(4)</script>")
     hit = page.locator(".hit", has_text="<script>alert(2)</script>")
     expect(hit).to_have_count(1)

@@ -71,8 +71,11 @@ def test_other_pages_change_nothing(site: Site, headers: dict[str, str]) -> None
 
 
 def test_other_pages_make_the_model_do_nothing(site: Site) -> None:
-    answer = httpx.get(f"{site.url}/api/ask?q=ferry", headers={"sec-fetch-site": "cross-site"})
-    assert answer.status_code == 403
+    """A reader may follow a link from another site; what that site's pages load by themselves is refused."""
+    for dest, status in (("image", 403), ("iframe", 403), ("empty", 403), ("document", 200)):
+        headers = {"sec-fetch-site": "cross-site", "sec-fetch-dest": dest}
+        assert httpx.get(f"{site.url}/why?text=ferry", headers=headers).status_code == status
+        assert httpx.get(f"{site.url}/api/ask?q=ferry", headers=headers).status_code == 403
 
 
 def test_own_page_may(site: Site) -> None:

@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, Response
 from eddy_demo.errors import DemoError, InvalidQuestion
 from eddy_demo.ingest import FEW
 from eddy_demo.reading import UPLOADS
-from eddy_demo.web import answers, picture, why
+from eddy_demo.web import answers, picture
 from eddy_demo.web.reader import blocks
 from eddy_demo.web.safety import Refused
 from eddy_demo.web.state import State, checked_key
@@ -129,7 +129,7 @@ def why_page(
             columns = state.methods.compare(shelf, book, question, other, state.limits)
         except (EddyError, DemoError, Refused) as error:
             two_problem = str(error)
-    found = why.lengths(shelf)
+    found = state.methods.lengths(shelf)
     return render(
         request,
         "why.html",

@@ -107,7 +107,9 @@ class Guard:
             )
         reads = scope["method"] in _READS
         site = headers.get("sec-fetch-site", "same-origin")
-        if site not in ("same-origin", "none") and (not reads or scope["path"].startswith("/api/")):
+        # Of a page of another site, a reader may follow a link here; its pictures, frames and scripts may not ask.
+        follows = reads and headers.get("sec-fetch-dest") == "document" and not scope["path"].startswith("/api/")
+        if site not in ("same-origin", "none") and not follows:
             raise Refused(403, "a page of another site asked for this; nothing was done")
         if reads:
             return

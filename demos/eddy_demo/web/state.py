@@ -27,7 +27,7 @@ class State:
         threads: For questions.
         stopping: Whether the server is about to end.
         listeners: Pages that are told of progress now.
-        methods: Embedders of further methods.
+        methods: Further methods, and what is drawn of the library.
     """
 
     limits: Limits

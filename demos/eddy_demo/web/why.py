@@ -90,11 +90,12 @@ class Lengths:
 
 
 class Methods:
-    """Embedders of further methods of the library's model; the last ones are kept, one text is embedded at a time."""
+    """Further methods of the library's model, the last ones kept, and what is drawn of the library as it is."""
 
     def __init__(self) -> None:
         """Load none."""
         self._kept: OrderedDict[str, Embedder] = OrderedDict()
+        self._lengths: tuple[int, Lengths | None] | None = None
         self._lock = threading.Lock()
 
     def get(self, shelf: Shelf, method: str) -> Embedder:
@@ -116,6 +117,13 @@ class Methods:
             while len(self._kept) > _EMBEDDERS:
                 self._kept.popitem(last=False)
         return self._kept[name]
+
+    def lengths(self, shelf: Shelf) -> Lengths | None:
+        """As the function, once for each state of the library."""
+        version = shelf.version
+        if self._lengths is None or self._lengths[0] != version:
+            self._lengths = (version, lengths(shelf))
+        return self._lengths[1]
 
     def explain(self, shelf: Shelf, text: str, method: str) -> Explanation:
         """What becomes of a text; the model does not run.

@@ -68,6 +68,7 @@ if (measured.length) {
   const nearest = measured
     .map((span, at) => [values[at], span])
     .sort((a, b) => b[0] - a[0])
+    .filter(([, span]) => /\p{L}{2}/u.test(span.textContent)) // not the end of a piece of code
     .filter(([, span]) => !seen.has(span.dataset.s) && seen.add(span.dataset.s))
     .slice(0, 20);
   const list = document.getElementById("nearest");

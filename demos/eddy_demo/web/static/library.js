@@ -11,6 +11,7 @@ const notice = document.getElementById("notice");
 const sure = document.getElementById("sure");
 const stages = [["waiting", "waiting"], ["reading", "reading"], ["embedding", "embedding"], ["writing", "writing"]];
 const sending = new Map();
+const most = 5; // finished files that are listed by name
 let shown = null;
 
 // --- Upload
@@ -118,7 +119,11 @@ function row(job) {
 function showWork(progress) {
   const focused = document.activeElement?.closest?.(".job")?.dataset.id;
   const active = progress.jobs.filter((job) => !["done", "known"].includes(job.state));
-  const rows = [...active, ...progress.jobs.filter((job) => ["done", "known"].includes(job.state))].map(row);
+  const finished = progress.jobs.filter((job) => ["done", "known"].includes(job.state));
+  const plain = finished.filter((job) => job.state === "done" && !job.notes.length);
+  const left = new Set(plain.slice(0, -most)); // they stand in the list of documents, and have nothing more to say
+  const rows = [...active, ...finished.filter((job) => !left.has(job))].map(row);
+  if (left.size) rows.push(element("li", { class: "job more" }, `and ${plural(left.size, "more file")}`));
   list.replaceChildren(...sending.keys(), ...rows);
   if (focused) list.querySelector(`[data-id="${CSS.escape(focused)}"] button`)?.focus();
   work.hidden = !list.children.length;
