@@ -19,3 +19,11 @@ class IndexInUse(EddyError):
 
 class StorageError(EddyError):
     """The database could not do what it was asked: full, read-only, damaged, or a server that does not answer."""
+
+
+def lacking(document: str, what: str) -> str:
+    """What is the matter with a document whose rows do not belong together."""
+    return (
+        f"document {document!r:.80} lacks {what}: something else has changed its rows. Call check(), which finds all "
+        "such documents, and upsert them again"
+    )

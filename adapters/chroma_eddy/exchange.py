@@ -30,7 +30,7 @@ def progress_of(store: Store) -> int | None:
 
 def beside(store: Store, end: str) -> Store:
     """The collections of the index that is to take this one's place, or of the one that has lost it."""
-    return Store(store.client, store.name + end, store.lock, store.place)
+    return Store(store.connection, store.name + end)
 
 
 def _exchange(store: Store, following: Store) -> None:
@@ -47,6 +47,7 @@ def _exchange(store: Store, following: Store) -> None:
             store.rename(part, old.name + part)
         if wanted:
             following.rename(part, store.name + part)
+    store.connection.inherit(store.name, following.name)
     store.forget()
 
 

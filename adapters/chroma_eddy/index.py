@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,6 +74,9 @@ class Index(Opened):
 
     def status(self) -> Status:
         """What is in it."""
+        return self.told(lambda _: self._status())
+
+    def _status(self) -> Status:
         entries = self.entries() if self.exists else {}
         first = self.store.get(DOCUMENTS, ids=list(entries)[:1], embeddings=True).vectors if entries else None
         return Status(
@@ -92,13 +96,16 @@ class Index(Opened):
         """Every document that queries find, as it was given."""
         for id_, entry in self.entries().items():
             if entry.digest:
-                yield stored_document(self.store, self.recipe, id_, keeps_raw=False).document
+                yield self.told(partial(self._stored, id_))
+
+    def _stored(self, id_: str, attempt: int) -> Document:
+        return stored_document(self.store, self.recipe, id_, keeps_raw=False).document
 
     def check(self) -> dict[str, str]:
-        """Count every row: ids of documents that lack some, or have another text than they were written with.
+        """Look at every row: ids of documents that lack some, or have another text, or other metadata, than they had.
 
-        Such documents were changed by something else. They are marked, so that the next `upsert` or `sync` that holds
-        them writes them again.
+        Such documents were changed by something else. Queries leave them out, and the next `upsert` or `sync` that
+        holds them writes them again. Rows of versions that no document has are deleted.
 
         Returns:
             What is wrong with them, by id.
@@ -318,8 +325,11 @@ class Index(Opened):
             StorageError: The folder cannot be written to.
         """
         with self.store.hold():
+            self.store.notice(anew=self.store.lock.interrupted)
             exchange.finish(self.store, clean=True)
             self.reload()
+            if self.store.lock.interrupted and self.exists:
+                self.store.touch()  # who was killed may have changed rows, and told nobody
             yield
 
     def close(self) -> None:

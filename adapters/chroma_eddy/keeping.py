@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from chroma_eddy.names import DOCUMENTS, MAIN, RAW, SENTENCES
-from chroma_eddy.rows import DIGEST, DOCUMENT, OTHER, Entry
+from chroma_eddy.rows import DIGEST, DOCUMENT, OTHER, Entry, joined_text, own_metadata
 
 if TYPE_CHECKING:
     from chroma_eddy.index import Index
@@ -23,24 +24,72 @@ def settle(index: Index, entries: Sequence[Entry]) -> None:
 
 
 def check(index: Index) -> dict[str, str]:
-    """Count rows, as `Index.check` says."""
-    entries, store = index.entries(), index.store
-    counted: dict[str, Counter[str]] = {}
-    for part in (MAIN, SENTENCES):
-        found = counted[part] = Counter[str]()
-        if store.find(part) is not None:
-            for rows in store.pages(part, metadatas=True):
-                found.update(str(row.get(DIGEST)) for row in rows.metadatas)
-    wrong: dict[str, str] = {}
-    for id_, entry in entries.items():
-        for part, wanted in ((MAIN, entry.passages), (SENTENCES, entry.sentences)):
-            number = counted[part][entry.digest]
-            if entry.digest and number != wanted and (part == MAIN or index.recipe.sentence_vectors):
-                wrong[id_] = f"{number} of {wanted} rows in {store.name + part}"
+    """Hold every row against the documents' rows, as `Index.check` says."""
+    store = index.store
+    entries, seen = index.entries(), _Seen(index)
+    wrong = {id_: said for id_, entry in entries.items() if entry.digest and (said := seen.of(entry))}
+    known = {digest for entry in entries.values() for digest in (entry.digest, entry.other)}
+    strays = {digest: id_ for digest, id_ in seen.documents.items() if digest not in known}
+    # A server has no lock: what another writer has done meanwhile is no damage.
+    now = index.entries(sorted({*wrong, *strays.values()}))
+    wrong = {id_: said for id_, said in wrong.items() if now.get(id_) == entries[id_]}
     store.mark({id_: {DIGEST: "", OTHER: entries[id_].digest} for id_ in wrong})
+    for digest, id_ in strays.items():
+        entry = now.get(id_)
+        if entry is None or digest not in (entry.digest, entry.other):
+            count = sum(store.delete(part, where={DIGEST: digest}) for part in (MAIN, SENTENCES, RAW))
+            wrong.setdefault(id_, f"{count} rows of a version that {store.name + DOCUMENTS} does not name; deleted")
     if wrong:
         store.touch()
     return wrong
+
+
+class _Seen:
+    """What the rows of each version are, by its digest."""
+
+    def __init__(self, index: Index) -> None:
+        self._store, self._recipe, self._keeps_raw = index.store, index.recipe, index.keeps_raw
+        self._counts = {part: Counter[str]() for part in (MAIN, SENTENCES, RAW)}
+        self._metadata: dict[str, list[dict[str, Any]]] = {}
+        self._texts: dict[str, str] = {}
+        self.documents: dict[str, str] = {}
+        about = {}
+        if index.exists:
+            found = self._store.get(DOCUMENTS, metadatas=True)
+            about = {row[DIGEST]: row for row in found.metadatas if row[DIGEST]}
+        parts: dict[str, list[tuple[dict[str, Any], str]]] = {}
+        for part, counts in self._counts.items():
+            if self._store.find(part) is None:
+                continue
+            for rows in self._store.pages(part, metadatas=True, documents=part == MAIN):
+                for at, row in enumerate(rows.metadatas):
+                    if not row.get(DIGEST):
+                        continue
+                    digest = str(row[DIGEST])
+                    counts[digest] += 1
+                    self.documents[digest] = str(row[DOCUMENT])
+                    if part == MAIN and digest in about:
+                        parts.setdefault(digest, []).append((row, rows.texts[at]))
+                        if counts[digest] == about[digest]["eddy_passages"]:
+                            self._read(digest, about[digest], parts.pop(digest))
+
+    def _read(self, digest: str, about: Mapping[str, Any], passages: Sequence[tuple[dict[str, Any], str]]) -> None:
+        text = joined_text(passages, about)
+        self._texts[digest] = hashlib.sha256(text.encode()).hexdigest()[:32]
+        self._metadata[digest] = [own_metadata(row) for row, _ in passages]
+
+    def of(self, entry: Entry) -> str:
+        """What is wrong with a document; "" for nothing."""
+        vectors = entry.sentences if self._recipe.sentence_vectors else 0
+        raw = 1 + entry.passages + vectors if self._keeps_raw else 0
+        for (part, counts), wanted in zip(self._counts.items(), (entry.passages, vectors, raw), strict=True):
+            if counts[entry.digest] != wanted:
+                return f"{counts[entry.digest]} of {wanted} rows in {self._store.name + part}"
+        if self._texts[entry.digest] != entry.text_digest:
+            return f"another text in {self._store.name} than it was written with"
+        if any(own != entry.metadata for own in self._metadata[entry.digest]):
+            return f"other metadata in {self._store.name} than it was written with"
+        return ""
 
 
 def remove(index: Index, ids: Sequence[str]) -> int:

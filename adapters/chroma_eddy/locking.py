@@ -33,6 +33,10 @@ class Lock:
     """Held while something is written; the same thread may take it again inside.
 
     A folder is locked against other processes, a server only against other threads with the same index.
+
+    Attributes:
+        folder: Of an embedded database.
+        interrupted: Whether the one who had it before was killed.
     """
 
     def __init__(self, folder: Path | None, timeout: float = 0.0) -> None:
@@ -47,6 +51,7 @@ class Lock:
         self._threads = threading.RLock()
         self._depth = 0
         self._file: FileLock | None = None
+        self.interrupted = False
 
     def __enter__(self) -> Lock:
         """Take it.
@@ -87,6 +92,7 @@ class Lock:
                 "and do the same again"
             ) from None
         try:
+            self.interrupted = (folder / WRITER).exists()
             about = {"process": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
             (folder / WRITER).write_text(json.dumps(about), encoding="utf-8")
         except BaseException:

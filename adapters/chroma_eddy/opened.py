@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from chromadb.errors import InternalError, NotFoundError
 
 from chroma_eddy import exchange
-from chroma_eddy.errors import NoIndex
+from chroma_eddy.errors import ForeignCollection, NoIndex, StorageError
 from chroma_eddy.function import EddyEmbeddingFunction
 from chroma_eddy.locking import failures
 from chroma_eddy.names import DOCUMENTS
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from eddy_embed.postprocess import Fitted
 
 PASSAGE_SIZE = 256
+_ATTEMPTS = 6
+T = TypeVar("T")
 
 
 class Opened:
@@ -40,6 +44,7 @@ class Opened:
         self._given = embedder.embedder if isinstance(embedder, EddyEmbeddingFunction) else embedder
         self._embedder: Embedder | None = None
         self._words: tuple[str, Words] | None = None
+        self._identity: Any = None
         self.recipe: Recipe
         exchange.finish(store)
         self.reload()
@@ -104,6 +109,7 @@ class Opened:
         """
         self.store.forget()
         found, given = self.store.recipe(), self._given
+        self._identity = self.store.identity
         self._post: Fitted | None = None
         if found is None:
             if given is None:
@@ -125,6 +131,37 @@ class Opened:
             )
         if given is not None:
             self._embedder = given if self._post is None else given.with_post(self._post)
+
+    def steadily(self, read: Callable[[int], T]) -> T:
+        """Read what other processes may be writing.
+
+        Args:
+            read: Called with the number of the attempt, until it finds everything as the documents' rows say it is.
+
+        Raises:
+            NotFoundError: Another process has made the index anew, and it must be reloaded.
+            ForeignCollection: Something else has changed its rows.
+        """
+        for attempt in range(_ATTEMPTS):
+            if self.store.notice(anew=attempt > 1) != self._identity:
+                self.store.forget()
+                raise NotFoundError(f"index {self.name!r} was made anew by another process")
+            try:
+                return read(attempt)
+            except (ForeignCollection, StorageError) as error:
+                # A search in the midst of another process's writing fails inside the database.
+                settled = isinstance(error, StorageError) and not isinstance(error.__cause__, InternalError)
+                if settled or attempt == _ATTEMPTS - 1:
+                    raise
+        raise AssertionError
+
+    def told(self, read: Callable[[int], T]) -> T:
+        """As `steadily`, also where another process has made the index anew."""
+        try:
+            return self.steadily(read)
+        except NotFoundError:
+            self.reload()
+            return self.steadily(read)
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -164,6 +201,7 @@ class Opened:
         elif self._given is not None and is_unfitted(self._given):
             self._given = self._embedder
         self.store.create(self.recipe, self._as_function(), **more)
+        self._identity = self.store.identity
 
     def _as_function(self) -> EddyEmbeddingFunction | None:
         if self._embedder is None:

@@ -55,6 +55,6 @@ def open_index(
     if passage_size is not None:
         check_options({"passage_size": passage_size})
     checked = check_name(name)
-    client, lock = open_place(place, create=embedder is not None, timeout=timeout)
+    connection = open_place(place, create=embedder is not None, timeout=timeout)
     sizes = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
-    return Index(Store(client, checked, lock, place), embedder, {k: v for k, v in sizes.items() if v is not None})
+    return Index(Store(connection, checked), embedder, {k: v for k, v in sizes.items() if v is not None})

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from chroma_eddy.index import Index
-    from chroma_eddy.store import Rows
+    from chroma_eddy.reading import Rows
     from eddy_embed.postprocess import Fitted
 
     Floats = NDArray[np.float32]

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from chromadb.api import ClientAPI
 
+from chroma_eddy.connection import Connection
 from chroma_eddy.errors import NoIndex
 from chroma_eddy.locking import Lock, failures
 from eddy_embed.errors import InvalidParameter
@@ -24,8 +25,8 @@ _PART = ".chroma.part"
 """A database that is being made."""
 
 
-def open_place(place: Where, *, create: bool, timeout: float = 0.0) -> tuple[ClientAPI, Lock]:
-    """A client, and the lock of the one process that writes there.
+def open_place(place: Where, *, create: bool, timeout: float = 0.0) -> Connection:
+    """A client, and the locks of those who write and read there.
 
     Args:
         place: A folder, a server's URL, or one of Chroma's clients.
@@ -40,14 +41,15 @@ def open_place(place: Where, *, create: bool, timeout: float = 0.0) -> tuple[Cli
     """
     if isinstance(place, ClientAPI):
         settings = place.get_settings()
-        return place, Lock(Path(settings.persist_directory) if settings.is_persistent else None, timeout)
+        lock = Lock(Path(settings.persist_directory) if settings.is_persistent else None, timeout)
+        return Connection(place, lock, place, owned=False)
     if not isinstance(place, str | os.PathLike) or not os.fspath(place):
         raise InvalidParameter(
             f"place={place!r:.80} must be a folder, a server's URL such as 'http://localhost:8000', or one of "
             "Chroma's clients"
         )
     if isinstance(place, str) and "://" in place:
-        return _server(place), Lock(None, timeout)
+        return Connection(_server(place), Lock(None, timeout), place, owned=True)
     folder = Path(place)
     lock = Lock(folder, timeout)
     with failures(folder):
@@ -57,7 +59,7 @@ def open_place(place: Where, *, create: bool, timeout: float = 0.0) -> tuple[Cli
             folder.mkdir(parents=True, exist_ok=True)
             with lock:
                 _make(folder)
-        return _client(folder), lock
+        return Connection(_client(folder), lock, place, owned=True)
 
 
 def _server(url: str) -> ClientAPI:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from chroma_eddy.document import OWN, PREFIX, Document
-from chroma_eddy.errors import ForeignCollection
+from chroma_eddy.errors import ForeignCollection, lacking
 from chroma_eddy.names import DOCUMENTS, MAIN, RAW, SENTENCES
 from eddy_embed.document import LongDocument, Passage, Span, heading_path
 from eddy_embed.ids import passage_id
@@ -19,8 +19,9 @@ from eddy_embed.segment import Segmenter
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from chroma_eddy.reading import Rows
     from chroma_eddy.recipe import Recipe
-    from chroma_eddy.store import Rows, Store
+    from chroma_eddy.store import Store
 
     Floats = NDArray[np.float32]
 
@@ -215,7 +216,7 @@ def stored_document(store: Store, recipe: Recipe, id_: str, *, keeps_raw: bool) 
     entry, about = entry_of(id_, own.metadatas[0]), own.metadatas[0]
     where = {DIGEST: entry.digest}
     found = _in_order(store.get(MAIN, where=where, metadatas=True, documents=True, embeddings=True))
-    text = _joined(((row, each) for row, each, _ in found), about)
+    text = joined_text(((row, each) for row, each, _ in found), about)
     document = Document(id_, text, entry.metadata, entry.page_starts)
     with_lines = recipe.sentence_vectors
     lines = _in_order(store.get(SENTENCES, where=where, metadatas=True, embeddings=True)) if with_lines else []
@@ -245,10 +246,13 @@ def stored_text(store: Store, about: Mapping[str, Any]) -> str:
         about: Metadata of its row.
     """
     found = store.get(MAIN, where={DIGEST: about[DIGEST]}, metadatas=True, documents=True)
-    return _joined(zip(found.metadatas, found.texts, strict=True), about)
+    if len(found.ids) != about["eddy_passages"]:
+        raise ForeignCollection(lacking(about[DOCUMENT], f"passages in {store.name}"))
+    return joined_text(zip(found.metadatas, found.texts, strict=True), about)
 
 
-def _joined(passages: Iterable[tuple[dict[str, Any], str]], about: Mapping[str, Any]) -> str:
+def joined_text(passages: Iterable[tuple[dict[str, Any], str]], about: Mapping[str, Any]) -> str:
+    """The text of a document, of its passages' rows and texts, and its own row."""
     ordered = sorted(passages, key=lambda pair: pair[0][INDEX])  # Chroma answers in an order of its own
     return "".join(str(row.get(BEFORE, "")) + text for row, text in ordered) + str(about["eddy_after"])
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from chromadb.errors import NotFoundError
 
 from chroma_eddy.document import OWN
-from chroma_eddy.errors import ForeignCollection
-from chroma_eddy.found import Highlight, Hit
+from chroma_eddy.errors import ForeignCollection, lacking
+from chroma_eddy.found import Hit
 from chroma_eddy.locking import failures
+from chroma_eddy.marking import marked
 from chroma_eddy.names import DOCUMENTS, MAIN, SENTENCES
 from chroma_eddy.pieces import any_in
 from chroma_eddy.ranking import Words, cosines, diverse, fused
@@ -23,17 +25,14 @@ from chroma_eddy.rows import (
     HEADINGS,
     PIECE,
     START,
+    Entry,
     own_metadata,
-    sentence_spans,
     stored_text,
-    text_spans,
 )
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.ids import passage_id
 
 if TYPE_CHECKING:
     from chroma_eddy.index import Index
-    from eddy_embed import Embedder
 
     Doubles = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -146,21 +145,47 @@ def search(index: Index, vectors: Doubles, questions: Sequence[str] | None, want
             f"index {index.name!r} holds pieces that a framework has cut, of which there are no sentences and no whole "
             "documents: search passages, without prefilter"
         )
-    filters = _filters(index, wanted)
-    found = []
-    for at, vector in enumerate(vectors):
-        own = [*filters, *_prefiltered(index, vector, wanted, filters)]
-        hits = _nearest(index, vector, wanted, own)
-        if wanted.hybrid and questions is not None:
-            hits = _with_words(index, vector, questions[at], wanted, own, hits)
-        found.append(_marked(index, vector, hits[: wanted.k]) if wanted.sentences else hits[: wanted.k])
-    return found
+    asked_for = questions or [""] * len(vectors)
+    return [
+        index.steadily(partial(_answered, index, vector, question, wanted))
+        for vector, question in zip(vectors, asked_for, strict=True)
+    ]
 
 
-def _filters(index: Index, wanted: Wanted) -> list[dict[str, Any]]:
+def _answered(index: Index, vector: Doubles, question: str, wanted: Wanted, attempt: int) -> list[Hit]:
+    """Hits of one question, all of versions that were whole both before and after they were looked for.
+
+    What is being written is left out from the beginning only where it was met: to leave rows out takes time.
+    """
+    pending = index.incomplete() if attempt else {}
+    filters = _filters(index, wanted, pending)
+    own = [*filters, *_prefiltered(index, vector, wanted, pending)]
+    hits = _nearest(index, vector, wanted, own)
+    if wanted.hybrid:
+        hits = _with_words(index, vector, question, wanted, own, hits)
+    hits = hits[: wanted.k]
+    _check_versions(index, hits, pending)
+    return marked(index, vector, hits) if wanted.sentences else hits
+
+
+def _check_versions(index: Index, hits: Sequence[Hit], pending: Mapping[str, Entry]) -> None:
+    """Hold what was found against the documents' rows.
+
+    Raises:
+        ForeignCollection: A hit is of another version than the one that is to be found.
+    """
+    whole = [hit for hit in hits if PIECE not in hit.row]
+    entries = index.entries(sorted({hit.document for hit in whole})) if whole else {}
+    for hit in whole:
+        entry, before = entries.get(hit.document), pending.get(hit.document)
+        other = "" if before is None else before.other
+        if entry is None or (entry.digest, entry.other) != (hit.row[DIGEST], other):
+            raise ForeignCollection(lacking(hit.document, f"the version that {index.name + DOCUMENTS} names"))
+
+
+def _filters(index: Index, wanted: Wanted, pending: Mapping[str, Entry]) -> list[dict[str, Any]]:
     """Conditions on rows: what is being written is not found, and what the caller asks."""
     found: list[dict[str, Any]] = []
-    pending = index.incomplete()
     if wanted.granularity == "documents":
         if new := [id_ for id_, entry in pending.items() if not entry.digest]:
             found.append({DOCUMENT: {"$nin": new}})
@@ -176,14 +201,13 @@ def _filters(index: Index, wanted: Wanted) -> list[dict[str, Any]]:
     return found
 
 
-def _prefiltered(
-    index: Index, vector: Doubles, wanted: Wanted, filters: Sequence[dict[str, Any]]
-) -> list[dict[str, Any]]:
+def _prefiltered(index: Index, vector: Doubles, wanted: Wanted, pending: Mapping[str, Entry]) -> list[dict[str, Any]]:
     if wanted.prefilter is None:
         return []
     whole = replace(wanted, granularity="documents", k=wanted.prefilter, mmr=False, hybrid=False, where_document=None)
     where = wanted.where if wanted.where is None or not _names(wanted.where) & set(OWN) else None
-    near = _nearest(index, vector, whole, _filters(index, replace(whole, where=where)), texts=False)
+    near = _nearest(index, vector, whole, _filters(index, replace(whole, where=where), pending), texts=False)
+    _check_versions(index, near, pending)
     return [{DOCUMENT: {"$in": [hit.document for hit in near]}}]
 
 
@@ -220,6 +244,8 @@ def _nearest(
     rows: list[Any] = (got["metadatas"] or [[]])[0]
     distances = (got["distances"] or [[]])[0]
     found = (got["documents"] or [[""] * len(rows)])[0]
+    for id_, row in zip(got["ids"][0], rows, strict=True):
+        _check_row(id_, row)
     own = _texts(index, wanted.granularity, rows) if texts and part != MAIN else [text or "" for text in found]
     hits = [
         hit_of(id_, row, text, 1 - distance)
@@ -232,17 +258,21 @@ def _nearest(
     return [hits[at] for at in diverse(np.asarray(vector, np.float64), near, wanted.k, wanted.lambda_mult)]
 
 
-def hit_of(id_: str, row: Any, text: str, cosine: float) -> Hit:
-    """A row found.
+def _check_row(id_: str, row: Any) -> None:
+    """Refuse a row that the index did not write.
 
     Raises:
-        ForeignCollection: The index did not write it.
+        ForeignCollection: It is one.
     """
     if not row or DOCUMENT not in row:
         raise ForeignCollection(
             f"row {id_!r:.80} was put into a collection of the index by something else, and nobody knows what made its "
             "vector; delete it: index.collection.delete(ids=[...])"
         )
+
+
+def hit_of(id_: str, row: Any, text: str, cosine: float) -> Hit:
+    """A row found."""
     more = {"headings": str(row.get(HEADINGS, "")), **{name: row.get(name) for name in ("page", "last_page")}}
     start = row.get(START, 0)
     end = row.get(END, row.get("eddy_characters", start + len(text)))
@@ -257,6 +287,8 @@ def _texts(index: Index, granularity: Granularity, rows: Sequence[Any]) -> list[
     around = {id_: (row[START], text) for id_, row, text in zip(got.ids, got.metadatas, got.texts, strict=True)}
     found = []
     for row in rows:
+        if row["eddy_passage"] not in around:
+            raise ForeignCollection(lacking(row[DOCUMENT], f"passages in {index.name}"))
         first, text = around[row["eddy_passage"]]
         found.append(text[row[START] - first : row[END] - first])
     return found
@@ -283,7 +315,12 @@ def _with_words(
     missing = [id_ for id_ in first if id_ not in known]
     rows = index.store.get(MAIN, ids=missing, metadatas=True, documents=True, embeddings=True)
     for id_, row, text, own in zip(rows.ids, rows.metadatas, rows.texts, rows.vectors, strict=True):
+        _check_row(id_, row)
         known[id_] = hit_of(id_, row, text, float(cosines(vector, np.asarray(own, np.float64))))
+    if gone := [id_ for id_ in first if id_ not in known]:
+        raise ForeignCollection(
+            f"passage {gone[0]!r} of index {index.name!r} is gone: something else has deleted it; call check()"
+        )
     return [replace(known[id_], score=scores[id_]) for id_ in first]
 
 
@@ -292,48 +329,3 @@ def words_of(index: Index) -> Words:
     rows = index.store.get(MAIN, documents=True)
     language = str(index.recipe.settings["segmenter"]).rsplit(":", 2)[1]
     return Words(rows.ids, rows.texts, language)
-
-
-def _marked(index: Index, vector: Doubles, hits: list[Hit]) -> list[Hit]:
-    """Passages with their sentences, from stored vectors or, where there are none, from the model."""
-    spans = [[(hit.start + start, hit.start + end) for start, end in _sentences(index, hit)] for hit in hits]
-    kept = {at for at, hit in enumerate(hits) if index.recipe.sentence_vectors and PIECE not in hit.row}
-    stored = iter(_stored(index, [hits[at] for at in sorted(kept)], [spans[at] for at in sorted(kept)]))
-    found = []
-    for at, (hit, own) in enumerate(zip(hits, spans, strict=True)):
-        near = next(stored) if at in kept else _made(index.embedder, hit, own)
-        texts = [hit.text[start - hit.start : end - hit.start] for start, end in own]
-        rows_ = zip(own, texts, cosines(vector, near), strict=True)
-        found.append(replace(hit, sentences=tuple(Highlight(*span, text, float(cos)) for span, text, cos in rows_)))
-    return found
-
-
-Spans = list[list[tuple[int, int]]]
-
-
-def _sentences(index: Index, hit: Hit) -> list[tuple[int, int]]:
-    if PIECE not in hit.row:
-        return sentence_spans(hit.row)
-    return text_spans(hit.text, index.recipe)
-
-
-def _stored(index: Index, hits: Sequence[Hit], spans: Spans) -> list[Doubles]:
-    if not hits:
-        return []
-    made = (index.recipe.fingerprint, index.recipe.late)
-    ids = [
-        [passage_id(hit.document, hit.row[DIGEST], 0, start, end, *made) for start, end in own]
-        for hit, own in zip(hits, spans, strict=True)
-    ]
-    got = index.store.get(SENTENCES, ids=sorted({id_ for own in ids for id_ in own}), embeddings=True)
-    vectors = dict(zip(got.ids, np.asarray(got.vectors, np.float64), strict=True))
-    return [np.stack([vectors[id_] for id_ in own]) for own in ids]
-
-
-def _made(embedder: Embedder, hit: Hit, spans: Sequence[tuple[int, int]]) -> Doubles:
-    inside = [(start - hit.start, end - hit.start) for start, end in spans]
-    if embedder.reads_words:
-        vectors = embedder.encode_words(hit.text, inside)
-    else:
-        vectors = embedder.encode_document([hit.text[start:end] for start, end in inside], show_progress=False)
-    return np.asarray(vectors, np.float64)

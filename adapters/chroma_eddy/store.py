@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from chromadb.api.models.Collection import Collection
 from chromadb.errors import NotFoundError
 
+from chroma_eddy.connection import Connection
 from chroma_eddy.errors import ForeignCollection
-from chroma_eddy.locking import Lock, failures
+from chroma_eddy.locking import failures
 from chroma_eddy.names import DOCUMENTS, MAIN, RAW, SENTENCES, TRANSFORM, token
+from chroma_eddy.reading import Rows, joined, pages
 from chroma_eddy.recipe import FORMAT, Recipe
 
 if TYPE_CHECKING:
+    import numpy as np
     from chromadb.api import ClientAPI
-    from chromadb.api.models.Collection import Collection
     from numpy.typing import NDArray
 
-PAGE = 1000
-"""Rows that are read at a time."""
+    from chroma_eddy.locking import Lock
+
 BATCH_BYTES = 8 * 2**20
 """Most bytes that are sent at a time: a server refuses requests of 40 megabytes, and vectors grow by a third there."""
 # The search is approximate; with a wide beam it misses next to nothing at the size of most libraries.
@@ -30,44 +31,73 @@ _SEARCHED = {"hnsw": {"space": "cosine", "ef_search": 400, "ef_construction": 20
 _EXACT = {"hnsw": {"space": "l2"}}
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Rows of a collection; what was not asked for is empty."""
-
-    ids: list[str]
-    metadatas: list[dict[str, Any]]
-    texts: list[str]
-    vectors: NDArray[np.float32]
-
-
 class Store:
     """An index's collections under one name."""
 
-    def __init__(self, client: ClientAPI, name: str, lock: Lock, place: Any) -> None:
+    def __init__(self, connection: Connection, name: str) -> None:
         """Open nothing yet.
 
         Args:
-            client: Where they are.
+            connection: Where they are.
             name: Of the main one; those of the others begin with it.
-            lock: To be held while anything is written.
-            place: For messages.
         """
-        self.client, self.name, self.lock = client, name, lock
-        self.place = lock.folder or (place if isinstance(place, str) else None)
-        self._open: dict[str, Collection] = {}
+        self.connection, self.name, self.place = connection, name, connection.place
+        self._generation, self._open = connection.generation, dict[str, Collection]()
         self._limit = 0
+
+    @property
+    def client(self) -> ClientAPI:
+        """Chroma's client, as it is now."""
+        return self.connection.client
+
+    @property
+    def lock(self) -> Lock:
+        """Held while anything is written."""
+        return self.connection.lock
 
     # --- Collections
 
     def find(self, part: str = MAIN) -> Collection | None:
         """A collection, None where there is none."""
+        if self._generation != self.connection.generation:
+            self.forget()
         if part not in self._open:
-            with failures(self.place):
-                try:
-                    self._open[part] = self.client.get_collection(self.name + part, embedding_function=None)
-                except NotFoundError:
-                    return None
+            found = self._get(part)
+            if found is None:
+                return None
+            self._open[part] = found
         return self._open[part]
+
+    def _get(self, part: str) -> Collection | None:
+        with failures(self.place):
+            self.connection.settle()
+            try:
+                found = self.client.get_collection(self.name + part, embedding_function=None)
+            except NotFoundError:
+                return None
+            self.connection.load(found)
+            return found
+
+    @property
+    def identity(self) -> Any:
+        """Of the main collection that has the name now; None where there is none."""
+        found = self._get(MAIN)
+        return None if found is None else found.id
+
+    def notice(self, *, anew: bool = False) -> Any:
+        """Read anew what another process has written, if one has.
+
+        Args:
+            anew: Whether or not one seems to have.
+
+        Returns:
+            The identity of the main collection that has the name now; None where there is none.
+        """
+        found = self._get(MAIN)
+        told = None if found is None else (found.metadata or {}).get("eddy_written")
+        if anew or (told is not None and not self.connection.knows(self.name, str(told))):
+            self.connection.renew()
+        return None if found is None else found.id
 
     def collection(self, part: str = MAIN) -> Collection:
         """A collection that is there.
@@ -123,7 +153,9 @@ class Store:
                 self.drop(part)
         for part in (DOCUMENTS, *((SENTENCES,) if recipe.sentence_vectors else ())):
             self.make(part)
-        self.make(MAIN, {**recipe.metadata, "eddy_written": token(), **more}, function)
+        told = token()
+        self.make(MAIN, {**recipe.metadata, "eddy_written": told, **more}, function)
+        self.connection.note(self.name, told)
 
     def make(self, part: str, metadata: Mapping[str, Any] | None = None, function: Any = None) -> Collection:
         """Make one collection, or open it, if it is one of ours."""
@@ -135,6 +167,7 @@ class Store:
                 configuration=_EXACT if part == TRANSFORM else _SEARCHED,  # type: ignore[arg-type]
                 metadata=told,
             )
+            self.connection.load(found)
         if (found.metadata or {}).get("eddy_format") != FORMAT:
             raise ForeignCollection(
                 f"collection {found.name!r} was made by something else, and index {self.name!r} needs the name: choose "
@@ -150,7 +183,8 @@ class Store:
             try:
                 self.client.delete_collection(self.name + part)
             except NotFoundError:
-                pass
+                return
+            self.connection.clean()
 
     def rename(self, part: str, name: str) -> None:
         """Give a collection another name."""
@@ -167,7 +201,9 @@ class Store:
 
     def touch(self) -> None:
         """Tell readers that rows have changed."""
-        self.update(eddy_written=token())
+        told = token()
+        self.update(eddy_written=told)
+        self.connection.note(self.name, told)
 
     def count(self, part: str) -> int:
         """Rows of a collection, 0 where there is none."""
@@ -191,10 +227,11 @@ class Store:
     def close(self) -> None:
         """Let go of the database's files."""
         self._open.clear()
-        self.client.close()  # type: ignore[attr-defined]  # of the concrete client
+        self.connection.close()
 
     def forget(self) -> None:
         """Open the collections anew when they are next used."""
+        self._generation = self.connection.generation
         self._open.clear()
 
     # --- Rows
@@ -210,7 +247,7 @@ class Store:
         """Write rows, in batches that the database takes."""
         collection = self.collection(part)
         for at in self._batches(ids, vectors, texts):
-            with failures(self.place):
+            with failures(self.place), self.connection.rows(collection):
                 collection.upsert(
                     ids=list(ids[at]),
                     embeddings=vectors[at],
@@ -221,19 +258,22 @@ class Store:
     def mark(self, rows: Mapping[str, dict[str, Any]]) -> None:
         """Change entries of documents' rows, by id."""
         ids, values = list(rows), list(rows.values())
+        collection = self.collection(DOCUMENTS)
         for at in self._slices(len(ids)):
-            with failures(self.place):
-                self.collection(DOCUMENTS).update(ids=ids[at], metadatas=values[at])  # type: ignore[arg-type]
+            with failures(self.place), self.connection.rows(collection):
+                collection.update(ids=ids[at], metadatas=values[at])  # type: ignore[arg-type]
 
     def delete(self, part: str, ids: Sequence[str] | None = None, where: Any = None) -> int:
         """Delete rows by id, or those that meet a condition; their number."""
-        if self.find(part) is None:
+        collection = self.find(part)
+        if collection is None:
             return 0
-        with failures(self.place):
-            if ids is None:
-                ids = self.collection(part).get(where=where, include=[])["ids"]
-            for at in self._slices(len(ids)):
-                self.collection(part).delete(ids=list(ids[at]))
+        if ids is None:
+            with failures(self.place):
+                ids = collection.get(where=where, include=[])["ids"]
+        for at in self._slices(len(ids)):
+            with failures(self.place), self.connection.rows(collection):
+                collection.delete(ids=list(ids[at]))
         return len(ids)
 
     def get(self, part: str, *, ids: Sequence[str] | None = None, where: Any = None, **kinds: bool) -> Rows:
@@ -245,43 +285,16 @@ class Store:
             where: Which.
             **kinds: What is wanted beside the ids: `metadatas`, `documents`, `embeddings`.
         """
-        pages = list(self.pages(part, ids=ids, where=where, **kinds))
-        vectors = [page.vectors for page in pages if len(page.vectors)]
-        return Rows(
-            [id_ for page in pages for id_ in page.ids],
-            [row for page in pages for row in page.metadatas],
-            [text for page in pages for text in page.texts],
-            np.concatenate(vectors) if vectors else np.zeros((0, 0), np.float32),
-        )
+        return joined(self.pages(part, ids=ids, where=where, **kinds))
 
     @staticmethod
     def none() -> Rows:
         """No rows."""
-        return Rows([], [], [], np.zeros((0, 0), np.float32))
+        return joined([])
 
     def pages(self, part: str, *, ids: Sequence[str] | None = None, where: Any = None, **kinds: bool) -> Iterator[Rows]:
         """As `get`, some at a time."""
-        include: Any = [kind for kind, wanted in kinds.items() if wanted]
-        collection = self.collection(part)
-        with failures(self.place):
-            asked = range(0, collection.count() if ids is None else len(ids), PAGE)
-        for at in asked:
-            with failures(self.place):
-                if ids is not None:
-                    got = collection.get(ids=list(ids[at : at + PAGE]), where=where, include=include)
-                else:
-                    got = collection.get(where=where, limit=PAGE, offset=at, include=include)
-            if not got["ids"]:
-                if ids is None:
-                    return
-                continue
-            vectors = got["embeddings"]
-            yield Rows(
-                got["ids"],
-                [dict(row or {}) for row in got["metadatas"] or []],
-                list(got["documents"] or []),
-                np.zeros((0, 0), np.float32) if vectors is None else np.asarray(vectors, np.float32),
-            )
+        return pages(self.collection(part), self.place, ids, where, kinds)
 
     def _batches(
         self, ids: Sequence[str], vectors: NDArray[np.float32], texts: Sequence[str] | None

@@ -16,7 +16,7 @@ from chromadb import Collection
 from tests.adapters.indexes import documents
 from tests.processes import context
 
-from chroma_eddy import Document, StorageError, open_index, writing
+from chroma_eddy import Document, StorageError, open_index, store, writing
 from chroma_eddy.store import Store
 from eddy_embed import Embedder
 
@@ -25,6 +25,10 @@ MOST_STEPS = 24
 """Writes that a writer may do before it is killed; a document takes several."""
 UNREACHABLE = 3
 """What a writer ends with when the server is gone."""
+
+
+SAVED_OFTEN = {"hnsw": {"space": "cosine", "sync_threshold": 4, "batch_size": 2}}
+"""Configuration of collections whose vectors are saved after a few rows, as those of large ones are after thousands."""
 
 
 def before() -> list[Document]:
@@ -58,6 +62,7 @@ def work(place: str, job: Callable[[str], None], log: str, pipe: Any) -> None:
     Embedder.encode_long = logged  # type: ignore[method-assign]
     writing.GROUP_DOCUMENTS = 3
     Store.limit = property(lambda _: 5)  # type: ignore[assignment, method-assign]
+    store._SEARCHED = SAVED_OFTEN  # type: ignore[assignment]
     try:
         job(place)
     except StorageError:

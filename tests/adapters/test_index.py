@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from tests.adapters.indexes import assert_same, documents, rows
 
+import eddy_embed
 from chroma_eddy import (
     Document,
     EddyEmbeddingFunction,
@@ -105,7 +108,7 @@ def test_the_main_collection_is_in_cosine_space_and_says_what_made_it(index, emb
 @given(st.text(alphabet=" \n\tab.。!\u200b", min_size=1).filter(str.strip))
 def test_no_character_is_lost_between_passages(text: str) -> None:
     """Passages and what is stored between them give the text back, whatever it is."""
-    from chroma_eddy.rows import BEFORE, _joined
+    from chroma_eddy.rows import BEFORE, joined_text
     from eddy_embed.segment import Segmenter
 
     spans = [(each.start, each.end) for each in Segmenter().sentences(text)]
@@ -113,7 +116,7 @@ def test_no_character_is_lost_between_passages(text: str) -> None:
     parts = [
         ({"eddy_index": at, BEFORE: text[before[at] : start]}, text[start:end]) for at, (start, end) in enumerate(spans)
     ]
-    assert _joined(reversed(parts), {"eddy_after": text[before[-1] :]}) == text
+    assert joined_text(reversed(parts), {"eddy_after": text[before[-1] :]}) == text
 
 
 # --- Again, changed, gone
@@ -198,20 +201,6 @@ def test_whatever_stops_a_change_the_old_version_is_found_until_the_new_one_is_w
     assert sum(row[1]["eddy_document"] == "papers/0" for row in rows(index)[MAIN].values()) == whole.passages
 
 
-def test_rows_that_somebody_took_are_missed_and_written_again(index):
-    before = rows(index)
-    victim = next(id_ for id_, row in before[SENTENCES].items() if row[1]["eddy_document"] == "papers/4")
-    index.store.collection(SENTENCES).delete(ids=[victim])
-    wrong = index.check()
-    assert list(wrong) == ["papers/4"] and "notes-sentences" in wrong["papers/4"]
-    assert index.status().incomplete == ("papers/4",)
-    assert index.upsert(documents()).written == 1
-    assert_same(rows(index), before)
-    index.collection.upsert(ids=["mine"], embeddings=[index.embedder.encode_query("A guest.")], documents=["A guest."])
-    with pytest.raises(ForeignCollection, match="'mine'"):
-        index.query("A guest.", 1)
-
-
 @pytest.mark.parametrize("limit", [7])
 def test_batches_stay_within_what_the_database_takes(index, limit, monkeypatch, tmp_path, embedder):
     monkeypatch.setattr(Store, "limit", property(lambda _: limit))
@@ -241,6 +230,34 @@ def test_another_embedder_is_refused_with_both_fingerprints_field_by_field(index
         assert opened.status().documents == 6
         with pytest.raises(NoIndex, match="without an embedder"):
             opened.query("What?")
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"method": "htp:exit=-3"}, "method.readout.exit"),
+        ({"normalize": False}, "normalize"),
+        ({"text_instruction": "A note:"}, "text_instruction"),
+        ({"language": "de"}, "segmenter"),
+        ({"model": "changed"}, "weights"),
+    ],
+)
+def test_each_setting_that_changes_vectors_is_refused_by_its_name(index, tmp_path, change, field):
+    if "model" in change:
+        shutil.copytree(Path(eddy_embed.__path__[0]) / "models" / "tiny", tmp_path / "changed")
+        weights = load_file(tmp_path / "changed" / "model.safetensors")
+        next(iter(weights.values())).flatten()[0] += 1
+        save_file(weights, tmp_path / "changed" / "model.safetensors", {"format": "pt"})
+        change = {"model": tmp_path / "changed"}
+    other = Embedder(**{"model": "eddy-tiny", "method": "htp", **change})
+    with pytest.raises(
+        FingerprintMismatch, match=rf"{index.recipe.fingerprint}(.|\n)*{other.fingerprint}(.|\n)*{field} "
+    ):
+        open_index(tmp_path / "db", "notes", other)
+    with open_index(tmp_path / "other", "notes", other, passage_size=24) as apart:
+        apart.upsert(documents(1))
+        own = {row[1]["start_index"]: id_ for id_, row in rows(index)[MAIN].items() if "papers/0" in str(row[1])}
+        assert own and not set(own.values()) & set(rows(apart)[MAIN])
 
 
 def test_collections_of_others_are_left_alone(tmp_path, embedder):

@@ -114,3 +114,16 @@ def test_both_find_documents_of_an_index_that_are_half_written(client):
     theirs = Chroma("notes", client=client, create_collection_if_not_exists=False)
     found = theirs.similarity_search_by_vector(vector.tolist(), k=50)
     assert {each.metadata["eddy_document"] for each in found} == {"papers/0", "papers/1"}
+
+
+def test_both_find_each_passage_of_an_index_once(client):
+    """Sentences and whole documents are in collections of their own."""
+    index = open_index(client, "notes", Embedder("eddy-tiny", method="plain"), passage_size=24)
+    index.upsert(documents(4))
+    asked = index.embedder.encode_query("When do boats leave?").tolist()
+    expected = sorted(hit.text for hit in index.query("When do boats leave?", 100))
+    chain = Chroma("notes", client=client, create_collection_if_not_exists=False)
+    assert sorted(each.page_content for each in chain.similarity_search_by_vector(asked, k=100)) == expected
+    llama = ChromaVectorStore(chroma_collection=index.collection)
+    found = llama.query(VectorStoreQuery(query_embedding=asked, similarity_top_k=100)).nodes
+    assert sorted(each.text for each in found or []) == expected

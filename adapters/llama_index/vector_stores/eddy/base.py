@@ -18,9 +18,9 @@ from llama_index.core.vector_stores.types import (
 
 from chroma_eddy import Index, open_index, pieces
 from chroma_eddy.names import MAIN
+from chroma_eddy.reading import Rows
 from chroma_eddy.rows import DIGEST, DOCUMENT, PIECE
 from chroma_eddy.searching import asked
-from chroma_eddy.store import Rows
 from eddy_embed.engines import in_worker
 from eddy_embed.errors import EddyError, InvalidParameter
 from eddy_embed.inputs import check_kind

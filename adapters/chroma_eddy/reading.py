@@ -1,0 +1,80 @@
+"""Rows of a collection, read some at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chroma_eddy.locking import failures
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chromadb.api.models.Collection import Collection
+    from numpy.typing import NDArray
+
+PAGE = 1000
+"""Rows that are read at a time."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a collection; what was not asked for is empty."""
+
+    ids: list[str]
+    metadatas: list[dict[str, Any]]
+    texts: list[str]
+    vectors: NDArray[np.float32]
+
+
+def pages(
+    collection: Collection,
+    place: Path | str | None,
+    ids: Sequence[str] | None,
+    where: Any,
+    kinds: Mapping[str, bool],
+) -> Iterator[Rows]:
+    """Rows by id or condition, or all, page by page.
+
+    Args:
+        collection: Of Chroma.
+        place: Where it is, for messages.
+        ids: Which; None: all.
+        where: A condition on their metadata.
+        kinds: What is wanted beside the ids: `metadatas`, `documents`, `embeddings`.
+    """
+    include: Any = [kind for kind, wanted in kinds.items() if wanted]
+    with failures(place):
+        asked = range(0, collection.count() if ids is None else len(ids), PAGE)
+    for at in asked:
+        with failures(place):
+            if ids is not None:
+                got = collection.get(ids=list(ids[at : at + PAGE]), where=where, include=include)
+            else:
+                got = collection.get(where=where, limit=PAGE, offset=at, include=include)
+        if not got["ids"]:
+            if ids is None:
+                return
+            continue
+        vectors = got["embeddings"]
+        yield Rows(
+            got["ids"],
+            [dict(row or {}) for row in got["metadatas"] or []],
+            list(got["documents"] or []),
+            np.zeros((0, 0), np.float32) if vectors is None else np.asarray(vectors, np.float32),
+        )
+
+
+def joined(found: Iterable[Rows]) -> Rows:
+    """All rows of several pages."""
+    each = list(found)
+    vectors = [page.vectors for page in each if len(page.vectors)]
+    return Rows(
+        [id_ for page in each for id_ in page.ids],
+        [row for page in each for row in page.metadatas],
+        [text for page in each for text in page.texts],
+        np.concatenate(vectors) if vectors else np.zeros((0, 0), np.float32),
+    )

@@ -1,0 +1,67 @@
+"""Rows that something else has taken, changed or put in: found by `check`, left out by queries, written again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.adapters.indexes import assert_same, documents, rows
+
+from chroma_eddy import ForeignCollection, Index, open_index
+from chroma_eddy.names import DOCUMENTS, MAIN, SENTENCES
+from eddy_embed import Embedder
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
+    """Whole again at the end of each test."""
+    place = Path(tmp_path_factory.mktemp("db"))
+    with open_index(place, "notes", Embedder("eddy-tiny", method="htp"), passage_size=24) as opened:
+        opened.upsert(documents())
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def before(index: Index) -> dict[str, Any]:
+    return rows(index)
+
+
+def test_rows_that_somebody_took_are_missed_and_written_again(index, before):
+    victim = next(id_ for id_, row in before[SENTENCES].items() if row[1]["eddy_document"] == "papers/4")
+    index.store.collection(SENTENCES).delete(ids=[victim])
+    wrong = index.check()
+    assert list(wrong) == ["papers/4"] and "notes-sentences" in wrong["papers/4"]
+    assert index.status().incomplete == ("papers/4",)
+    assert index.upsert(documents()).written == 1
+    assert_same(rows(index), before)
+    index.collection.upsert(ids=["mine"], embeddings=[index.embedder.encode_query("A guest.")], documents=["A guest."])
+    with pytest.raises(ForeignCollection, match="'mine'"):
+        index.query("A guest.", 1)
+    index.collection.delete(ids=["mine"])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"), [({"documents": ["Altered."]}, "another text"), ({"metadatas": [{"shelf": "z"}]}, "metadata")]
+)
+def test_changed_passages_are_not_found_until_they_are_written_again(change, said, index, before):
+    first, vector = next((id_, v) for id_, (v, row, _) in before[MAIN].items() if row["eddy_document"] == "papers/2")
+    index.store.collection(MAIN).update(ids=[first], embeddings=[vector], **change)
+    assert said in index.check()["papers/2"]
+    assert not index.query("What?", documents=["papers/2"]) and index.upsert(documents()).written == 1
+    assert_same(rows(index), before)
+
+
+def test_rows_that_belong_to_no_version_of_a_document_end_queries_until_they_are_deleted(index, before):
+    """As two writers of one document leave them on a server, or somebody who deletes a document's row."""
+    vector, passage, _ = next(row for row in before[MAIN].values() if row[1]["eddy_document"] == "papers/5")
+    index.store.collection(DOCUMENTS).delete(ids=["papers/2"])
+    stray = {**passage, "eddy_digest": "another"}
+    index.store.collection(MAIN).upsert(ids=["stray"], embeddings=[vector], metadatas=[stray], documents=["Stray."])
+    for id_ in ("papers/2", "papers/5"):
+        with pytest.raises(ForeignCollection, match=r"check\(\)"):
+            index.query("What?", 100, documents=[id_])
+    assert set(index.check()) == {"papers/2", "papers/5"} and index.check() == {}
+    assert index.upsert(documents()).written == 1
+    assert_same(rows(index), before)

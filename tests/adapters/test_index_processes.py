@@ -1,0 +1,141 @@
+"""One folder and several processes: who reads sees what others write, who writes loses nothing of theirs."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from chromadb.api.shared_system_client import SharedSystemClient
+from tests.adapters.indexes import assert_same, documents, rows
+from tests.adapters.killing import METHOD, SAVED_OFTEN, after, started
+
+from chroma_eddy import Index, open_index, store
+from chroma_eddy.names import MAIN
+from chroma_eddy.saves import BEGUN, SAVED
+from eddy_embed import Embedder
+
+ASKED = "When do boats with a deep keel leave?"
+
+
+@pytest.fixture(scope="module")
+def embedder() -> Embedder:
+    return Embedder("eddy-tiny", method=METHOD)
+
+
+@pytest.fixture(autouse=True)
+def saved_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "_SEARCHED", SAVED_OFTEN)
+
+
+def opened(place: Path | str, embedder: Embedder | None = None) -> Index:
+    return open_index(place, "notes", embedder or Embedder("eddy-tiny", method=METHOD), passage_size=24, timeout=120)
+
+
+def grow(place: str) -> None:
+    with opened(place) as index:
+        index.upsert(documents(6))
+
+
+def change(place: str) -> None:
+    with opened(place) as index:
+        index.sync(documents(5, version=2))
+
+
+def change_again_and_again(place: str) -> None:
+    with opened(place) as index:
+        for version in (2, 1, 2):
+            index.upsert(documents(5, version=version))
+
+
+def wait_and_sync(place: str) -> None:
+    with opened(place) as index:
+        index.sync(after())
+
+
+def run(place: Path, job: object, log: Path) -> None:
+    process, pipe = started(str(place), job, log)
+    process.join()
+    pipe.close()
+    assert process.exitcode == 0
+
+
+def test_a_reader_finds_what_others_have_written_and_writes_on_top_of_it(tmp_path, embedder):
+    place, log = tmp_path / "db", tmp_path / "log"
+    with opened(place, embedder) as index:
+        index.upsert(documents(2))
+        assert len(index.query(ASKED, 100)) == index.status().passages
+        for job, wanted in ((grow, documents(6)), (change, documents(5, version=2))):
+            run(place, job, log)
+            texts = {document.id: document.text for document in wanted}
+            for granularity in ("passages", "sentences", "documents"):
+                hits = index.query(ASKED, 100, granularity=granularity)
+                assert {hit.document for hit in hits} == set(texts)
+                assert all(texts[hit.document][hit.start : hit.end] == hit.text for hit in hits)
+            assert len(index.query(ASKED, 100)) == index.status().passages
+            assert all(hit.best for hit in index.query(ASKED, 3, sentences=True))
+            assert {hit.document for hit in index.query("Granite cools", 100, hybrid=True)} == set(texts)
+            assert list(index.documents()) == wanted
+        index.upsert(documents(8))
+    SharedSystemClient.clear_system_cache()
+    with opened(place, embedder) as index, opened(tmp_path / "alone", embedder) as alone:
+        alone.upsert(documents(8))
+        assert_same(rows(index), rows(alone))
+
+
+def test_no_answer_mixes_versions_while_another_process_writes(tmp_path, embedder):
+    place = tmp_path / "db"
+    versions = {version: {d.id: d.text for d in documents(5, version=version)} for version in (1, 2)}
+    query = embedder.encode_query(ASKED)
+    with opened(place, embedder) as index:
+        index.upsert(documents(5))
+        process, pipe = started(str(place), change_again_and_again, tmp_path / "log")
+        asked = 0
+        while process.is_alive():
+            for granularity in ("passages", "sentences", "documents"):
+                found: dict[str, set[int]] = {}
+                for hit in index.search([query], 100, granularity=granularity, sentences=granularity == "passages")[0]:
+                    own = {v for v, texts in versions.items() if texts[hit.document][hit.start : hit.end] == hit.text}
+                    found[hit.document] = found.get(hit.document, {1, 2}) & own
+                assert len(found) == 5 and all(found.values())
+                asked += 1
+        pipe.close()
+        assert process.exitcode == 0 and asked > 10
+        assert {hit.text for hit in index.query(ASKED, 5, granularity="documents")} == set(versions[2].values())
+
+
+def test_two_writers_at_once_take_turns_and_embed_nothing_twice(tmp_path, embedder):
+    place, log = tmp_path / "db", tmp_path / "log"
+    writers = [started(str(place), wait_and_sync, log) for _ in range(2)]
+    for process, _ in writers:
+        process.join()
+    assert [process.exitcode for process, _ in writers] == [0, 0]
+    assert set(Counter(log.read_text().split()).values()) == {1}
+    with opened(place, embedder) as index, opened(tmp_path / "alone", embedder) as alone:
+        alone.sync(after())
+        assert_same(rows(index), rows(alone))
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_vectors_whose_saving_was_cut_short_are_put_back(noted, tmp_path, embedder, monkeypatch):
+    """As SIGKILL leaves them: before the database has noted how far they go, or without an earlier whole version."""
+    place = tmp_path / "db"
+    if not noted:
+        monkeypatch.setattr(store, "_SEARCHED", {"hnsw": {"space": "cosine"}})  # saved after a thousand rows
+    with opened(place, embedder) as index:
+        index.upsert(documents(4))
+        before, collection = rows(index), str(index.store.collection(MAIN).id)
+    SharedSystemClient.clear_system_cache()
+    asked = "SELECT id FROM segments WHERE collection = ? AND scope = 'VECTOR'"
+    with closing(sqlite3.connect(place / "chroma.sqlite3")) as database:
+        ((segment,),) = database.execute(asked, [collection])
+    assert any((place / SAVED).glob(f"{segment}.*")) == noted
+    for file in (place / segment).iterdir():
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2] + b"half")
+    (place / BEGUN).write_text(collection)
+    with opened(place, embedder) as index:
+        assert_same(rows(index), before)
+        assert index.upsert(documents(4)).unchanged == 4 and index.upsert(documents(6)).written == 2
+        assert not (place / BEGUN).exists() and index.check() == {}
