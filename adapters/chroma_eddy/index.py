@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,7 @@ class Status:
 
     name: str
     fingerprint: str
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any] = field(repr=False)
     dimension: int
     documents: int
     passages: int
