@@ -21,7 +21,7 @@ from openai_eddy.answer import body as answer_body
 from openai_eddy.body import Bodies, Gone
 from openai_eddy.engine import Engine, Made, Prepared, Work, told
 from openai_eddy.errors import ApiError, failed, invalid, overloaded
-from openai_eddy.guard import LOOPBACK, Guard, content_type_is_json
+from openai_eddy.guard import LOOPBACK, PATHS, Guard, content_type_is_json
 from openai_eddy.keys import Keys
 from openai_eddy.limits import Limits
 from openai_eddy.metrics import CONTENT_TYPE, Metrics
@@ -262,7 +262,9 @@ async def _no_such_path(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     allowed = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     what = "Invalid URL" if status == 404 else "Invalid method for URL"
-    return error_response(ApiError(status, f"{what} ({request.method} {request.url.path[:80]}).", headers=allowed))
+    where = f" Served here: {', '.join(sorted(PATHS))}; a client's base URL ends in /v1." if status == 404 else ""
+    message = f"{what} ({request.method} {request.url.path[:80]}).{where}"
+    return error_response(ApiError(status, message, headers=allowed))
 
 
 async def _broken(_: Request, __: Exception) -> Response:

@@ -132,6 +132,7 @@ def test_other_paths_methods_and_types(served: Served) -> None:
         ]
     assert [answer.status_code for answer in answers] == [404, 405, 415, 404]
     assert all(answer.json()["error"]["type"] == "invalid_request_error" for answer in answers)
+    assert answers[0].json()["error"]["message"].endswith("/v1/models; a client's base URL ends in /v1.")
     raw = served.raw(b"GET / HTTP/1.1\r\nnonsense\r\n\r\n")
     assert raw.recv(1000).startswith(b"HTTP/1.1 400")
     long = served.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 400_000)
