@@ -274,20 +274,17 @@ def _tempscale(folder: Path) -> str:
         parts += [
             f"### {told['model']}",
             f"Made by `{told['command']}`, weights `{told['weights'][:12]}`.",
-            _taus({(row["system"], row["task"]): row for row in told["outcomes"]}),
+            _taus({(row["system"], row["task"]): row for row in told["outcomes"]}, told["tasks"]),
         ]
     own = _columns(held, KINDS["Similarity"][1])
-    return "\n\n".join([*parts, "### eddy-tiny", _taus({key: row for key, row in held.items() if key[1] in own})])
+    return "\n\n".join([*parts, "### eddy-tiny", _taus(held, own)])
 
 
-def _taus(held: Held) -> str:
-    if not held:
-        return "Not run."
-    columns = list(dict.fromkeys(task for _, task in held))
+def _taus(held: Held, tasks: list[str]) -> str:
     metrics = {task: next(iter(row["scores"])) for (_, task), row in held.items()}
-    heads = [f"{task}, {metrics[task]}" for task in columns]
-    lines = [f"| temperature | {' | '.join(heads)} |", f"|---|{'---|' * len(columns)}"]
-    for tau in TAUS:
-        system = "plain" if float(tau) == 1 else f"plain+tempscale:tau={tau}"
-        lines.append(f"| {tau} | {' | '.join(_cell(held, system, task) for task in columns)} |")
+    lines = [f"| task | {' | '.join(TAUS)} |", f"|---|{'---|' * len(TAUS)}"]
+    systems = ["plain" if float(tau) == 1 else f"plain+tempscale:tau={tau}" for tau in TAUS]
+    for task in tasks:
+        cells = [_cell(held, system, task) for system in systems]
+        lines.append(f"| {task}{f', {metrics[task]}' if task in metrics else ''} | {' | '.join(cells)} |")
     return "\n".join(lines)

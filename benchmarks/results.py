@@ -118,6 +118,7 @@ def measure_encoder(options: Any) -> None:
     systems = [System("plain"), *(System(f"plain+tempscale:tau={tau}") for tau in TAUS[:-1])]
     journal = Journal(options.journal or ROOT / "runs" / f"tempscale-{name}.jsonl")
     wanted = {task.name: [system for system in systems if applies(system, task)] for task in tasks}
+    head["tasks"] = [task.name for task in tasks]
     path = options.results / f"tempscale-{name}.json"
     complete(options, path, head, evaluation(options.encoder, journal), tasks, wanted)
 
