@@ -93,8 +93,8 @@ class Interval:
 
     @property
     def rounded(self) -> list[float]:
-        """Value and bounds, to four digits behind the point."""
-        return [round(number, 4) for number in (self.value, self.low, self.high)]
+        """Value and bounds, to five digits behind the point."""
+        return [round(number, 5) for number in (self.value, self.low, self.high)]
 
     @property
     def tie(self) -> bool:
