@@ -71,6 +71,8 @@ DEV = {"similarity": "stsb_dev", "retrieval": "cranfield"}
 REPORTED = ("sts12", "sts13", "sickr_trial", "cisi", "squality", "trec", "mr", "stsb_zh_dev", "SLPWC_v1")
 PASSAGE_SIZE = 256
 """Most tokens in a passage."""
+DTYPE = "float32"
+"""Named, since what a model is loaded in by default depends on the model and the machine."""
 LABELLED = 2000
 """Texts of `mr` that are used, drawn once: with all of them it alone would take half of the time."""
 FITTED = ("centre", "abtt", "whiten")
@@ -134,6 +136,7 @@ def about(model: str, embedder: Embedder, command: str) -> dict[str, object]:
         "model": model,
         "version": __version__,
         **origin(embedder),
+        "dtype": DTYPE,
         "passage_size": PASSAGE_SIZE,
         "command": command,
     }
@@ -157,7 +160,7 @@ def evaluation(model: str | Path, journal: Journal) -> Evaluation:
         if not line.endswith("measured before"):
             say(line)
 
-    return Evaluation(lambda method: Embedder(model, method=method), PASSAGE_SIZE, journal, said)
+    return Evaluation(lambda method: Embedder(model, method=method, dtype=DTYPE), PASSAGE_SIZE, journal, said)
 
 
 def say(line: str) -> None:

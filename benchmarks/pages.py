@@ -49,7 +49,8 @@ def page(folder: Path) -> str:
             f"Every method on `{told['model']}`, the bundled model of 11 M parameters and 8 layers, weights "
             f"`{told['weights'][:12]}`. The model is small; orders and costs say more than levels. The page is made by "
             f"`{told['command']}`, as are the table of the README and that of the [model "
-            f"card](../demos/tiny_lm/README.md#model-card); measured with version {' and '.join(versions)}."
+            f"card](../demos/tiny_lm/README.md#model-card); measured in {told['dtype']} "
+            f"with version {' and '.join(versions)}."
         ),
         _wrapped(
             "Every method stands at its default exit, raw and whitened; where that is not the last layer, at the last "
@@ -273,7 +274,7 @@ def _tempscale(folder: Path) -> str:
     for told in found:
         parts += [
             f"### {told['model']}",
-            f"Made by `{told['command']}`, weights `{told['weights'][:12]}`.",
+            f"Made by `{told['command']}`, weights `{told['weights'][:12]}`, {told['dtype']}.",
             _taus({(row["system"], row["task"]): row for row in told["outcomes"]}, told["tasks"]),
         ]
     own = _columns(held, KINDS["Similarity"][1])
