@@ -3,8 +3,9 @@
     python benchmarks/long_memory.py
 
 embeds texts of 1,000 to 100,000 words, each in a process of its own, and writes the peaks to
-`benchmarks/results/MODEL-memory.json` and a curve to `docs/pictures/long-memory.svg`. `--words 1000,4000` tries it on
-short texts, and then writes only what `--json` and `--plot` name.
+`benchmarks/results/MODEL-memory.json` and a curve to `docs/long-memory.svg`. `--words 1000,4000` tries it on short
+texts, and then writes only what `--json` and `--plot` name. What was measured stands in a journal, a line for each
+process: interrupted, the same command goes on.
 
 The peak is that of the resident memory beyond the loaded model, the text and the vectors returned. What the engine
 needs and what the allocator keeps are told apart: all runs but one are told to hand large blocks back when they are
@@ -23,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from grid import RESULTS, ROOT, say
+
+from eddy_embed import __version__
 
 WORDS = (1_000, 3_000, 10_000, 30_000, 100_000)
 SYSTEMS = ("plain:exit=-7", "htp:exit=-7", "kv:layers=2,pool=mean,exit=-7")
@@ -56,15 +59,22 @@ def main() -> None:
     parser.add_argument("--words", default=",".join(map(str, WORDS)), help="lengths, with commas between them")
     parser.add_argument("--method", action="append", help=f"default: {', '.join(SYSTEMS)}")
     parser.add_argument("--json", type=Path, help="default: benchmarks/results/MODEL-memory.json")
-    parser.add_argument("--plot", type=Path, help="default: docs/pictures/long-memory.svg")
+    parser.add_argument("--plot", type=Path, help="default: docs/long-memory.svg")
+    parser.add_argument("--journal", type=Path, default=ROOT / "runs" / "long-memory.jsonl")
+    parser.add_argument("--fresh", action="store_true", help="measure everything again")
     options = parser.parse_args()
+    if options.fresh:
+        options.journal.unlink(missing_ok=True)
     lengths = [int(words) for words in options.words.split(",")]
     whole = lengths == list(WORDS)
     runs = [(method, PARTS[0], "blocks back") for method in options.method or SYSTEMS]
     runs += [(runs[0][0], parts, "blocks back") for parts in PARTS[1:]]
     runs += [(runs[0][0], PARTS[0], "as it is")]
     rows = [
-        {"method": method, "parts": parts, "allocator": way, **_measured(words, options.model, method, parts, way)}
+        _row(
+            options.journal,
+            {"model": options.model, "method": method, "parts": parts, "allocator": way, "asked": words},
+        )
         for method, parts, way in runs
         for words in lengths
     ]
@@ -76,7 +86,7 @@ def main() -> None:
     }
     name = Path(options.model).name
     target = options.json or (RESULTS / f"{name}-memory.json" if whole else None)
-    picture = options.plot or (ROOT / "docs" / "pictures" / "long-memory.svg" if whole else None)
+    picture = options.plot or (ROOT / "docs" / "long-memory.svg" if whole else None)
     if target is not None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
@@ -85,6 +95,20 @@ def main() -> None:
         picture.parent.mkdir(parents=True, exist_ok=True)
         _draw(picture, rows, name)
         say(f"written: {picture}")
+
+
+def _row(journal: Path, about: dict[str, Any]) -> dict[str, Any]:
+    """A measurement, out of the journal where this version has made it before."""
+    identity = {**about, "version": __version__}
+    lines = journal.read_text(encoding="utf-8").splitlines() if journal.exists() else []
+    for row in map(json.loads, lines):
+        if identity.items() <= row.items():
+            return dict(row)
+    row = {**identity, **_measured(*(about[name] for name in ("asked", "model", "method", "parts", "allocator")))}
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    with journal.open("a", encoding="utf-8") as file:
+        file.write(f"{json.dumps(row)}\n")
+    return row
 
 
 def _measured(words: int, model: str, method: str, parts: str, way: str) -> dict[str, Any]:

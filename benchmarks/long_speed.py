@@ -6,7 +6,8 @@ Each system runs in a process of its own, with the same model, mean pooling, typ
 over the same documents, after a short one for warming up. Eddy reads each document once (`late`) or each passage by
 itself (`chunk`); the others split with their own splitter for sentences and embed the chunks, sorted and batched as
 their documentation advises. Written are times of each part and the size of the index for each 1,000 words, at each
-granularity, to `benchmarks/results/MODEL-speed.json`. `--words 2000` tries it, and writes only what `--json` names.
+granularity, to `benchmarks/results/MODEL-long-speed.json` and, as a table, to `docs/long-documents.md`. `--words 2000`
+tries it, and writes only what `--json` names.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from grid import RESULTS, say
+from grid import RESULTS, ROOT, put, say
 from texts import story
 
 import eddy_embed
@@ -82,7 +83,7 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=WORDS)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--system", action="append", choices=SYSTEMS, help="may be repeated; default: all")
-    parser.add_argument("--json", type=Path, help="default: benchmarks/results/MODEL-speed.json")
+    parser.add_argument("--json", type=Path, help="default: benchmarks/results/MODEL-long-speed.json")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:
@@ -101,14 +102,30 @@ def main() -> None:
         rows.append(row)
         parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in row["seconds"].items())
         say(f"{system:<12} {row['words'] / row['total']:>8.0f} words/s  {parts}; {row['kilobytes']} kB per 1,000 words")
-    target = options.json or (
-        RESULTS / f"{Path(options.model).name}-speed.json" if options.words == WORDS and not options.system else None
-    )
+    whole = options.words == WORDS and not options.system
+    target = options.json or (RESULTS / f"{Path(options.model).name}-long-speed.json" if whole else None)
     if target is not None:
         target.parent.mkdir(parents=True, exist_ok=True)
         about = {"model": options.model, "command": command, "passage_size": SIZE, "batch": BATCH, "rows": rows}
         target.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
         say(f"written: {target}")
+    if whole and not options.json:
+        put(ROOT / "docs" / "long-documents.md", "long-speed", table(rows))
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Words per second, the seconds of each part for 1,000 words, and kilobytes of the index for 1,000 words."""
+    parts = list(dict.fromkeys(part for row in rows for part in row["seconds"]))
+    lines = [
+        f"| system | words/s | {' | '.join(parts)} | kB: passages | documents | sentences |",
+        f"|---|{'---|' * (len(parts) + 4)}",
+    ]
+    for row in rows:
+        each = [f"{1000 * row['seconds'].get(part, 0.0) / row['words']:.3f}" for part in parts]
+        sizes = [str(row["kilobytes"].get(name, "")) for name in ("passages", "document", "sentences")]
+        cells = [row["system"], f"{row['words'] / row['total']:,.0f}", *each, *sizes]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def _folder(model: str) -> str:

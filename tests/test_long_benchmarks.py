@@ -72,6 +72,20 @@ def test_time_inside_another_part_is_its_own(monkeypatch: pytest.MonkeyPatch) ->
     assert clock.spent == {"outer": 1.0 + 2.0, "inner": 3.0}
 
 
+def test_speeds_are_told_for_a_thousand_words() -> None:
+    from long_speed import table
+
+    seconds = {"forward": 4.0, "other": 1.0}
+    late = {"system": "eddy late", "words": 2000, "total": 5.0, "seconds": seconds, "kilobytes": {"passages": 9.5}}
+    other = {**late, "system": "other", "seconds": {"forward": 5.0}, "kilobytes": {"passages": 8.0, "sentences": 30.0}}
+    head, _, *rows = table([late, other]).splitlines()
+    assert head == "| system | words/s | forward | other | kB: passages | documents | sentences |"
+    assert rows == [
+        "| eddy late | 400 | 2.000 | 0.500 | 9.5 |  |  |",
+        "| other | 400 | 2.500 | 0.000 | 8.0 |  | 30.0 |",
+    ]
+
+
 def window(start: int, ends: list[int]) -> Job:
     """A window of blocks of one token, each behind its PST, all behind their B-PSTs and a special."""
     count = len(ends)
