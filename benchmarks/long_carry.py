@@ -98,7 +98,7 @@ def measured(
     method = str(methods.parse(f"htp:exit={exit_layer}"))
     name = f"{library.name}, windows of {window}, {way}"
     room = window if way == "nothing" else window - most
-    with Embedder(options.model, method=method, max_length=room) as embedder:
+    with Embedder(options.model, method=method, max_length=room, dtype="float32") as embedder:
         identity = {
             "version": __version__,
             "fingerprint": embedder.fingerprint,

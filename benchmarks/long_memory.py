@@ -40,7 +40,7 @@ words, model, method, parts, warm = json.loads(sys.argv[1])
 unit = 1 if sys.platform == "darwin" else 1024
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 text = story(words)
-embedder = Embedder(model, method=method)
+embedder = Embedder(model, method=method, dtype="float32")
 embedder.encode_long(story(warm), parts=parts)
 ready = peak()
 found = embedder.encode_long(text, parts=parts)

@@ -170,7 +170,7 @@ def measured(library: Library, method: str, mode: str, options: argparse.Namespa
     """A method on a library in one mode, with each post-processing; from the journal where it was measured before."""
     raw = str(methods.parse(method))
     name = f"{library.name} ({mode})"
-    with Embedder(options.model, method=raw) as embedder:
+    with Embedder(options.model, method=raw, dtype="float32") as embedder:
         if mode == "late" and not embedder.reads_spans:
             say(f"{name}: {raw}: left out, it reads one token")
             return []
