@@ -189,7 +189,7 @@ def test_a_name_is_never_a_path(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("limits", "name", "data", "told"),
     [
-        (Limits(parse_seconds=0.05), "a.txt", b"word", "took longer than 0.05 seconds and was stopped"),
+        (Limits(parse_seconds=0.3), "a.html", b"<p>word</p>" * 300_000, "took longer than 0.3 seconds and was stopped"),
         (Limits(characters=1000), "a.txt", b"word" * 300, "has 1,200 characters, and at most 1,000 are read"),
         (Limits(parse_bytes=200 * 2**20), "bomb.docx", None, "memory"),
     ],
