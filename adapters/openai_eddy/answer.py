@@ -59,7 +59,8 @@ def body(
     rows = b",".join(_rows(made, encoding, dimensions, normalize))
     name = orjson.dumps(model)
     usage = orjson.dumps({"prompt_tokens": tokens, "total_tokens": tokens})
-    return b'{"object":"list","data":[' + rows + b'],"model":' + name + b',"usage":' + usage + b"}"
+    # In one go: each + would copy all rows.
+    return b"".join((b'{"object":"list","data":[', rows, b'],"model":', name, b',"usage":', usage, b"}"))
 
 
 def _rows(made: list[Made], encoding: Encoding, dimensions: int | None, normalize: bool) -> Iterator[bytes]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
@@ -18,7 +19,7 @@ from starlette.exceptions import HTTPException
 from eddy_embed import __version__
 from openai_eddy import asked as requests
 from openai_eddy.answer import body as answer_body
-from openai_eddy.body import Bodies, Gone
+from openai_eddy.body import Bodies, Body, Gone
 from openai_eddy.engine import Engine, Made, Prepared, Work, told
 from openai_eddy.errors import ApiError, failed, invalid, overloaded
 from openai_eddy.guard import LOOPBACK, PATHS, Guard, content_type_is_json
@@ -35,10 +36,8 @@ Result = TypeVar("Result")
 
 WAIT = 0.002
 """Seconds that an idle server waits for company."""
-SMALL_BODY = 2**15
-"""Bytes of JSON that are parsed in the event loop's thread: faster than to ask another."""
 SMALL_ANSWER = 2**14
-"""Numbers that are written there."""
+"""Numbers that are written in the event loop's thread: faster than to ask another."""
 CLIENT_GONE = 499
 """A status that no client sees, for the counters."""
 log = logging.getLogger("openai_eddy")
@@ -113,6 +112,7 @@ class _Service:
         self.metrics.served(self._names[0], engine.fingerprints)
         self.metrics.watch("eddy_pending_tokens", "Tokens accepted and not done.", lambda: self.scheduler.pending)
         self.metrics.watch("eddy_pending_requests", "Requests read and not answered.", lambda: self._open)
+        self.metrics.watch("eddy_pending_bytes", "Of bodies not checked yet.", lambda: self._bodies.held)
         self.metrics.watch(
             "eddy_windowed_inputs", "Inputs that exceeded the model's window.", engine.texts_read_in_windows
         )
@@ -126,21 +126,21 @@ class _Service:
         if not content_type_is_json(request.headers):
             raise ApiError(415, "The header Content-Type must be application/json.", code="unsupported_media_type")
         try:
-            raw = await self._bodies.read(request)
-            if self._open >= self._limits.requests:
-                raise overloaded(self.scheduler.seconds_left())
-            self._open += 1
-            try:
-                return await _unless_gone(request, self._embed(raw))
-            finally:
-                self._open -= 1
+            with self._bodies.of(request) as body:
+                await body.read()
+                if self._open >= self._limits.requests:
+                    raise overloaded(self.scheduler.seconds_left())
+                self._open += 1
+                try:
+                    return await _unless_gone(request, self._embed(body))
+                finally:
+                    self._open -= 1
         except Gone:
             return Response(status_code=CLIENT_GONE)
 
-    async def _embed(self, raw: bytes) -> Response:
-        asked = await self._off(len(raw) > SMALL_BODY, self._asked, raw)
-        self._check_name(asked.model)
-        prepared: Prepared = await self._off(True, self._engine.prepare, asked)
+    async def _embed(self, body: Body) -> Response:
+        asked, prepared = await self._off(True, self._prepared, body)
+        body.let_go()
         try:
             made = await self.scheduler.submit(prepared.work, prepared.texts, prepared.counts)
         except Overloaded as error:
@@ -191,8 +191,12 @@ class _Service:
         """Counters for Prometheus."""
         return Response(self.metrics.page(), media_type=CONTENT_TYPE)
 
-    def _asked(self, raw: bytes) -> requests.Asked:
-        return requests.asked(_json(raw), self._limits)
+    def _prepared(self, body: Body) -> tuple[requests.Asked, Prepared]:
+        # Out of a body that can be let go while this waits for a thread, and without inputs that nobody needs twice:
+        # token ids take several times as much memory as their text.
+        asked = requests.asked(_json(body.content), self._limits)
+        self._check_name(asked.model)
+        return replace(asked, inputs=[]), self._engine.prepare(asked)
 
     def _told(self, name: str) -> dict[str, Any]:
         usual = self._engine.embedders[self._engine.usual]
@@ -247,7 +251,7 @@ async def _left(request: Request) -> None:
         pass
 
 
-def _json(raw: bytes) -> Any:
+def _json(raw: bytearray) -> Any:
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as error:

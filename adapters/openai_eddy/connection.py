@@ -26,6 +26,7 @@ class Timed(H11Protocol):
     limits = Limits()
     _head: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
+    _unsent = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a request."""
@@ -76,7 +77,16 @@ class Timed(H11Protocol):
 
     def _expect_reading(self) -> None:
         if self._stuck is None:
-            self._stuck = self.loop.call_later(self.limits.write_seconds, self.transport.abort)
+            self._unsent = self.transport.get_write_buffer_size()
+            self._stuck = self.loop.call_later(self.limits.write_seconds, self._look_at_reading)
+
+    def _look_at_reading(self) -> None:
+        # While writing is paused nothing is added to the buffer: it shrinks, or the client does not read.
+        self._stuck = None
+        if self.transport.get_write_buffer_size() < self._unsent:
+            self._expect_reading()
+        else:
+            self.transport.abort()
 
 
 class Endpoint(Server):

@@ -188,7 +188,8 @@ def told(error: BaseException | None, index: int) -> ApiError:
 def _made(embedder: Embedder, work: Work, texts: list[str]) -> list[Made]:
     if work.granularity == "document":
         encode = embedder.encode_query if work.role == "query" else embedder.encode_document
-        return [Made(vector[None]) for vector in encode(texts, show_progress=False)]
+        # Copies: a view would hold the vectors of the whole batch until the last input of its request is done.
+        return [Made(vector[None].copy()) for vector in encode(texts, show_progress=False)]
     part: Any = f"{work.granularity}s"
     documents = embedder.encode_long(
         texts, passage_size=work.passage_size, late=work.late, parts=(part,), show_progress=False

@@ -19,13 +19,13 @@ class Limits:
         input_tokens: Most tokens in an input.
         request_tokens: Most tokens in a request.
         body_bytes: Most bytes in a request's body.
-        pending_bytes: Most bytes of bodies that may be on their way in at the same time.
+        pending_bytes: Most bytes of bodies that may be on their way in, or wait to be checked, at the same time.
         pending_tokens: Most tokens that were accepted and are not done.
         requests: Most requests that were read and are not answered.
         connections: Most open connections.
         header_seconds: For the head of a request to arrive.
         body_seconds: For the body of a request to arrive.
-        write_seconds: Between two moments in which the client takes in something of its answer.
+        write_seconds: In which the client must take in something of an answer that is not all sent.
         idle_seconds: That a connection stays open without a request.
     """
 

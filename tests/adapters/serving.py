@@ -46,9 +46,9 @@ class Served:
         return connection
 
     def at_rest(self) -> bool:
-        """Nothing waits, nobody is connected, no body is underway."""
+        """Nothing waits, nobody is connected, no body is held."""
         service = self.service
-        left = (service.scheduler.pending, service.scheduler.requests, service._open, service._bodies._underway)
+        left = (service.scheduler.pending, service.scheduler.requests, service._open, service._bodies.held)
         return left == (0, 0, 0, 0) and not self.server.server_state.connections
 
 
@@ -67,15 +67,22 @@ def serving(embedders: Mapping[str, Embedder], limits: Limits | None = None, **o
     app = create_app(embedders, options.pop("names", [NAME]), limits=limits, **options)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = Endpoint(app, limits)
-        thread = threading.Thread(target=server.run, args=([listener],))
-        thread.start()
-        try:
-            until(lambda: server.started or not thread.is_alive())
+        with running(server, listener):
             yield Served(listener.getsockname()[1], server, app.state.service, embedders)
-        finally:
-            server.should_exit = True
-            thread.join(60)
-            assert not thread.is_alive(), "the server did not end"
+
+
+@contextmanager
+def running(server: Endpoint, listener: socket.socket) -> Iterator[None]:
+    """Run a server in a thread until the end of the block."""
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    try:
+        until(lambda: server.started or not thread.is_alive())
+        yield
+    finally:
+        server.should_exit = True
+        thread.join(60)
+        assert not thread.is_alive(), "the server did not end"
 
 
 def head(length: int | None, *more: str) -> bytes:

@@ -6,6 +6,7 @@ import gc
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,21 +15,29 @@ import httpx
 import numpy as np
 import openai
 import pytest
-from tests.adapters.serving import NAME, Served, head, serving, until
+from tests.adapters.serving import NAME, Served, head, running, serving, until
 
 from eddy_embed import Embedder
 from eddy_embed.errors import NotFinite
+from openai_eddy.connection import Endpoint
+from openai_eddy.engine import Work
 from openai_eddy.limits import Limits
 
 HOLD, BREAK = "Hold the ferry.", "Break the ferry."
+COUNT = "Count the ferries."
 METHOD = "plain:exit=1"
 
 
 class Held(Embedder):
-    """An embedder that a text can hold up until the test lets go, and that cannot embed another text."""
+    """An embedder that texts can hold up until the test lets go, and that cannot embed another text."""
 
     gate = threading.Event()
     together: list[list[str]]
+
+    def count_tokens(self, texts: Any, **options: Any) -> Any:
+        if COUNT in texts:
+            assert self.gate.wait(60)
+        return super().count_tokens(texts, **options)
 
     def encode_document(self, texts: Any, **options: Any) -> Any:
         self.together = [*getattr(self, "together", []), [texts] if isinstance(texts, str) else texts]
@@ -241,6 +250,57 @@ def test_huge_bodies_are_not_kept(served: Served) -> None:
     several = [served.raw(head(15_000), b" " * 14_000) for _ in range(2)]
     answers = sorted(closed(each)[:12] for each in several)
     assert answers == [b"HTTP/1.1 408", b"HTTP/1.1 429"]
+
+
+def test_bodies_count_until_they_are_checked(served: Served) -> None:
+    """Not only while they arrive, and not while the model is at their inputs."""
+
+    def ask(text: str) -> httpx.Response:
+        content = json.dumps({**ASK, "input": text}).encode().ljust(14_000)
+        return served.post(None, content=content, headers={"content-type": "application/json"})
+
+    Held.gate.clear()
+    with ThreadPoolExecutor(2) as threads:
+        waits = threads.submit(ask, COUNT)
+        until(lambda: served.service._open == 1)
+        assert ask("a").status_code == 429
+        Held.gate.set()
+        assert waits.result().status_code == 200
+        Held.gate.clear()
+        waits = threads.submit(ask, HOLD)
+        until(lambda: served.service.scheduler.requests == 1)
+        beside = threads.submit(ask, "a")
+        until(lambda: served.service.scheduler.requests == 2)
+        Held.gate.set()
+        assert waits.result().status_code == beside.result().status_code == 200
+
+
+def test_no_vector_holds_others(served: Served) -> None:
+    made = served.service._engine.run(Work(METHOD), ["a", "b", "c"])
+    assert all(each.vectors.base is None for each in made)
+
+
+def test_a_client_that_reads_steadily_gets_all() -> None:
+    """However long it takes: here several times what a client that reads nothing has."""
+    size, pieces = 400_000, 40
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"connection", b"close")]})
+            await send({"type": "http.response.body", "body": b"x" * size})
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as reader:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)  # the answer waits in the server
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+        with running(Endpoint(app, Limits(write_seconds=0.7)), listener):
+            reader.settimeout(60)
+            reader.connect(listener.getsockname())
+            reader.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            got = 0
+            while part := reader.recv(size // pieces):
+                got += len(part)
+                time.sleep(0.04)
+            assert got > size
 
 
 def test_a_client_that_does_not_read_is_cut_off(served: Served) -> None:
