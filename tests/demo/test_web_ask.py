@@ -15,7 +15,7 @@ from eddy_demo import handbook
 from eddy_demo.web.calibration import prose
 from eddy_embed import Embedder
 
-QUESTION = "What happens to a document that is longer than the model's window?"
+QUESTION = "How does max_length set a smaller window than the model's, to save memory?"
 
 
 @pytest.fixture(scope="module")
