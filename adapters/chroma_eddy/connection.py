@@ -133,6 +133,10 @@ class Connection:
         """
         return self.lock.folder is None or self._read.tokens.setdefault(self._key(name), token) == token
 
+    def has_heard_of(self, name: str) -> bool:
+        """Whether a change of an index is known."""
+        return self.lock.folder is None or self._key(name) in self._read.tokens
+
     def note(self, name: str, token: str) -> None:
         """Know of a change that was made here."""
         self._read.tokens[self._key(name)] = token

@@ -75,8 +75,18 @@ class Store:
                 found = self.client.get_collection(self.name + part, embedding_function=None)
             except NotFoundError:
                 return None
+            # Heard of before vectors are read: what is written meanwhile is then noticed as a change.
+            if part == MAIN:
+                self._told(found)
+            elif not self.connection.has_heard_of(self.name):
+                self.find()
             self.connection.load(found)
             return found
+
+    def _told(self, found: Collection) -> bool:
+        """Whether the index's last change, as its main collection's metadata have it, has been read."""
+        told = (found.metadata or {}).get("eddy_written")
+        return told is None or self.connection.knows(self.name, str(told))
 
     @property
     def identity(self) -> Any:
@@ -94,8 +104,7 @@ class Store:
             The identity of the main collection that has the name now; None where there is none.
         """
         found = self._get(MAIN)
-        told = None if found is None else (found.metadata or {}).get("eddy_written")
-        if anew or (told is not None and not self.connection.knows(self.name, str(told))):
+        if anew or (found is not None and not self._told(found)):
             self.connection.renew()
         return None if found is None else found.id
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import chromadb
 import numpy as np
+from chromadb.api.shared_system_client import SharedSystemClient
 
 from chroma_eddy import Document, Index
 from chroma_eddy.names import PARTS
@@ -70,6 +71,19 @@ def assert_same(one: dict, other: dict, atol: float = 1e-5) -> None:
         for id_, (vector, metadata, text) in one[part].items():
             assert (metadata, text) == other[part][id_][1:], (part, id_)
             np.testing.assert_allclose(vector, other[part][id_][0], atol=atol)
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """Clients that are made inside share nothing with those outside, as if they were in another process."""
+    shared = ("_identifier_to_system", "_identifier_to_refcount")
+    kept = {name: getattr(SharedSystemClient, name) for name in shared}
+    SharedSystemClient.clear_system_cache()
+    try:
+        yield
+    finally:
+        for name, value in kept.items():
+            setattr(SharedSystemClient, name, value)
 
 
 @dataclass

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from chromadb.api.shared_system_client import SharedSystemClient
-from tests.adapters.indexes import assert_same, documents, rows
+from tests.adapters.indexes import apart, assert_same, documents, rows
 from tests.adapters.killing import METHOD, SAVED_OFTEN, after, started
 
 from chroma_eddy import Index, open_index, store
@@ -83,6 +84,35 @@ def test_a_reader_finds_what_others_have_written_and_writes_on_top_of_it(tmp_pat
     with opened(place, embedder) as index, opened(tmp_path / "alone", embedder) as alone:
         alone.upsert(documents(8))
         assert_same(rows(index), rows(alone))
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, embedder: Embedder) -> Callable[[int], None]:
+    """Writes so many documents as another process does."""
+
+    def write(count: int) -> None:
+        with apart(), opened(tmp_path / "db", embedder) as index:
+            index.upsert(documents(count))
+
+    return write
+
+
+def test_a_change_before_the_first_question_and_each_one_after_it_is_seen(tmp_path, embedder, elsewhere):
+    elsewhere(2)
+    with opened(tmp_path / "db", embedder) as index:
+        for count in (4, 6, 8):
+            elsewhere(count)
+            assert len({hit.document for hit in index.query(ASKED, 100)}) == count
+
+
+def test_a_write_before_any_question_keeps_what_was_written_after_opening(tmp_path, embedder, elsewhere):
+    elsewhere(2)
+    with opened(tmp_path / "db", embedder) as index:
+        elsewhere(6)
+        index.upsert(documents(8))
+    with apart(), opened(tmp_path / "db", embedder) as index:
+        assert len({hit.document for hit in index.query(ASKED, 100)}) == 8
+        assert len(index.query(ASKED, 100)) == index.status().passages
 
 
 def test_no_answer_mixes_versions_while_another_process_writes(tmp_path, embedder):
