@@ -13,7 +13,7 @@ from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.names import MAIN
 from chroma_eddy.recipe import is_unfitted
 from chroma_eddy.rows import DIGEST, DOCUMENT, END, PIECE, START
-from eddy_embed.errors import InvalidParameter
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.finish import Finish
 from eddy_embed.inputs import check_kind
 
@@ -57,14 +57,16 @@ class Piece:
     end: int | None = None
 
 
-def put(index: Index, pieces: Iterable[Piece]) -> None:
+def put(index: Index, pieces: Iterable[Piece], fingerprint: str) -> None:
     """Write pieces, in batches that the database takes; those of known ids are replaced, and twice changes nothing.
 
     Args:
         index: Opened with the embedder that made the vectors.
         pieces: What to write.
+        fingerprint: Of what made the vectors.
 
     Raises:
+        FingerprintMismatch: The index's vectors are made otherwise by now.
         InvalidParameter: A piece cannot be stored, an id came twice, or the index's post-processing is not fitted.
         ForeignCollection: A row of that id is no piece.
     """
@@ -80,6 +82,12 @@ def put(index: Index, pieces: Iterable[Piece]) -> None:
             raise InvalidParameter(
                 f"the post-processing of index {index.name!r} has learned nothing yet, and pieces come with their "
                 "vectors: put whole documents in first, or open it with an embedder that was fitted"
+            )
+        # Looked at under the lock: another process may have fitted the post-processing again while this one waited.
+        if fingerprint != index.embedder.fingerprint:
+            raise FingerprintMismatch(
+                f"index {index.name!r} holds vectors of fingerprint {index.embedder.fingerprint}, and the pieces' were "
+                f"made by {fingerprint}: embed the pieces again, with index.current()"
             )
         index.create()
         made = {FINGERPRINT: index.recipe.fingerprint}

@@ -18,7 +18,7 @@ from chroma_eddy.document import OWN
 from chroma_eddy.names import MAIN
 from chroma_eddy.rows import DIGEST, PIECE, own_metadata
 from eddy_embed.engines import in_worker
-from eddy_embed.errors import InvalidParameter
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.ids import document_identity
 from eddy_embed.inputs import check_kind, several
 from eddy_embed.pages import PAGES, Pages
@@ -159,15 +159,24 @@ class EddyChroma(VectorStore):
             # Of equal texts without ids one row is enough.
             own = {name: at for at, name in enumerate(names) if named[at] is None}
             kept = [at for at, name in enumerate(names) if own.get(name, at) == at]
-            vectors = self.index.current().encode_document([given[at] for at in kept], show_progress=False)
-            pieces.put(
-                self.index,
-                [
-                    Piece(names[at], document_identity(None, about[at]) or names[at], given[at], vector, about[at])
-                    for at, vector in zip(kept, vectors, strict=True)
-                ],
+            owners = [document_identity(None, about[at]) or names[at] for at in kept]
+            self._embed_and_put(
+                [(names[at], owner, given[at], about[at]) for at, owner in zip(kept, owners, strict=True)]
             )
         return names
+
+    def _embed_and_put(self, rows: Sequence[tuple[str, str, str, dict[str, Any]]]) -> None:
+        while True:
+            embedder = self.index.current()
+            vectors = embedder.encode_document([text for _, _, text, _ in rows], show_progress=False)
+            made = [Piece(*row[:3], vector, row[3]) for row, vector in zip(rows, vectors, strict=True)]
+            try:
+                pieces.put(self.index, made, embedder.fingerprint)
+                return
+            except FingerprintMismatch:
+                # Another process has fitted the post-processing again meanwhile, or changed more than that.
+                if self.index.current().fingerprint == embedder.fingerprint:
+                    raise
 
     async def aadd_texts(
         self, texts: Iterable[str], metadatas: list[dict[str, Any]] | None = None, **kwargs: Any

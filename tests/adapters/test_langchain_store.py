@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 import chromadb
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from langchain_core.documents import Document
 from langchain_core.indexing import InMemoryRecordManager, index
 from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from langchain_tests.integration_tests import VectorStoreIntegrationTests
-from tests.adapters.indexes import SENTENCES, rows, served
+from tests.adapters.indexes import SENTENCES, apart, rows, served
 from tests.adapters.indexes import documents as texts
 
 from chroma_eddy import ForeignCollection, open_index
@@ -118,6 +120,27 @@ def test_whole_documents_go_in_and_come_out_with_their_place(store):
     assert near.page_content == ours.page_content and distance == pytest.approx(1 - cosine, abs=1e-6)
     with pytest.raises(InvalidParameter, match="EddyChroma"):
         ingest_documents(stock, given)
+
+
+def test_texts_are_embedded_again_if_the_index_is_refitted_while_they_wait_for_the_lock(tmp_path, monkeypatch):
+    whitened = Embedder("eddy-tiny", method="plain+whiten")
+    with open_index(tmp_path, "notes", whitened, passage_size=24) as own:
+        own.upsert(texts(4))
+        own.upsert(texts(6))
+        store, before, hold = EddyChroma.from_index(own), own.recipe.fingerprint, Store.hold
+
+        def refitted_first(self: Store) -> AbstractContextManager[None]:
+            monkeypatch.setattr(Store, "hold", hold)
+            with apart(), open_index(tmp_path, "notes", whitened) as other:
+                other.refit()
+            return self.hold()
+
+        monkeypatch.setattr(Store, "hold", refitted_first)
+        (id_,) = store.add_texts(["Written by two fits."])
+        assert own.recipe.fingerprint != before
+        vector, row, _ = rows(own)[MAIN][id_]
+        assert row["eddy_fingerprint"] == own.recipe.fingerprint
+        np.testing.assert_allclose(vector, own.embedder.encode_document("Written by two fits."), atol=1e-5)
 
 
 def test_questions_go_through_the_transform_of_the_index_also_after_a_refit(tmp_path):

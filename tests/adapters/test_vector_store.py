@@ -400,10 +400,12 @@ def test_questions_go_through_the_transform_of_the_index_also_after_a_refit(tmp_
     index = open_index(tmp_path, "notes", whitened, passage_size=24)
     store = EddyChromaVectorStore.from_index(index)
     with pytest.raises(InvalidParameter, match="learned nothing yet"):
-        pieces.put(index, [pieces.Piece("x", "x", "Text.", np.ones(whitened.dimension))])
+        pieces.put(index, [pieces.Piece("x", "x", "Text.", np.ones(whitened.dimension))], whitened.fingerprint)
     index.upsert(documents(6))
     retriever = index_of(store).as_retriever(similarity_top_k=100)
     store.add(embedded(store.embed_model, nodes()))
+    with pytest.raises(FingerprintMismatch, match="embed the pieces again"):
+        pieces.put(index, [pieces.Piece("x", "x", "Text.", np.ones(whitened.dimension))], whitened.fingerprint)
 
     def check() -> str:
         found = retriever.retrieve(ASKED)

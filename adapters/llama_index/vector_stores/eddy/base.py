@@ -179,8 +179,9 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         refuse_unknown("EddyChromaVectorStore.add", kwargs, ())
         given = [piece_of(node, number) for number, node in enumerate(nodes)]
         if given:
-            checked_vectors(self._index.current(), nodes)
-            pieces.put(self._index, given)
+            embedder = self._index.current()
+            checked_vectors(embedder, nodes)
+            pieces.put(self._index, given, embedder.fingerprint)
         return [piece.id for piece in given]
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
