@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
+from chroma_eddy.errors import IndexInUse
 from chroma_eddy.names import DOCUMENTS, MAIN, NEXT, OLD, PARTS
 from chroma_eddy.store import Store
+
+_LONGEST, _POLL = 10.0, 0.02
+"""Seconds that a reader waits for another process's exchange, and after which it looks again."""
 
 
 def finish(store: Store, *, clean: bool = False) -> None:
@@ -16,10 +22,27 @@ def finish(store: Store, *, clean: bool = False) -> None:
     following = beside(store, NEXT)
     if following.metadata().get("eddy_ready"):
         with store.hold():
-            _exchange(store, following)
+            if following.metadata().get("eddy_ready"):  # else it was finished while the lock was waited for
+                _exchange(store, following)
     if clean and store.metadata().get("eddy_ready"):
         drop(beside(store, OLD))
         store.update(eddy_ready=False)
+
+
+def settle(store: Store) -> None:
+    """As `finish`, for one who only reads: whoever is at it just now is waited for, since an exchange takes moments.
+
+    Raises:
+        IndexInUse: It has not come to an end.
+    """
+    until = time.monotonic() + _LONGEST
+    while True:
+        try:
+            return finish(store)
+        except IndexInUse:
+            if time.monotonic() > until:
+                raise
+            time.sleep(_POLL)
 
 
 def progress_of(store: Store) -> int | None:

@@ -46,7 +46,7 @@ class Opened:
         self._words: tuple[str, Words] | None = None
         self._identity: Any = None
         self.recipe: Recipe
-        exchange.finish(store)
+        exchange.settle(store)
         self.reload()
 
     @property

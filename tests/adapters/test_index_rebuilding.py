@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import random
 import shutil
+import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.adapters.indexes import assert_same, documents, rows
+from filelock import FileLock
+from tests.adapters.indexes import apart, assert_same, documents, rows
 from tests.adapters.killing import MOST_STEPS, kill_process, killed, started
 
 from chroma_eddy import Document, Index, exchange, open_index, writing
+from chroma_eddy.locking import LOCK
 from chroma_eddy.names import MAIN, SENTENCES
 from chroma_eddy.store import Store
 from eddy_embed import Embedder
@@ -128,6 +132,28 @@ def test_an_exchange_that_is_cut_short_is_finished_by_whoever_comes_next(folder,
             assert index.upsert(documents()).unchanged == 6
             assert names_of(index) == {"notes", "notes-sentences", "notes-documents"}
     assert step > 8
+
+
+def test_who_opens_while_another_exchanges_waits_for_it(folder, new, wanted, monkeypatch):
+    """Also where it has to wait for the lock, and there is nothing left to exchange when it has got it."""
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        stop_at(patch, 1, "_exchange", module=exchange)
+        open_index(folder, "notes").reindex(new)
+    writer, hold = FileLock(folder / LOCK), Store.hold
+
+    def let_go(_: float) -> None:
+        writer.release()
+        monkeypatch.setattr(Store, "hold", after_the_other)
+
+    def after_the_other(self: Store) -> AbstractContextManager[None]:
+        monkeypatch.setattr(Store, "hold", hold)
+        with apart(), open_index(folder, "notes"):
+            return self.hold()
+
+    monkeypatch.setattr(time, "sleep", let_go)
+    with writer.acquire(), open_index(folder, "notes", new) as index:
+        assert not writer.is_locked
+        assert_same(rows(index), wanted)
 
 
 def reindex(place: str) -> None:
