@@ -55,6 +55,11 @@ class Opened:
         return self.store.find() is not None
 
     @property
+    def unwritten(self) -> bool:
+        """Whether nothing was there when it was last read."""
+        return self._identity is None
+
+    @property
     def embedder(self) -> Embedder:
         """What makes its vectors, with the index's own post-processing: ask with this one.
 
@@ -109,6 +114,9 @@ class Opened:
         """
         self.store.forget()
         found, given = self.store.recipe(), self._given
+        if found is None:  # perhaps it was stopped, or is just now, between the two names of its main collection
+            exchange.settle(self.store)
+            found = self.store.recipe()
         self._identity = self.store.identity
         self._post: Fitted | None = None
         if found is None:

@@ -134,7 +134,7 @@ def search(index: Index, vectors: Doubles, questions: Sequence[str] | None, want
         wanted: What is asked.
     """
     wanted.check()
-    if not index.exists:
+    if index.unwritten and not index.exists:
         return [[] for _ in vectors]
     if wanted.granularity == "sentences" and not index.recipe.sentence_vectors:
         raise InvalidParameter(

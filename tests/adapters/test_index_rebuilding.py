@@ -156,6 +156,23 @@ def test_who_opens_while_another_exchanges_waits_for_it(folder, new, wanted, mon
         assert_same(rows(index), wanted)
 
 
+def test_who_reads_finishes_an_exchange_that_left_the_index_without_its_name(folder, old, monkeypatch):
+    rename = Store.rename
+
+    def killed_before_the_last(self: Store, part: str, name: str) -> None:
+        if name == "notes":
+            raise KeyboardInterrupt
+        rename(self, part, name)
+
+    with open_index(folder, "notes", old) as reader:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt), apart():
+            patch.setattr(Store, "rename", killed_before_the_last)
+            with open_index(folder, "notes", old) as writer:
+                writer.reindex(old, passage_size=12)
+        assert {hit.document for hit in reader.query(ASKED, 100)} == {each.id for each in documents()}
+        assert reader.recipe.passage_size == 12
+
+
 def reindex(place: str) -> None:
     with open_index(place, "notes") as index:
         index.reindex(Embedder("eddy-tiny", method="plain:exit=-2"))
