@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from chromadb.errors import NotFoundError
 
 from chroma_eddy import exchange, keeping, rebuilding, searching
 from chroma_eddy.document import Document
@@ -22,7 +21,7 @@ from chroma_eddy.rows import stored_document
 from chroma_eddy.searching import Granularity, Wanted
 from chroma_eddy.writing import Progress, Writer, WriteReport
 from eddy_embed import Embedder
-from eddy_embed.errors import InvalidParameter
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.inputs import check_kind, check_one
 
 if TYPE_CHECKING:
@@ -154,15 +153,14 @@ class Index(Opened):
         check_one(question)
         given = {name: value for name, value in locals().items() if name not in ("self", "question")}
 
-        def ask() -> list[list[Hit]]:
-            vector = self.embedder.encode_query(question, show_progress=False)
-            return searching.search(self, vector[None].astype(np.float64), [question], Wanted(**given))
-
-        try:
-            return ask()[0]
-        except NotFoundError:  # another process has exchanged the collections, and the question may need another vector
-            self.reload()
-            return ask()[0]
+        while True:
+            own = self.embedder
+            vector = own.encode_query(question, show_progress=False)[None].astype(np.float64)
+            try:
+                return searching.asked(self, vector, [question], Wanted(**given), own.fingerprint)[0]
+            except FingerprintMismatch:  # another process or thread has made the index anew meanwhile
+                if self.embedder.fingerprint == own.fingerprint:
+                    raise
 
     def search(
         self,

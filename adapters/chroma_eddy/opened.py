@@ -117,7 +117,7 @@ class Opened:
         if found is None:  # perhaps it was stopped, or is just now, between the two names of its main collection
             exchange.settle(self.store)
             found = self.store.recipe()
-        self._identity = self.store.identity
+        identity = self.store.identity
         self._post: Fitted | None = None
         if found is None:
             if given is None:
@@ -126,6 +126,7 @@ class Opened:
             self._embedder = given if given.post is None else given.with_post(rounded(given.post))
             self._post = self._embedder.post
             self.recipe = Recipe(as_stored(self._embedder.settings), **{**usual, **self._sizes})
+            self._identity = identity
             return
         self.recipe = found
         settings = dict(found.settings) if given is None else found.settings_of(given)
@@ -139,6 +140,7 @@ class Opened:
             )
         if given is not None:
             self._embedder = given if self._post is None else given.with_post(self._post)
+        self._identity = identity  # last: a thread that asks meanwhile is sent back until all the rest is known
 
     def steadily(self, read: Callable[[int], T]) -> T:
         """Read what other processes may be writing.

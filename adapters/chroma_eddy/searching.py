@@ -112,7 +112,9 @@ def asked(
     """
     try:
         if fingerprint == index.recipe.fingerprint:
-            return search(index, vectors, questions, wanted)
+            found = search(index, vectors, questions, wanted)
+            if fingerprint == index.recipe.fingerprint:  # else another thread has refitted the index meanwhile
+                return found
     except NotFoundError:
         pass
     index.reload()

@@ -293,3 +293,22 @@ def test_an_interrupted_refit_goes_on_with_what_it_had_learned(tmp_path, old, mo
         bare.upsert(documents(2))
         with pytest.raises(InvalidParameter, match="no post-processing to fit"):
             bare.refit()
+
+
+def test_a_question_embedded_before_a_refit_is_embedded_again(tmp_path, monkeypatch):
+    """As two threads with one index do it."""
+    with open_index(tmp_path, "notes", Embedder("eddy-tiny", method="plain+whiten"), passage_size=24) as index:
+        index.upsert(documents(4))
+        index.upsert(documents(6))
+        encode = Embedder.encode_query
+
+        def refitted_after(self: Embedder, *args: object, **kwargs: object) -> np.ndarray:
+            monkeypatch.setattr(Embedder, "encode_query", encode)
+            vector = encode(self, *args, **kwargs)
+            index.refit()
+            return vector
+
+        monkeypatch.setattr(Embedder, "encode_query", refitted_after)
+        hit = index.query(ASKED, 1)[0]
+        vector, query = rows(index)[MAIN][hit.id][0], index.embedder.encode_query(ASKED)
+        assert hit.cosine == pytest.approx(float(vector @ query), abs=1e-5)
