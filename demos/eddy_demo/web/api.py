@@ -17,6 +17,7 @@ from eddy_demo import handbook
 from eddy_demo.errors import DemoError
 from eddy_demo.show import printable
 from eddy_demo.web import answers, events
+from eddy_demo.web.job import FINISHED
 from eddy_demo.web.safety import UPLOAD, Refused
 from eddy_demo.web.state import State, checked_key
 from eddy_demo.web.tickets import Ticket, clean_name, key_of, refusal, ticket_of
@@ -192,12 +193,12 @@ async def _receive(request: Request, file: BinaryIO) -> tuple[str, int]:
 def _take(state: State, part: Any, ticket: Ticket) -> str:
     """Keep an upload, unless the library or the queue has its content already."""
     entry = state.shelf.entry(key_of(ticket.origin))
-    if entry is not None:
+    if entry is not None and entry.id not in state.jobs.removing():
         part.unlink(missing_ok=True)
         state.jobs.add_known(ticket, entry)
         return "known"
     job = state.jobs.find(ticket.id)
-    if job is not None and job.state != "done":
+    if job is not None and job.state not in FINISHED:
         part.unlink(missing_ok=True)
         if job.state == "failed":
             state.jobs.retry(ticket.id)
