@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
 from tests.demo.conftest import BREAD
 from tests.demo.site import Site, serving, wait
 
+from eddy_demo.web.events import event
 from eddy_demo.writing import sole_writer
 
 
@@ -40,3 +42,9 @@ def test_a_deleted_document_can_come_again(site: Site) -> None:
     assert [job["state"] for job in site.settled() if job["document"] == key] == ["done"]
     wait(lambda: not site.state.jobs.removing())
     assert named(site, "bread.txt") == [key]
+
+
+def test_an_event_has_no_line_ends_of_a_script() -> None:
+    told = event("hit", {"text": "one\u2028two\u2029three\x85four é"}).decode()
+    assert len(told.splitlines()) == 3
+    assert json.loads(told.split("data: ")[1]) == {"text": "one\u2028two\u2029three\x85four é"}

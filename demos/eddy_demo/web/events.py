@@ -26,8 +26,8 @@ _END = object()
 
 
 def event(name: str, data: Any) -> bytes:
-    """One event."""
-    return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
+    """One event, in ASCII: a script may take U+2028, which a text can hold, for the end of a line."""
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
 
 
 def streamed(events: AsyncIterator[bytes]) -> StreamingResponse:
