@@ -107,7 +107,7 @@ class Opened:
         return {id_: entry_of(id_, row) for id_, row in zip(rows.ids, rows.metadatas, strict=True)}
 
     def reload(self) -> None:
-        """Read anew what made the index, and compare it with the embedder.
+        """Read anew what made the index, and compare it with the embedder; if they differ, all stays as it was.
 
         Raises:
             FingerprintMismatch: They differ.
@@ -118,28 +118,26 @@ class Opened:
             exchange.settle(self.store)
             found = self.store.recipe()
         identity = self.store.identity
-        self._post: Fitted | None = None
         if found is None:
             if given is None:
                 raise NoIndex(f"there is no index {self.name!r}; give an embedder to make one")
             usual = {"passage_size": PASSAGE_SIZE, "late": given.reads_spans, "sentence_vectors": True}
             self._embedder = given if given.post is None else given.with_post(rounded(given.post))
-            self._post = self._embedder.post
+            self._post: Fitted | None = self._embedder.post
             self.recipe = Recipe(as_stored(self._embedder.settings), **{**usual, **self._sizes})
             self._identity = identity
             return
-        self.recipe = found
         settings = dict(found.settings) if given is None else found.settings_of(given)
-        found.check(self.name, Recipe(settings, **{**self.sizes, **self._sizes}))
-        if found.settings["post"] is not None:
-            self._post = load(self.store)
-        if (None if self._post is None else self._post.digest) != found.settings["post"]:
+        found.check(self.name, Recipe(settings, **{**_sizes(found), **self._sizes}))
+        post = None if found.settings["post"] is None else load(self.store)
+        if (None if post is None else post.digest) != found.settings["post"]:
             raise FingerprintMismatch(
                 f"the post-processing in {self.name}-transform is not the one that index {self.name!r} was made with: "
                 "something else has changed it; embed the documents again into another index"
             )
+        self.recipe, self._post = found, post
         if given is not None:
-            self._embedder = given if self._post is None else given.with_post(self._post)
+            self._embedder = given if post is None else given.with_post(post)
         self._identity = identity  # last: a thread that asks meanwhile is sent back until all the rest is known
 
     def steadily(self, read: Callable[[int], T]) -> T:
@@ -176,7 +174,7 @@ class Opened:
     @property
     def sizes(self) -> dict[str, Any]:
         """What `open_index` can be told beside the embedder."""
-        return {name: getattr(self.recipe, name) for name in ("passage_size", "late", "sentence_vectors")}
+        return _sizes(self.recipe)
 
     def sibling(self, store: Store, embedder: Embedder | EddyEmbeddingFunction, sizes: Mapping[str, Any]) -> Self:
         """Another index in the same database."""
@@ -219,3 +217,7 @@ class Opened:
         if self._function is not None and self._function.fingerprint == self._embedder.fingerprint:
             return self._function
         return EddyEmbeddingFunction.from_embedder(self._embedder)
+
+
+def _sizes(recipe: Recipe) -> dict[str, Any]:
+    return {name: getattr(recipe, name) for name in ("passage_size", "late", "sentence_vectors")}

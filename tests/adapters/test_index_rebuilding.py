@@ -270,8 +270,9 @@ def test_a_reader_goes_on_when_the_index_is_exchanged(tmp_path, new):
             reader.search([embedded])
         assert [hit.id for hit in reader.query(ASKED)] == [hit.id for hit in index.query(ASKED)]
         index.reindex(new)
-        with pytest.raises(FingerprintMismatch, match="reindex"):
-            reader.query(ASKED)
+        for _ in range(2):  # asked again, the vectors are still another method's
+            with pytest.raises(FingerprintMismatch, match="reindex"):
+                reader.query(ASKED)
 
 
 def test_an_interrupted_refit_goes_on_with_what_it_had_learned(tmp_path, old, monkeypatch):
