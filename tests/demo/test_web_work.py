@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.demo.conftest import BREAD
 from tests.demo.site import Site, serving, wait
 
+from eddy_demo.web import jobs
 from eddy_demo.web.events import event
+from eddy_demo.web.shelf import Shelf
 from eddy_demo.writing import sole_writer
 
 
@@ -48,3 +52,33 @@ def test_an_event_has_no_line_ends_of_a_script() -> None:
     told = event("hit", {"text": "one\u2028two\u2029three\x85four é"}).decode()
     assert len(told.splitlines()) == 3
     assert json.loads(told.split("data: ")[1]) == {"text": "one\u2028two\u2029three\x85four é"}
+
+
+def failing(*_: Any) -> None:
+    raise RuntimeError("the device has no memory left")
+
+
+def test_the_work_goes_on_after_any_error(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files say what happened and can be tried again; a removal is tried again by itself."""
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "ingest", failing)
+        id_ = site.upload("note.txt", "Herons stand in the reeds.").json()["id"]
+        (job,) = [each for each in site.settled() if each["id"] == id_]
+    assert (job["state"], job["message"]) == ("failed", "RuntimeError: the device has no memory left")
+    assert site.client.post(f"/api/jobs/{id_}/retry").status_code == 200
+    assert {each["state"] for each in site.settled() if each["id"] == id_} == {"done"}
+    (key,) = named(site, "note.txt")
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "remove_documents", failing)
+        site.client.delete(f"/api/documents/{key}")
+        site.until(lambda p: "the device has no memory left" in p["busy"])
+    site.until(lambda p: not p["busy"])
+    assert not named(site, "note.txt")
+
+
+def test_a_model_that_fails_in_any_way_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Shelf, "load", failing)
+    with serving(tmp_path / "library") as site:
+        told = site.until(lambda p: p["error"])["error"]
+        assert "the device has no memory left" in told
+        assert site.client.get("/api/ask?q=Anything").json()["error"] == told

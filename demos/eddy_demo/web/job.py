@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from chroma_eddy import StorageError
+from eddy_demo.errors import DemoError
 from eddy_demo.show import printable
 from eddy_demo.web.tickets import Ticket
+from eddy_embed.errors import EddyError
 
 if TYPE_CHECKING:
     from chroma_eddy import Entry
@@ -61,6 +65,16 @@ def known(job: Job, entry: Entry) -> Job:
     job.state, job.document, job.done, job.left = "known", entry.id, 1.0, None
     job.message = "already in the library" if name == job.ticket.name else f"already in the library as {name}"
     return job
+
+
+def told(error: Exception) -> str:
+    """What the page says of an error; one that nobody foresaw is logged whole."""
+    if isinstance(error, (DemoError, EddyError, StorageError, OSError)):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return str(error) or "out of memory"
+    logging.getLogger(__name__).error("the work on the library failed", exc_info=error)
+    return f"{type(error).__name__}: {error}"
 
 
 class Watch:

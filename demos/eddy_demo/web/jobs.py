@@ -7,16 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from chroma_eddy import IndexInUse
-from eddy_demo.errors import DemoError, Unreadable
 from eddy_demo.ingest import ingest, remove_documents
 from eddy_demo.library import stored
 from eddy_demo.rebuild import rebuild, unfinished
 from eddy_demo.recipe import holds_library
-from eddy_demo.web.job import FINISHED, Job, Watch, known
+from eddy_demo.web.job import FINISHED, Job, Watch, known, told
 from eddy_demo.web.parsing import parse
 from eddy_demo.web.tickets import Ticket, Tickets
 from eddy_demo.writing import sole_writer
-from eddy_embed.errors import EddyError
 
 if TYPE_CHECKING:
     from chroma_eddy import Entry
@@ -162,8 +160,8 @@ class Jobs:
         try:
             self.shelf.load()
             self._rebuild = unfinished(self.shelf.folder) is not None
-        except (DemoError, EddyError, OSError, MemoryError) as error:
-            self.shelf.fail(str(error))
+        except Exception as error:
+            self.shelf.fail(told(error))
             self.tell()
             return
         self.tell()
@@ -172,8 +170,8 @@ class Jobs:
                 self._next()
             except _Interrupted:
                 continue
-            except (DemoError, EddyError, OSError) as error:  # another process writes, the disk is full
-                self._pause(str(error))
+            except Exception as error:  # another process writes, the disk is full, a device fails
+                self._pause(told(error))
 
     def _pause(self, reason: str) -> None:
         with self._changed:
@@ -220,10 +218,10 @@ class Jobs:
             with sole_writer(shelf.folder):
                 rebuild(shelf.folder, recipe, shelf.embedder_for(recipe.method), progress)
             shelf.open()
-        except (DemoError, EddyError, OSError, MemoryError) as error:
-            if isinstance(error, IndexInUse):
-                raise
-            self.busy = f"The library could not be made anew: {error}"
+        except (_Interrupted, IndexInUse):
+            raise
+        except Exception as error:
+            self.busy = f"The library could not be made anew: {told(error)}"
         finally:
             self.rebuilding = None
         self._rebuild = False
@@ -246,10 +244,11 @@ class Jobs:
         except (_Interrupted, IndexInUse):
             self._put_back()
             raise
-        except (EddyError, DemoError, OSError, MemoryError) as error:
+        except Exception as error:
+            reason = told(error)
             for job in ready:
                 if job.state != "done":
-                    self._fail(job, str(error) or "out of memory")
+                    self._fail(job, reason)
             return
         finally:
             self.opened()
@@ -270,8 +269,10 @@ class Jobs:
             try:
                 file = self.tickets.file(ticket.id)
                 document = parse(file, ticket.name, ticket.origin, self.limits, self.check)
-            except (Unreadable, OSError) as error:
-                self._fail(job, str(error))
+            except _Interrupted:
+                raise
+            except Exception as error:
+                self._fail(job, told(error))
                 return
             self._read[ticket.id] = document
         document = self._read[ticket.id]
