@@ -8,10 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chroma_eddy import open_index
+from chroma_eddy import NoIndex, open_index
 from eddy_demo.library import NAME
 from eddy_demo.recipe import CHROMA, NEXT, Recipe, write_recipe
-from eddy_embed.errors import FingerprintMismatch
+from eddy_embed.errors import FingerprintMismatch, IncompatibleMethods, InvalidParameter
 from eddy_embed.files import whole
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ def rebuild(
         What was written, None if an earlier call had finished it but for the recipe's file.
 
     Raises:
-        InvalidParameter: Post-processing has too few passages to be fitted on.
+        InvalidParameter: Post-processing has too few passages to be fitted on; nothing is left to go on with.
+        IncompatibleMethods: The method gives no vectors for parts of a text; nothing is left to go on with.
+        NoIndex: Nothing was written yet; nothing is left to go on with.
         IndexInUse: Another process is writing.
     """
     before = unfinished(folder)
@@ -53,14 +55,18 @@ def rebuild(
         return None
     with whole(folder / NEXT) as file:
         file.write(json.dumps(asdict(recipe)).encode())
-    with open_index(folder / CHROMA, NAME) as index:
-        report = index.reindex(
-            embedder,
-            passage_size=recipe.passage_size,
-            late=recipe.late,
-            restart=before not in (None, recipe),
-            progress=progress,
-        )
+    try:
+        with open_index(folder / CHROMA, NAME) as index:
+            report = index.reindex(
+                embedder,
+                passage_size=recipe.passage_size,
+                late=recipe.late,
+                restart=before not in (None, recipe),
+                progress=progress,
+            )
+    except (InvalidParameter, IncompatibleMethods, NoIndex):  # tried again, it would fail again
+        (folder / NEXT).unlink(missing_ok=True)
+        raise
     _settle(folder, recipe)
     return report
 

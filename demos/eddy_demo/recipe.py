@@ -23,7 +23,7 @@ _OLD = "chroma.old"
 """One on its way out."""
 UPLOADS = "uploads"
 """Files received by the web page and not yet written."""
-_LEFT = {CHROMA, LOCK, WRITER, _OLD, UPLOADS}
+_LEFT = {CHROMA, LOCK, WRITER, NEXT, _OLD, UPLOADS}
 _CHOICES = (
     ("model", "--model"),
     ("method", "--method"),

@@ -197,7 +197,7 @@ def test_lengths(site: Site) -> None:
     """Mean cosines of pairs, by plain loops over all that is stored."""
     from eddy_demo.web.why import lengths
 
-    found = lengths(site.state.shelf)
+    found = lengths(site.state.shelf.index)
     assert found is not None
     with open_index(site.folder / "chroma", "library") as index:
         rows = [index.store.get(part, metadatas=True, embeddings=True) for part in ("-sentences", "", "-documents")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,14 @@ import pytest
 from tests.demo.conftest import BREAD
 from tests.demo.site import Site, serving, wait
 
+from eddy_demo.library import open_library
+from eddy_demo.rebuild import rebuild
+from eddy_demo.recipe import NEXT, read_recipe
 from eddy_demo.web import jobs
 from eddy_demo.web.events import event
 from eddy_demo.web.shelf import Shelf
 from eddy_demo.writing import sole_writer
+from eddy_embed import Embedder
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +87,40 @@ def test_a_model_that_fails_in_any_way_says_why(tmp_path: Path, monkeypatch: pyt
         told = site.until(lambda p: p["error"])["error"]
         assert "the device has no memory left" in told
         assert site.client.get("/api/ask?q=Anything").json()["error"] == told
+
+
+def test_a_library_is_made_anew_through_the_page(site: Site) -> None:
+    """One that cannot be is told, and not begun again by the next server."""
+    shelf = site.state.shelf
+    before = shelf.recipe
+    shelf.recipe = replace(before, default="htp+abtt:k=500")
+    site.client.post("/api/rebuild")
+    site.until(lambda p: "could not be made anew" in p["busy"])
+    assert not (site.folder / NEXT).exists()
+    shelf.recipe = replace(before, default="plain")
+    assert site.client.post("/api/rebuild").status_code == 200
+    wait(lambda: site.client.get("/api/documents").json()["library"]["method"] == "plain")
+    assert read_recipe(site.folder).method == "plain"
+    assert not site.until(lambda p: p["rebuilding"] is None)["busy"]
+    assert "hit" in dict(site.ask("Where does the lighthouse stand?"))
+
+
+def test_nothing_cannot_be_made_anew(tmp_path: Path) -> None:
+    with serving(tmp_path / "library") as site:
+        assert site.client.post("/api/rebuild").status_code == 409
+        site.upload("bread.txt", BREAD)
+        assert [job["state"] for job in site.settled()] == ["done"]
+
+
+def test_a_library_made_anew_elsewhere_is_opened_anew(site: Site) -> None:
+    """As the command line does it beside an open page: the next question is embedded by the new method."""
+    question = "Where does the lighthouse stand?"
+    recipe = replace(read_recipe(site.folder), method="htp")
+    embedder = Embedder(recipe.model, method=recipe.method)
+    with sole_writer(site.folder):
+        rebuild(site.folder, recipe, embedder)
+    hit = dict(site.ask(question, k=1))["hit"]
+    with open_library(site.folder, embedder) as index:
+        assert hit["cosine"] == pytest.approx(index.query(question, 1)[0].cosine, abs=1e-4)
+    assert site.client.get("/library").status_code == site.client.get("/why").status_code == 200
+    assert site.client.get("/api/documents").json()["library"]["method"] == "htp"

@@ -52,20 +52,24 @@ def answer(shelf: Shelf, question: str, k: int) -> Generator[Event, None, None]:
     """
     began = time.monotonic()
     shelf.wait()
-    index = shelf.index  # this one to the end, also if the library is made anew meanwhile
-    if index is None:
+    read = shelf.steadily(lambda index: None if index is None else _read(shelf, index, question, k))
+    if read is None:
         yield "done", {"passages": 0, "seconds": 0.0}
         return
-    vector = index.embedder.encode_query(question, show_progress=False)[None]
-    near = index.search(vector, CANDIDATES, granularity="sentences")[0]
-    hits = index.search(vector, k, sentences=True)[0]
-    found = extract(index, near, hits, shelf.calibration.threshold(index))
+    found, hits = read
     yield "answer", {**found, "sentences": found["sentences"][:MOST]}
     for rank, hit in enumerate(hits, start=1):
         yield "hit", {"rank": rank, **hit_data(hit)}
     if shelf.generator is not None and found["sentences"]:
         yield from shelf.generator.write(question, found["sentences"])
     yield "done", {"passages": len(hits), "seconds": round(time.monotonic() - began, 3)}
+
+
+def _read(shelf: Shelf, index: Index, question: str, k: int) -> tuple[dict[str, Any], list[Hit]]:
+    vector = index.embedder.encode_query(question, show_progress=False)[None]
+    near = index.search(vector, CANDIDATES, granularity="sentences")[0]
+    hits = index.search(vector, k, sentences=True)[0]
+    return extract(index, near, hits, shelf.calibration.threshold(index)), hits
 
 
 def extract(index: Index, near: list[Hit], hits: list[Hit], threshold: float) -> dict[str, Any]:

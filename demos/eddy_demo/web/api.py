@@ -115,7 +115,10 @@ def remove(request: Request, key: str) -> dict[str, Any]:
 @api.post("/rebuild")
 def rebuild(request: Request) -> dict[str, Any]:
     """Make the library anew with its model's best method."""
-    _state(request).jobs.rebuild()
+    state = _state(request)
+    if state.shelf.index is None:
+        raise Refused(409, "there is no library yet that could be made anew")
+    state.jobs.rebuild()
     return {}
 
 

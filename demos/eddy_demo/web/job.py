@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from chroma_eddy import StorageError
 from eddy_demo.errors import DemoError
 from eddy_demo.show import printable
 from eddy_demo.web.tickets import Ticket
@@ -69,7 +68,7 @@ def known(job: Job, entry: Entry) -> Job:
 
 def told(error: Exception) -> str:
     """What the page says of an error; one that nobody foresaw is logged whole."""
-    if isinstance(error, (DemoError, EddyError, StorageError, OSError)):
+    if isinstance(error, (DemoError, EddyError, OSError)):
         return str(error)
     if isinstance(error, MemoryError):
         return str(error) or "out of memory"

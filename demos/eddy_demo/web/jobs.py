@@ -187,6 +187,7 @@ class Jobs:
             if self._stopping:
                 return
             removals, batch = set(self._removals), self._batch()
+            self.busy = ""
         if removals:
             with sole_writer(self.shelf.folder):
                 remove_documents(self.shelf.folder, removals)
@@ -197,7 +198,6 @@ class Jobs:
             self._remake()
         else:
             self._ingest(batch)
-        self.busy = ""
         self.tell()
 
     def _batch(self) -> list[Job]:
@@ -215,15 +215,16 @@ class Jobs:
         try:
             old = shelf.recipe
             recipe = unfinished(shelf.folder) or replace(old, method=old.default or old.method)
+            shelf.coming = shelf.embedder_for(recipe.method, recipe.model)
             with sole_writer(shelf.folder):
-                rebuild(shelf.folder, recipe, shelf.embedder_for(recipe.method), progress)
+                rebuild(shelf.folder, recipe, shelf.coming, progress)
             shelf.open()
         except (_Interrupted, IndexInUse):
             raise
         except Exception as error:
             self.busy = f"The library could not be made anew: {told(error)}"
         finally:
-            self.rebuilding = None
+            self.rebuilding = shelf.coming = None
         self._rebuild = False
 
     def _ingest(self, batch: list[Job]) -> None:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from chromadb.errors import NotFoundError
 
 from chroma_eddy import Entry, Index
 from chroma_eddy.rows import stored_document
-from eddy_demo.errors import DemoError
+from eddy_demo.errors import DemoError, LibraryMismatch
 from eddy_demo.library import open_library
 from eddy_demo.recipe import Recipe, choose_recipe, holds_library, read_recipe
 from eddy_demo.show import printable
 from eddy_demo.web.calibration import Calibration
 from eddy_embed import Embedder
+from eddy_embed.errors import FingerprintMismatch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,8 +31,13 @@ if TYPE_CHECKING:
 
     Vectors = NDArray[np.float32]
 
+T = TypeVar("T")
 _OPEN = 4
 """Documents whose vectors are kept in memory."""
+_EXCHANGED = (NotFoundError, FingerprintMismatch, LibraryMismatch)
+"""What reading raises when another index has taken the place of the one that was opened."""
+_ATTEMPTS = 10
+_PAUSE = 0.1
 
 
 @dataclass(frozen=True)
@@ -81,7 +89,7 @@ class Book:
 
 
 class Shelf:
-    """The library that the page shows. Any thread may read; only the thread of `Jobs` calls `load` and `open`."""
+    """The library that the page shows. Any thread may read; only the thread of `Jobs` calls `load`."""
 
     def __init__(self, choice: Choice) -> None:
         """Load nothing yet.
@@ -99,7 +107,10 @@ class Shelf:
         self._index: Index | None = None
         self._retired: Index | None = None
         self._books: OrderedDict[tuple[str, str, str], Book] = OrderedDict()
+        self.coming: Embedder | None = None
+        """That of the library which is being made anew."""
         self._lock = threading.Lock()
+        self._opening = threading.RLock()
         self._loaded = threading.Event()
         self.recipe = Recipe("", "")
 
@@ -117,29 +128,37 @@ class Shelf:
         self.open()
         self._loaded.set()
 
-    def embedder_for(self, method: str) -> Embedder:
-        """An embedder of the library's model under a method; it shares the model that generates, if there is one."""
+    def embedder_for(self, method: str, model: str | None = None) -> Embedder:
+        """An embedder of the library's model, or another, under a method; the model that generates is shared."""
         if self.generator is not None:
-            model, tokenizer = self.generator.model, self.generator.tokenizer
-            return Embedder(model, tokenizer=tokenizer, method=method)
-        return Embedder(self.recipe.model, method=method, device=self.choice.device)
+            return Embedder(self.generator.model, tokenizer=self.generator.tokenizer, method=method)
+        return Embedder(model or self.recipe.model, method=method, device=self.choice.device)
 
     def open(self) -> None:
         """Open the library anew, after something was written that readers must know."""
-        before = self._index
-        if holds_library(self.folder):
-            self.recipe = read_recipe(self.folder)
-            if self.recipe.method != str(self.raw.method):
-                self._embedder = self.embedder_for(self.recipe.method)
-            opened = open_library(self.folder, self.raw, self.recipe)
-            # While its first documents are embedded there is a recipe and no index.
-            self._index = opened if opened.exists else None
-        else:
-            self._index = None
-        if self._retired is not None:
-            self._retired.close()
-        self._retired = before  # questions that are being answered may still hold it
-        self.touch()
+        with self._opening:
+            before = self._index
+            if holds_library(self.folder):
+                recipe = read_recipe(self.folder)
+                embedder = self._maker(recipe)
+                opened = open_library(self.folder, embedder, recipe)
+                # While its first documents are embedded there is a recipe and no index.
+                self._index = opened if opened.exists else None
+                self.recipe, self._embedder = recipe, embedder
+            else:
+                self._index = None
+            if self._retired is not None:
+                self._retired.close()
+            self._retired = before  # questions that are being answered may still hold it
+            self.touch()
+
+    def _maker(self, recipe: Recipe) -> Embedder:
+        """What makes the vectors of a recipe, loaded already if that can be."""
+        if recipe.model == self.recipe.model:
+            for each in (self.raw, self.coming):
+                if each is not None and str(each.method) == recipe.method:
+                    return each
+        return self.embedder_for(recipe.method, recipe.model)
 
     def touch(self) -> None:
         """Tell pages that documents have come or gone."""
@@ -179,22 +198,42 @@ class Shelf:
         """The library's index, None while there is none."""
         return self._index
 
+    def steadily(self, read: Callable[[Index | None], T]) -> T:
+        """Read the library, also where it is made anew meanwhile: here, or by another process.
+
+        Args:
+            read: Called with the index, None while there is none, and again where another has taken its place.
+        """
+        for _ in range(_ATTEMPTS):
+            index = self._index
+            try:
+                return read(index)
+            except _EXCHANGED:
+                with self._opening:
+                    if self._index is index:
+                        try:
+                            self.open()
+                        except _EXCHANGED:  # the new index is in its place, and its recipe not yet
+                            time.sleep(_PAUSE)
+        return read(self._index)
+
     def entries(self) -> list[Entry]:
         """The documents that can be found, by name."""
-        if self._index is None:
-            return []
-        found = [entry for entry in self._index.entries().values() if entry.digest]
+        every = self.steadily(lambda index: {} if index is None else index.entries())
+        found = [entry for entry in every.values() if entry.digest]
         return sorted(found, key=lambda entry: str(entry.metadata.get("name", "")).casefold())
 
     def entry(self, key: str) -> Entry | None:
         """One of them, None if it is not there."""
-        return None if self._index is None else entry_in(self._index, key)
+        return self.steadily(lambda index: None if index is None else entry_in(index, key))
 
     def book(self, key: str) -> Book | None:
         """A document with its vectors, None if it is not there."""
-        index = self._index
-        entry = None if index is None else entry_in(index, key)
-        if entry is None or index is None:
+        return self.steadily(lambda index: None if index is None else self._book(index, key))
+
+    def _book(self, index: Index, key: str) -> Book | None:
+        entry = entry_in(index, key)
+        if entry is None:
             return None
         place = (key, entry.digest, index.recipe.fingerprint)
         with self._lock:

@@ -19,6 +19,7 @@ from eddy_embed.inputs import PASSAGES
 from eddy_embed.methods import parse
 
 if TYPE_CHECKING:
+    from chroma_eddy import Index
     from eddy_demo.web.limits import Limits
     from eddy_demo.web.shelf import Book, Shelf
     from eddy_embed.document import LongDocument
@@ -122,7 +123,7 @@ class Methods:
         """As the function, once for each state of the library."""
         version = shelf.version
         if self._lengths is None or self._lengths[0] != version:
-            self._lengths = (version, lengths(shelf))
+            self._lengths = (version, shelf.steadily(lengths))
         return self._lengths[1]
 
     def explain(self, shelf: Shelf, text: str, method: str) -> Explanation:
@@ -186,9 +187,8 @@ def side_by_side(book: Book, mine: Any, other: LongDocument, theirs: Any) -> lis
     return found
 
 
-def lengths(shelf: Shelf) -> Lengths | None:
+def lengths(index: Index | None) -> Lengths | None:
     """How near the library's vectors are to their mean, by the length of their texts; None for too few."""
-    index = shelf.index
     if index is None:
         return None
     random = np.random.default_rng(0)
