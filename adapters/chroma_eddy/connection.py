@@ -7,6 +7,7 @@ vectors. So each index notices that another process has written, and goes on wit
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 ROWS = "eddy.rows"
 """Held while rows are written, and while a process reads a collection's vectors for the first time."""
 _POLL = 0.005
+_CHANGING = 5.0
+"""Seconds that rows may be changing before a reader looks at them without waiting for the end."""
 
 
 @dataclass
@@ -35,11 +38,13 @@ class _Read:
 
     Attributes:
         tokens: Of each index, the last change that it knows.
+        changing: Indexes whose rows are being changed in it, as their metadata say.
         collections: Those whose vectors it has read.
         spoilt: Whether a write failed in it, so that it may hold what its files do not.
     """
 
     tokens: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    changing: set[tuple[str, str, str]] = field(default_factory=set)
     collections: set[Any] = field(default_factory=set)
     spoilt: bool = False
 
@@ -72,6 +77,7 @@ class Connection:
         self._owned = owned
         self._rows = None if lock.folder is None else FileLock(lock.folder / ROWS)
         self._saves = None if lock.folder is None else Saves(lock.folder)
+        self._since: dict[tuple[str, str, str], tuple[str, float]] = {}
 
     @contextmanager
     def rows(self, collection: Collection) -> Iterator[None]:
@@ -124,14 +130,25 @@ class Connection:
                 collection.count()
             self._read.collections.add(collection.id)
 
-    def knows(self, name: str, token: str) -> bool:
+    def knows(self, name: str, token: str, *, changing: bool) -> bool:
         """Whether all changes of an index have been read.
 
         Args:
             name: The index's.
             token: Of its last change, as its metadata have it; what is heard of first is taken for known.
+            changing: Whether its rows have been changing since. After a while, whoever was at it elsewhere was killed,
+                or is slow, and what is written by then is a change of its own.
         """
-        return self.lock.folder is None or self._read.tokens.setdefault(self._key(name), token) == token
+        if self.lock.folder is None:
+            return True
+        key, now = self._key(name), time.monotonic()
+        if changing and not self.is_changing(name):
+            begun, since = self._since.get(key, ("", now))
+            if begun != token:
+                self._since[key] = token, now
+            elif now - since > _CHANGING:
+                token = f"{token}/changing"
+        return self._read.tokens.setdefault(key, token) == token
 
     def has_heard_of(self, name: str) -> bool:
         """Whether a change of an index is known."""
@@ -140,6 +157,19 @@ class Connection:
     def note(self, name: str, token: str) -> None:
         """Know of a change that was made here."""
         self._read.tokens[self._key(name)] = token
+        self.settled(name)
+
+    def is_changing(self, name: str) -> bool:
+        """Whether rows of an index are being changed here."""
+        return self._key(name) in self._read.changing
+
+    def note_changing(self, name: str) -> None:
+        """Know that they are."""
+        self._read.changing.add(self._key(name))
+
+    def settled(self, name: str) -> None:
+        """Know that they are not."""
+        self._read.changing.discard(self._key(name))
 
     def inherit(self, name: str, other: str) -> None:
         """Know of an index what was known of another, whose name it has got."""

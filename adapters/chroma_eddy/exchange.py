@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from chromadb.errors import NotFoundError
 
 from chroma_eddy.errors import IndexInUse
 from chroma_eddy.names import DOCUMENTS, MAIN, NEXT, OLD, PARTS
@@ -22,8 +26,9 @@ def finish(store: Store, *, clean: bool = False) -> None:
     following = beside(store, NEXT)
     if following.metadata().get("eddy_ready"):
         with store.hold():
-            if following.metadata().get("eddy_ready"):  # else it was finished while the lock was waited for
-                _exchange(store, following)
+            about = following.metadata()
+            if about.get("eddy_ready"):  # else it was finished while the lock was waited for
+                _exchange(store, following, about["eddy_parts"].split(","))
     if clean and store.metadata().get("eddy_ready"):
         drop(beside(store, OLD))
         store.update(eddy_ready=False)
@@ -36,6 +41,9 @@ def settle(store: Store) -> None:
         IndexInUse: It has not come to an end.
     """
     until = time.monotonic() + _LONGEST
+    # A server has no lock that would say so: whoever lives has finished by then.
+    while store.lock.folder is None and beside(store, NEXT).metadata().get("eddy_ready") and time.monotonic() < until:
+        time.sleep(_POLL)
     while True:
         try:
             return finish(store)
@@ -56,18 +64,28 @@ def beside(store: Store, end: str) -> Store:
     return Store(store.connection, store.name + end)
 
 
-def _exchange(store: Store, following: Store) -> None:
-    """Give the new collections the old ones' names: each step is skipped if it is done, and the main one comes last."""
-    listed = following.metadata()["eddy_parts"].split(",")
+def _exchange(store: Store, following: Store, listed: Sequence[str]) -> None:
+    """Give the new collections the old ones' names: each step is skipped if it is done, and the main one comes last.
+
+    On a server two may be at it, so none takes the new one's collection for the old one's because it has its name.
+
+    Args:
+        store: Of the old index.
+        following: Of the new one.
+        listed: Parts that the new one has.
+    """
     old = beside(store, OLD)
     store.forget()
     for part in PARTS:
         wanted = part == MAIN or part in listed
-        if wanted and following.find(part) is None:
+        new = following.find(part) if wanted else None
+        present = store.find(part)
+        if (wanted and new is None) or (new and present and new.id == present.id):
             continue
-        if store.find(part) is not None:
-            old.drop(part)
-            store.rename(part, old.name + part)
+        if present is not None:
+            with suppress(NotFoundError):  # somebody else was faster
+                old.drop(part)
+                store.rename(part, old.name + part)
         if wanted:
             following.rename(part, store.name + part)
     store.connection.inherit(store.name, following.name)

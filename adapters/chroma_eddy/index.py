@@ -323,12 +323,11 @@ class Index(Opened):
             StorageError: The folder cannot be written to.
         """
         with self.store.hold():
-            self.store.notice(anew=self.store.lock.interrupted)
+            self.store.take_over()
             exchange.finish(self.store, clean=True)
             self.reload()
-            if self.store.lock.interrupted and self.exists:
-                self.store.touch()  # who was killed may have changed rows, and told nobody
             yield
+            self.store.settle()
 
     def close(self) -> None:
         """Let go of the database's files."""

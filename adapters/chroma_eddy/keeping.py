@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from chroma_eddy.batches import slices
 from chroma_eddy.names import DOCUMENTS, MAIN, RAW, SENTENCES
+from chroma_eddy.reading import PAGE
 from chroma_eddy.rows import DIGEST, DOCUMENT, OTHER, Entry, joined_text, own_metadata
 
 if TYPE_CHECKING:
@@ -16,11 +18,20 @@ if TYPE_CHECKING:
 
 def settle(index: Index, entries: Sequence[Entry]) -> None:
     """Delete the rows of versions that are not to be found."""
-    for entry in entries:
+    _delete(index, DIGEST, [entry.other for entry in entries])
+    index.store.mark({entry.id: {OTHER: ""} for entry in entries if entry.digest})
+
+
+def _delete(index: Index, name: str, values: Sequence[str]) -> None:
+    """Delete the rows that have one of these values: many at a time, since each time all rows are looked through."""
+    for at in slices(len(values), PAGE):
         for part in (MAIN, SENTENCES, RAW):
-            index.store.delete(part, where={DIGEST: entry.other})
-        if entry.digest:
-            index.store.mark({entry.id: {OTHER: ""}})
+            index.store.delete(part, where={name: {"$in": list(values[at])}})
+
+
+def _settle_both(index: Index, entries: Iterable[Entry]) -> None:
+    """Settle documents whose whole version is about to be hidden as well, since a row hides only one."""
+    settle(index, [entry for entry in entries if entry.digest and entry.other])
 
 
 def check(index: Index) -> dict[str, str]:
@@ -33,6 +44,7 @@ def check(index: Index) -> dict[str, str]:
     # A server has no lock: what another writer has done meanwhile is no damage.
     now = index.entries(sorted({*wrong, *strays.values()}))
     wrong = {id_: said for id_, said in wrong.items() if now.get(id_) == entries[id_]}
+    _settle_both(index, (entries[id_] for id_ in wrong))
     store.mark({id_: {DIGEST: "", OTHER: entries[id_].digest} for id_ in wrong})
     for digest, id_ in strays.items():
         entry = now.get(id_)
@@ -95,12 +107,11 @@ class _Seen:
 def remove(index: Index, ids: Sequence[str]) -> int:
     """Take documents out, with all their rows; the number of those that were there."""
     found = index.entries(ids)
-    for id_, entry in found.items():
-        # Stopped here, it is incomplete, and is not taken for whole if it comes back.
-        index.store.mark({id_: {DIGEST: "", OTHER: entry.digest or entry.other}})
-        for part in (MAIN, SENTENCES, RAW):
-            index.store.delete(part, where={DOCUMENT: id_})
-        index.store.delete(DOCUMENTS, ids=[id_])
+    _settle_both(index, found.values())
+    # Stopped here, they are incomplete, and are not taken for whole if they come back.
+    index.store.mark({id_: {DIGEST: "", OTHER: entry.digest or entry.other} for id_, entry in found.items()})
+    _delete(index, DOCUMENT, list(found))
+    index.store.delete(DOCUMENTS, ids=list(found))
     if found:
         index.store.touch()
     return len(found)

@@ -36,7 +36,6 @@ class Lock:
 
     Attributes:
         folder: Of an embedded database.
-        interrupted: Whether the one who had it before was killed.
     """
 
     def __init__(self, folder: Path | None, timeout: float = 0.0) -> None:
@@ -51,7 +50,6 @@ class Lock:
         self._threads = threading.RLock()
         self._depth = 0
         self._file: FileLock | None = None
-        self.interrupted = False
 
     def __enter__(self) -> Lock:
         """Take it.
@@ -92,7 +90,6 @@ class Lock:
                 "and do the same again"
             ) from None
         try:
-            self.interrupted = (folder / WRITER).exists()
             about = {"process": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
             (folder / WRITER).write_text(json.dumps(about), encoding="utf-8")
         except BaseException:

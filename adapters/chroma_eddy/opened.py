@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from chromadb.errors import InternalError, NotFoundError
 
-from chroma_eddy import exchange
+from chroma_eddy import exchange, pieces
 from chroma_eddy.errors import ForeignCollection, NoIndex, StorageError
 from chroma_eddy.function import EddyEmbeddingFunction
 from chroma_eddy.locking import failures
@@ -44,6 +44,7 @@ class Opened:
         self._given = embedder.embedder if isinstance(embedder, EddyEmbeddingFunction) else embedder
         self._embedder: Embedder | None = None
         self._words: tuple[str, Words] | None = None
+        self._pieces: tuple[Any, bool] = (None, False)
         self._identity: Any = None
         self.recipe: Recipe
         exchange.settle(store)
@@ -85,6 +86,16 @@ class Opened:
     def keeps_raw(self) -> bool:
         """Whether raw vectors are kept beside the processed ones, since these do not give them back."""
         return self._post is not None and not invertible(self._post)
+
+    @property
+    def has_pieces(self) -> bool:
+        """Whether frameworks have put pieces in, which are looked for again when rows have changed."""
+        about = self.store.metadata()
+        written = None if about.get("eddy_changing") else about.get("eddy_written")
+        known = self._pieces
+        if written is None or known[0] != written:
+            known = self._pieces = (written, pieces.any_in(self))
+        return known[1]
 
     @property
     def collection(self) -> Collection:
@@ -161,6 +172,7 @@ class Opened:
                 settled = isinstance(error, StorageError) and not isinstance(error.__cause__, InternalError)
                 if settled or attempt == _ATTEMPTS - 1:
                     raise
+                exchange.settle(self.store)
         raise AssertionError
 
     def told(self, read: Callable[[int], T]) -> T:
@@ -177,8 +189,10 @@ class Opened:
         return _sizes(self.recipe)
 
     def sibling(self, store: Store, embedder: Embedder | EddyEmbeddingFunction, sizes: Mapping[str, Any]) -> Self:
-        """Another index in the same database."""
-        return type(self)(store, embedder, sizes)
+        """Another index in the same database, to be written to."""
+        other = type(self)(store, embedder, sizes)
+        store.take_over()
+        return other
 
     def become(self, embedder: Embedder | EddyEmbeddingFunction | None, sizes: Mapping[str, Any]) -> None:
         """Go on with what has taken this index's place; without an embedder, with the same, fitted anew."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chroma_eddy.errors import ForeignCollection
+from chroma_eddy.locking import failures
 from chroma_eddy.names import MAIN
 from chroma_eddy.recipe import is_unfitted
 from chroma_eddy.rows import DIGEST, DOCUMENT, END, PIECE, START
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from chroma_eddy.index import Index
+    from chroma_eddy.opened import Opened
     from chroma_eddy.reading import Rows
     from eddy_embed.postprocess import Fitted
 
@@ -136,11 +138,13 @@ def remove(index: Index, *, ids: Sequence[str] | None = None, where: dict[str, A
     return len(found)
 
 
-def any_in(index: Index) -> bool:
+def any_in(index: Opened) -> bool:
     """Whether there are any."""
     if not index.exists:
         return False
-    got = index.store.collection(MAIN).get(where={PIECE: True}, limit=1, include=[])
+    # Only pieces have no version; for truth values the database has no index.
+    with failures(index.store.place):
+        got = index.store.collection(MAIN).get(where={DIGEST: ""}, limit=1, include=[])
     return bool(got["ids"])
 
 

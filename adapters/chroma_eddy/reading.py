@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,25 +48,26 @@ def pages(
         kinds: What is wanted beside the ids: `metadatas`, `documents`, `embeddings`.
     """
     include: Any = [kind for kind, wanted in kinds.items() if wanted]
-    with failures(place):
-        asked = range(0, collection.count() if ids is None else len(ids), PAGE)
-    for at in asked:
+    for at in count(0, PAGE) if ids is None else range(0, len(ids), PAGE):
         with failures(place):
             if ids is not None:
                 got = collection.get(ids=list(ids[at : at + PAGE]), where=where, include=include)
             else:
                 got = collection.get(where=where, limit=PAGE, offset=at, include=include)
-        if not got["ids"]:
-            if ids is None:
-                return
-            continue
-        vectors = got["embeddings"]
-        yield Rows(
-            got["ids"],
-            [dict(row or {}) for row in got["metadatas"] or []],
-            list(got["documents"] or []),
-            np.zeros((0, 0), np.float32) if vectors is None else np.asarray(vectors, np.float32),
-        )
+        if got["ids"]:
+            yield _rows(got)
+        if ids is None and len(got["ids"]) < PAGE:
+            return
+
+
+def _rows(got: Any) -> Rows:
+    vectors = got["embeddings"]
+    return Rows(
+        got["ids"],
+        [dict(row or {}) for row in got["metadatas"] or []],
+        list(got["documents"] or []),
+        np.zeros((0, 0), np.float32) if vectors is None else np.asarray(vectors, np.float32),
+    )
 
 
 def joined(found: Iterable[Rows]) -> Rows:

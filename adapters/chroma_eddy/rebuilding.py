@@ -107,6 +107,7 @@ def refit(index: Index, queries: Iterable[str] | None, progress: Progress | None
 def _replace(index: Index, following: Index) -> None:
     store = following.store
     parts = ",".join(part for part in PARTS if part and store.find(part) is not None)
+    store.settle()
     store.update(eddy_parts=parts, eddy_ready=True)
     finish(index.store, clean=True)
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from chroma_eddy.batches import slices
 from chroma_eddy.document import OWN, PREFIX, Document
 from chroma_eddy.errors import ForeignCollection, lacking
 from chroma_eddy.names import DOCUMENTS, MAIN, RAW, SENTENCES
+from chroma_eddy.reading import PAGE, Rows
 from eddy_embed.document import LongDocument, Passage, Span, heading_path
 from eddy_embed.ids import passage_id
 from eddy_embed.segment import Segmenter
@@ -19,7 +21,6 @@ from eddy_embed.segment import Segmenter
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from chroma_eddy.reading import Rows
     from chroma_eddy.recipe import Recipe
     from chroma_eddy.store import Store
 
@@ -238,17 +239,23 @@ def stored_document(store: Store, recipe: Recipe, id_: str, *, keeps_raw: bool) 
     return Embedded(document, result, _kept_raw(store, document, result, recipe) if keeps_raw else None)
 
 
-def stored_text(store: Store, about: Mapping[str, Any]) -> str:
-    """The text of a document.
+def stored_texts(store: Store, documents: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The texts of documents.
 
     Args:
         store: Where.
-        about: Metadata of its row.
+        documents: Metadata of their rows.
     """
-    found = store.get(MAIN, where={DIGEST: about[DIGEST]}, metadatas=True, documents=True)
-    if len(found.ids) != about["eddy_passages"]:
-        raise ForeignCollection(lacking(about[DOCUMENT], f"passages in {store.name}"))
-    return joined_text(zip(found.metadatas, found.texts, strict=True), about)
+    parts: dict[str, list[tuple[dict[str, Any], str]]] = {about[DIGEST]: [] for about in documents}
+    digests = list(parts)
+    for at in slices(len(digests), PAGE):
+        found = store.get(MAIN, where={DIGEST: {"$in": digests[at]}}, metadatas=True, documents=True)
+        for row, text in zip(found.metadatas, found.texts, strict=True):
+            parts[row[DIGEST]].append((row, text))
+    for about in documents:
+        if len(parts[about[DIGEST]]) != about["eddy_passages"]:
+            raise ForeignCollection(lacking(about[DOCUMENT], f"passages in {store.name}"))
+    return [joined_text(parts[about[DIGEST]], about) for about in documents]
 
 
 def joined_text(passages: Iterable[tuple[dict[str, Any], str]], about: Mapping[str, Any]) -> str:

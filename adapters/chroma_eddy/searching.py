@@ -16,7 +16,6 @@ from chroma_eddy.found import Hit
 from chroma_eddy.locking import failures
 from chroma_eddy.marking import marked
 from chroma_eddy.names import DOCUMENTS, MAIN, SENTENCES
-from chroma_eddy.pieces import any_in
 from chroma_eddy.ranking import Words, cosines, diverse, fused
 from chroma_eddy.rows import (
     DIGEST,
@@ -27,7 +26,7 @@ from chroma_eddy.rows import (
     START,
     Entry,
     own_metadata,
-    stored_text,
+    stored_texts,
 )
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 
@@ -142,7 +141,7 @@ def search(index: Index, vectors: Doubles, questions: Sequence[str] | None, want
         raise InvalidParameter(
             f"index {index.name!r} was made with sentence_vectors=False; reindex it with True to search sentences"
         )
-    if (wanted.granularity != "passages" or wanted.prefilter is not None) and any_in(index):
+    if (wanted.granularity != "passages" or wanted.prefilter is not None) and index.has_pieces:
         raise InvalidParameter(
             f"index {index.name!r} holds pieces that a framework has cut, of which there are no sentences and no whole "
             "documents: search passages, without prefilter"
@@ -283,7 +282,7 @@ def hit_of(id_: str, row: Any, text: str, cosine: float) -> Hit:
 
 def _texts(index: Index, granularity: Granularity, rows: Sequence[Any]) -> list[str]:
     if granularity == "documents":
-        return [stored_text(index.store, row) for row in rows]
+        return stored_texts(index.store, rows)
     owners = sorted({row["eddy_passage"] for row in rows})
     got = index.store.get(MAIN, ids=owners, metadatas=True, documents=True)
     around = {id_: (row[START], text) for id_, row, text in zip(got.ids, got.metadatas, got.texts, strict=True)}

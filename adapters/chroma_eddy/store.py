@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from chromadb.api.models.Collection import Collection
 from chromadb.errors import NotFoundError
 
+from chroma_eddy.batches import batches, slices
 from chroma_eddy.connection import Connection
 from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.locking import failures
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
     from chroma_eddy.locking import Lock
 
-BATCH_BYTES = 8 * 2**20
-"""Most bytes that are sent at a time: a server refuses requests of 40 megabytes, and vectors grow by a third there."""
 # The search is approximate; with a wide beam it misses next to nothing at the size of most libraries.
 _SEARCHED = {"hnsw": {"space": "cosine", "ef_search": 400, "ef_construction": 200}}
 # Vectors come back bit by bit; in cosine space they are kept as a direction and a length, and come back rounded.
@@ -85,8 +84,9 @@ class Store:
 
     def _told(self, found: Collection) -> bool:
         """Whether the index's last change, as its main collection's metadata have it, has been read."""
-        told = (found.metadata or {}).get("eddy_written")
-        return told is None or self.connection.knows(self.name, str(told))
+        about = found.metadata or {}
+        told = about.get("eddy_written")
+        return told is None or self.connection.knows(self.name, str(told), changing=bool(about.get("eddy_changing")))
 
     @property
     def identity(self) -> Any:
@@ -107,6 +107,14 @@ class Store:
         if anew or (found is not None and not self._told(found)):
             self.connection.renew()
         return None if found is None else found.id
+
+    def take_over(self) -> None:
+        """As `notice`, for one who begins to write: if rows are changing now, who changed them was killed."""
+        killed = bool(self.metadata().get("eddy_changing"))
+        self.notice(anew=killed)
+        self.connection.settled(self.name)
+        if killed:
+            self.touch()
 
     def collection(self, part: str = MAIN) -> Collection:
         """A collection that is there.
@@ -211,8 +219,19 @@ class Store:
     def touch(self) -> None:
         """Tell readers that rows have changed."""
         told = token()
-        self.update(eddy_written=told)
+        self.update(eddy_written=told, eddy_changing=False)
         self.connection.note(self.name, told)
+
+    def settle(self) -> None:
+        """As `touch`, where rows have changed since the last time."""
+        if self.connection.is_changing(self.name):
+            self.touch()
+
+    def _change(self) -> None:
+        """Say that rows are about to change, since one who is killed at it says nothing more."""
+        if not self.connection.is_changing(self.name) and self.find() is not None:
+            self.update(eddy_changing=True)
+            self.connection.note_changing(self.name)
 
     def count(self, part: str) -> int:
         """Rows of a collection, 0 where there is none."""
@@ -254,8 +273,9 @@ class Store:
         texts: Sequence[str] | None = None,
     ) -> None:
         """Write rows, in batches that the database takes."""
+        self._change()
         collection = self.collection(part)
-        for at in self._batches(ids, vectors, texts):
+        for at in batches(len(ids), vectors.shape[1], texts, self.limit):
             with failures(self.place), self.connection.rows(collection):
                 collection.upsert(
                     ids=list(ids[at]),
@@ -266,9 +286,12 @@ class Store:
 
     def mark(self, rows: Mapping[str, dict[str, Any]]) -> None:
         """Change entries of documents' rows, by id."""
+        if not rows:
+            return
         ids, values = list(rows), list(rows.values())
+        self._change()
         collection = self.collection(DOCUMENTS)
-        for at in self._slices(len(ids)):
+        for at in slices(len(ids), self.limit):
             with failures(self.place), self.connection.rows(collection):
                 collection.update(ids=ids[at], metadatas=values[at])  # type: ignore[arg-type]
 
@@ -280,7 +303,10 @@ class Store:
         if ids is None:
             with failures(self.place):
                 ids = collection.get(where=where, include=[])["ids"]
-        for at in self._slices(len(ids)):
+        if ids:
+            self._change()
+            collection = self.collection(part)
+        for at in slices(len(ids), self.limit):
             with failures(self.place), self.connection.rows(collection):
                 collection.delete(ids=list(ids[at]))
         return len(ids)
@@ -304,23 +330,6 @@ class Store:
     def pages(self, part: str, *, ids: Sequence[str] | None = None, where: Any = None, **kinds: bool) -> Iterator[Rows]:
         """As `get`, some at a time."""
         return pages(self.collection(part), self.place, ids, where, kinds)
-
-    def _batches(
-        self, ids: Sequence[str], vectors: NDArray[np.float32], texts: Sequence[str] | None
-    ) -> Iterator[slice]:
-        start, size = 0, 0
-        row = vectors.shape[1] * 6 + 1000
-        for at in range(len(ids)):
-            own = row + (len(texts[at]) * 4 if texts is not None else 0)
-            if at > start and (at - start == self.limit or size + own > BATCH_BYTES):
-                yield slice(start, at)
-                start, size = at, 0
-            size += own
-        if len(ids):
-            yield slice(start, len(ids))
-
-    def _slices(self, count: int) -> Iterator[slice]:
-        return (slice(at, at + self.limit) for at in range(0, count, self.limit))
 
     @property
     def limit(self) -> int:

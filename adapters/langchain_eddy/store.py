@@ -211,7 +211,7 @@ class EddyChroma(VectorStore):
         if ids is None:
             raise InvalidParameter("delete was given no ids, and would empty the index; name them")
         if self.index.exists:
-            rows = self.index.store.get(MAIN, ids=ids, metadatas=True)
+            rows = self.index.told(lambda _: self.index.store.get(MAIN, ids=ids, metadatas=True))
             for id_, row in zip(rows.ids, rows.metadatas, strict=True):
                 if PIECE not in row:
                     raise InvalidParameter(
@@ -225,6 +225,9 @@ class EddyChroma(VectorStore):
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
         """Documents by their ids, in that order; those that are not there are left out."""
+        return self.index.told(lambda _: self._by_ids(ids))
+
+    def _by_ids(self, ids: Sequence[str]) -> list[Document]:
         if not self.index.exists:
             return []
         pending = {entry.other for entry in self.index.incomplete().values()} - {""}

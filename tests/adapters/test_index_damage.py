@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from tests.adapters.indexes import assert_same, documents, rows
 
-from chroma_eddy import ForeignCollection, Index, open_index
+from chroma_eddy import ForeignCollection, Index, open_index, writing
 from chroma_eddy.names import DOCUMENTS, MAIN, SENTENCES
+from chroma_eddy.rows import DOCUMENT
+from chroma_eddy.store import Store
 from eddy_embed import Embedder
 
 
@@ -50,6 +52,31 @@ def test_changed_passages_are_not_found_until_they_are_written_again(change, sai
     index.store.collection(MAIN).update(ids=[first], embeddings=[vector], **change)
     assert said in index.check()["papers/2"]
     assert not index.query("What?", documents=["papers/2"]) and index.upsert(documents()).written == 1
+    assert_same(rows(index), before)
+
+
+@pytest.mark.parametrize("how", ["remove", "check"])
+def test_both_versions_are_hidden_where_an_update_and_then_a_removal_were_cut_short(how, index, before, monkeypatch):
+    delete = Store.delete
+
+    def before_the_rows_go(self: Store, part: str, ids: Any = None, where: Any = None) -> int:
+        if DOCUMENT in (where or {}):
+            raise KeyboardInterrupt
+        return delete(self, part, ids, where)
+
+    with monkeypatch.context() as patch, pytest.raises(NameError):
+        patch.delattr(writing, "sentence_rows")  # the passages of the new version are in by then
+        index.upsert([documents(version=2)[4]])
+    if how == "check":
+        victim = next(id_ for id_, row in before[SENTENCES].items() if row[1]["eddy_document"] == "papers/4")
+        index.store.collection(SENTENCES).delete(ids=[victim])
+        assert "papers/4" in index.check()
+    else:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Store, "delete", before_the_rows_go)
+            index.remove(["papers/4"])
+    assert "papers/4" not in {hit.document for hit in index.query("What?", 100)}
+    index.upsert(documents())
     assert_same(rows(index), before)
 
 

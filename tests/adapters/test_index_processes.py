@@ -13,9 +13,12 @@ from chromadb.api.shared_system_client import SharedSystemClient
 from tests.adapters.indexes import apart, assert_same, documents, rows
 from tests.adapters.killing import METHOD, SAVED_OFTEN, after, started
 
-from chroma_eddy import Index, open_index, store
+from chroma_eddy import Index, connection, open_index, store, writing
+from chroma_eddy.locking import WRITER
 from chroma_eddy.names import MAIN
 from chroma_eddy.saves import BEGUN, SAVED
+from chroma_eddy.store import Store
+from chroma_eddy.writing import Writer
 from eddy_embed import Embedder
 
 ASKED = "When do boats with a deep keel leave?"
@@ -113,6 +116,76 @@ def test_a_write_before_any_question_keeps_what_was_written_after_opening(tmp_pa
     with apart(), opened(tmp_path / "db", embedder) as index:
         assert len({hit.document for hit in index.query(ASKED, 100)}) == 8
         assert len(index.query(ASKED, 100)) == index.status().passages
+
+
+def interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def killed_elsewhere(elsewhere: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """The same, and is killed before it can say that it has."""
+
+    def write(count: int) -> None:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Store, "touch", interrupted)
+            elsewhere(count)
+
+    return write
+
+
+def test_what_a_killed_writer_left_is_kept_whoever_has_written_to_the_folder_since(
+    tmp_path, embedder, elsewhere, killed_elsewhere
+):
+    elsewhere(2)
+    with opened(tmp_path / "db", embedder) as index:
+        assert index.query(ASKED)
+        killed_elsewhere(6)
+        (tmp_path / "db" / WRITER).write_text("{}")
+        with apart(), open_index(tmp_path / "db", "others", embedder) as other:
+            other.upsert(documents(1))
+        index.upsert(documents(8))
+    with apart(), opened(tmp_path / "db", embedder) as index:
+        assert len({hit.document for hit in index.query(ASKED, 100)}) == 8
+        assert len(index.query(ASKED, 100)) == index.status().passages
+
+
+def test_a_reader_finds_in_the_end_what_a_killed_writer_left(
+    tmp_path, embedder, elsewhere, killed_elsewhere, monkeypatch
+):
+    elsewhere(2)
+    with opened(tmp_path / "db", embedder) as index:
+        assert index.query(ASKED)
+        killed_elsewhere(6)
+        index.query(ASKED)
+        monkeypatch.setattr(connection, "_CHANGING", -1)
+        assert len({hit.document for hit in index.query(ASKED, 100)}) == 6
+        generation = index.store.connection.generation
+        assert index.query(ASKED) and index.store.connection.generation == generation
+
+
+def test_a_reindexing_that_another_process_went_on_with_loses_nothing(tmp_path, embedder, monkeypatch):
+    monkeypatch.setattr(writing, "GROUP_DOCUMENTS", 2)
+    place, new = tmp_path / "db", Embedder("eddy-tiny", method="plain:exit=-2")
+    with opened(place, embedder) as index:
+        index.upsert(documents(8))
+
+        def go_on(groups: int) -> None:
+            left, write = iter(range(groups)), Writer._write
+            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                patch.setattr(
+                    Writer, "_write", lambda *given: interrupted() if next(left, None) is None else write(*given)
+                )
+                with open_index(place, "notes", timeout=120) as again:
+                    again.reindex(new)
+
+        go_on(1)
+        with apart():
+            go_on(1)
+        assert index.reindex(new).written == 4
+    with apart(), open_index(place, "notes", new) as index:
+        assert len(index.query(ASKED, 100)) == index.status().passages
+        assert len({hit.document for hit in index.query(ASKED, 100)}) == 8
 
 
 def test_no_answer_mixes_versions_while_another_process_writes(tmp_path, embedder):

@@ -8,14 +8,16 @@ import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import chromadb
 import numpy as np
 import pytest
+from chromadb import Collection
 from filelock import FileLock
 from tests.adapters.indexes import apart, assert_same, documents, rows
 from tests.adapters.killing import MOST_STEPS, kill_process, killed, started
 
 from chroma_eddy import Document, Index, exchange, open_index, writing
-from chroma_eddy.locking import LOCK
+from chroma_eddy.locking import LOCK, WRITER
 from chroma_eddy.names import MAIN, SENTENCES
 from chroma_eddy.store import Store
 from eddy_embed import Embedder
@@ -156,21 +158,55 @@ def test_who_opens_while_another_exchanges_waits_for_it(folder, new, wanted, mon
         assert_same(rows(index), wanted)
 
 
-def test_who_reads_finishes_an_exchange_that_left_the_index_without_its_name(folder, old, monkeypatch):
+@pytest.mark.parametrize("lacking", ["notes", "notes-documents"])
+def test_who_reads_finishes_an_exchange_that_left_a_collection_without_its_name(lacking, folder, old, monkeypatch):
     rename = Store.rename
 
-    def killed_before_the_last(self: Store, part: str, name: str) -> None:
-        if name == "notes":
+    def killed(self: Store, part: str, name: str) -> None:
+        if name == lacking:
             raise KeyboardInterrupt
         rename(self, part, name)
 
     with open_index(folder, "notes", old) as reader:
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt), apart():
-            patch.setattr(Store, "rename", killed_before_the_last)
+            patch.setattr(Store, "rename", killed)
             with open_index(folder, "notes", old) as writer:
                 writer.reindex(old, passage_size=12)
         assert {hit.document for hit in reader.query(ASKED, 100)} == {each.id for each in documents()}
         assert reader.recipe.passage_size == 12
+
+
+@pytest.mark.parametrize("found", ["letters-next", "letters"])
+def test_two_that_exchange_at_once_lose_nothing(found, old, new, wanted, monkeypatch):
+    """Where no lock of a folder keeps one who opens apart from a writer, as on a server."""
+    client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
+    monkeypatch.setattr(exchange, "_LONGEST", 0.0)
+    find, rename = Store.find, Store.rename
+    with open_index(client, "letters", old, passage_size=24) as writer:
+        writer.upsert(documents())
+
+        def overtaken(self: Store, part: str = MAIN) -> Collection | None:
+            own = find(self, part)
+            if (self.name, part) == (found, SENTENCES):
+                monkeypatch.setattr(Store, "find", find)
+                exchange.finish(writer.store, clean=found == "letters")
+            return own
+
+        def cleaned(self: Store, part: str, name: str) -> None:
+            rename(self, part, name)
+            if self.connection is not writer.store.connection:
+                exchange.finish(writer.store, clean=True)
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            stop_at(patch, 1, "_exchange", module=exchange)
+            writer.reindex(new)
+        monkeypatch.setattr(Store, "find", overtaken)
+        monkeypatch.setattr(Store, "rename", cleaned)
+        with open_index(client, "letters", new) as reader:
+            assert Store.find is find
+            assert_same(rows(reader), wanted)
+            reader.remove(list(reader.entries()))
+            exchange.drop(reader.store)
 
 
 def reindex(place: str) -> None:
@@ -287,6 +323,7 @@ def test_an_interrupted_refit_goes_on_with_what_it_had_learned(tmp_path, old, mo
             stop_at(patch, 14, "upsert")
             index.refit()
         assert index.recipe.fingerprint == before and index.query(ASKED)
+        (tmp_path / WRITER).write_text("{}")  # which one who is killed leaves
         report = index.refit()
         assert report.unchanged and report.unchanged + report.written == 6
         assert index.check() == {} and list(index.documents()) == documents()

@@ -12,6 +12,8 @@ from langchain_core.documents import Document
 from langchain_core.indexing import InMemoryRecordManager, index
 from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from langchain_tests.integration_tests import VectorStoreIntegrationTests
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import VectorStoreQuery
 from tests.adapters.indexes import SENTENCES, apart, rows, served
 from tests.adapters.indexes import documents as texts
 
@@ -21,6 +23,8 @@ from chroma_eddy.store import Store
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
 from langchain_eddy import EddyChroma, EddyEmbeddings, ingest_documents
+from llama_index.embeddings.eddy import EddyEmbedding
+from llama_index.vector_stores.eddy import EddyChromaVectorStore
 
 ASKED = "When do boats with a deep keel leave?"
 
@@ -100,6 +104,18 @@ def test_a_record_manager_adds_changes_and_removes(store, embeddings):
     assert len(rows(store.index)[MAIN]) == 8
 
 
+def test_llama_index_reads_and_writes_the_same_index(store, embeddings):
+    model = EddyEmbedding("eddy-tiny", method="htp", query_instruction="Find the answer.")
+    theirs = EddyChromaVectorStore("notes", model, persist_dir=str(store.index.store.lock.folder))
+    store.add_documents(chunks()[:6])
+    theirs.add(model([TextNode(id_=f"node/{at}", text=text) for at, text in enumerate(SENTENCES[6:])]))
+    store.ingest([Document(d.text, id=d.id) for d in texts(1)])
+    ours = [(d.page_content, score) for d, score in store.similarity_search_with_score(ASKED, 50)]
+    found = theirs.query(VectorStoreQuery(query_str=ASKED, similarity_top_k=50))
+    assert [(node.text, score) for node, score in zip(found.nodes, found.similarities, strict=True)] == ours
+    assert len(ours) == 11 + store.index.entries()["papers/0"].passages == len(theirs.get_nodes())
+
+
 def test_whole_documents_go_in_and_come_out_with_their_place(store):
     given = [Document(d.text, id=d.id, metadata=dict(d.metadata)) for d in texts(4)]
     assert store.ingest(given).written == 4 and store.ingest(given).unchanged == 4
@@ -160,6 +176,19 @@ def test_questions_go_through_the_transform_of_the_index_also_after_a_refit(tmp_
     stock = Chroma("notes", store.embeddings, client=own.store.client, create_collection_if_not_exists=False)
     distances = [distance for _, distance in stock.similarity_search_with_score(ASKED, 50)]
     assert distances == pytest.approx([1 - score for _, score in found], abs=2e-5)
+
+
+def test_rows_are_read_and_taken_out_where_another_has_made_the_index_anew(tmp_path):
+    plain = Embedder("eddy-tiny", method="plain+centre")
+    with open_index(tmp_path, "notes", plain, passage_size=24) as other:
+        other.upsert(texts(4))
+        store = EddyChroma.from_index(open_index(tmp_path, "notes", plain))
+        ids = store.add_texts(["Once.", "Twice."])
+        other.refit()
+        assert [found.page_content for found in store.get_by_ids(ids)] == ["Once.", "Twice."]
+        other.refit()
+        store.delete(ids[:1])
+        assert [found.id for found in store.get_by_ids(ids)] == ids[1:]
 
 
 def test_what_is_wrong_is_refused(tmp_path, store, embeddings):

@@ -431,6 +431,24 @@ def test_questions_go_through_the_transform_of_the_index_also_after_a_refit(tmp_
     assert retriever.retrieve("Written after the refit.")
 
 
+def test_nodes_are_read_and_taken_out_where_another_has_made_the_index_anew(tmp_path, whitened):
+    index = open_index(tmp_path, "notes", whitened, passage_size=24)
+    index.upsert(documents(4))
+    store = EddyChromaVectorStore.from_index(index)
+    store.add(embedded(store.embed_model, nodes()[:3]))
+    stale = store.embed_model.get_query_embedding(ASKED)
+
+    def asked() -> None:
+        with pytest.raises(FingerprintMismatch, match="embed the questions again"):
+            store.query(VectorStoreQuery(query_embedding=stale, node_ids=["node/1"]))
+
+    with open_index(tmp_path, "notes", whitened) as other:
+        for read in (store.get_nodes, lambda: store.delete_nodes(["node/2"]), asked, store.clear):
+            other.refit()
+            read()
+    assert store.get_nodes() == []
+
+
 def test_raw_vectors_that_are_lost_are_not_made_up(tmp_path):
     index = open_index(tmp_path, "notes", Embedder("eddy-tiny", method="plain+abtt"), passage_size=24)
     index.upsert(documents(6))

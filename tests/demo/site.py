@@ -73,23 +73,20 @@ class Site:
         ]
         return jobs
 
-    def pause(self, after: float = 0.0) -> Callable[[], None]:
+    def pause(self) -> Callable[[], None]:
         """Hold the next document in the midst of being embedded; gives the function that lets it go on.
 
         It can still be cancelled, and the server stopped.
-
-        Args:
-            after: Share of it that is to be embedded before.
         """
-        writer, go = self.state.writer, threading.Event()
-        check = writer.check
+        jobs, go = self.state.jobs, threading.Event()
+        check = jobs.check
 
         def held() -> None:
             check()
-            while any(after < job["done"] < 1 for job in writer.snapshot()["jobs"]) and not go.wait(0.02):
+            while any(0 < job["done"] < 1 for job in jobs.snapshot()["jobs"]) and not go.wait(0.02):
                 check()
 
-        writer.check = held
+        jobs.check = held
         return go.set
 
     def halfway(self) -> dict[str, Any]:

@@ -204,7 +204,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         refuse_unknown("EddyChromaVectorStore.delete_nodes", delete_kwargs, ())
         if node_ids is None and filters is None:
             raise InvalidParameter("delete_nodes was given neither node_ids nor filters; clear() takes out all")
-        rows = self._rows(node_ids, filters)
+        rows = self._index.told(lambda _: self._rows(node_ids, filters))
         whole = {str(row[DOCUMENT]) for row in rows.metadatas if PIECE not in row}
         if whole:
             raise InvalidParameter(
@@ -216,14 +216,15 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
     def clear(self) -> None:
         """Take out everything: nodes, and documents that the index has cut itself."""
         if self._index.exists:
-            self._index.remove(list(self._index.entries()))
-            pieces.remove(self._index)
+            with self._index.writing():
+                self._index.remove(list(self._index.entries()))
+                pieces.remove(self._index)
 
     # --- Reading
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Nodes by their ids, or by filters, or both; with neither, all."""
-        rows = self._rows(node_ids, filters, documents=True)
+        rows = self._index.told(lambda _: self._rows(node_ids, filters, documents=True))
         return [node_of(*row) for row in zip(rows.ids, rows.texts, rows.metadatas, strict=True)]
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:

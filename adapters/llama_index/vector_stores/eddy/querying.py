@@ -90,7 +90,7 @@ def chosen_nodes(index: Index, node_ids: Sequence[str] | None) -> list[str] | No
     if not node_ids or not index.exists:
         return None
     kept = {kind.class_name() for kind in (IndexNode, ImageNode)}
-    rows = index.store.get(MAIN, ids=list(node_ids), metadatas=True).metadatas
+    rows = index.told(lambda _: index.store.get(MAIN, ids=list(node_ids), metadatas=True)).metadatas
     kinds = {row.get(FRAMEWORKS[1]) for row in rows}
     return None if kinds and kinds <= kept else list(node_ids)
 

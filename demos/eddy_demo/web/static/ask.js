@@ -97,11 +97,8 @@ async function* events(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let held = "";
   for (;;) {
-    const { value, done } = await reader.read().catch((error) => {
-      if (error.name === "AbortError") throw error;
-      return { done: true };
-    });
-    if (done) throw new Error("the answer broke off; is the server still running? Ask again");
+    const { value, done } = await reader.read();
+    if (done) return;
     held += value;
     const parts = held.split("\n\n");
     held = parts.pop();
@@ -109,7 +106,6 @@ async function* events(response) {
       const name = /^event: (.*)$/m.exec(part);
       const data = /^data: (.*)$/m.exec(part);
       if (name && data) yield [name[1], JSON.parse(data[1])];
-      if (name?.[1] === "done") return;
     }
   }
 }
