@@ -17,8 +17,8 @@ from chroma_eddy.function import EddyEmbeddingFunction
 from chroma_eddy.names import DOCUMENTS, MAIN, SENTENCES
 from chroma_eddy.opened import Opened
 from chroma_eddy.ranking import Words
-from chroma_eddy.rows import stored_document
 from chroma_eddy.searching import Granularity, Wanted
+from chroma_eddy.stored import grouped, plain_documents
 from chroma_eddy.writing import Progress, Writer, WriteReport
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
@@ -93,12 +93,11 @@ class Index(Opened):
 
     def documents(self) -> Iterator[Document]:
         """Every document that queries find, as it was given."""
-        for id_, entry in self.entries().items():
-            if entry.digest:
-                yield self.told(partial(self._stored, id_))
+        for ids in grouped(entry for entry in self.entries().values() if entry.digest):
+            yield from self.told(partial(self._stored, ids))
 
-    def _stored(self, id_: str, attempt: int) -> Document:
-        return stored_document(self.store, self.recipe, id_, keeps_raw=False).document
+    def _stored(self, ids: Sequence[str], attempt: int) -> list[Document]:
+        return plain_documents(self.store, ids)
 
     def check(self) -> dict[str, str]:
         """Look at every row: ids of documents that lack some, or have another text, or other metadata, than they had.

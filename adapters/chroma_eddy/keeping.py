@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from chroma_eddy.batches import slices
 from chroma_eddy.names import DOCUMENTS, MAIN, RAW, SENTENCES
 from chroma_eddy.reading import PAGE
-from chroma_eddy.rows import DIGEST, DOCUMENT, OTHER, Entry, joined_text, own_metadata
+from chroma_eddy.rows import DIGEST, DOCUMENT, OTHER, Entry, own_metadata
+from chroma_eddy.stored import joined_text
 
 if TYPE_CHECKING:
     from chroma_eddy.index import Index

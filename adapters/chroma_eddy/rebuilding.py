@@ -12,7 +12,8 @@ from chroma_eddy import pieces
 from chroma_eddy.exchange import beside, drop, finish
 from chroma_eddy.keeping import remove
 from chroma_eddy.names import MAIN, NEXT, PARTS, RAW
-from chroma_eddy.rows import DIGEST, Embedded, stored_document
+from chroma_eddy.rows import DIGEST, Embedded, Entry
+from chroma_eddy.stored import grouped, stored_documents
 from chroma_eddy.transform import load, raw_of, rounded
 from chroma_eddy.writing import Progress, Writer, WriteReport
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
@@ -138,15 +139,16 @@ def _raw_passages(index: Index, post: Fitted, normalized: bool) -> Iterator[Doub
 def _rewrite(index: Index, following: Index, post: Fitted, progress: Progress | None) -> WriteReport:
     writer = Writer(following, progress)
     known = following.entries()
-    for id_, entry in index.entries().items():
-        if not entry.digest:
-            continue
-        if id_ in known and known[id_].digest == entry.digest:
-            writer.report.unchanged += 1
-            continue
-        found = stored_document(index.store, index.recipe, id_, keeps_raw=index.keeps_raw)
-        raw = found.raw or _undone(post, found.result, index.embedder.normalize)
-        writer.rewrite(Embedded(found.document, raw), known)
+
+    def is_done(entry: Entry) -> bool:
+        return entry.id in known and known[entry.id].digest == entry.digest
+
+    entries = [entry for entry in index.entries().values() if entry.digest]
+    writer.report.unchanged = sum(map(is_done, entries))
+    for ids in grouped(entry for entry in entries if not is_done(entry)):
+        for found in stored_documents(index.store, index.recipe, ids, keeps_raw=index.keeps_raw):
+            raw = found.raw or _undone(post, found.result, index.embedder.normalize)
+            writer.rewrite(Embedded(found.document, raw), known)
     return writer.report
 
 

@@ -1,20 +1,15 @@
-"""A document as rows of the collections, and rows as a document."""
+"""A document as rows of the collections, and what single rows say."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chroma_eddy.batches import slices
 from chroma_eddy.document import OWN, PREFIX, Document
-from chroma_eddy.errors import ForeignCollection, lacking
-from chroma_eddy.names import DOCUMENTS, MAIN, RAW, SENTENCES
-from chroma_eddy.reading import PAGE, Rows
-from eddy_embed.document import LongDocument, Passage, Span, heading_path
+from eddy_embed.document import LongDocument, Span, heading_path
 from eddy_embed.ids import passage_id
 from eddy_embed.segment import Segmenter
 
@@ -22,11 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from chroma_eddy.recipe import Recipe
-    from chroma_eddy.store import Store
 
     Floats = NDArray[np.float32]
-
-SpanT = TypeVar("SpanT", bound=Span)
 
 DOCUMENT, DIGEST, OTHER, ROWS, INDEX = "eddy_document", "eddy_digest", "eddy_other", "eddy_rows", "eddy_index"
 """Of every row: its document, the version of it, how many rows of its kind that has, and which of them it is.
@@ -204,88 +196,6 @@ def sentence_spans(row: Mapping[str, Any]) -> list[tuple[int, int]]:
     return [(int(start), int(end)) for start, end in pairs]
 
 
-def stored_document(store: Store, recipe: Recipe, id_: str, *, keeps_raw: bool) -> Embedded:
-    """A document as it is stored, with its vectors.
-
-    Args:
-        store: Where.
-        recipe: What made it.
-        id_: Of a document that is found by queries.
-        keeps_raw: Whether the index keeps raw vectors.
-    """
-    own = store.get(DOCUMENTS, ids=[id_], metadatas=True, embeddings=True)
-    entry, about = entry_of(id_, own.metadatas[0]), own.metadatas[0]
-    where = {DIGEST: entry.digest}
-    found = _in_order(store.get(MAIN, where=where, metadatas=True, documents=True, embeddings=True))
-    text = joined_text(((row, each) for row, each, _ in found), about)
-    document = Document(id_, text, entry.metadata, entry.page_starts)
-    with_lines = recipe.sentence_vectors
-    lines = _in_order(store.get(SENTENCES, where=where, metadatas=True, embeddings=True)) if with_lines else []
-    whole = len(found) == entry.passages and (len(lines) == entry.sentences or not with_lines)
-    if not whole or document.digest != entry.digest:
-        raise ForeignCollection(
-            f"document {id_!r:.80} of index {store.name!r} is not whole: it has {len(found)} of {entry.passages} "
-            f"passages, {len(lines)} of {entry.sentences} sentences, or another text than it was written with: "
-            "something else has changed its rows. Call check(), which finds all such documents, and upsert them again"
-        )
-    counts = [len(sentence_spans(row)) for row, _, _ in found]
-    passages = [
-        Passage(row[START], row[END], row["eddy_n_tokens"], vector, last - size, last - 1, _headings(row))
-        for (row, _, vector), size, last in zip(found, counts, accumulate(counts), strict=True)
-    ]
-    sentences = [Span(row[START], row[END], row["eddy_n_tokens"], vector) for row, _, vector in lines]
-    sizes = (entry.tokens, entry.windows, entry.truncated)
-    result = LongDocument(text, own.vectors[0], passages, sentences, *sizes)
-    return Embedded(document, result, _kept_raw(store, document, result, recipe) if keeps_raw else None)
-
-
-def stored_texts(store: Store, documents: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The texts of documents.
-
-    Args:
-        store: Where.
-        documents: Metadata of their rows.
-    """
-    parts: dict[str, list[tuple[dict[str, Any], str]]] = {about[DIGEST]: [] for about in documents}
-    digests = list(parts)
-    for at in slices(len(digests), PAGE):
-        found = store.get(MAIN, where={DIGEST: {"$in": digests[at]}}, metadatas=True, documents=True)
-        for row, text in zip(found.metadatas, found.texts, strict=True):
-            parts[row[DIGEST]].append((row, text))
-    for about in documents:
-        if len(parts[about[DIGEST]]) != about["eddy_passages"]:
-            raise ForeignCollection(lacking(about[DOCUMENT], f"passages in {store.name}"))
-    return [joined_text(parts[about[DIGEST]], about) for about in documents]
-
-
-def joined_text(passages: Iterable[tuple[dict[str, Any], str]], about: Mapping[str, Any]) -> str:
-    """The text of a document, of its passages' rows and texts, and its own row."""
-    ordered = sorted(passages, key=lambda pair: pair[0][INDEX])  # Chroma answers in an order of its own
-    return "".join(str(row.get(BEFORE, "")) + text for row, text in ordered) + str(about["eddy_after"])
-
-
-def _kept_raw(store: Store, document: Document, result: LongDocument, recipe: Recipe) -> LongDocument:
-    kept = store.get(RAW, where={DIGEST: document.digest}, embeddings=True)
-    vectors = dict(zip(kept.ids, kept.vectors, strict=True))
-
-    def raw(kind: str, spans: Sequence[SpanT]) -> list[SpanT]:
-        ids = row_ids(document, spans, recipe)
-        return [replace(span, vector=vectors[f"{kind}/{id_}"]) for span, id_ in zip(spans, ids, strict=True)]
-
-    return replace(
-        result,
-        vector=vectors[raw_id(document)],
-        passages=raw("passage", result.passages),
-        sentences=raw("sentence", result.sentences),
-    )
-
-
-def _in_order(rows: Rows) -> list[tuple[dict[str, Any], str, Floats]]:
-    texts = rows.texts or [""] * len(rows.ids)
-    found = list(zip(rows.metadatas, texts, rows.vectors, strict=True))
-    return sorted(found, key=lambda row: row[0][INDEX])
-
-
 def _common(id_: str, digest: str, count: int, index: int, span: Span) -> dict[str, Any]:
     place = {START: span.start, END: span.end, "eddy_n_tokens": span.n_tokens}
     return {DOCUMENT: id_, DIGEST: digest, ROWS: count, INDEX: index, **place}
@@ -295,10 +205,6 @@ def text_spans(text: str, recipe: Recipe) -> list[tuple[int, int]]:
     """Where the sentences of a text are, as the index's segmenter has them."""
     _, language, most = str(recipe.settings["segmenter"]).rsplit(":", 2)
     return [(sentence.start, sentence.end) for sentence in Segmenter(language, int(most)).sentences(text)]
-
-
-def _headings(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return (str(row[HEADINGS]),) if HEADINGS in row else ()
 
 
 def _stack(spans: Sequence[Span]) -> Floats:

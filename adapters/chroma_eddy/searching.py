@@ -26,8 +26,8 @@ from chroma_eddy.rows import (
     START,
     Entry,
     own_metadata,
-    stored_texts,
 )
+from chroma_eddy.stored import stored_texts
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 
 if TYPE_CHECKING:

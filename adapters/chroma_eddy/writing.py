@@ -24,8 +24,8 @@ from chroma_eddy.rows import (
     raw_id,
     row_ids,
     sentence_rows,
-    stored_document,
 )
+from chroma_eddy.stored import stored_documents
 from chroma_eddy.transform import rounded
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.finish import unit
@@ -139,10 +139,11 @@ class Writer:
         self._progress(self._characters, self.report.written)
 
     def _relabel(self, group: Sequence[Document], known: dict[str, Entry]) -> None:
-        index = self._index
-        for document in group:
-            found = stored_document(index.store, index.recipe, document.id, keeps_raw=index.keeps_raw)
-            self._write([replace(found, document=document)], known)
+        if not group:
+            return
+        index, ids = self._index, [document.id for document in group]
+        stored = stored_documents(index.store, index.recipe, ids, keeps_raw=index.keeps_raw)
+        self._write([replace(own, document=new) for own, new in zip(stored, group, strict=True)], known)
         self.report.relabelled += len(group)
 
     def _embed(self, group: Sequence[Document], known: dict[str, Entry]) -> None:

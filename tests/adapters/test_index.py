@@ -108,7 +108,8 @@ def test_the_main_collection_is_in_cosine_space_and_says_what_made_it(index, emb
 @given(st.text(alphabet=" \n\tab.。!\u200b", min_size=1).filter(str.strip))
 def test_no_character_is_lost_between_passages(text: str) -> None:
     """Passages and what is stored between them give the text back, whatever it is."""
-    from chroma_eddy.rows import BEFORE, joined_text
+    from chroma_eddy.rows import BEFORE
+    from chroma_eddy.stored import joined_text
     from eddy_embed.segment import Segmenter
 
     spans = [(each.start, each.end) for each in Segmenter().sentences(text)]
@@ -203,7 +204,7 @@ def test_whatever_stops_a_change_the_old_version_is_found_until_the_new_one_is_w
 
 @pytest.mark.parametrize("limit", [7])
 def test_batches_stay_within_what_the_database_takes(index, limit, monkeypatch, tmp_path, embedder):
-    monkeypatch.setattr(Store, "limit", property(lambda _: limit))
+    monkeypatch.setattr(type(index.store.client), "get_max_batch_size", lambda _: limit)
     sizes = []
     upsert = chromadb.Collection.upsert
     monkeypatch.setattr(

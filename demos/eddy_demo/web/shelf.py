@@ -14,7 +14,7 @@ import numpy as np
 from chromadb.errors import NotFoundError
 
 from chroma_eddy import Entry, Index
-from chroma_eddy.rows import stored_document
+from chroma_eddy.stored import stored_document
 from eddy_demo.errors import DemoError, LibraryMismatch
 from eddy_demo.library import open_library
 from eddy_demo.recipe import Recipe, choose_recipe, holds_library, read_recipe

@@ -1,0 +1,197 @@
+"""Rows of the collections as documents again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from chroma_eddy.batches import slices
+from chroma_eddy.document import Document
+from chroma_eddy.errors import ForeignCollection, lacking
+from chroma_eddy.names import DOCUMENTS, MAIN, RAW, SENTENCES
+from chroma_eddy.reading import PAGE
+from chroma_eddy.rows import (
+    BEFORE,
+    DIGEST,
+    DOCUMENT,
+    END,
+    HEADINGS,
+    INDEX,
+    START,
+    Embedded,
+    Entry,
+    entry_of,
+    raw_id,
+    row_ids,
+    sentence_spans,
+)
+from eddy_embed.document import LongDocument, Passage, Span
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from chroma_eddy.recipe import Recipe
+    from chroma_eddy.store import Store
+
+AT_ONCE = 5_000
+"""Rows that are read at a time, of whole documents; each time, the database looks through all of them."""
+SpanT = TypeVar("SpanT", bound=Span)
+
+
+class _Row(NamedTuple):
+    id: str
+    about: dict[str, Any]
+    text: str
+    vector: NDArray[np.float32]
+
+
+def grouped(entries: Iterable[Entry]) -> Iterator[list[str]]:
+    """Ids of documents that are read at a time."""
+    group: list[str] = []
+    size = 0
+    for entry in entries:
+        own = entry.passages + entry.sentences
+        if group and size + own > AT_ONCE:
+            yield group
+            group, size = [], 0
+        group.append(entry.id)
+        size += own
+    if group:
+        yield group
+
+
+def stored_document(store: Store, recipe: Recipe, id_: str, *, keeps_raw: bool) -> Embedded:
+    """As `stored_documents`, of one that is there."""
+    return stored_documents(store, recipe, [id_], keeps_raw=keeps_raw)[0]
+
+
+def stored_documents(store: Store, recipe: Recipe, ids: Sequence[str], *, keeps_raw: bool) -> list[Embedded]:
+    """Documents as they are stored, with their vectors.
+
+    Args:
+        store: Where.
+        recipe: What made them.
+        ids: Of documents; those that queries do not find are left out.
+        keeps_raw: Whether the index keeps raw vectors.
+    """
+    own = store.get(DOCUMENTS, ids=ids, metadatas=True, embeddings=True)
+    every = {row[0]: row for row in zip(own.ids, own.metadatas, own.vectors, strict=True) if row[1][DIGEST]}
+    digests = [about[DIGEST] for _, about, _ in every.values()]
+    passages = _by_version(store, MAIN, digests, documents=True, embeddings=True)
+    lines = _by_version(store, SENTENCES, digests, embeddings=True) if recipe.sentence_vectors else None
+    raw = _by_version(store, RAW, digests, embeddings=True) if keeps_raw else None
+    found = []
+    for id_, about, vector in (every[id_] for id_ in ids if id_ in every):
+        digest = about[DIGEST]
+        done = _document(store, (id_, about), vector, passages[digest], None if lines is None else lines[digest])
+        found.append(done if raw is None else replace(done, raw=_kept_raw(done, recipe, raw[digest])))
+    return found
+
+
+def stored_texts(store: Store, documents: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The texts of documents.
+
+    Args:
+        store: Where.
+        documents: Metadata of their rows.
+    """
+    parts = _by_version(store, MAIN, [about[DIGEST] for about in documents], documents=True)
+    for about in documents:
+        if len(parts[about[DIGEST]]) != about["eddy_passages"]:
+            raise ForeignCollection(lacking(about[DOCUMENT], f"passages in {store.name}"))
+    return [joined_text(((row.about, row.text) for row in parts[about[DIGEST]]), about) for about in documents]
+
+
+def plain_documents(store: Store, ids: Sequence[str]) -> list[Document]:
+    """Documents as they were given; those that queries do not find are left out.
+
+    Args:
+        store: Where.
+        ids: Of documents.
+    """
+    own = store.get(DOCUMENTS, ids=ids, metadatas=True)
+    every = {id_: about for id_, about in zip(own.ids, own.metadatas, strict=True) if about[DIGEST]}
+    found = {}
+    for (id_, about), text in zip(every.items(), stored_texts(store, list(every.values())), strict=True):
+        entry = entry_of(id_, about)
+        found[id_] = Document(id_, text, entry.metadata, entry.page_starts)
+        if found[id_].digest != entry.digest:
+            raise ForeignCollection(lacking(id_, "the text or the metadata that it was written with"))
+    return [found[id_] for id_ in ids if id_ in found]
+
+
+def joined_text(passages: Iterable[tuple[dict[str, Any], str]], about: Mapping[str, Any]) -> str:
+    """The text of a document, of its passages' rows and texts, and its own row."""
+    ordered = sorted(passages, key=lambda pair: pair[0][INDEX])  # Chroma answers in an order of its own
+    return "".join(str(row.get(BEFORE, "")) + text for row, text in ordered) + str(about["eddy_after"])
+
+
+def _by_version(store: Store, part: str, digests: Sequence[str], **kinds: bool) -> dict[str, list[_Row]]:
+    """Rows of versions of documents, by digest."""
+    found: dict[str, list[_Row]] = {digest: [] for digest in digests}
+    for at in slices(len(digests), PAGE):
+        where = {DIGEST: {"$in": list(digests[at])}}
+        for rows in store.pages(part, ids=None, where=where, metadatas=True, **kinds):
+            texts = rows.texts or [""] * len(rows.ids)
+            vectors = rows.vectors if len(rows.vectors) else np.zeros((len(rows.ids), 0), np.float32)
+            for row in map(_Row, rows.ids, rows.metadatas, texts, vectors):
+                found[row.about[DIGEST]].append(row)
+    return found
+
+
+def _document(
+    store: Store,
+    own: tuple[str, dict[str, Any]],
+    vector: NDArray[np.float32],
+    found: list[_Row],
+    lines: list[_Row] | None,
+) -> Embedded:
+    """A document of its row, its vector, its passages and, if they have rows, its sentences."""
+    id_, about = own
+    entry = entry_of(id_, about)
+    text = joined_text(((row.about, row.text) for row in found), about)
+    document = Document(id_, text, entry.metadata, entry.page_starts)
+    whole = len(found) == entry.passages and (lines is None or len(lines) == entry.sentences)
+    if not whole or document.digest != entry.digest:
+        raise ForeignCollection(
+            f"document {id_!r:.80} of index {store.name!r} is not whole: it has {len(found)} of {entry.passages} "
+            f"passages, {len(lines or ())} of {entry.sentences} sentences, or another text than it was written with: "
+            "something else has changed its rows. Call check(), which finds all such documents, and upsert them again"
+        )
+    ordered = sorted(found, key=lambda row: row.about[INDEX])
+    counts = [len(sentence_spans(row.about)) for row in ordered]
+    passages = [
+        Passage(*_place(row), last - size, last - 1, _headings(row.about))
+        for row, size, last in zip(ordered, counts, accumulate(counts), strict=True)
+    ]
+    sentences = [Span(*_place(row)) for row in sorted(lines or (), key=lambda row: row.about[INDEX])]
+    sizes = (entry.tokens, entry.windows, entry.truncated)
+    return Embedded(document, LongDocument(text, vector, passages, sentences, *sizes))
+
+
+def _place(row: _Row) -> tuple[int, int, int, NDArray[np.float32]]:
+    return row.about[START], row.about[END], row.about["eddy_n_tokens"], row.vector
+
+
+def _headings(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return (str(row[HEADINGS]),) if HEADINGS in row else ()
+
+
+def _kept_raw(done: Embedded, recipe: Recipe, rows: Sequence[_Row]) -> LongDocument:
+    document, result = done.document, done.result
+    vectors = {row.id: row.vector for row in rows}
+
+    def raw(kind: str, spans: Sequence[SpanT]) -> list[SpanT]:
+        ids = row_ids(document, spans, recipe)
+        return [replace(span, vector=vectors[f"{kind}/{id_}"]) for span, id_ in zip(spans, ids, strict=True)]
+
+    return replace(
+        result,
+        vector=vectors[raw_id(document)],
+        passages=raw("passage", result.passages),
+        sentences=raw("sentence", result.sentences),
+    )
