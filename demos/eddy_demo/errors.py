@@ -23,6 +23,10 @@ class MissingPart(DemoError):
     """A package that the page needs is not installed."""
 
 
+class ServedAlready(DemoError):
+    """Another server has the library's page, and its uploads."""
+
+
 class InvalidQuestion(DemoError):
     """The question is empty or not valid Unicode."""
 

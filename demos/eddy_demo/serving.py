@@ -42,15 +42,13 @@ def serve(
         if find_spec(name) is None:
             raise MissingPart(f'{name} is not installed; the page needs an extra: pip install "eddy-embed[demo]"')
     from eddy_demo.web.safety import LOOPBACK
-    from eddy_demo.web.server import bind
+    from eddy_demo.web.server import addresses, bind
     from eddy_demo.web.server import serve as run
     from eddy_demo.web.shelf import Choice
 
     listener = bind(host, port)
-    own = listener.getsockname()
-    shown = f"[{own[0]}]" if ":" in own[0] else own[0]
-    address = f"http://{shown}:{own[1]}/"
-    if own[0] not in LOOPBACK:
+    address, names = addresses(host, listener)
+    if listener.getsockname()[0] not in LOOPBACK:
         warning = "Whoever reaches this machine on that port can read and change the library: there is no password."
         err.print(warning, style="yellow")
 
@@ -60,6 +58,7 @@ def serve(
             webbrowser.open(address)
 
     try:
-        run(Choice(library, model, method, device, generate), listener, allow_host or (), started=started)
+        choice = Choice(library, model, method, device, generate)
+        run(choice, listener, {*names, *(allow_host or ())}, started=started)
     except (KeyboardInterrupt, Stopped):
         err.print("Stopped. What was not read yet goes on when it is started again.")

@@ -73,20 +73,23 @@ class Site:
         ]
         return jobs
 
-    def pause(self) -> Callable[[], None]:
+    def pause(self, after: float = 0.0) -> Callable[[], None]:
         """Hold the next document in the midst of being embedded; gives the function that lets it go on.
 
         It can still be cancelled, and the server stopped.
+
+        Args:
+            after: Share of it that is to be embedded before.
         """
-        jobs, go = self.state.jobs, threading.Event()
-        check = jobs.check
+        writer, go = self.state.writer, threading.Event()
+        check = writer.check
 
         def held() -> None:
             check()
-            while any(0 < job["done"] < 1 for job in jobs.snapshot()["jobs"]) and not go.wait(0.02):
+            while any(after < job["done"] < 1 for job in writer.snapshot()["jobs"]) and not go.wait(0.02):
                 check()
 
-        jobs.check = held
+        writer.check = held
         return go.set
 
     def halfway(self) -> dict[str, Any]:

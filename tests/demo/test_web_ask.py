@@ -12,6 +12,8 @@ from tests.demo.site import Site, long_text, read_events, serving
 
 from chroma_eddy import open_index
 from eddy_demo import handbook
+from eddy_demo.errors import DemoError
+from eddy_demo.web import answers
 from eddy_demo.web.calibration import prose
 from eddy_embed import Embedder
 
@@ -105,9 +107,11 @@ def test_a_document_is_held_against_a_question(site: Site) -> None:
 
 
 def test_fifty_ask_while_documents_are_written(site: Site) -> None:
+    """The document is under way from the first question to the last, held before its end."""
     resume = site.pause()
     site.upload("long.txt", long_text(300).encode())
     site.halfway()
+    end = site.pause(0.5)
     resume()
 
     def ask(number: int) -> int:
@@ -118,7 +122,36 @@ def test_fifty_ask_while_documents_are_written(site: Site) -> None:
 
     with ThreadPoolExecutor(50) as pool:
         assert sum(pool.map(ask, range(50))) == 250
+    states = {job["name"]: job["state"] for job in site.state.writer.snapshot()["jobs"]}
+    assert states["long.txt"] in ("embedding", "writing")
+    end()
     assert {job["name"]: job["state"] for job in site.settled()}["long.txt"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(RuntimeError("the device is gone"), "RuntimeError: the device is gone"), (DemoError("no."), "no.")],
+    ids=["unforeseen", "foreseen"],
+)
+def test_an_answer_that_fails_says_so(site: Site, monkeypatch: pytest.MonkeyPatch, error: Exception, told: str) -> None:
+    """Before its first event with a status, after it with an event; never with a stream that only ends."""
+
+    def failing(*_: object) -> None:
+        raise error
+
+    class Failing:
+        write = failing
+
+    with monkeypatch.context() as patch:
+        patch.setattr(answers, "extract", failing)
+        answer = site.client.get("/api/ask", params={"q": QUESTION})
+        assert answer.status_code == (400 if isinstance(error, DemoError) else 500)
+        assert ("the server failed (RuntimeError)" if answer.status_code == 500 else told) in answer.json()["error"]
+    with monkeypatch.context() as patch:
+        patch.setattr(site.state.shelf, "generator", Failing())
+        events = site.ask(QUESTION, k=1)
+    assert [name for name, _ in events] == ["answer", "hit", "failed"]
+    assert events[-1][1] == {"error": told}
 
 
 def test_an_empty_library_says_so(tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
-from tests.demo.site import PATIENCE, Site, long_text, serving
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route, expect, sync_playwright
+from tests.demo.site import PATIENCE, Site, long_text, serving, wait
 
 from eddy_demo import handbook
 from eddy_demo.web import generating
+from eddy_demo.web.limits import Limits
 
 pytestmark = pytest.mark.browser
 QUESTION = "What happens to a document that is longer than the model's window?"
@@ -26,6 +27,9 @@ FLAGS = (
     "--disable-sync --disable-dev-shm-usage"
 ).split()
 HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script> The ferry leaves at noon.'
+TITLED = """<html><head><title>&lt;img src=x onerror=alert(5)&gt; Otters</title></head><body>
+<h1>&lt;img src=x onerror=alert(6)&gt; The otters of the weir</h1><p>Otters slide down the muddy bank of the weir.</p>
+<script>alert(7)</script></body></html>"""
 expect.set_options(timeout=PATIENCE * 1000)
 
 
@@ -60,7 +64,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         patch.setattr(generating, "MOST_TOKENS", 8)
         for name in ("long-documents.md", "files.md", "layers.md", "chroma.md", "methods.md"):
             site.upload(name, (handbook.folder() / name).read_bytes())
-        site.upload('"><script>alert(3).txt', HOSTILE.encode())
+        site.upload('"><script>alert(3).txt', HOSTILE)
+        site.upload("title.html", TITLED)
         site.settled()
         yield site
 
@@ -74,14 +79,14 @@ def visit(browser: Browser) -> Iterator[Visit]:
     contexts: list[BrowserContext] = []
     complaints: list[str] = []
 
-    def opened(url: str, **options: Any) -> Page:
+    def opened(url: str, refused: int = 415, **options: Any) -> Page:
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         contexts.append(context)
         context.set_default_timeout(PATIENCE * 1000)
         page = context.new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: (complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        page.on("console", lambda told: complaints.append(told.text) if _bad(told.type, told.text) else None)
+        page.on("console", lambda told: complaints.append(told.text) if _bad(told, refused) else None)
         page.goto(url)
         return page
 
@@ -91,10 +96,10 @@ def visit(browser: Browser) -> Iterator[Visit]:
     assert complaints == []
 
 
-def _bad(kind: str, text: str) -> bool:
-    # That the server is gone for a moment, or refuses a file, is what some tests are about.
-    expected = ("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED", "status of 415")
-    return kind == "error" and not any(each in text for each in expected)
+def _bad(told: ConsoleMessage, refused: int) -> bool:
+    # That the server is gone for a moment, or refuses something, is what some tests are about.
+    expected = ("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED", f"status of {refused}")
+    return told.type == "error" and not any(each in told.text for each in expected)
 
 
 def in_view(page: Page, selector: str) -> bool:
@@ -166,17 +171,87 @@ def test_the_page_goes_on_when_the_server_is_back(tmp_path: Path, visit: Visit) 
         expect(page.locator("#none")).to_be_visible()
 
 
+def test_cancel_and_put_away(tmp_path: Path, visit: Visit) -> None:
+    """A click counts although the page is told of progress while the button is held down; the focus stays, too."""
+    with serving(tmp_path / "library", paused=True) as site:
+        page = visit(f"{site.url}/library")
+        site.upload("guide.txt", long_text(250))
+        site.upload("tides.md", "# Tides\n\nThe moon pulls the water of the sea.\n")
+        job = page.locator(".job", has_text="guide.txt")
+        expect(job.locator("progress")).not_to_have_js_property("value", 0)
+        cancel = page.get_by_role("button", name="Cancel guide.txt")
+        cancel.focus()
+        cancel.hover()
+        page.mouse.down()
+        site.upload("bread.txt", "Bread needs flour, water, salt and time.")
+        expect(page.locator(".job", has_text="bread.txt")).to_be_visible()
+        expect(cancel).to_be_focused()
+        page.mouse.up()
+        expect(job).to_have_count(0)
+        site.resume()
+        expect(page.locator(".job.done")).to_have_count(2)
+        expect(page.locator(".document-row")).to_have_count(2)
+
+        for number in range(2):
+            site.upload(f"odd{number}.pdf", f"%PDF-1.4 odd {number}")
+        expect(page.locator(".job.failed")).to_have_count(2)
+        page.get_by_role("button", name="Put away odd0.pdf").focus()
+        site.upload("more.txt", "The mill grinds rye.")
+        expect(page.locator(".job.done")).to_have_count(3)
+        expect(page.get_by_role("button", name="Put away odd0.pdf")).to_be_focused()
+        page.get_by_role("button", name="Put away what failed").click()
+        expect(page.locator(".job.failed")).to_have_count(0)
+        page.get_by_role("button", name="Clear finished").click()
+        expect(page.locator("#work")).to_be_hidden()
+
+
+def test_a_library_is_made_anew_by_its_page(tmp_path: Path, visit: Visit) -> None:
+    """It began with little; once there is enough, the page offers what measured best, and answers meanwhile."""
+    with serving(tmp_path / "library", method=None) as site:
+        site.upload("tides.md", "# Tides\n\nThe moon pulls the water of the sea. The ferry leaves at noon.\n")
+        site.settled()
+        page = visit(f"{site.url}/library")
+        offer = page.get_by_role("button", name="Make the library anew with it")
+        expect(page.locator(".document-row")).to_have_count(1)
+        expect(offer).to_be_hidden()
+        site.upload("guide.txt", long_text(400))
+        before = site.state.shelf.recipe
+        assert before.method != before.default
+        offer.click()
+        wait(lambda: site.state.shelf.recipe.method == before.default)
+        expect(page.locator("#banner")).to_be_hidden()
+        expect(offer).to_be_hidden()
+        expect(page.locator(".document-row")).to_have_count(2)
+        page.goto(f"{site.url}/?q=When does the ferry leave?")
+        expect(page.locator("#about")).to_contain_text(before.default)
+        expect(page.locator(".hit")).to_have_count(8)
+
+
+def test_too_many_pages_are_told_so(tmp_path: Path, visit: Visit) -> None:
+    with serving(tmp_path / "library", Limits(listeners=0)) as site:
+        page = visit(f"{site.url}/library", refused=503)
+        expect(page.locator("#banner")).to_contain_text("Too many pages of this library are open; close some.")
+
+
 def test_hostile_content_is_only_text(site: Site, visit: Visit) -> None:
     page = visit(f"{site.url}/library")
     expect(page.locator(".document-row", has_text='"><script>alert(3).txt')).to_be_visible()
     expect(page.locator(".job.done")).to_have_count(5)
-    expect(page.locator(".job.more")).to_have_text("and 1 more file")
+    expect(page.locator(".job.more")).to_have_text("and 2 more files")
+    expect(page.locator(".document-row", has_text="<img src=x onerror=alert(5)> Otters")).to_be_visible()
     page.goto(f"{site.url}/?q=When does the ferry leave? <script>alert(4)</script>")
     hit = page.locator(".hit", has_text="<script>alert(2)</script>")
     expect(hit).to_have_count(1)
     hit.locator(".name").click()
     expect(page.locator("#text")).to_contain_text('<img src=x onerror="alert(1)">')
     assert page.locator("#text img, #text script").count() == 0
+    page.goto(f"{site.url}/?q=Where do otters slide down the muddy bank?")
+    hit = page.locator(".hit", has_text="Otters slide down").first
+    expect(hit).to_contain_text("<img src=x onerror=alert(5)> Otters")
+    hit.locator(".name").click()
+    expect(page.locator("h1")).to_contain_text("<img src=x onerror=alert(5)> Otters")
+    expect(page.locator("#text")).to_contain_text("<img src=x onerror=alert(6)> The otters")
+    assert page.locator("main img, main script").count() == 0
 
 
 def test_one_model_reads_and_writes(site: Site, visit: Visit) -> None:
@@ -273,3 +348,62 @@ def test_themes(site: Site, visit: Visit) -> None:
     assert dark != light
     page.goto(f"{site.url}/library")
     assert page.evaluate(colour) == light
+
+
+def test_pages_that_nobody_sees_hold_no_connection(site: Site, visit: Visit) -> None:
+    """A browser has six to a server: more pages than that may be open. One that is looked at again is told again."""
+    first = visit(f"{site.url}/library")
+    pages = [first, *(first.context.new_page() for _ in range(7))]
+    for page in pages:
+        page.goto(f"{site.url}/library")
+        expect(page.locator(".document-row")).not_to_have_count(0)
+        show(page, False)
+    wait(lambda: site.state.listeners == 0)
+    page = first.context.new_page()
+    page.goto(f"{site.url}/?q={QUESTION}")
+    expect(page.locator(".hit")).to_have_count(8)
+    show(page, False)
+    shown = pages[3]
+    count = shown.locator(".document-row").count()
+    site.upload("swans.txt", "Swans are silent until they land.")
+    site.settled()
+    show(shown, True)
+    expect(shown.locator(".document-row")).to_have_count(count + 1)
+
+
+def show(page: Page, visible: bool) -> None:
+    """What a browser tells a page that comes before another one, or behind it."""
+    page.evaluate(
+        "visible => { Object.defineProperty(document, 'hidden', {value: !visible, configurable: true});"
+        " document.dispatchEvent(new Event('visibilitychange')); }",
+        visible,
+    )
+
+
+def test_what_the_server_refuses_is_shown(site: Site, visit: Visit) -> None:
+    page = visit(f"{site.url}/library", refused=403)
+    expect(page.locator(".document-row")).not_to_have_count(0)
+    for button in ("clear", "rebuild"):
+        page.evaluate("document.querySelector('meta[name=token]').content = 'another'")
+        page.evaluate(
+            "id => { document.getElementById('status').textContent = ''; document.getElementById(id).click(); }", button
+        )
+        expect(page.locator("#status")).to_contain_text("The page is older than the server")
+
+
+def test_an_answer_that_breaks_off_says_so(site: Site, visit: Visit) -> None:
+    page = visit(f"{site.url}/")
+    begun = 'event: answer\ndata: {"sentences": [], "best": 0, "share": 0.75, "trials": 16, "threshold": 0}\n\n'
+    for body in ("", begun):
+        page.route("**/api/ask?**", broken(body), times=1)
+        page.locator("#question").fill("When does the ferry leave?")
+        page.locator("#status").evaluate("status => { status.textContent = ''; }")
+        page.locator("#question").press("Enter")
+        expect(page.locator("#status")).to_contain_text("The answer broke off;")
+    page.locator("#question").press("Enter")
+    expect(page.locator(".hit")).to_have_count(8)
+
+
+def broken(body: str) -> Callable[[Route], None]:
+    """An answer that ends there."""
+    return lambda route: route.fulfill(content_type="text/event-stream", body=body)

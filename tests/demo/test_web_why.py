@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.demo.site import Site, long_text, serving, wait
+from tests.demo.site import PATIENCE, Site, long_text, serving, wait
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from chroma_eddy import open_index
 from eddy_demo import handbook
 from eddy_demo.web import generating
+from eddy_demo.web.events import Threads
 from eddy_demo.web.generating import citations
 from eddy_demo.web.limits import Limits
 from eddy_embed import Embedder
@@ -69,17 +72,74 @@ def test_the_same_weights_read_and_write(site: Site, monkeypatch: pytest.MonkeyP
 
 
 def test_who_leaves_stops_the_model(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would not end by itself for a long time, and goes on only when its reader has left."""
     monkeypatch.setattr(generating, "MOST_TOKENS", 1_500)
-    generator = site.state.shelf.generator
-    passes: list[int] = []
-    hook = generator.model.register_forward_hook(lambda *_: passes.append(1))
+    model = site.state.shelf.generator.model
+    monkeypatch.setattr(model.generation_config, "eos_token_id", None)
+    left, passes = threading.Event(), list[bool]()
+
+    def held(*_: Any) -> None:
+        passes.append(left.is_set())
+        assert len(passes) < 20 or left.wait(PATIENCE)
+
+    hook = model.register_forward_hook(held)
     try:
         with site.client.stream("GET", "/api/ask", params={"q": QUESTION}) as response:
             assert any(line == "event: text" for line in response.iter_lines())
-        wait(generator.idle)
+        left.set()
+        wait(lambda: site.state.turn.free)
     finally:
         hook.remove()
     assert 0 < len(passes) < 1_000
+
+
+def test_who_waits_for_the_model_holds_no_thread(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody gets what was found at once; only the text waits for its turn."""
+    go, begun = threading.Event(), list[int]()
+
+    def pieces(*_: Any) -> Iterator[str]:
+        begun.append(1)
+        assert go.wait(PATIENCE)
+        yield "At noon."
+
+    monkeypatch.setattr(site.state.shelf.generator, "_pieces", pieces)
+    asked = [site.client.stream("GET", "/api/ask", params={"q": f"{QUESTION} {n}"}) for n in range(8)]
+    with ExitStack() as stack:
+        lines = [stack.enter_context(each).iter_lines() for each in asked]
+        for each in lines:
+            assert next(line for line in each if line == "event: hit")
+        wait(lambda: begun and site.state.turn.waiting == 7)
+        assert site.state.threads.now == 0
+        assert site.client.get("/why").status_code == 200
+        go.set()
+        for each in lines:
+            assert [line for line in each if line == "event: done"]
+    assert len(begun) == 8
+
+
+def test_what_runs_the_model_is_counted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = site.documents()[0]["id"]
+    monkeypatch.setattr(site.state, "threads", Threads(1, 0))
+    for path in ("/why", f"/documents/{key}?q=ferry", "/api/ask?q=ferry"):
+        answer = site.client.get(path)
+        assert (answer.status_code, "too many questions" in answer.text.lower()) == (503, True)
+
+
+def test_one_comparison_at_a_time(site: Site) -> None:
+    """Another one is told so at once; what needs no comparison is shown."""
+    methods = site.state.methods
+    with methods._comparing:
+        page = site.client.get("/why", params={"q": "a", "document": site.documents()[0]["id"]}).text
+    assert "Another comparison is under way" in page
+    assert '<g class="token ' in page
+
+
+def test_the_library_s_own_method_needs_no_other_weights(site: Site) -> None:
+    """The page begins with it; a method that differs in post-processing alone shares them too."""
+    shelf = site.state.shelf
+    assert f'name="method" value="{shelf.method}"' in site.client.get("/why").text
+    own = site.state.methods.get(shelf, shelf.method)
+    assert own._pipeline.open_runner is shelf.raw._pipeline.open_runner
 
 
 def extracted(site: Site) -> list[dict[str, Any]]:

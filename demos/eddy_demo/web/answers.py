@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_right
-from collections.abc import Generator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from eddy_demo.ask import check_question
@@ -42,27 +40,35 @@ def link(document: str, start: int, end: int) -> str:
     return f"/documents/{document}#s-{document}-{start}-{end}"
 
 
-def answer(shelf: Shelf, question: str, k: int) -> Generator[Event, None, None]:
-    """Events of an answer: `answer`, a `hit` for each passage, nearest first, what a model writes, and `done`.
+@dataclass(frozen=True)
+class Answer:
+    """What was found.
+
+    Attributes:
+        events: `answer`, and a `hit` for each passage, nearest first; nothing in an empty library.
+        sentences: What a model may write from.
+    """
+
+    events: list[Event]
+    sentences: list[dict[str, Any]]
+
+
+def answer(shelf: Shelf, question: str, k: int) -> Answer:
+    """Look for an answer.
 
     Args:
         shelf: The library.
         question: As `checked` gave it.
         k: How many passages.
     """
-    began = time.monotonic()
     shelf.wait()
     read = shelf.steadily(lambda index: None if index is None else _read(shelf, index, question, k))
     if read is None:
-        yield "done", {"passages": 0, "seconds": 0.0}
-        return
+        return Answer([], [])
     found, hits = read
-    yield "answer", {**found, "sentences": found["sentences"][:MOST]}
-    for rank, hit in enumerate(hits, start=1):
-        yield "hit", {"rank": rank, **hit_data(hit)}
-    if shelf.generator is not None and found["sentences"]:
-        yield from shelf.generator.write(question, found["sentences"])
-    yield "done", {"passages": len(hits), "seconds": round(time.monotonic() - began, 3)}
+    told = {**found, "sentences": found["sentences"][:MOST]}
+    ranked = [("hit", {"rank": rank, **hit_data(hit)}) for rank, hit in enumerate(hits, start=1)]
+    return Answer([("answer", told), *ranked], found["sentences"])
 
 
 def _read(shelf: Shelf, index: Index, question: str, k: int) -> tuple[dict[str, Any], list[Hit]]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
-from typing import Any, BinaryIO
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import anyio
 import anyio.to_thread
@@ -14,14 +17,15 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from eddy_demo import handbook
-from eddy_demo.errors import DemoError
 from eddy_demo.show import printable
 from eddy_demo.web import answers, events
-from eddy_demo.web.job import FINISHED
+from eddy_demo.web.job import told as reason
 from eddy_demo.web.safety import UPLOAD, Refused
 from eddy_demo.web.state import State, checked_key
 from eddy_demo.web.tickets import Ticket, clean_name, key_of, refusal, ticket_of
-from eddy_embed.errors import EddyError
+
+if TYPE_CHECKING:
+    from eddy_demo.web.generating import Generator
 
 api = APIRouter(prefix="/api")
 _BUFFER = 2**20
@@ -48,7 +52,7 @@ async def listen(request: Request) -> Response:
     async def told() -> AsyncIterator[bytes]:
         state.listeners += 1
         try:
-            async for each in events.progress(state.jobs, request.state.token, state.stopping):
+            async for each in events.progress(state.writer, request.state.token, state.stopping):
                 yield each
         finally:
             state.listeners -= 1
@@ -63,22 +67,42 @@ async def ask(request: Request, q: str, k: int = 8) -> Response:
     question = answers.checked(q, state.limits.question)
     if not 1 <= k <= 50:
         raise Refused(400, f"{k} passages cannot be shown; ask for 1 to 50")
-    made = answers.answer(state.shelf, question, k)
-    # The first event is made before the response begins, so that a refusal still has a status of its own.
-    first = await state.threads.run(lambda: next(made))
+    began = time.monotonic()
+    # Found before the response begins, so that a refusal still has a status of its own.
+    found = await state.threads.run(lambda: answers.answer(state.shelf, question, k))
 
     async def told() -> AsyncIterator[bytes]:
         try:
-            yield events.event(*first)
-            async for each in state.threads.each(made):
+            for each in found.events:
                 yield events.event(*each)
-        except (DemoError, EddyError, Refused) as error:
+            if state.shelf.generator is not None and found.sentences:
+                async with aclosing(_written(state, state.shelf.generator, question, found.sentences)) as written:
+                    async for each in written:
+                        yield events.event(*each)
+            passages = sum(name == "hit" for name, _ in found.events)
+            yield events.event("done", {"passages": passages, "seconds": round(time.monotonic() - began, 3)})
+        except Refused as error:
             yield events.event("failed", {"error": str(error)})
-        finally:
-            with anyio.CancelScope(shield=True):  # whoever asked has gone: a model that writes is to stop
-                await anyio.to_thread.run_sync(made.close)
+        except Exception as error:
+            yield events.event("failed", {"error": reason(error)})
 
     return events.streamed(told())
+
+
+async def _written(
+    state: State, generator: Generator, question: str, sentences: list[dict[str, Any]]
+) -> AsyncGenerator[answers.Event, None]:
+    """What the model writes, when it is this one's turn; whoever leaves stops it."""
+    if not state.turn.free:
+        yield "writing", {"note": "The model is writing other answers; this one comes after them …"}
+    async with state.turn.taken():
+        made = generator.write(question, sentences)
+        try:
+            while (each := await anyio.to_thread.run_sync(next, made, None)) is not None:
+                yield each
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(made.close)
 
 
 @api.get("/documents")
@@ -123,9 +147,9 @@ def rebuild(request: Request) -> dict[str, Any]:
 
 
 @api.post("/jobs/clear")
-def clear(request: Request) -> dict[str, Any]:
-    """Put away what is finished."""
-    _state(request).jobs.clear()
+def clear(request: Request, failed: bool = False) -> dict[str, Any]:
+    """Put away what is finished, or what failed."""
+    _state(request).jobs.clear(failed)
     return {}
 
 
@@ -145,9 +169,10 @@ def take_handbook(request: Request) -> dict[str, Any]:
     state = _state(request)
     for page in sorted(handbook.folder().glob("*.md")):
         data = page.read_bytes()
-        part = state.jobs.tickets.begin()
-        part.write_bytes(data)
-        _take(state, part, ticket_of(hashlib.sha256(data).hexdigest(), page.name, len(data)))
+        with state.jobs.place():
+            part = state.jobs.tickets.begin()
+            part.write_bytes(data)
+            _take(state, part, ticket_of(hashlib.sha256(data).hexdigest(), page.name, len(data)))
     return {}
 
 
@@ -158,20 +183,19 @@ async def upload(request: Request, name: str) -> dict[str, Any]:
     shown = clean_name(name)
     if reason := refusal(shown):
         raise Refused(415, f"{shown or 'the file'} {reason}")
-    if state.jobs.waiting() >= state.limits.waiting:
-        raise Refused(503, f"{state.limits.waiting} files are waiting already; wait until some are written")
-    part = await anyio.to_thread.run_sync(state.jobs.tickets.begin)
-    try:
-        with part.open("wb") as file:
-            digest, size = await _receive(request, file)
-        if not size:
-            raise Refused(400, f"{shown} is empty")
-        ticket = ticket_of(digest, shown, size)
-        taken = await anyio.to_thread.run_sync(_take, state, part, ticket)
-    except ClientDisconnect:
-        raise Refused(400, "the upload was broken off") from None
-    finally:
-        part.unlink(missing_ok=True)
+    with state.jobs.place():
+        part = await anyio.to_thread.run_sync(state.jobs.tickets.begin)
+        try:
+            with part.open("wb") as file:
+                digest, size = await _receive(request, file)
+            if not size:
+                raise Refused(400, f"{shown} is empty")
+            ticket = ticket_of(digest, shown, size)
+            taken = await anyio.to_thread.run_sync(_take, state, part, ticket)
+        except ClientDisconnect:
+            raise Refused(400, "the upload was broken off") from None
+        finally:
+            part.unlink(missing_ok=True)
     return {"id": ticket.id, "state": taken}
 
 
@@ -193,19 +217,6 @@ async def _receive(request: Request, file: BinaryIO) -> tuple[str, int]:
     return digest.hexdigest(), size
 
 
-def _take(state: State, part: Any, ticket: Ticket) -> str:
+def _take(state: State, part: Path, ticket: Ticket) -> str:
     """Keep an upload, unless the library or the queue has its content already."""
-    entry = state.shelf.entry(key_of(ticket.origin))
-    if entry is not None and entry.id not in state.jobs.removing():
-        part.unlink(missing_ok=True)
-        state.jobs.add_known(ticket, entry)
-        return "known"
-    job = state.jobs.find(ticket.id)
-    if job is not None and job.state not in FINISHED:
-        part.unlink(missing_ok=True)
-        if job.state == "failed":
-            state.jobs.retry(ticket.id)
-        return "waiting"
-    state.jobs.tickets.keep(part, ticket)
-    state.jobs.add(ticket)
-    return "waiting"
+    return state.jobs.take(part, ticket, state.shelf.entry(key_of(ticket.origin)))

@@ -15,13 +15,14 @@ from starlette.staticfiles import StaticFiles
 from chroma_eddy import StorageError
 from eddy_demo.errors import DemoError
 from eddy_demo.web.api import api
-from eddy_demo.web.events import Threads
+from eddy_demo.web.events import Threads, Turn
 from eddy_demo.web.jobs import Jobs
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.pages import page_error, pages
 from eddy_demo.web.safety import Guard, Refused
 from eddy_demo.web.shelf import Choice, Shelf
 from eddy_demo.web.state import State
+from eddy_demo.web.writer import Writer
 from eddy_embed.errors import EddyError
 
 _STATIC = Path(__file__).parent / "static"
@@ -42,14 +43,15 @@ def create_app(
         stopping: Whether the server is about to end, so that open streams do.
     """
     limits = limits or Limits()
-    shelf = Shelf(choice)
-    state = State(limits, shelf, Jobs(shelf, limits), Threads(limits.at_once, limits.askers), stopping)
+    shelf, jobs = Shelf(choice), Jobs(choice.folder, limits.waiting)
+    threads, turn = Threads(limits.at_once, limits.askers), Turn(limits.askers)
+    state = State(limits, shelf, jobs, Writer(jobs, shelf, limits), threads, turn, stopping)
 
     @asynccontextmanager
     async def running(_: FastAPI) -> AsyncIterator[None]:
-        state.jobs.start()
+        state.writer.start()
         yield
-        state.jobs.stop()
+        state.writer.stop()
 
     # Its pages of documentation load scripts from elsewhere.
     app = FastAPI(title="Eddy", docs_url=None, redoc_url=None, openapi_url=None, lifespan=running)
@@ -58,7 +60,7 @@ def create_app(
     app.include_router(pages)
     app.mount("/static", StaticFiles(directory=_STATIC), name="static")
     app.add_exception_handler(Refused, _failed)
-    for kind in (DemoError, EddyError, StorageError, HTTPException, RequestValidationError):
+    for kind in (DemoError, EddyError, StorageError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _failed)
     return Guard(app, limits, hosts)
 
@@ -66,9 +68,12 @@ def create_app(
 def _failed(request: Request, error: Exception) -> Response:
     """An error in plain words: as data to a script, as a page to a reader."""
     status = getattr(error, "status", None) or getattr(error, "status_code", None) or 400
+    message = str(error)
     if isinstance(error, StorageError):
         status = 500
-    message = str(error)
+    elif not isinstance(error, (DemoError, EddyError, HTTPException, RequestValidationError, Refused)):
+        # Nobody foresaw it; it is raised on, and the guard logs it whole.
+        status, message = 500, f"the server failed ({type(error).__name__}); what it printed says where"
     if isinstance(error, RequestValidationError):
         status, message = 400, "the address lacks something: " + ", ".join(_wrong(error))
     elif isinstance(error, HTTPException):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
@@ -15,14 +16,13 @@ from starlette.responses import StreamingResponse
 from eddy_demo.web.safety import Refused
 
 if TYPE_CHECKING:
-    from eddy_demo.web.jobs import Jobs
+    from eddy_demo.web.writer import Writer
 
 T = TypeVar("T")
 
 _POLL = 0.2
 _QUIET = 15.0
 """Seconds after which a comment shows that the connection lives."""
-_END = object()
 
 
 def event(name: str, data: Any) -> bytes:
@@ -35,20 +35,20 @@ def streamed(events: AsyncIterator[bytes]) -> StreamingResponse:
     return StreamingResponse(events, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
 
-async def progress(jobs: Jobs, token: str, stopping: Callable[[], bool]) -> AsyncIterator[bytes]:
+async def progress(writer: Writer, token: str, stopping: Callable[[], bool]) -> AsyncIterator[bytes]:
     """What the work has come to, whenever it changes.
 
     Args:
-        jobs: The work.
+        writer: The work.
         token: That a page needs to change something: one that was open when the server was started anew gets it here.
         stopping: Whether the server is about to end.
     """
     seen, quiet = (-1, -1), time.monotonic()
     while not stopping():
-        now = (jobs.version, jobs.shelf.version)
+        now = (writer.jobs.version, writer.shelf.version)
         if now != seen:
             seen, quiet = now, time.monotonic()
-            yield event("progress", {**jobs.snapshot(), "token": token})
+            yield event("progress", {**writer.snapshot(), "token": token})
         elif time.monotonic() - quiet > _QUIET:
             quiet = time.monotonic()
             yield b": still here\n\n"
@@ -56,7 +56,11 @@ async def progress(jobs: Jobs, token: str, stopping: Callable[[], bool]) -> Asyn
 
 
 class Threads:
-    """A few threads for what the model and the database do, and a queue of bounded length in front of them."""
+    """A few threads for what the model and the database do, and a queue of bounded length in front of them.
+
+    Attributes:
+        now: Calls that wait or run.
+    """
 
     def __init__(self, at_once: int, most: int) -> None:
         """Start none.
@@ -66,7 +70,8 @@ class Threads:
             most: How many calls may wait or run.
         """
         self._limiter: anyio.CapacityLimiter | None = None
-        self._at_once, self._most, self._now = at_once, most, 0
+        self._at_once, self._most = at_once, most
+        self.now = 0
 
     async def run(self, call: Callable[[], T]) -> T:
         """Call in a thread.
@@ -74,17 +79,54 @@ class Threads:
         Raises:
             Refused: Too many wait already.
         """
-        if self._now >= self._most:
+        if self.now >= self._most:
             raise Refused(503, "too many questions at a time; ask again in a moment")
         if self._limiter is None:
             self._limiter = anyio.CapacityLimiter(self._at_once)
-        self._now += 1
+        self.now += 1
         try:
             return await anyio.to_thread.run_sync(call, limiter=self._limiter)
         finally:
-            self._now -= 1
+            self.now -= 1
 
-    async def each(self, items: Iterator[T]) -> AsyncIterator[T]:
-        """The items of an iterator that works, each made in a thread."""
-        while (item := await self.run(lambda: next(items, _END))) is not _END:
-            yield item  # type: ignore[misc]  # not the end
+
+class Turn:
+    """For what only one may do at a time: the others wait in order, and hold no thread meanwhile.
+
+    Attributes:
+        waiting: How many do.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Wait for nothing yet.
+
+        Args:
+            most: How many may wait.
+        """
+        self._lock = asyncio.Lock()
+        self._most = most
+        self.waiting = 0
+
+    @property
+    def free(self) -> bool:
+        """Whether nobody is at it."""
+        return not self._lock.locked()
+
+    @asynccontextmanager
+    async def taken(self) -> AsyncIterator[None]:
+        """Wait for it, and hold it.
+
+        Raises:
+            Refused: Too many wait already.
+        """
+        if self.waiting >= self._most:
+            raise Refused(503, "too many answers wait to be written; ask again in a moment")
+        self.waiting += 1
+        try:
+            await self._lock.acquire()
+        finally:
+            self.waiting -= 1
+        try:
+            yield
+        finally:
+            self._lock.release()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections import abc
 from collections.abc import Iterable, Iterator, Sequence
 from queue import Empty
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,6 @@ class Generator:
             tokenizer: Its tokenizer.
         """
         self.model, self.tokenizer = model, tokenizer
-        self._turn = threading.Lock()
 
     @classmethod
     def load(cls, name: str, device: str | None) -> Generator:
@@ -90,35 +90,26 @@ class Generator:
         """Bytes of its weights."""
         return sum(each.numel() * each.element_size() for each in self.model.parameters())
 
-    def idle(self) -> bool:
-        """Whether no answer is being written."""
-        return not self._turn.locked()
-
     def shared(self, embedder: Embedder) -> int:
         """Bytes of weights that an embedder uses and that are not loaded a second time."""
         return embedder.explain("a").bytes
 
-    def write(self, question: str, sentences: Sequence[dict[str, Any]]) -> Iterator[Event]:
-        """Events of an answer: `writing`, then `text` and `cite` as they come.
+    def write(self, question: str, sentences: Sequence[dict[str, Any]]) -> abc.Generator[Event, None, None]:
+        """Events of an answer: `writing`, then `text` and `cite` as they come. Only one may be written at a time.
 
         Args:
             question: The question.
             sentences: What it may use, as `answers.extract` gave it, each with its number.
         """
-        while not self._turn.acquire(timeout=_PATIENCE):
-            yield "writing", {"note": "The model is writing another answer; this one is next …"}
-        try:
-            yield "writing", {"note": "" if self.follows else _CONTINUES}
-            told = {each["n"]: each for each in sentences}
-            for text, number in citations(self._pieces(question, list(sentences))):
-                if text:
-                    yield "text", {"text": text}
-                elif number in told:
-                    yield "cite", {"n": number, "link": told[number]["link"], "text": told[number]["text"]}
-                else:  # a number that it made up is no citation
-                    yield "text", {"text": f"[{number}]"}
-        finally:
-            self._turn.release()
+        yield "writing", {"note": "" if self.follows else _CONTINUES}
+        told = {each["n"]: each for each in sentences}
+        for text, number in citations(self._pieces(question, list(sentences))):
+            if text:
+                yield "text", {"text": text}
+            elif number in told:
+                yield "cite", {"n": number, "link": told[number]["link"], "text": told[number]["text"]}
+            else:  # a number that it made up is no citation
+                yield "text", {"text": f"[{number}]"}
 
     def prompt(self, question: str, sentences: Sequence[dict[str, Any]]) -> list[int]:
         """Tokens of what the model is asked; sentences from the end are left out until they fit its window."""

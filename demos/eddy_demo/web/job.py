@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from eddy_demo.errors import DemoError
@@ -15,9 +16,11 @@ from eddy_embed.errors import EddyError
 
 if TYPE_CHECKING:
     from chroma_eddy import Entry
-    from eddy_demo.web.jobs import Jobs
+    from eddy_demo.reading import Document
+    from eddy_demo.web.writer import Writer
 
 STATES = ("waiting", "reading", "embedding", "writing", "done", "known", "failed")
+UNDER_WAY = ("reading", "embedding", "writing")
 FINISHED = ("done", "known")
 
 
@@ -33,6 +36,7 @@ class Job:
         left: Seconds until it is written, None where that is not known.
         document: Id of its document, once it has one.
         notes: What the reader left out.
+        content: What was read, until it is written.
     """
 
     ticket: Ticket
@@ -42,6 +46,7 @@ class Job:
     left: float | None = None
     document: str = ""
     notes: tuple[str, ...] = ()
+    content: Document | None = None
 
     def as_data(self) -> dict[str, Any]:
         """For the page."""
@@ -57,13 +62,13 @@ class Job:
             "notes": [printable(note) for note in self.notes],
         }
 
-
-def known(job: Job, entry: Entry) -> Job:
-    """The job of a file that the library has already."""
-    name = str(entry.metadata.get("name", entry.id))
-    job.state, job.document, job.done, job.left = "known", entry.id, 1.0, None
-    job.message = "already in the library" if name == job.ticket.name else f"already in the library as {name}"
-    return job
+    def known(self, entry: Entry) -> Job:
+        """The library has it already."""
+        name = str(entry.metadata.get("name", entry.id))
+        self.state, self.document, self.done, self.left, self.content = "known", entry.id, 1.0, None, None
+        also = "" if name == self.ticket.name else f" as {name}"
+        self.message = f"already in the library{also}"
+        return self
 
 
 def told(error: Exception) -> str:
@@ -79,31 +84,27 @@ def told(error: Exception) -> str:
 class Watch:
     """Turns the progress of an ingestion into that of its files."""
 
-    def __init__(self, jobs: Jobs, ready: Sequence[Job], ends: Mapping[str, int]) -> None:
+    def __init__(self, writer: Writer, ready: Sequence[Job]) -> None:
         """Begin.
 
         Args:
-            jobs: Told of it.
+            writer: Told of it.
             ready: The files, in the order in which they are written.
-            ends: Characters up to the end of each, by id.
         """
-        self._jobs, self._ready, self._ends = jobs, ready, ends
+        self._writer, self._ready = writer, ready
+        self._ends = list(accumulate(len(job.content.text) for job in ready if job.content is not None))
         self._began = time.monotonic()
 
     def __call__(self, characters: float, written: int) -> None:
         """So many characters are embedded, and so many files written."""
-        self._jobs.check()
-        rate = characters / max(time.monotonic() - self._began, 1e-3)
-        start = 0
         if written:
-            self._jobs.opened()  # before a file is called finished
-        for at, job in enumerate(self._ready):
-            end = self._ends[job.ticket.id]
-            if at < written:
-                self._jobs.finish(job)
-            else:
-                job.done = min(max((characters - start) / max(end - start, 1), 0.0), 1.0)
-                job.state = "writing" if job.done == 1.0 else "embedding"
-                job.left = max(end - characters, 0) / rate if rate else None
+            self._writer.written(self._ready[:written])  # also where the rest is cancelled
+        self._writer.check()
+        rate = characters / max(time.monotonic() - self._began, 1e-3)
+        start = self._ends[written - 1] if written else 0
+        for job, end in zip(self._ready[written:], self._ends[written:], strict=True):
+            job.done = min(max((characters - start) / max(end - start, 1), 0.0), 1.0)
+            job.state = "writing" if job.done == 1.0 else "embedding"
+            job.left = max(end - characters, 0) / rate if rate else None
             start = end
-        self._jobs.tell()
+        self._writer.jobs.tell()

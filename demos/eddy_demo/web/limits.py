@@ -11,7 +11,7 @@ class Limits:
 
     Attributes:
         upload_bytes: Most bytes of a file.
-        waiting: Most files that wait to be read.
+        waiting: Most files that are received, wait to be written, or failed.
         body_bytes: Most bytes of any other request.
         question: Most characters of a question.
         askers: Most questions that wait for an answer.
@@ -21,6 +21,7 @@ class Limits:
         parse_bytes: Most memory of the process that reads a file.
         pages: Most pages of a PDF file.
         characters: Most characters of a document's text.
+        together: Characters of files read, from which on no more are read before these are written.
         compared: Most characters of a document that is embedded anew to compare two methods.
         explained: Most characters of a text that is explained.
     """
@@ -36,5 +37,6 @@ class Limits:
     parse_bytes: int = 2 * 2**30
     pages: int = 5_000
     characters: int = 20_000_000
+    together: int = 20_000_000
     compared: int = 200_000
     explained: int = 600

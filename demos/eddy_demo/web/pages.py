@@ -9,15 +9,15 @@ from fastapi import APIRouter, Request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
-from eddy_demo.errors import DemoError, InvalidQuestion
+from eddy_demo.errors import InvalidQuestion
 from eddy_demo.ingest import FEW
 from eddy_demo.reading import UPLOADS
 from eddy_demo.web import answers, picture
+from eddy_demo.web.job import told as reason
 from eddy_demo.web.reader import blocks
 from eddy_demo.web.safety import Refused
 from eddy_demo.web.state import State, checked_key
 from eddy_embed import methods
-from eddy_embed.errors import EddyError
 
 pages = APIRouter()
 templates = Environment(
@@ -69,8 +69,12 @@ def library_page(request: Request) -> Response:
 
 
 @pages.get("/documents/{key}")
-def document_page(request: Request, key: str, q: str = "") -> Response:
+async def document_page(request: Request, key: str, q: str = "") -> Response:
     """Read a document; with a question, every sentence is held against it."""
+    return await _state(request).threads.run(lambda: _document(request, key, q))
+
+
+def _document(request: Request, key: str, q: str) -> Response:
     state = _state(request)
     book = state.shelf.book(checked_key(key)) if state.shelf.ready else None
     if book is None:
@@ -99,26 +103,31 @@ _SAMPLE = "The ferry to the island leaves at noon. Dogs travel for free."
 
 
 @pages.get("/why")
-def why_page(
+async def why_page(
     request: Request,
     text: str = _SAMPLE,
-    method: str = "htp",
+    method: str = "",
     q: str = "",
     document: str = "",
     other: str = "htp",
 ) -> Response:
     """What the model does with a text, two methods on one question, and what length does."""
+    return await _state(request).threads.run(lambda: _why(request, text, method, q, document, other))
+
+
+def _why(request: Request, text: str, method: str, q: str, document: str, other: str) -> Response:
     state = _state(request)
     if not state.shelf.ready:
         raise Refused(503, "the model is still being loaded; reload the page in a moment")
     shelf = state.shelf
+    method = method or shelf.method
     told, tokens_problem = None, ""
     try:
         if len(text) > state.limits.explained:
             raise InvalidQuestion(f"show a text of at most {state.limits.explained} characters")
         told = state.methods.explain(shelf, text, method)
-    except (EddyError, DemoError) as error:
-        tokens_problem = str(error)
+    except Exception as error:
+        tokens_problem = reason(error)
     columns, two_problem = None, ""
     if q.strip():
         try:
@@ -127,8 +136,10 @@ def why_page(
             if book is None:
                 raise Refused(404, "the document is not in the library any more")
             columns = state.methods.compare(shelf, book, question, other, state.limits)
-        except (EddyError, DemoError, Refused) as error:
+        except Refused as error:
             two_problem = str(error)
+        except Exception as error:
+            two_problem = reason(error)
     found = state.methods.lengths(shelf)
     return render(
         request,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import TYPE_CHECKING, Any
@@ -83,7 +84,10 @@ class Guard:
         scope.setdefault("state", {})["token"] = self.token
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
+        complete = False
+
         async def guarded(message: MutableMapping[str, Any]) -> None:
+            nonlocal complete
             if message["type"] == "http.response.start":
                 names = {name.lower() for name, _ in message.setdefault("headers", [])}
                 added = dict(_HEADERS)
@@ -92,12 +96,18 @@ class Guard:
                 more = [(name.encode(), value.encode()) for name, value in added.items()]
                 message["headers"] = [*message["headers"], *(pair for pair in more if pair[0] not in names)]
             await send(message)
+            complete = message["type"] == "http.response.body" and not message.get("more_body", False)
 
         try:
             self._check(scope, headers)
             await self.app(scope, self._counted(scope, headers, receive), guarded)
         except Refused as refusal:
             await _refuse(refusal, guarded)
+        except Exception:
+            if not complete:
+                raise
+            # It was answered in plain words; raised on, it would cost the client its connection.
+            logging.getLogger(__name__).exception("%s failed", scope["path"])
 
     def _check(self, scope: Scope, headers: dict[str, str]) -> None:
         host = headers.get("host", "")

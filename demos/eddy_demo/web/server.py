@@ -10,6 +10,7 @@ import uvicorn
 
 from eddy_demo.errors import DemoError
 from eddy_demo.web.app import create_app
+from eddy_demo.web.tickets import Tickets
 
 if TYPE_CHECKING:
     from eddy_demo.web.limits import Limits
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 _GRACE = 5
 """Seconds that open connections have to end."""
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Addresses that stand for all of this machine's, and which of them its user takes."""
 
 
 class PortTaken(DemoError):
@@ -42,6 +45,19 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+def addresses(host: str, listener: socket.socket) -> tuple[str, set[str]]:
+    """Where its user finds a server, and the names under which others may ask for it.
+
+    Args:
+        host: As it was asked for.
+        listener: As `bind` gave it.
+    """
+    bound, port = listener.getsockname()[:2]
+    own = _EVERYWHERE.get(bound, bound)
+    shown = f"[{own}]" if ":" in own else own
+    return f"http://{shown}:{port}/", {host, bound} - _EVERYWHERE.keys()
+
+
 def serve(
     choice: Choice,
     listener: socket.socket,
@@ -57,6 +73,10 @@ def serve(
         hosts: Further names to answer to.
         limits: What it takes.
         started: Called when it answers.
+
+    Raises:
+        ServedAlready: Another process serves it.
+        LibraryMismatch: The folder holds something else.
     """
     app = create_app(choice, limits, hosts, lambda: server.should_exit)
     config = uvicorn.Config(
@@ -69,4 +89,5 @@ def serve(
             started()
 
     server = Server(config)
-    server.run([listener])
+    with Tickets(choice.folder).held():
+        server.run([listener])

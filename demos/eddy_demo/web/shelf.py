@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from chromadb.errors import NotFoundError
 
-from chroma_eddy import Entry, Index
+from chroma_eddy import Entry, ForeignCollection, Index
 from chroma_eddy.stored import stored_document
 from eddy_demo.errors import DemoError, LibraryMismatch
 from eddy_demo.library import open_library
-from eddy_demo.recipe import Recipe, choose_recipe, holds_library, read_recipe
+from eddy_demo.recipe import CHROMA, Recipe, choose_recipe, holds_library, read_recipe
 from eddy_demo.show import printable
 from eddy_demo.web.calibration import Calibration
 from eddy_embed import Embedder
@@ -109,6 +109,8 @@ class Shelf:
         self._books: OrderedDict[tuple[str, str, str], Book] = OrderedDict()
         self.coming: Embedder | None = None
         """That of the library which is being made anew."""
+        self._file: int | None = None
+        self._written: Any = None
         self._lock = threading.Lock()
         self._opening = threading.RLock()
         self._loaded = threading.Event()
@@ -134,10 +136,40 @@ class Shelf:
             return Embedder(self.generator.model, tokenizer=self.generator.tokenizer, method=method)
         return Embedder(model or self.recipe.model, method=method, device=self.choice.device)
 
+    @property
+    def method(self) -> str:
+        """The library's method without post-processing."""
+        return str(self.raw.with_post(None).method)
+
+    def other(self, method: str) -> Embedder:
+        """An embedder under another method; it shares the weights, if post-processing is all that differs."""
+        own = self.raw.with_post(None)
+        return own if str(own.method) == method else self.embedder_for(method)
+
+    def look(self) -> None:
+        """Notice what another process has written: the first documents, others, or a database in place of this one."""
+        file, index = _database(self.folder), self._index
+        if index is None:
+            if file is not None:
+                self.open()
+        elif file != self._file:
+            with self._opening:  # as long as anybody has a client of files that are gone, new ones read those too
+                for each in (self._retired, index):
+                    if each is not None:
+                        each.close()
+                self._retired = self._index = None
+            self.touch()
+        else:
+            written = index.store.metadata().get("eddy_written")
+            if written != self._written:
+                self._written = written
+                self.touch()
+
     def open(self) -> None:
         """Open the library anew, after something was written that readers must know."""
         with self._opening:
             before = self._index
+            self._file = _database(self.folder)
             if holds_library(self.folder):
                 recipe = read_recipe(self.folder)
                 embedder = self._maker(recipe)
@@ -150,7 +182,8 @@ class Shelf:
             if self._retired is not None:
                 self._retired.close()
             self._retired = before  # questions that are being answered may still hold it
-            self.touch()
+            if before is not None or self._index is not None:
+                self.touch()
 
     def _maker(self, recipe: Recipe) -> Embedder:
         """What makes the vectors of a recipe, loaded already if that can be."""
@@ -232,21 +265,25 @@ class Shelf:
         return self.steadily(lambda index: None if index is None else self._book(index, key))
 
     def _book(self, index: Index, key: str) -> Book | None:
-        entry = entry_in(index, key)
-        if entry is None:
-            return None
-        place = (key, entry.digest, index.recipe.fingerprint)
-        with self._lock:
-            if place in self._books:
-                self._books.move_to_end(place)
-                return self._books[place]
-        content = stored_document(index.store, index.recipe, key, keeps_raw=False).result
-        book = Book(entry, content, index.embedder)
-        with self._lock:
-            self._books[place] = book
-            while len(self._books) > _OPEN:
-                self._books.popitem(last=False)
-        return book
+        while (entry := entry_in(index, key)) is not None:
+            place = (key, entry.digest, index.recipe.fingerprint)
+            with self._lock:
+                if place in self._books:
+                    self._books.move_to_end(place)
+                    return self._books[place]
+            try:
+                content = stored_document(index.store, index.recipe, key, keeps_raw=False).result
+            except (IndexError, ForeignCollection):  # it has no row any more, or not all
+                if entry_in(index, key) == entry:
+                    raise
+                continue  # it was taken out, or written anew, in between
+            book = Book(entry, content, index.embedder)
+            with self._lock:
+                self._books[place] = book
+                while len(self._books) > _OPEN:
+                    self._books.popitem(last=False)
+            return book
+        return None
 
     def shared(self) -> dict[str, int] | None:
         """Bytes of the model that both reads and writes, and of what is not loaded a second time; None for no such."""
@@ -267,6 +304,14 @@ class Shelf:
             "default": self.recipe.default,
             "shared": self.shared(),
         }
+
+
+def _database(folder: Path) -> int | None:
+    """Which file the database is in; None while there is none."""
+    try:
+        return (folder / CHROMA / "chroma.sqlite3").stat().st_ino
+    except OSError:
+        return None
 
 
 def entry_in(index: Index, key: str) -> Entry | None:

@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from eddy_demo.web.events import Threads
+from eddy_demo.web.events import Threads, Turn
 from eddy_demo.web.jobs import Jobs
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.safety import Refused
 from eddy_demo.web.shelf import Shelf
 from eddy_demo.web.why import Methods
+from eddy_demo.web.writer import Writer
 
 _KEY = re.compile(r"[0-9a-f]{16}")
 
@@ -24,7 +25,9 @@ class State:
         limits: What it takes.
         shelf: The library, to be read.
         jobs: What is to be written.
+        writer: What writes it.
         threads: For questions.
+        turn: Of the answers that the model writes.
         stopping: Whether the server is about to end.
         listeners: Pages that are told of progress now.
         methods: Further methods, and what is drawn of the library.
@@ -33,7 +36,9 @@ class State:
     limits: Limits
     shelf: Shelf
     jobs: Jobs
+    writer: Writer
     threads: Threads
+    turn: Turn
     stopping: Callable[[], bool]
     listeners: int = 0
     methods: Methods = field(default_factory=Methods)

@@ -9,12 +9,16 @@ import secrets
 import time
 import unicodedata
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from chroma_eddy import IndexInUse
+from chroma_eddy.locking import Lock
+from eddy_demo.errors import ServedAlready
 from eddy_demo.reading import UPLOADS as SUFFIXES
-from eddy_demo.recipe import UPLOADS
+from eddy_demo.recipe import UPLOADS, check_free, holds_library
 from eddy_embed.files import whole
 
 ORIGIN = "upload:"
@@ -78,6 +82,28 @@ class Tickets:
             library: Its folder.
         """
         self.folder = library / UPLOADS
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Be the only server that takes uploads for this library.
+
+        Raises:
+            ServedAlready: Another one does.
+            LibraryMismatch: The folder holds something else.
+        """
+        library = self.folder.parent
+        if not holds_library(library):
+            check_free(library)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(Lock(self.folder))
+            except IndexInUse:
+                raise ServedAlready(
+                    f"{library} is served by another process: use its page, stop it first, or name another folder "
+                    "with --library"
+                ) from None
+            yield
 
     def begin(self) -> Path:
         """A new file to receive an upload."""

@@ -97,7 +97,7 @@ class Methods:
         """Load none."""
         self._kept: OrderedDict[str, Embedder] = OrderedDict()
         self._lengths: tuple[int, Lengths | None] | None = None
-        self._lock = threading.Lock()
+        self._loading, self._comparing = threading.Lock(), threading.Lock()
 
     def get(self, shelf: Shelf, method: str) -> Embedder:
         """An embedder.
@@ -113,11 +113,12 @@ class Methods:
             raise CannotCompare(
                 f"{method} learns from a whole library, which one document is not: leave out what stands behind the +"
             )
-        if name not in self._kept:
-            self._kept[name] = shelf.embedder_for(name)
-            while len(self._kept) > _EMBEDDERS:
-                self._kept.popitem(last=False)
-        return self._kept[name]
+        with self._loading:
+            if name not in self._kept:
+                while len(self._kept) >= _EMBEDDERS:  # before another one takes memory
+                    self._kept.popitem(last=False)
+                self._kept[name] = shelf.other(name)
+            return self._kept[name]
 
     def lengths(self, shelf: Shelf) -> Lengths | None:
         """As the function, once for each state of the library."""
@@ -135,8 +136,7 @@ class Methods:
             InvalidParameter: A parameter of it is wrong.
             InvalidText: The text is blank.
         """
-        with self._lock:
-            return self.get(shelf, method).explain(text)
+        return self.get(shelf, method).explain(text)
 
     def compare(self, shelf: Shelf, book: Book, question: str, method: str, limits: Limits) -> list[list[Ranked]]:
         """The nearest passages of a document under the library's method and under another.
@@ -150,7 +150,7 @@ class Methods:
                 f"{book.name} has {size:,} characters, and at most {limits.compared:,} are embedded anew to compare "
                 "methods; choose a shorter document"
             )
-        if not self._lock.acquire(timeout=60):
+        if not self._comparing.acquire(blocking=False):
             raise CannotCompare("another comparison is under way; try again when it has finished")
         try:
             other = self.get(shelf, method)
@@ -161,7 +161,7 @@ class Methods:
             )
             vector = other.encode_query(question, show_progress=False)
         finally:
-            self._lock.release()
+            self._comparing.release()
         mine = book.near(question, book.content.passages)
         return side_by_side(book, mine, content, cosines(vector, content.passages))
 

@@ -97,8 +97,11 @@ async function* events(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let held = "";
   for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
+    const { value, done } = await reader.read().catch((error) => {
+      if (error.name === "AbortError") throw error;
+      return { done: true };
+    });
+    if (done) throw new Error("the answer broke off; is the server still running? Ask again");
     held += value;
     const parts = held.split("\n\n");
     held = parts.pop();
@@ -106,6 +109,7 @@ async function* events(response) {
       const name = /^event: (.*)$/m.exec(part);
       const data = /^data: (.*)$/m.exec(part);
       if (name && data) yield [name[1], JSON.parse(data[1])];
+      if (name?.[1] === "done") return;
     }
   }
 }

@@ -86,18 +86,32 @@ let source = null;
 
 function listen() {
   source?.close();
-  source = new EventSource("/api/events");
-  source.addEventListener("progress", (event) => told(JSON.parse(event.data)));
-  source.addEventListener("error", () => {
-    show("The server does not answer. What was uploaded is kept; this page goes on when it is back.", true);
-    if (source.readyState === EventSource.CLOSED) setTimeout(listen, 2000); // the browser would not try again
+  if (document.hidden) return; // a browser has six connections to a server: pages that nobody sees must not hold them
+  const own = (source = new EventSource("/api/events"));
+  own.addEventListener("progress", (event) => told(JSON.parse(event.data)));
+  own.addEventListener("error", () => {
+    if (own.readyState === EventSource.CLOSED) refused(own); // the browser would not try again
+    else show("The server does not answer. What was uploaded is kept; this page goes on when it is back.", true);
   });
 }
 
-addEventListener("pagehide", () => source.close());
+/** Say why there is no progress to be had, and ask again in a while. */
+async function refused(own) {
+  const once = new AbortController();
+  try {
+    await call("/api/events", { signal: once.signal });
+  } catch (error) {
+    show(sentence(error.message), true);
+  }
+  once.abort();
+  setTimeout(() => own === source && listen(), 2000);
+}
+
+addEventListener("pagehide", () => source?.close());
 addEventListener("pageshow", (event) => {
   if (event.persisted) listen(); // back from another page, as it was left
 });
+document.addEventListener("visibilitychange", listen);
 listen();
 
 // --- Theme

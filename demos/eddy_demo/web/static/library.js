@@ -14,6 +14,11 @@ const sending = new Map();
 const most = 5; // finished files that are listed by name
 let shown = null;
 
+function failed(error) {
+  status.className = "status failed";
+  status.textContent = sentence(error.message);
+}
+
 // --- Upload
 
 function send(file) {
@@ -75,8 +80,7 @@ function button(label, name, action, kind = "quiet") {
     try {
       await action();
     } catch (error) {
-      status.className = "status failed";
-      status.textContent = sentence(error.message);
+      failed(error);
     }
     made.disabled = false;
   });
@@ -85,51 +89,88 @@ function button(label, name, action, kind = "quiet") {
 
 function stage(job) {
   const at = stages.findIndex(([state]) => state === job.state);
-  const line = element("p", { class: "stages" });
-  stages.slice(1).forEach(([, label], number) => {
+  const line = stages.slice(1).flatMap(([, label], number) => {
     const state = number + 1 < at ? "past" : number + 1 === at ? "now" : "";
-    if (number) line.append("›");
-    line.append(element("span", { class: state }, label));
+    return [...(number ? ["›"] : []), element("span", { class: state }, label)];
   });
-  if (job.left !== null && job.left !== undefined) line.append(`· ${duration(job.left)} left`);
-  return line;
+  return job.left === null || job.left === undefined ? line : [...line, `· ${duration(job.left)} left`];
 }
 
 function act(id, action) {
   return () => call(`/api/jobs/${id}/${action}`, { method: "POST" });
 }
 
+const over = (job) => ["done", "known"].includes(job.state);
+
 function row(job) {
-  const name = job.document && ["done", "known"].includes(job.state) ? element("a", { class: "name", href: `/documents/${job.document}` }, job.name) : element("span", { class: "name" }, job.name);
+  const name = job.document && over(job) ? element("a", { class: "name", href: `/documents/${job.document}` }, job.name) : element("span", { class: "name" }, job.name);
   const acts = element("span", { class: "acts" });
-  const made = element("li", { class: `job ${job.state}`, "data-id": job.id, "data-state": job.state }, name, acts);
+  const made = element("li", { "data-id": job.id }, name, acts);
   if (job.state === "failed") {
     acts.append(button("Try again", job.name, act(job.id, "retry")), button("Put away", job.name, act(job.id, "cancel")));
     made.append(element("p", { class: "message" }, sentence(job.message)));
-  } else if (["done", "known"].includes(job.state)) {
+  } else if (over(job)) {
     made.append(element("p", { class: "message" }, [job.state === "done" ? "In the library." : sentence(job.message), ...job.notes.map(sentence)].join(" ")));
   } else {
     acts.append(button("Cancel", job.name, act(job.id, "cancel")));
-    const bar = { max: 1, "aria-label": `Embedding ${job.name}`, value: job.done };
-    made.append(stage(job), element("progress", bar));
+    made.append(element("p", { class: "stages" }), element("progress", { max: 1, "aria-label": `Embedding ${job.name}` }));
   }
   return made;
 }
 
+const rows = new Map();
+
+/** The row of a file: as long as it is under way the same one, so that a click on its button is not lost. */
+function rowOf(job) {
+  const key = JSON.stringify(job.state === "failed" || over(job) ? job : job.name);
+  const known = rows.get(job.id);
+  let made = known?.made;
+  if (known?.key !== key) {
+    const focused = made?.contains(document.activeElement) ? document.activeElement.textContent : null;
+    made = row(job);
+    rows.set(job.id, { key, made });
+    if (focused !== null) {
+      known.made.replaceWith(made);
+      const buttons = [...made.querySelectorAll("a, button")];
+      (buttons.find((each) => each.textContent === focused) ?? buttons[0])?.focus();
+    }
+  }
+  made.className = `job ${job.state}`;
+  made.dataset.state = job.state;
+  made.querySelector(".stages")?.replaceChildren(...stage(job));
+  const bar = made.querySelector("progress");
+  if (bar) bar.value = job.done;
+  return made;
+}
+
+/** Let a list hold these elements, and move none that may stay where it is. */
+function arrange(list, wanted) {
+  const staying = new Set(wanted);
+  for (const each of [...list.children]) if (!staying.has(each)) each.remove();
+  let next = null;
+  for (const each of [...wanted].reverse()) {
+    if (each.parentNode !== list || each.nextElementSibling !== next) list.insertBefore(each, next);
+    next = each;
+  }
+}
+
+const more = element("li", { class: "job more" });
+
 function showWork(progress) {
-  const focused = document.activeElement?.closest?.(".job")?.dataset.id;
-  const active = progress.jobs.filter((job) => !["done", "known"].includes(job.state));
-  const finished = progress.jobs.filter((job) => ["done", "known"].includes(job.state));
+  const active = progress.jobs.filter((job) => !over(job));
+  const finished = progress.jobs.filter(over);
   const plain = finished.filter((job) => job.state === "done" && !job.notes.length);
   const left = new Set(plain.slice(0, -most)); // they stand in the list of documents, and have nothing more to say
-  const rows = [...active, ...finished.filter((job) => !left.has(job))].map(row);
-  if (left.size) rows.push(element("li", { class: "job more" }, `and ${plural(left.size, "more file")}`));
-  list.replaceChildren(...sending.keys(), ...rows);
-  if (focused) list.querySelector(`[data-id="${CSS.escape(focused)}"] button`)?.focus();
+  const shown = [...active, ...finished.filter((job) => !left.has(job))];
+  const ids = new Set(shown.map((job) => job.id));
+  for (const id of [...rows.keys()]) if (!ids.has(id)) rows.delete(id);
+  more.textContent = `and ${plural(left.size, "more file")}`;
+  arrange(list, [...sending.keys(), ...shown.map(rowOf), ...(left.size ? [more] : [])]);
   work.hidden = !list.children.length;
   document.getElementById("work-title").textContent = active.length ? "Being read" : "Just read";
   document.getElementById("left").textContent = progress.left === null ? "" : `about ${duration(progress.left)} left`;
   document.getElementById("clear").hidden = active.length === progress.jobs.length;
+  document.getElementById("clear-failed").hidden = active.filter((job) => job.state === "failed").length < 2;
 }
 
 // --- Documents
@@ -159,8 +200,7 @@ sure.addEventListener("close", async () => {
     await call(`/api/documents/${removing}`, { method: "DELETE" });
     await showDocuments();
   } catch (error) {
-    status.className = "status failed";
-    status.textContent = sentence(error.message);
+    failed(error);
   }
 });
 
@@ -172,11 +212,16 @@ async function showDocuments() {
   notice.hidden = !library.default || library.default === library.method || library.passages < Number(notice.dataset.few);
 }
 
-document.getElementById("rebuild").addEventListener("click", async () => {
+document.getElementById("rebuild").addEventListener("click", () => {
   notice.hidden = true;
-  await call("/api/rebuild", { method: "POST" });
+  call("/api/rebuild", { method: "POST" }).catch((error) => {
+    notice.hidden = false;
+    failed(error);
+  });
 });
-document.getElementById("clear").addEventListener("click", () => call("/api/jobs/clear", { method: "POST" }));
+for (const [id, query] of [["clear", ""], ["clear-failed", "?failed=true"]]) {
+  document.getElementById(id).addEventListener("click", () => call(`/api/jobs/clear${query}`, { method: "POST" }).catch(failed));
+}
 
 onProgress(async (progress) => {
   showWork(progress);

@@ -1,0 +1,290 @@
+"""Uploads that meet one another, cancels that come late, limits, and other processes on the same folder."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.demo.conftest import BREAD, CLOCK, TIDES, opened
+from tests.demo.site import Site, long_text, serving, wait
+from tests.processes import context
+
+from eddy_demo.cli import main
+from eddy_demo.errors import Unreadable
+from eddy_demo.web import shelf, writer
+from eddy_demo.web.jobs import Jobs
+from eddy_demo.web.limits import Limits
+from eddy_demo.web.safety import Refused
+from eddy_demo.web.server import addresses, bind
+from eddy_demo.web.tickets import ticket_of
+from eddy_demo.web.worker import count_pages
+from eddy_demo.writing import sole_writer
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("web") / "library") as site:
+        site.upload("other.txt", "A lighthouse stands on the cliff.")
+        site.settled()
+        yield site
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look more often than a user needs."""
+    monkeypatch.setattr(writer, "_BUSY_SECONDS", 0.1)
+
+
+def together(site: Site, **files: str | bytes) -> dict[str, dict[str, Any]]:
+    """Upload files so that they are written together; the jobs as they end."""
+    with sole_writer(site.folder):
+        for name, data in files.items():
+            assert site.upload(f"{name}.txt", data).status_code == 200
+        site.until(lambda p: p["busy"])  # what began before the last one came has been put back
+    return {job["name"]: job for job in site.settled()}
+
+
+def names(site: Site) -> list[str]:
+    return [row["name"] for row in site.documents()]
+
+
+def uploads(site: Site) -> list[Path]:
+    return list((site.folder / "uploads").iterdir())
+
+
+def test_a_text_is_written_once_among_files_that_come_together(site: Site) -> None:
+    """Also where the first of them is cancelled in the midst: the other takes its place."""
+    jobs = together(site, a="Eels swim in the ditch.", b=b"\xef\xbb\xbfEels swim in the ditch.", c="Herons wait.")
+    told = {name: (jobs[f"{name}.txt"]["state"], jobs[f"{name}.txt"]["message"]) for name in "abc"}
+    assert told == {"a": ("done", ""), "b": ("known", "already in the library as a.txt"), "c": ("done", "")}
+    assert {"a.txt", "c.txt"} <= set(names(site))
+    assert "b.txt" not in names(site)
+    assert uploads(site) == []
+
+    resume, text = site.pause(), long_text(120)
+    with sole_writer(site.folder):
+        first = site.upload("first.txt", text).json()["id"]
+        site.upload("second.txt", b"\xef\xbb\xbf" + text.encode())
+        site.until(lambda p: p["busy"])
+    site.halfway()
+    site.client.post(f"/api/jobs/{first}/cancel")
+    resume()
+    assert {job["name"]: job["state"] for job in site.settled()}["second.txt"] == "done"
+    assert "first.txt" not in names(site)
+
+
+def test_the_same_file_from_many_sides(site: Site) -> None:
+    text = "The miller grinds rye at night."
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda number: site.upload(f"rye{number}.txt", text), range(8)))
+    assert [answer.status_code for answer in answers] == [200] * 8, answers
+    jobs = [job for job in site.settled() if job["name"].startswith("rye")]
+    assert {job["state"] for job in jobs} <= {"done", "known"}, jobs
+    assert len([name for name in names(site) if name.startswith("rye")]) == 1
+    assert uploads(site) == []
+
+
+def ids(site: Site, name: str) -> list[str]:
+    return [job["id"] for job in site.state.jobs.listed() if job["name"] == name]
+
+
+def test_a_cancel_that_comes_too_late_is_kept(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The document is written, and nobody has said so yet: it leaves the library again, and can come again."""
+    write = writer.ingest
+
+    def cancelled(*arguments: Any) -> Any:
+        *given, progress = arguments
+
+        def told(characters: float, written: int) -> None:
+            if written and ids(site, "late.txt"):
+                assert site.client.post(f"/api/jobs/{ids(site, 'late.txt')[0]}/cancel").status_code == 200
+            progress(characters, written)
+
+        return write(*given, told)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "ingest", cancelled)
+        jobs = together(site, late="The cat sleeps on the wall.", beside="The dog sleeps under it.")
+    assert "late.txt" not in jobs
+    assert jobs["beside.txt"]["state"] == "done", jobs
+    wait(lambda: "late.txt" not in names(site))
+    assert "beside.txt" in names(site)
+    site.upload("late.txt", "The cat sleeps on the wall.")
+    site.settled()
+    assert "late.txt" in names(site)
+
+
+def test_a_cancel_of_what_fails_is_not_kept(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the next upload of the file would be taken for the one that was cancelled."""
+
+    def failing(*_: Any) -> None:
+        site.client.post(f"/api/jobs/{ids(site, 'odd.txt')[0]}/cancel")
+        raise Unreadable("it is odd")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "parse", failing)
+        site.upload("odd.txt", "The owl hoots twice.")
+        wait(lambda: not ids(site, "odd.txt"))
+    site.upload("odd.txt", "The owl hoots twice.")
+    site.settled()
+    assert "odd.txt" in names(site)
+
+
+def test_a_file_that_is_wanted_again_is_not_cancelled(site: Site) -> None:
+    """Its cancel has not been carried out yet."""
+    resume, text = site.pause(), long_text(100, seed=3)
+    id_ = site.upload("again.txt", text).json()["id"]
+    site.halfway()
+    check = site.state.writer.check
+    site.state.writer.check = lambda: None
+    site.client.post(f"/api/jobs/{id_}/cancel")
+    assert site.upload("again.txt", text).json()["state"] == "waiting"
+    site.state.writer.check = check
+    resume()
+    assert {job["name"]: job["state"] for job in site.settled()}["again.txt"] == "done"
+    assert "again.txt" in names(site)
+
+
+def test_what_failed_and_what_comes_in_takes_room(tmp_path: Path) -> None:
+    jobs = Jobs(tmp_path, 2)
+    part = jobs.tickets.begin()
+    part.write_bytes(b"text")
+    with jobs.place():
+        assert jobs.take(part, ticket_of("ab" * 32, "a.txt", 4), None) == "waiting"
+    with (
+        jobs.place(),
+        pytest.raises(Refused, match="2 files are waiting already; wait until some are written"),
+        jobs.place(),
+    ):
+        pass
+    (job,) = jobs.waiting()
+    jobs.fail(job, "it is odd")
+    with (
+        jobs.place(),
+        pytest.raises(Refused, match=r"1 of which failed; .* or put away those that failed"),
+        jobs.place(),
+    ):
+        pass
+    jobs.clear(failed=True)
+    with jobs.place(), jobs.place():
+        assert list(jobs.tickets.folder.iterdir()) == []
+
+
+def test_few_files_are_read_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, write = [], writer.ingest
+
+    def counted(*arguments: Any) -> Any:
+        sizes.append(len(arguments[3]))
+        return write(*arguments)
+
+    with serving(tmp_path / "library", Limits(together=40)) as site:
+        monkeypatch.setattr(writer, "ingest", counted)
+        files = {name: f"The {name} is painted blue, and nobody knows why." for name in ("door", "gate")}
+        assert {job["state"] for job in together(site, **files).values()} == {"done"}
+    assert sizes[-2:] == [1, 1]
+
+
+def test_a_document_that_goes_while_it_is_opened(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.upload("brief.txt", "The mayfly lives for a day.")
+    key = {job["name"]: job["document"] for job in site.settled()}["brief.txt"]
+    read = shelf.stored_document
+
+    def gone(*arguments: Any, **options: Any) -> Any:
+        site.client.delete(f"/api/documents/{key}")
+        wait(lambda: not site.state.jobs.removing())
+        return read(*arguments, **options)
+
+    monkeypatch.setattr(shelf, "stored_document", gone)
+    answer = site.client.get(f"/documents/{key}")
+    assert (answer.status_code, "not in the library any more" in answer.text) == (404, True)
+
+
+def test_the_command_line_on_the_same_folder(tmp_path: Path) -> None:
+    """Another process begins the library, adds to it, makes it anew, and puts another one in its place."""
+    folder, first, second = tmp_path / "library", tmp_path / "bread.txt", tmp_path / "tides.md"
+    first.write_text(BREAD, encoding="utf-8")
+    second.write_text(TIDES, encoding="utf-8")
+    with serving(folder) as site:
+        assert site.ask("What does the moon do?") == [("done", {"passages": 0, "seconds": pytest.approx(0, abs=60)})]
+        elsewhere("ingest", first, "--library", folder, "--method", "htp")
+        site.until(lambda p: names(site) == ["bread.txt"])
+        version = site.state.shelf.version
+        elsewhere("ingest", second, "--library", folder)
+        site.until(lambda p: p["library"] > version and names(site) == ["bread.txt", "tides.md"])
+        assert dict(site.ask("What does the moon pull towards it?", k=1))["hit"]["name"] == "tides.md"
+        elsewhere("library", "reindex", "--library", folder, "--method", "plain")
+        hit = dict(site.ask("What does the moon pull towards it?", k=1))["hit"]
+        assert site.client.get("/api/documents").json()["library"]["method"] == "plain"
+        assert hit["name"] == "tides.md"
+        elsewhere("ingest", second, "--library", folder, "--rebuild", "--method", "htp")
+        site.until(lambda p: names(site) == ["tides.md"])
+        assert "hit" in dict(site.ask("What does the moon pull towards it?", k=1))
+        site.upload("clock.html", CLOCK)
+        assert [job["state"] for job in site.settled()] == ["done"]
+    with opened(folder) as index:
+        assert {str(each.metadata["name"]) for each in index.documents()} == {"tides.md", "clock.html"}
+
+
+def elsewhere(*arguments: object) -> None:
+    child = context().Process(target=command, args=arguments)
+    child.start()
+    child.join()
+    assert child.exitcode == 0, arguments
+
+
+def command(*arguments: object) -> None:
+    sys.argv = ["eddy-demo", *map(str, arguments)]
+    main()
+
+
+def test_one_server_for_a_library(tmp_path: Path, run: Callable[..., Any]) -> None:
+    """Another one would take its uploads for what an earlier one left."""
+    folder = tmp_path / "library"
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    child = context().Process(target=command, args=("serve", "--library", folder, "--port", port), daemon=True)
+    child.start()
+
+    def answers() -> bool:
+        assert child.is_alive()
+        try:
+            return bool(httpx.get(f"http://127.0.0.1:{port}/api/health").json()["alive"])
+        except httpx.ConnectError:
+            return False
+
+    wait(answers)
+    outcome = run("serve", "--library", folder, "--port", 0)
+    child.terminate()
+    child.join()
+    assert outcome.code == 1
+    assert "is served by another process: use its page, stop it first" in " ".join(outcome.err.split())
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "letter.txt").write_text("mine", encoding="utf-8")
+    outcome = run("serve", "--library", foreign, "--port", 0)
+    assert (outcome.code, "is not a library" in outcome.err) == (1, True)
+    assert [path.name for path in foreign.iterdir()] == ["letter.txt"]
+
+
+@pytest.mark.parametrize(
+    ("host", "shown", "own"),
+    [("0.0.0.0", "127.0.0.1", set()), ("127.0.0.1", "127.0.0.1", {"127.0.0.1"}), ("localhost", "127.0.0.1", None)],
+)
+def test_where_it_is_found(host: str, shown: str, own: set[str] | None) -> None:
+    """Never at an address that is none, and under the name that it was given."""
+    with bind(host, 0) as listener:
+        address, answered = addresses(host, listener)
+        assert address == f"http://{shown}:{listener.getsockname()[1]}/"
+    assert answered == (own if own is not None else {"localhost", "127.0.0.1"})
+
+
+@pytest.mark.parametrize("data", [b"%PDF-1.4 nothing more", b"", b"\0" * 2000])
+def test_pages_that_cannot_be_counted(data: bytes) -> None:
+    """Its reader says why, and the process that reads it does not end."""
+    assert count_pages(data) == 0
