@@ -56,9 +56,9 @@ def main() -> None:
     target = options.json or RESULTS / "index-speed.json"
     sizes = {"passages": options.passages, "questions": options.questions, "batch": BATCH}
     kept = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {}
-    rows: dict[str, Any] = kept.get("rows", {}) if kept.get("sizes") == sizes and not options.again else {}
+    rows: dict[str, Any] = kept.get("rows", {}) if kept.get("sizes") == sizes else {}
     for system in options.system or NAMES:
-        if system in rows:
+        if system in rows and not options.again:
             continue
         began = time.perf_counter()
         more = ["--passages", str(options.passages), "--questions", str(options.questions)]
