@@ -17,9 +17,18 @@ if TYPE_CHECKING:
     from chroma_eddy.index import Index
 
 
-def settle(index: Index, entries: Sequence[Entry]) -> None:
-    """Delete the rows of versions that are not to be found."""
+def settle(index: Index, entries: Sequence[Entry], *, touch: bool = False) -> None:
+    """Delete the rows of versions that are not to be found.
+
+    Args:
+        index: Where.
+        entries: Documents that have such a version.
+        touch: Whether to tell readers before the documents' rows say that all is done: who finds that they do then
+            knows that he has been told.
+    """
     _delete(index, DIGEST, [entry.other for entry in entries])
+    if touch:
+        index.store.touch()
     index.store.mark({entry.id: {OTHER: ""} for entry in entries if entry.digest})
 
 

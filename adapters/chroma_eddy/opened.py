@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from eddy_embed.postprocess import Fitted
 
 PASSAGE_SIZE = 256
-_ATTEMPTS = 6
+_ATTEMPTS, _PAUSE = 8, 0.02
+"""How often something is read that another process is writing, and seconds between that grow with each time."""
 T = TypeVar("T")
 
 
@@ -173,6 +175,7 @@ class Opened:
                 if settled or attempt == _ATTEMPTS - 1:
                     raise
                 exchange.settle(self.store)
+                time.sleep(attempt * _PAUSE)
         raise AssertionError
 
     def told(self, read: Callable[[int], T]) -> T:

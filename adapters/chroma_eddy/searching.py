@@ -159,6 +159,10 @@ def _answered(index: Index, vector: Doubles, question: str, wanted: Wanted, atte
     What is being written is left out from the beginning only where it was met: to leave rows out takes time.
     """
     pending = index.incomplete() if attempt else {}
+    store = index.store
+    if pending and wanted.granularity == "documents":
+        store.notice(anew=True)
+    generation = store.connection.generation
     filters = _filters(index, wanted, pending)
     own = [*filters, *_prefiltered(index, vector, wanted, pending)]
     hits = _nearest(index, vector, wanted, own)
@@ -166,6 +170,11 @@ def _answered(index: Index, vector: Doubles, question: str, wanted: Wanted, atte
         hits = _with_words(index, vector, question, wanted, own, hits)
     hits = hits[: wanted.k]
     _check_versions(index, hits, pending)
+    # Unlike a passage, these keep their ids when they change: a vector may be the one that another text had before.
+    if wanted.granularity == "documents" or any(PIECE in hit.row for hit in hits):
+        store.notice()
+        if store.connection.generation != generation:
+            raise ForeignCollection(f"index {index.name!r} is being changed all the time: ask again")
     return marked(index, vector, hits) if wanted.sentences else hits
 
 
@@ -179,8 +188,9 @@ def _check_versions(index: Index, hits: Sequence[Hit], pending: Mapping[str, Ent
     entries = index.entries(sorted({hit.document for hit in whole})) if whole else {}
     for hit in whole:
         entry, before = entries.get(hit.document), pending.get(hit.document)
-        other = "" if before is None else before.other
-        if entry is None or (entry.digest, entry.other) != (hit.row[DIGEST], other):
+        found = hit.row[DIGEST]
+        wanted = (found, "") if before is None else (before.digest, before.other)
+        if entry is None or entry.digest != found or (entry.digest, entry.other) != wanted:
             raise ForeignCollection(lacking(hit.document, f"the version that {index.name + DOCUMENTS} names"))
 
 

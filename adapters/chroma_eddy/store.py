@@ -285,11 +285,10 @@ class Store:
                 )
 
     def mark(self, rows: Mapping[str, dict[str, Any]]) -> None:
-        """Change entries of documents' rows, by id."""
+        """Change entries of documents' rows, by id; what is not about vectors is seen at once by all."""
         if not rows:
             return
         ids, values = list(rows), list(rows.values())
-        self._change()
         collection = self.collection(DOCUMENTS)
         for at in slices(len(ids), self.limit):
             with failures(self.place), self.connection.rows(collection):

@@ -232,8 +232,7 @@ class Writer:
             if each.raw is not None:
                 _upsert_raw(index, each.document, each.raw)
         self._rows(group, begin=False, known=known)
-        settle(index, [replace(entry, other=entry.digest) for entry in old if entry.digest])
-        store.touch()
+        settle(index, [replace(entry, other=entry.digest) for entry in old if entry.digest], touch=True)
 
     def _rows(self, group: Sequence[Embedded], *, begin: bool, known: dict[str, Entry] | None = None) -> None:
         rows, known = [], known or {}

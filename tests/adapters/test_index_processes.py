@@ -5,10 +5,11 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+from chromadb import Collection
 from chromadb.api.shared_system_client import SharedSystemClient
 from tests.adapters.indexes import apart, assert_same, documents, rows
 from tests.adapters.killing import METHOD, SAVED_OFTEN, after, started
@@ -162,6 +163,31 @@ def test_a_reader_finds_in_the_end_what_a_killed_writer_left(
         assert len({hit.document for hit in index.query(ASKED, 100)}) == 6
         generation = index.store.connection.generation
         assert index.query(ASKED) and index.store.connection.generation == generation
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_whole_document_has_the_cosine_of_the_version_that_is_found(killed, tmp_path, embedder, monkeypatch):
+    """Also if another process writes that version between a reader's look at what is new and his search."""
+    query = Collection.query
+
+    def changed_before(self: Collection, *args: object, **kwargs: object) -> object:
+        monkeypatch.setattr(Collection, "query", query)
+        with apart(), monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+            if killed:
+                patch.setattr(Store, "touch", interrupted)
+            with opened(tmp_path / "db", embedder) as other:
+                other.upsert(documents(2, version=2))
+        return query(self, *args, **kwargs)
+
+    with opened(tmp_path / "db", embedder) as index:
+        index.upsert(documents(2))
+        assert index.query(ASKED, granularity="documents")
+        monkeypatch.setattr(Collection, "query", changed_before)
+        hits = index.query(ASKED, granularity="documents")
+        assert {hit.text for hit in hits} == {document.text for document in documents(2, version=2)}
+        for hit in hits:
+            vector = embedder.encode_long(hit.text, passage_size=24).vector
+            assert hit.cosine == pytest.approx(float(vector @ embedder.encode_query(ASKED)), abs=1e-5)
 
 
 def test_a_reindexing_that_another_process_went_on_with_loses_nothing(tmp_path, embedder, monkeypatch):
