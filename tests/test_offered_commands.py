@@ -30,8 +30,18 @@ def dogs() -> None:
 def wave(name: str) -> None:
     "Wave at somebody."
     typer.echo(f"hello {name}")
+
+
+def ferry(wave: str = typer.Option()) -> None:
+    "Wave instead of embedding."
+    typer.echo(f"waved {wave}")
 """
-POINTS = "count = counting:app\nwave = counting:wave\nlost = not_there:app\nembed = counting:wave\n"
+POINTS = """count = counting:app
+wave = counting:wave
+lost = not_there:app
+embed = counting:wave
+embed.wave = counting:ferry
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +84,14 @@ def test_a_broken_one_ends_in_a_sentence(capsys, monkeypatch) -> None:
     status, _, err = run("lost", capsys=capsys, monkeypatch=monkeypatch)
     assert status == 1
     assert err.startswith("eddy: 'lost' is offered as 'not_there:app', which cannot be loaded")
+
+
+@pytest.mark.parametrize("given", [("--wave", "yes"), ("--wave=yes",)])
+def test_another_form_of_a_command_runs_where_its_option_is_given(given, capsys, monkeypatch) -> None:
+    assert run("embed", *given, capsys=capsys, monkeypatch=monkeypatch)[:2] == (0, "waved yes\n")
+    for arguments in (("embed", "--help"), ("embed", "--help", "--", "--wave")):
+        status, out, _ = run(*arguments, capsys=capsys, monkeypatch=monkeypatch)
+        assert status == 0 and "Embed texts" in out and "embed --wave" in out
 
 
 def test_the_engine_keeps_its_own(capsys, monkeypatch) -> None:

@@ -104,12 +104,12 @@ ADAPTER_FILES = sorted((ROOT / "adapters").rglob("*.py"))
 DEMO_FILES = sorted((ROOT / "demos").rglob("*.py"))
 ADAPTERS = (
     *("llama_index.embeddings.eddy", "llama_index.node_parser.eddy", "llama_index.vector_stores.eddy"),
-    *("langchain_eddy", "chroma_eddy", "mteb_eddy", "openai_eddy"),
+    *("langchain_eddy", "chroma_eddy", "mteb_eddy", "openai_eddy", "ray_eddy"),
 )
 OVER_CHROMA = ("llama_index/vector_stores", "langchain_eddy/store.py")  # frameworks' own ways to an index
 FRAMEWORKS = (
     *("llama_index", "langchain", "langchain_core", "langchain_chroma", "chromadb"),
-    *("datasets", "fastapi", "mteb", "uvicorn"),
+    *("datasets", "fastapi", "mteb", "pyarrow", "ray", "uvicorn"),
 )
 
 
@@ -150,7 +150,8 @@ def test_adapters_know_no_demo_and_no_other_framework(path: Path) -> None:
         "chroma_eddy": ("llama_index", "langchain", "langchain_core", "langchain_eddy", "openai_eddy"),
         "openai_eddy": ("llama_index", "langchain", "langchain_core", "langchain_eddy", "chroma_eddy", "chromadb"),
         "mteb_eddy": ("llama_index", "langchain", "langchain_core", "langchain_eddy", "chroma_eddy", "openai_eddy"),
-    }.get(own, ())
+        "ray_eddy": ("llama_index", "langchain", "langchain_core", "langchain_eddy", "mteb_eddy", "openai_eddy"),
+    }.get(own, ()) + (() if own == "ray_eddy" else ("ray", "ray_eddy"))
     for name, line in imported(path):
         where = f"{path.relative_to(ROOT)}:{line} imports {name}"
         assert not starts_with(
@@ -184,7 +185,8 @@ def test_dependencies_are_declared() -> None:
 def test_all_has_every_extra() -> None:
     """What `make test` installs: an extra that is left out is missing in a fresh clone, and nowhere else."""
     section = read("pyproject.toml").partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
-    extras = set(re.findall(r"^([\w-]+) = \[", section, re.MULTILINE)) - {"all", "dev"}
+    extras = set(re.findall(r"^([\w-]+) = \[", section, re.MULTILINE)) - {"all", "dev", "ray"}
+    assert re.search(r'^dev = \[\n  "eddy-embed\[ray\]"', section, re.MULTILINE), "the tests need Ray"
     together = re.search(r'^all = \["eddy-embed\[(.*)\]"\]', section, re.MULTILINE)
     assert together and set(together[1].split(",")) == extras
 
@@ -306,6 +308,7 @@ def test_wheel_holds_what_a_user_needs(wheel: Path) -> None:
         "chroma_eddy/__init__.py",
         "openai_eddy/__init__.py",
         "mteb_eddy/__init__.py",
+        "ray_eddy/__init__.py",
         *(f"mteb_eddy/data/{page.name}" for page in (ROOT / "adapters" / "mteb_eddy" / "data").glob("*.json")),
         "eddy_demo/cli.py",
         *(f"eddy_demo/web/{path.relative_to(WEB).as_posix()}" for path in WEB.rglob("*.*") if path.suffix != ".pyc"),
@@ -326,6 +329,7 @@ def test_wheel_holds_nothing_else(wheel: Path) -> None:
         "llama_index",
         "mteb_eddy",
         "openai_eddy",
+        "ray_eddy",
     }
     shared = (
         "llama_index/__init__.py",
@@ -393,6 +397,8 @@ def test_documented_commands_exist(document: str) -> None:
             assert {w for w in words[1:] if "=" not in w} <= targets, f"{document}: {line}"
         elif program in ("eddy", "eddy-demo") and len(words) > 1 and not words[1].startswith("-"):
             command = words[1:3] if words[1] in GROUPS else words[1:2]
+            if line.startswith("eddy embed") and "--ray" in words:
+                command = ["embed", "--ray", "auto"]
             text = help_of(program, *command)
             for option in re.findall(r"(?<!\S)--[a-z-]+", line):
                 assert option in text, f"{document}: {line}: {program} {' '.join(command)} has no {option}"

@@ -21,6 +21,10 @@ class StorageError(EddyError):
     """The database could not do what it was asked: full, read-only, damaged, or a server that does not answer."""
 
 
+class Unreachable(StorageError):
+    """The server that holds the database does not answer."""
+
+
 def lacking(document: str, what: str) -> str:
     """What is the matter with a document whose rows do not belong together."""
     return (

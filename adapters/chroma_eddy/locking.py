@@ -16,7 +16,7 @@ from typing import Any
 from chromadb.errors import ChromaError, NotFoundError
 from filelock import FileLock, Timeout
 
-from chroma_eddy.errors import IndexInUse, StorageError
+from chroma_eddy.errors import IndexInUse, StorageError, Unreachable
 
 LOCK = "eddy.lock"
 """Held by the process that writes; the system lets go of it when that process ends."""
@@ -106,7 +106,8 @@ def failures(place: Path | str | None) -> Iterator[None]:
         place: A folder, a server's URL, or None where neither is known.
 
     Raises:
-        StorageError: In place of what the database, the network or the file system raised.
+        StorageError: In place of what the database, the network or the file system raised; `Unreachable` where a server
+            does not answer.
     """
     try:
         yield
@@ -116,11 +117,17 @@ def failures(place: Path | str | None) -> Iterator[None]:
         cause = _cause(place, error)
         if cause is None:
             raise
-        raise StorageError(cause) from error
+        raise (Unreachable if _is_unreachable(error) else StorageError)(cause) from error
+
+
+def _is_unreachable(error: BaseException) -> bool:
+    return type(error).__module__.partition(".")[0] in ("httpx", "httpcore") or "connect to a Chroma server" in str(
+        error
+    )
 
 
 def _cause(place: Path | str | None, error: BaseException) -> str | None:
-    if type(error).__module__.partition(".")[0] in ("httpx", "httpcore") or "connect to a Chroma server" in str(error):
+    if _is_unreachable(error):
         return (
             f"the Chroma server{f' at {place}' if isinstance(place, str) else ''} does not answer "
             f"({type(error).__name__}: {_short(error)}); start it, and do the same again: documents that are stored "

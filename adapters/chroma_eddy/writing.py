@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 import numpy as np
 
@@ -34,7 +34,9 @@ from eddy_embed.postprocess import Moments, fit
 
 if TYPE_CHECKING:
     from chroma_eddy.index import Index
+    from chroma_eddy.recipe import Recipe
     from eddy_embed import LongDocument, Span
+    from eddy_embed.document import Part as Kind
     from eddy_embed.postprocess import Fitted, Post
 
 GROUP_CHARACTERS = 100_000
@@ -72,6 +74,28 @@ class WriteReport:
     tokens: int = 0
     truncated: int = 0
     fitted_on: int = 0
+
+
+Sort = Literal["unchanged", "relabelled", "new"]
+"""A document that is there already, one whose text is, under other metadata, and one to be embedded."""
+
+
+def sort_of(document: Document, entry: Entry | None) -> Sort:
+    """What there is to do for a document.
+
+    Args:
+        document: As it shall be.
+        entry: What the index knows of it.
+    """
+    if entry is not None and entry.digest == document.digest:
+        return "unchanged"
+    same = entry is not None and entry.digest and entry.text_digest == document.text_digest
+    return "relabelled" if same else "new"
+
+
+def parts_of(recipe: Recipe) -> tuple[Kind, ...]:
+    """The parts of a document that an index has vectors of."""
+    return ("document", "passages", "sentences") if recipe.sentence_vectors else ("document", "passages")
 
 
 class Writer:
@@ -128,14 +152,12 @@ class Writer:
     def _take(self, group: Sequence[Document]) -> None:
         index = self._index
         known = index.entries([document.id for document in group]) if index.exists else {}
-        changed = [each for each in group if (entry := known.get(each.id)) is None or entry.digest != each.digest]
-        current = [known[each.id] for each in group if each not in changed]
-        self.report.unchanged += len(current)
-        settle(index, [entry for entry in current if entry.other])
-        moved = [each for each in changed if each.id in known and known[each.id].text_digest == each.text_digest]
-        moved = [each for each in moved if known[each.id].digest]
-        self._relabel(moved, known)
-        self._embed([each for each in changed if each not in moved], known)
+        sorts = [sort_of(each, known.get(each.id)) for each in group]
+        of = {sort: [each for each, own in zip(group, sorts, strict=True) if own == sort] for sort in get_args(Sort)}
+        self.report.unchanged += len(of["unchanged"])
+        settle(index, [entry for each in of["unchanged"] if (entry := known[each.id]).other])
+        self._relabel(of["relabelled"], known)
+        self._embed(of["new"], known)
         self._progress(self._characters, self.report.written)
 
     def _relabel(self, group: Sequence[Document], known: dict[str, Entry]) -> None:
@@ -150,17 +172,8 @@ class Writer:
         if not group:
             return
         index, size = self._index, sum(len(document.text) for document in group)
-        own = index.embedder
-        unfitted = is_unfitted(own)
-        results = (own.with_post(None) if unfitted or index.keeps_raw else own).encode_long(
-            [document.text for document in group],
-            passage_size=index.recipe.passage_size,
-            late=index.recipe.late,
-            parts=("document", "passages", "sentences") if index.recipe.sentence_vectors else ("document", "passages"),
-            progress=lambda done, total, stage: self._progress(
-                self._characters + size * done / max(total, 1), self.report.written
-            ),
-        )
+        unfitted = is_unfitted(index.embedder)
+        results = self.encoded(group, raw=unfitted or index.keeps_raw)
         self._characters += size
         found = [Embedded(document, result) for document, result in zip(group, results, strict=True)]
         if unfitted:
@@ -169,6 +182,25 @@ class Writer:
                 self._fit()
         else:
             self._store(self._processed(found) if index.keeps_raw else found, known)
+
+    def encoded(self, group: Sequence[Document], *, raw: bool) -> Sequence[LongDocument]:
+        """Vectors of documents; a writer whose documents are embedded elsewhere has its own way to them.
+
+        Args:
+            group: The documents.
+            raw: Whether vectors without post-processing are wanted.
+        """
+        index, size = self._index, sum(len(document.text) for document in group)
+        own = index.embedder
+        return (own.with_post(None) if raw else own).encode_long(
+            [document.text for document in group],
+            passage_size=index.recipe.passage_size,
+            late=index.recipe.late,
+            parts=parts_of(index.recipe),
+            progress=lambda done, total, stage: self._progress(
+                self._characters + size * done / max(total, 1), self.report.written
+            ),
+        )
 
     def _processed(self, group: Sequence[Embedded]) -> list[Embedded]:
         """Documents with raw vectors, processed; the raw ones are kept where they could not be had back."""

@@ -18,14 +18,18 @@ import typer
 from rich.text import Text
 
 from eddy_demo import handbook, show
+from eddy_demo.clusters import Cluster, asked_cluster
 from eddy_demo.errors import DemoError, NoLibrary
 from eddy_demo.options import (
     DEFAULT_LIBRARY,
+    CardsOption,
+    ConcurrencyOption,
     CountOption,
     DeviceOption,
     LibraryOption,
     MethodOption,
     ModelOption,
+    RayOption,
     RebuildOption,
     SameMethodOption,
     SameModelOption,
@@ -100,6 +104,9 @@ def ingest(
     sync: Annotated[
         bool, typer.Option("--sync", help="Take out documents of these paths whose files are no longer there.")
     ] = False,
+    ray: RayOption = None,
+    concurrency: ConcurrencyOption = None,
+    num_gpus: CardsOption = None,
 ) -> None:
     """Embed documents and store them.
 
@@ -112,7 +119,7 @@ def ingest(
         if rebuild:
             _clear(library, device, model, method, passage_size, late)
         recipe = choose_recipe(library, model, method, passage_size, late)
-        _ingest(library, recipe, reading, device)
+        _ingest(library, recipe, reading, device, asked_cluster(ray, concurrency, num_gpus, device))
         _take_out_gone(library, paths, reading, sync)
     if reading.skipped:
         raise typer.Exit(1)
@@ -304,7 +311,9 @@ def _ask(library: Path, embedder: Embedder, questions: list[str], k: int) -> lis
         return [ask_library(opened, question, k) for question in questions]
 
 
-def _ingest(library: Path, recipe: Recipe, reading: Reading, device: str | None) -> Embedder | None:
+def _ingest(
+    library: Path, recipe: Recipe, reading: Reading, device: str | None, cluster: Cluster | None = None
+) -> Embedder | None:
     """Write what is new or has changed, and say so; the embedder if one was needed."""
     from eddy_demo.ingest import FEW, changed_documents, ingest
 
@@ -321,7 +330,7 @@ def _ingest(library: Path, recipe: Recipe, reading: Reading, device: str | None)
     embedder = _load(recipe, device)
     started = time.monotonic()
     with show.bar(err, sum(len(document.text) for document in changed), len(changed)) as progress:
-        report = ingest(library, recipe, embedder, changed, progress)
+        report = ingest(library, recipe, embedder, changed, progress, cluster)
     seconds = time.monotonic() - started
     err.print(
         f"{library}: {show.count(report.written, 'document')} written ({show.count(report.passages, 'passage')}, "

@@ -12,6 +12,7 @@ from eddy_demo.library import NAME, open_library, passage_texts, stored
 from eddy_demo.recipe import CHROMA, Recipe, holds_library, write_recipe
 
 if TYPE_CHECKING:
+    from eddy_demo.clusters import Cluster
     from eddy_demo.reading import Document, Reading
     from eddy_embed import Embedder
 
@@ -85,7 +86,12 @@ def remove_documents(folder: Path, keys: Iterable[str]) -> None:
 
 
 def ingest(
-    folder: Path, recipe: Recipe, embedder: Embedder, documents: Sequence[Document], progress: Progress
+    folder: Path,
+    recipe: Recipe,
+    embedder: Embedder,
+    documents: Sequence[Document],
+    progress: Progress,
+    cluster: Cluster | None = None,
 ) -> Report:
     """Embed documents and write them, each one whole.
 
@@ -95,6 +101,7 @@ def ingest(
         embedder: As `load_embedder` gave it.
         documents: What to write, at least one; documents of the same origin are replaced.
         progress: Told how far it is.
+        cluster: Where the texts are embedded; None: here.
 
     Raises:
         LibraryMismatch: The library there was made with other weights or settings.
@@ -109,7 +116,10 @@ def ingest(
     with open_library(folder, embedder, recipe) as index:
         # Nobody asked for a default's post-processing: without it the vectors are worse than they could be, but sound.
         least = FEW if recipe.default else 0
-        made = index.upsert(map(stored, documents), progress, fit_least=least, begin=begin)
+        if cluster is None:
+            made = index.upsert(map(stored, documents), progress, fit_least=least, begin=begin)
+        else:
+            made = cluster.upsert(index, recipe, documents, progress, fit_least=least, begin=begin)
         without = recipe.default not in ("", str(index.embedder.method))
         unfitted = min(len(set(passage_texts(index))), FEW) if without else 0
         written = made.written + made.relabelled

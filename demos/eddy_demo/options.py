@@ -36,4 +36,17 @@ DeviceOption = Annotated[
 ]
 CountOption = Annotated[int, typer.Option("-k", min=1, max=100, help="How many passages to show.")]
 RebuildOption = Annotated[bool, typer.Option("--rebuild", help="Delete the library in the folder first.")]
+RayOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Embed on a Ray cluster: its address, auto for this machine's, or local for one made here.",
+        show_default=False,
+    ),
+]
+ConcurrencyOption = Annotated[
+    int | None, typer.Option(min=1, help="With --ray: embedders. Default: what there is room for.", show_default=False)
+]
+CardsOption = Annotated[
+    float | None, typer.Option(min=0, help="With --ray: graphics cards for each embedder.", show_default=False)
+]
 DEFAULT_LIBRARY = Path("library")

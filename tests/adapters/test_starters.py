@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.llms.mock import MockFunctionCallingLLM
 from llama_index.core.schema import TextNode
 from pydantic import Field
+from tests.adapters.ray_clusters import one_node
 
 import eddy_embed
 from langchain_eddy import EddyEmbeddings
@@ -277,24 +277,18 @@ def test_actors_build_from_plain_arguments_and_send_json():
 
 
 @pytest.mark.slow
-def test_ray_builds_and_runs_them(monkeypatch):
-    """llama-index-ingestion-ray itself: pip install llama-index-ingestion-ray && pytest -m slow tests/adapters."""
-    ray = importlib.import_module("ray")
-    package = importlib.import_module("llama_index.ingestion.ray")
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    # Without the guard of these tests: Ray's own processes speak to each other by the machine's address.
-    paths = [path for path in os.environ["PYTHONPATH"].split(os.pathsep) if "netguard" not in path]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+def test_ray_builds_and_runs_them():
+    """llama-index-ingestion-ray itself, on a cluster of one node."""
+    import ray.data
+    from llama_index.ingestion.ray import RayIngestionPipeline, RayTransformComponent
+
     model = {"model_name": "eddy-tiny", "method": "htp", "query_instruction": "Find it."}
-    one = {"batch_size": 2, "concurrency": 1, "num_cpus": 1}
+    one = {"batch_size": 2, "compute": ray.data.ActorPoolStrategy(size=1), "num_cpus": 1}
     documents = [Document(text=text * 4, id_=name) for name, text in FILES.items()]
     chain = [(LongDocumentNodeParser, {"embed_model": model, "passage_size": 24}), (EddyEmbedding, model)]
-    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=2**28, _node_ip_address="127.0.0.1")
-    try:
-        steps = [package.RayTransformComponent(kind, map_batches_kwargs=one, **given) for kind, given in chain]
-        found = package.RayIngestionPipeline(transformations=steps).run(documents=documents)
-    finally:
-        ray.shutdown()
+    with one_node():
+        steps = [RayTransformComponent(kind, map_batches_kwargs=one, **given) for kind, given in chain]
+        found = RayIngestionPipeline(transformations=steps).run(documents=documents)
     parser = LongDocumentNodeParser(embed_model=EddyEmbedding(**model), passage_size=24)
     expected = {node.node_id: node.embedding for node in parser.get_nodes_from_documents(documents)}
     assert {node.node_id for node in found} == set(expected) and len(expected) > len(documents)

@@ -20,9 +20,10 @@ def _is_local(host: object) -> bool:
         return True
     name = host.decode("ascii", "replace") if isinstance(host, bytes) else str(host)
     try:
-        return ipaddress.ip_address(name.split("%")[0]).is_loopback
+        address = ipaddress.ip_address(name.split("%")[0])
     except ValueError:
         return False
+    return address.is_loopback or address.is_unspecified  # a server's way to say: of this machine
 
 
 def _host(event: str, args: tuple[object, ...]) -> object:

@@ -1,0 +1,73 @@
+"""Ray clusters of this machine alone, which leave nothing behind."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+ADDRESS = "127.0.0.2"
+"""Loopback, under the one of its names that Ray does not replace by the machine's address in the network."""
+SMALL = 80 * 2**20
+"""Bytes of an object store: about the least that Ray takes."""
+
+
+@contextmanager
+def quiet() -> Iterator[Path]:
+    """A folder for a cluster's files, whose sockets need a short name; and an environment in which it keeps silent."""
+    folder = Path(tempfile.mkdtemp(prefix="eddy", dir="/tmp"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))  # else one is left in the user's folder
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def one_node(cpus: int = 2) -> Iterator[None]:
+    """A cluster of one node, to which this process is connected."""
+    import ray
+    import ray.data
+
+    with quiet() as folder:
+        ray.init(
+            num_cpus=cpus,
+            include_dashboard=False,
+            object_store_memory=SMALL,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _node_ip_address=ADDRESS,
+            _temp_dir=str(folder),
+        )
+        ray.data.DataContext.get_current().enable_progress_bars = False
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+def processes(title: str) -> list[psutil.Process]:
+    """Ray's processes that this one's cluster runs, by what their title holds."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if title in " ".join(process.cmdline()):
+                found.append(process)
+        except psutil.Error:  # it has just ended
+            continue
+    return found
+
+
+def kill(process: psutil.Process) -> None:
+    os.kill(process.pid, signal.SIGKILL)

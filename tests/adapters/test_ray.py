@@ -1,0 +1,287 @@
+"""Ray: the vectors of one machine from actors, in Arrow's lists of fixed size, in order; what is bad is named."""
+
+from __future__ import annotations
+
+import json
+import socket
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import ray
+import ray.exceptions
+import typer
+from tests.adapters.indexes import assert_same, documents, rows
+from tests.adapters.ray_clusters import one_node
+
+from chroma_eddy import Document, names, open_index, writing
+from chroma_eddy.errors import Unreachable
+from eddy_embed import Embedder
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText, NotFitted
+from ray_eddy import EddyEmbed, command, ingesting, read_documents, starting, waiting
+from ray_eddy.ingesting import _deliveries, _Tally
+from ray_eddy.packing import tables_of
+from ray_eddy.stages import EmbedDocuments, SortOut
+from ray_eddy.tables import matrix
+from ray_eddy.writer import IndexWriter
+
+MODEL = {"model_name": "eddy-tiny", "method": "plain:exit=1"}
+TEXTS = [document.text for document in documents(8)]
+
+
+@pytest.fixture(scope="module")
+def embedder() -> Embedder:
+    return Embedder("eddy-tiny", method="plain:exit=1")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with one_node():
+        yield
+
+
+def as_batch(texts: list, kind: str):
+    table = pa.table({"id": [f"d{at}" for at in range(len(texts))], "text": texts, "shelf": list(range(len(texts)))})
+    if kind == "numpy":
+        return {name: np.array(table.column(name).to_pylist(), object) for name in table.column_names}
+    return table.to_pandas() if kind == "pandas" else table
+
+
+# --- One actor, without Ray
+
+
+@pytest.mark.parametrize("kind", ["pyarrow", "numpy", "pandas"])
+def test_an_actor_gives_the_vectors_of_the_library(kind, embedder):
+    found = EddyEmbed(**MODEL)(as_batch(TEXTS, kind))
+    assert found.schema.field("vector").type == pa.list_(pa.float32(), embedder.dimension)
+    assert found.column("id").to_pylist() == [f"d{at}" for at in range(8)] and "shelf" in found.column_names
+    np.testing.assert_allclose(matrix(found.column("vector")), embedder.encode_document(TEXTS), atol=1e-5)
+
+
+def test_parts_of_a_document_are_rows_with_offsets(embedder):
+    parts = ("document", "passages", "sentences")
+    found = EddyEmbed(**MODEL, parts=parts, passage_size=24)(as_batch(TEXTS, "pyarrow")).to_pylist()
+    whole = [each.id for each in documents(8)]
+    for at, text in enumerate(TEXTS):
+        own = embedder.encode_long(text, passage_size=24)
+        mine = [row for row in found if row["id"] == f"d{at}"]
+        assert [row["part"] for row in mine] == [
+            *("document",),
+            *("passages",) * len(own.passages),
+            *("sentences",) * len(own.sentences),
+        ]
+        for row, span in zip(mine[1:], [*own.passages, *own.sentences], strict=True):
+            assert (row["start"], row["end"], row["n_tokens"]) == (span.start, span.end, span.n_tokens)
+            assert row["text"] == text[span.start : span.end]
+            np.testing.assert_allclose(row["vector"], span.vector, atol=1e-5)
+    assert len(whole) == 8
+
+
+def test_a_bad_row_is_named_or_told_in_a_column():
+    texts = [TEXTS[0], "  ", None, TEXTS[1]]
+    batch = {"id": list("abcd"), "text": texts}
+    with pytest.raises(InvalidText, match="row 'b': the text is blank"):
+        EddyEmbed(**MODEL)(batch)
+    found = EddyEmbed(**MODEL, errors="column")(batch)
+    assert found.column("vector").is_valid().to_pylist() == [True, False, False, True]
+    reasons = found.column("error").to_pylist()
+    assert reasons[0] is None and "blank" in reasons[1] and "NoneType" in reasons[2]
+    assert found.column("text").to_pylist() == texts
+
+
+def test_a_text_that_is_too_long_leaves_the_others(embedder):
+    actor = EddyEmbed(**MODEL, errors="column", overflow="error", max_length=64)
+    texts = [TEXTS[0][:40], TEXTS[1] * 40, TEXTS[2][:40]]
+    found = actor(as_batch(texts, "pyarrow"))
+    assert found.column("vector").is_valid().to_pylist() == [True, False, True]
+    assert "64" in found.column("error")[1].as_py()
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({"methd": "htp"}, InvalidParameter, "did you mean method"),
+        ({"parts": "passages"}, InvalidParameter, "parts="),
+        ({"errors": "drop"}, InvalidParameter, "raise, column"),
+        ({"method": "plain:exit=1+whiten"}, NotFitted, "post="),
+        ({"text_column": "body"}, InvalidParameter, "no column 'body'"),
+    ],
+)
+def test_what_is_wrong_is_said(given, error, said):
+    with pytest.raises(error, match=said):
+        EddyEmbed(**{**MODEL, **given})(as_batch(TEXTS[:1], "pyarrow"))
+
+
+# --- Into an index, without Ray
+
+
+def delivered(index, given, batch=3, model=MODEL, **more):
+    """What `ingest` does, in one process."""
+    writer = IndexWriter(index, **more)
+    about, told = writer.about(), {name: value for name, value in model.items() if name != "model_name"}
+    sort_out = SortOut(None, index.name, index.entries(), 0.0)
+    embed = EmbedDocuments(model["model_name"], told, about.sizes, about.parts, about.fingerprint)
+    tally = _Tally(None)
+    for table in _deliveries(tally, (embed(sort_out(t)) for t in tables_of(given, batch)), about.unfitted):
+        tally.add(writer.write(table))
+    return tally.report
+
+
+def by_place(found: dict) -> dict:
+    """Rows by document and place in place of their ids, without what names the fingerprint."""
+    by: dict = {}
+    for part, own in found.items():
+        by[part] = {}
+        for id_, (vector, metadata, text) in own.items():
+            told = {name: value for name, value in metadata.items() if name not in ("eddy_fingerprint", "eddy_passage")}
+            place = [told.get(name) for name in ("eddy_document", "eddy_digest", "start_index", "end_index")]
+            if part == names.RAW:  # no place is told there
+                if not id_.startswith("document/"):
+                    continue
+                place = [id_]
+            by[part][(*place, text, id_ if part == names.TRANSFORM else "")] = (vector, told, text)
+        assert part == names.RAW or len(by[part]) == len(own), part
+    return by
+
+
+@pytest.mark.parametrize("method", ["plain:exit=1", "plain:exit=1+centre", "plain:exit=1+abtt:k=1"])
+def test_deliveries_are_the_rows_of_upsert(method, tmp_path, monkeypatch):
+    for module in (writing, ingesting):
+        monkeypatch.setattr(module, "FIT_PASSAGES", 9)
+        monkeypatch.setattr(module, "GROUP_DOCUMENTS", 2)
+    first, second = documents(12), [*documents(12, version=2)[:2], *documents(12)[2:]]
+    second[3] = replace(second[3], metadata={"shelf": "c"})
+    model = {**MODEL, "method": method}
+    held = []
+    for place, write in (("one", lambda index, given: index.upsert(given)), ("ray", None)):
+        with open_index(tmp_path / place, "notes", Embedder("eddy-tiny", method=method), passage_size=24) as index:
+            for given in (first, second):
+                report = write(index, given) if write else delivered(index, given, model=model)
+                held.append((replace(report), rows(index)))
+            assert index.check() == {} and index.incomplete() == {}
+    # What post-processing learns changes in its last digits with the company of the texts, and with it the ids.
+    key = (lambda found: found) if "+" not in method else by_place
+    for (one, alone), (two, together) in zip(held[:2], held[2:], strict=True):
+        assert_same(key(alone), key(together), atol=1e-5 if "+" not in method else 1e-4)
+        for name in ("written", "unchanged", "relabelled", "passages", "sentences", "tokens", "fitted_on"):
+            assert getattr(one, name) == getattr(two, name), name
+    assert (held[3][0].written, held[3][0].unchanged, held[3][0].relabelled) == (2, 9, 1)
+
+
+def test_what_cannot_be_stored_is_told_and_the_rest_is_written(tmp_path, embedder):
+    bad = [Document("blank", " "), Document("name", "Text.", {"eddy_own": 1}), documents(2)[0]]
+    with open_index(tmp_path, "notes", embedder) as index:
+        report = delivered(index, [*documents(4), *bad])
+        assert (report.written, report.done, len(index.entries())) == (4, 7, 4)
+    said = dict(report.refused)
+    assert said.keys() == {"blank", "name", "papers/0"}
+    assert "no text" in said["blank"] and "eddy_" in said["name"] and "two documents" in said["papers/0"]
+
+
+def test_another_model_on_a_machine_is_refused(tmp_path, embedder):
+    with open_index(tmp_path, "notes", embedder) as index:
+        with pytest.raises(FingerprintMismatch, match="different weights"):
+            delivered(index, documents(2), model={**MODEL, "method": "plain:exit=2"})
+        assert not index.exists
+
+
+def test_a_server_that_is_gone_is_waited_for(monkeypatch):
+    monkeypatch.setattr(waiting, "PAUSE", 0.0)
+    tries, told = [], []
+
+    def answer() -> str:
+        tries.append(1)
+        if len(tries) < 4:
+            raise Unreachable("gone")
+        return "back"
+
+    assert waiting.patiently(answer, 60, told.append) == "back" and len(told) == 3
+    with pytest.raises(Unreachable):
+        waiting.patiently(lambda: (_ for _ in ()).throw(Unreachable("gone")), -1)
+
+
+@pytest.mark.parametrize(
+    ("paths", "said"),
+    [("gone", "does not exist"), ("a.bin", "is of a type that is not read"), ("", "no file to read")],
+)
+def test_paths_without_documents_are_refused(paths, said, tmp_path):
+    (tmp_path / "a.bin").write_bytes(b"\0")
+    with pytest.raises(InvalidParameter, match=said):
+        read_documents(tmp_path / paths)
+
+
+def test_an_address_without_a_cluster_and_a_folder_that_is_used_are_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("Text.")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(InvalidParameter, match=f"no Ray cluster at '{address}'"):
+        command.embed([str(tmp_path)], address, str(tmp_path / "out.parquet"))
+    with pytest.raises(InvalidParameter, match="is there already"):
+        command.embed([str(tmp_path)], address, str(tmp_path))
+
+
+def test_an_error_of_an_actor_is_found_in_its_traceback():
+    text = "ray::Map()\n  File ...\neddy_embed.errors.InvalidText: row 'y': blank;\ndrop it\n\nThe above exception was"
+    found = starting.own_error(ray.exceptions.RayError(f"{text} more\nTo change retry attempts, ..."))
+    assert isinstance(found, InvalidText) and str(found) == "row 'y': blank;\ndrop it"
+    assert starting.own_error(ValueError("another")) is None
+
+
+# --- On a cluster
+
+
+def test_files_become_vectors_in_their_order(cluster, tmp_path, embedder, capsys):
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a.txt").write_text(TEXTS[0], encoding="utf-8")
+    (tmp_path / "b" / "c.md").write_text(TEXTS[1], encoding="utf-8")
+    rows_ = [{"id": f"row {at}", "text": text, "year": 1900 + at} for at, text in enumerate(TEXTS[2:5])]
+    lines = [json.dumps(row) for row in rows_]
+    (tmp_path / "b" / "d.jsonl").write_text("\n".join([lines[0], "", "{not json", lines[1], '{"title": "no text"}']))
+    pq.write_table(pa.Table.from_pylist(rows_), tmp_path / "e.parquet", row_group_size=2)
+    (tmp_path / "f.bin").write_bytes(b"\0")
+    (tmp_path / "g.txt").write_bytes(b"caf\xe9")
+    told = {"part": ["passages"], "passage_size": 24, "errors": "column", "batch_size": 2, "method": MODEL["method"]}
+    with pytest.raises(typer.Exit, match="1"):
+        command.embed([str(tmp_path)], "auto", str(tmp_path / "out.parquet"), **told)
+    assert "without a vector: 3" in capsys.readouterr().err
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table.schema.field("vector").type == pa.list_(pa.float32(), embedder.dimension)
+    names, expected = [], []
+    for id_, text in [
+        ("a.txt", TEXTS[0]),
+        ("b/c.md", TEXTS[1]),
+        ("row 0", TEXTS[2]),
+        ("b/d.jsonl#2", None),
+        ("row 1", TEXTS[3]),
+        ("b/d.jsonl#4", None),
+        *((f"row {at}", TEXTS[2 + at]) for at in range(3)),
+        ("g.txt", None),
+    ]:
+        vectors = [None] if text is None else [p.vector for p in embedder.encode_long(text, passage_size=24).passages]
+        names += [id_] * len(vectors)
+        expected += vectors
+    assert table.column("id").to_pylist() == names
+    for row, vector in zip(table.to_pylist(), expected, strict=True):
+        assert (row["vector"] is None) == (vector is None) == (row["error"] is not None), row
+        if vector is not None:
+            np.testing.assert_allclose(row["vector"], vector, atol=1e-5)
+    assert json.loads(table.column("metadata")[-2].as_py()) == {"year": 1902}
+
+
+@pytest.mark.slow
+def test_an_index_has_the_rows_of_one_process(cluster, tmp_path, embedder):
+    wanted = [*documents(9)[:-1], documents(9, version=2)[8]]
+    with open_index(tmp_path / "one", "notes", embedder, passage_size=24) as alone:
+        alone.upsert(wanted)
+        told: list[int] = []
+        given = {**MODEL, "passage_size": 24, "batch_size": 2, "progress": lambda report: told.append(report.done)}
+        report = ingesting.ingest([*documents(9), Document("blank", " ")], tmp_path / "ray", "notes", **given)
+        assert (report.written, report.done, len(report.refused)) == (9, 10, 1)
+        assert told == sorted(told) and len(told) > 3
+        again = ingesting.ingest(wanted, tmp_path / "ray", "notes", **MODEL)
+        assert (again.written, again.unchanged, again.embedders_restarted) == (1, 8, 0)
+        with open_index(tmp_path / "ray", "notes", embedder) as index:
+            assert_same(rows(alone), rows(index))
+            assert index.check() == {}
