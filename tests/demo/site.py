@@ -53,8 +53,10 @@ class Site:
         return self.client.post(f"/api/uploads?name={quote(name)}", content=data)
 
     def progress(self) -> Iterator[dict[str, Any]]:
+        until = time.monotonic() + 5 * PATIENCE
         with self.client.stream("GET", "/api/events") as response:
-            for line in response.iter_lines():
+            for line in response.iter_lines():  # the server also says that there is nothing new
+                assert time.monotonic() < until, "nothing happened"
                 if line.startswith("data: "):
                     yield json.loads(line.removeprefix("data: "))
 

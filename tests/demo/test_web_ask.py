@@ -44,6 +44,8 @@ def test_hits_are_those_of_the_index(site: Site) -> None:
         assert data["cosine"] == pytest.approx(hit.cosine, abs=1e-4)
         assert (data["document"], data["start"], data["end"]) == (hit.document, hit.start, hit.end)
         assert data["name"] == hit.metadata["name"]
+        assert (data["page"], data["last_page"]) == (hit.page, hit.last_page)
+        assert [*filter(None, [data["title"], data["headings"]])] == hit.headings.split(" > ", 1)
         best = next(part for part in data["parts"] if part.get("best"))
         assert hit.best is not None
         assert best["cosine"] == pytest.approx(hit.best.cosine, abs=1e-4)
@@ -158,6 +160,10 @@ def test_an_empty_library_says_so(tmp_path: Path) -> None:
     with serving(tmp_path / "library", method=None) as site:
         assert [name for name, _ in site.ask("Anything?")] == ["done"]
         assert "Nothing to ask yet" in site.client.get("/").text
+        assert "No document yet. Choose some above" in site.client.get("/library").text
+        why = site.client.get("/why").text
+        assert "There is no document to compare on yet: put one into the" in why
+        assert "There are too few texts for a picture yet: put documents into the" in why
         assert not (tmp_path / "library" / "chroma").exists()
 
 

@@ -85,6 +85,10 @@ def test_files_become_documents(site: Site) -> None:
     )
     assert {row["name"] for row in site.documents()} == {*FILES, "letter.docx", "pages.pdf"}
     assert {row["name"]: row["pages"] for row in site.documents()}["pages.pdf"] == 2
+    (hit,) = [
+        data for name, data in site.ask("What does the second page speak of?", 50) if data.get("name") == "pages.pdf"
+    ]
+    assert (hit["page"], hit["last_page"]) == (1, 2)
     assert texts(site.folder)["bread.txt"] == BREAD
     assert uploads(site) == []
     page = site.client.get(f"/documents/{next(job['document'] for job in jobs if job['name'] == 'tides.md')}").text
@@ -128,14 +132,17 @@ def test_what_cannot_be_read_says_why(site: Site) -> None:
     site.upload("broken.pdf", b"%PDF-1.4 nothing more")
     site.upload("latin.txt", "Schöne Grüße".encode("latin-1"))
     site.upload("three.pdf", pdf("One.", "Two.", "Three."))
+    site.upload("odd.pdf", pdf("One.").replace(b"/Root", b"/Encrypt << /Filter /Other >> /Root"))
+    failing = ("broken.pdf", "latin.txt", "three.pdf", "odd.pdf")
     jobs = {job["name"]: job for job in site.settled()}
-    assert {jobs[name]["state"] for name in ("broken.pdf", "latin.txt", "three.pdf")} == {"failed"}
+    assert {jobs[name]["state"] for name in failing} == {"failed"}
     assert "not UTF-8: byte 0xf6 at position 3" in jobs["latin.txt"]["message"]
     assert "it has 3 pages, and at most 2 are read" in jobs["three.pdf"]["message"]
-    assert len(uploads(site)) == 6
+    assert "pypdf cannot read it (NotImplementedError" in jobs["odd.pdf"]["message"]
+    assert len(uploads(site)) == 8
     assert site.client.post(f"/api/jobs/{jobs['latin.txt']['id']}/retry").status_code == 200
     site.settled()
-    for name in ("broken.pdf", "latin.txt", "three.pdf"):
+    for name in failing:
         assert site.client.post(f"/api/jobs/{jobs[name]['id']}/cancel").status_code == 200
     assert uploads(site) == []
     assert site.client.post(f"/api/jobs/{jobs['latin.txt']['id']}/cancel").status_code == 404
@@ -191,7 +198,7 @@ def test_a_name_is_never_a_path(tmp_path: Path, name: str) -> None:
     [
         (Limits(parse_seconds=0.3), "a.html", b"<p>word</p>" * 300_000, "took longer than 0.3 seconds and was stopped"),
         (Limits(characters=1000), "a.txt", b"word" * 300, "has 1,200 characters, and at most 1,000 are read"),
-        (Limits(parse_bytes=200 * 2**20), "bomb.docx", None, "memory"),
+        (Limits(parse_bytes=200 * 2**20), "bomb.docx", None, "takes more memory than is allowed"),
     ],
     ids=["time", "characters", "memory"],
 )

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from tests.demo.conftest import BREAD, CLOCK, TIDES, opened
 from tests.demo.site import Site, long_text, serving, wait
-from tests.processes import context
+from tests.processes import context, run_code
 
 from eddy_demo.cli import main
 from eddy_demo.errors import Unreadable
@@ -22,8 +20,7 @@ from eddy_demo.web.jobs import Jobs
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.safety import Refused
 from eddy_demo.web.server import addresses, bind
-from eddy_demo.web.tickets import ticket_of
-from eddy_demo.web.worker import count_pages
+from eddy_demo.web.tickets import Tickets, ticket_of
 from eddy_demo.writing import sole_writer
 
 
@@ -213,17 +210,18 @@ def test_the_command_line_on_the_same_folder(tmp_path: Path) -> None:
     with serving(folder) as site:
         assert site.ask("What does the moon do?") == [("done", {"passages": 0, "seconds": pytest.approx(0, abs=60)})]
         elsewhere("ingest", first, "--library", folder, "--method", "htp")
-        site.until(lambda p: names(site) == ["bread.txt"])
+        wait(lambda: names(site) == ["bread.txt"])
         version = site.state.shelf.version
         elsewhere("ingest", second, "--library", folder)
-        site.until(lambda p: p["library"] > version and names(site) == ["bread.txt", "tides.md"])
+        wait(lambda: site.state.shelf.version > version)
+        assert names(site) == ["bread.txt", "tides.md"]
         assert dict(site.ask("What does the moon pull towards it?", k=1))["hit"]["name"] == "tides.md"
         elsewhere("library", "reindex", "--library", folder, "--method", "plain")
         hit = dict(site.ask("What does the moon pull towards it?", k=1))["hit"]
         assert site.client.get("/api/documents").json()["library"]["method"] == "plain"
         assert hit["name"] == "tides.md"
         elsewhere("ingest", second, "--library", folder, "--rebuild", "--method", "htp")
-        site.until(lambda p: names(site) == ["tides.md"])
+        wait(lambda: names(site) == ["tides.md"])
         assert "hit" in dict(site.ask("What does the moon pull towards it?", k=1))
         site.upload("clock.html", CLOCK)
         assert [job["state"] for job in site.settled()] == ["done"]
@@ -243,32 +241,28 @@ def command(*arguments: object) -> None:
     main()
 
 
-def test_one_server_for_a_library(tmp_path: Path, run: Callable[..., Any]) -> None:
-    """Another one would take its uploads for what an earlier one left."""
-    folder = tmp_path / "library"
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    child = context().Process(target=command, args=("serve", "--library", folder, "--port", port), daemon=True)
-    child.start()
+SERVE = """
+import os, sys, threading
+from eddy_demo.cli import main
+end = threading.Timer(60, os._exit, [9])  # it is not to serve
+end.daemon = True
+end.start()
+sys.argv = ["eddy-demo", "serve", "--library", sys.argv[1], "--port", "0"]
+main()
+"""
 
-    def answers() -> bool:
-        assert child.is_alive()
-        try:
-            return bool(httpx.get(f"http://127.0.0.1:{port}/api/health").json()["alive"])
-        except httpx.ConnectError:
-            return False
 
-    wait(answers)
-    outcome = run("serve", "--library", folder, "--port", 0)
-    child.terminate()
-    child.join()
-    assert outcome.code == 1
-    assert "is served by another process: use its page, stop it first" in " ".join(outcome.err.split())
+def test_one_server_for_a_library(tmp_path: Path) -> None:
+    """Another one would take its uploads for what an earlier one left. A folder of somebody else's is left alone."""
+    with Tickets(tmp_path / "library").held():
+        outcome = run_code(SERVE, tmp_path / "library")
+    assert outcome.returncode == 1
+    assert "is served by another process: use its page, stop it first" in " ".join(outcome.stderr.split())
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / "letter.txt").write_text("mine", encoding="utf-8")
-    outcome = run("serve", "--library", foreign, "--port", 0)
-    assert (outcome.code, "is not a library" in outcome.err) == (1, True)
+    outcome = run_code(SERVE, foreign)
+    assert (outcome.returncode, "is not a library" in " ".join(outcome.stderr.split())) == (1, True)
     assert [path.name for path in foreign.iterdir()] == ["letter.txt"]
 
 
@@ -282,9 +276,3 @@ def test_where_it_is_found(host: str, shown: str, own: set[str] | None) -> None:
         address, answered = addresses(host, listener)
         assert address == f"http://{shown}:{listener.getsockname()[1]}/"
     assert answered == (own if own is not None else {"localhost", "127.0.0.1"})
-
-
-@pytest.mark.parametrize("data", [b"%PDF-1.4 nothing more", b"", b"\0" * 2000])
-def test_pages_that_cannot_be_counted(data: bytes) -> None:
-    """Its reader says why, and the process that reads it does not end."""
-    assert count_pages(data) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,7 @@ import httpx
 import pytest
 from tests.demo.site import Site, long_text, serving
 
+from eddy_demo import handbook
 from eddy_demo.web.events import Threads
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.safety import Refused
@@ -166,6 +168,19 @@ def test_waiting_files_are_counted(site: Site) -> None:
         assert site.client.post(f"/api/jobs/{answer.json()['id']}/cancel").status_code == 200
     resume()
     site.settled()
+
+
+def test_the_handbook_knows_the_limits() -> None:
+    told = dict(re.findall(r"^\| (.+?) \| (.+?) \|$", (handbook.folder() / "web.md").read_text("utf-8"), re.MULTILINE))
+    own = Limits()
+    assert told["a file"] == f"{own.upload_bytes // 2**20} MB, {own.pages:,} pages, {own.characters:,} characters"
+    assert told["reading it"] == f"{own.parse_seconds:g} seconds, {own.parse_bytes // 2**30} GB of memory"
+    assert told["files that come in, wait or failed"] == f"{own.waiting}"
+    assert told["a question"] == f"{own.question:,} characters"
+    assert told["questions at a time"] == f"{own.askers}, of which {own.at_once} are looked up"
+    assert told["pages that are open and seen"] == f"{own.listeners}"
+    assert told["a document to compare two methods on"] == f"{own.compared:,} characters"
+    assert told["a text inside the model"] == f"{own.explained} characters"
 
 
 async def test_waiting_questions_are_counted() -> None:

@@ -160,7 +160,7 @@ class Shelf:
                 self._retired = self._index = None
             self.touch()
         else:
-            written = index.store.metadata().get("eddy_written")
+            written = _written(index)
             if written != self._written:
                 self._written = written
                 self.touch()
@@ -176,6 +176,7 @@ class Shelf:
                 opened = open_library(self.folder, embedder, recipe)
                 # While its first documents are embedded there is a recipe and no index.
                 self._index = opened if opened.exists else None
+                self._written = _written(opened)
                 self.recipe, self._embedder = recipe, embedder
             else:
                 self._index = None
@@ -304,6 +305,11 @@ class Shelf:
             "default": self.recipe.default,
             "shared": self.shared(),
         }
+
+
+def _written(index: Index) -> Any:
+    """Of its last change."""
+    return index.store.metadata().get("eddy_written")
 
 
 def _database(folder: Path) -> int | None:
