@@ -13,12 +13,14 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+import pytest
 import uvicorn
 
 from eddy_demo.web.app import create_app
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.server import bind
 from eddy_demo.web.shelf import Choice
+from eddy_embed import batching
 
 PATIENCE = 120.0
 """Seconds after which a test gives up: a crowded machine is slow."""
@@ -120,11 +122,14 @@ def read_events(response: httpx.Response) -> list[tuple[str, dict[str, Any]]]:
 
 @contextmanager
 def serving(folder: Path, limits: Limits | None = None, **options: Any) -> Iterator[Site]:
-    site = Site(folder, limits, **options)
-    try:
-        yield site
-    finally:
-        site.stop()
+    """A server whose model takes few tokens at a time, so that there is progress to be seen on any machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batching, "ON_ACCELERATOR", 512)
+        site = Site(folder, limits, **options)
+        try:
+            yield site
+        finally:
+            site.stop()
 
 
 def wait(met: Callable[[], Any]) -> None:

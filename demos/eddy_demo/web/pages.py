@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
 from fastapi import APIRouter, Request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
@@ -71,7 +72,8 @@ def library_page(request: Request) -> Response:
 @pages.get("/documents/{key}")
 async def document_page(request: Request, key: str, q: str = "") -> Response:
     """Read a document; with a question, every sentence is held against it."""
-    return await _state(request).threads.run(lambda: _document(request, key, q))
+    threads = _state(request).threads.run if q.strip() else anyio.to_thread.run_sync  # else the model does nothing
+    return await threads(lambda: _document(request, key, q))
 
 
 def _document(request: Request, key: str, q: str) -> Response:
