@@ -13,7 +13,7 @@ from eddy_embed.errors import EddyError, InvalidParameter, InvalidText, NotFinit
 from eddy_embed.inputs import check_one, check_options, check_parts
 from eddy_embed.parameters import plain, refuse_unknown
 from eddy_embed.postprocess import Fitted
-from ray_eddy.tables import as_table, flat
+from ray_eddy.tables import MADE, as_table, flat
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,12 +89,15 @@ class EddyEmbed:
             batch: Rows of documents.
 
         Raises:
-            InvalidParameter: There is no column of texts.
+            InvalidParameter: There is no column of texts, or one that the result needs.
             EddyError: A text cannot be embedded, and `errors` is "raise".
         """
         table = as_table(batch)
         if self._text not in table.column_names:
             raise InvalidParameter(f"no column {self._text!r} among {table.column_names}; name it with text_column=")
+        taken = [name for name in MADE if name in table.column_names]
+        if taken:
+            raise InvalidParameter(f"the batch has the columns {', '.join(taken)}, which the result needs; rename them")
         results = told(self._encode, table.column(self._text).to_pylist(), unread(table))
         if self._errors == "raise":
             self._raise_first(table, results)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import ray
 import ray.data
-import ray.exceptions
 
 from chroma_eddy import Document, Index, WriteReport, open_index
 from chroma_eddy.writing import FIT_PASSAGES, GROUP_CHARACTERS, GROUP_DOCUMENTS
@@ -20,7 +19,7 @@ from eddy_embed.errors import InvalidParameter
 from ray_eddy.embedding import load
 from ray_eddy.packing import tables_of
 from ray_eddy.stages import AGAIN, UNREAD, EmbedDocuments, SortOut
-from ray_eddy.starting import own_error, pool, room
+from ray_eddy.starting import own_errors, pool, room
 from ray_eddy.writer import About, IndexWriter, Receipt, ServerWriter
 
 if TYPE_CHECKING:
@@ -117,7 +116,8 @@ def ingest(
     # Nothing is asked of this process's own machine but to hand deliveries on.
     options: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
     writer = ray.remote(**options)(ServerWriter).remote(place, name, model_name, told, sizes, patience)
-    about: About = _got(writer.about.remote())
+    with own_errors():
+        about: About = ray.get(writer.about.remote())
     found = _dataset(documents, batch_size).map_batches(
         SortOut,
         fn_constructor_args=(place, name, None, patience),
@@ -125,7 +125,7 @@ def ingest(
         compute=pool(1),
         num_cpus=0,
     )
-    return _run(found, about, work, lambda table: writer.write.remote(table), _got)
+    return _run(found, about, work, lambda table: writer.write.remote(table), ray.get)
 
 
 @dataclass(frozen=True)
@@ -207,13 +207,14 @@ def _run(
         embedded.context.execution_options.preserve_order = True
     tally = _Tally(work.progress)
     pending: deque[Any] = deque()
-    tables = embedded.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1)
-    for table in _deliveries(tally, tables, about.unfitted):
-        pending.append(deliver(table))
-        while len(pending) >= IN_FLIGHT:
+    with own_errors():
+        tables = embedded.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1)
+        for table in _deliveries(tally, tables, about.unfitted):
+            pending.append(deliver(table))
+            while len(pending) >= IN_FLIGHT:
+                tally.add(answer(pending.popleft()))
+        while pending:
             tally.add(answer(pending.popleft()))
-    while pending:
-        tally.add(answer(pending.popleft()))
     return tally.report
 
 
@@ -297,11 +298,3 @@ class _Tally:
         report.writer_restarted = max(len(self._writers) - 1, 0)
         report.waited += receipt.waited
         self._progress(report)
-
-
-def _got(reference: Any) -> Any:
-    """What an actor answers; an error of ours comes as itself, not wrapped in Ray's."""
-    try:
-        return ray.get(reference)
-    except ray.exceptions.RayError as error:
-        raise own_error(error) or error from None

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from chroma_eddy import Document
 from eddy_embed import LongDocument, Passage, Span
-from eddy_embed.errors import InvalidParameter
+from eddy_embed.errors import InvalidParameter, InvalidText
+from eddy_embed.inputs import check_kind
 from ray_eddy.tables import matrix, vector_array, vector_type
 
 _SPAN = pa.struct(
@@ -35,7 +36,7 @@ DOCUMENTS = pa.schema(
         ("error", pa.string()),
     ]
 )
-_OWN = ("file", "row", *DOCUMENTS.names)
+_OWN = ("id", "text", "metadata", "page_starts", "error")
 
 
 def tables_of(documents: Sequence[Document], size: int) -> list[pa.Table]:
@@ -44,16 +45,29 @@ def tables_of(documents: Sequence[Document], size: int) -> list[pa.Table]:
 
 
 def _table_of(documents: Sequence[Document]) -> pa.Table:
-    rows = [
-        {
-            "id": each.id,
-            "text": each.text,
-            "metadata": json.dumps(dict(each.metadata)),
-            "page_starts": list(each.page_starts),
-        }
-        for each in documents
-    ]
-    return pa.Table.from_pylist(rows, DOCUMENTS)
+    for each in documents:
+        # Blank texts and the like are refused one by one on the way; these could not even be sent.
+        check_kind("the id of a document", each.id, str, "a string")
+        check_kind(f"the text of document {each.id!r:.80}", each.text, str, "a string")
+    rows = [{"id": each.id, "text": each.text, **told_of(each)} for each in documents]
+    try:
+        return pa.Table.from_pylist(rows, DOCUMENTS)
+    except UnicodeEncodeError as error:
+        raise InvalidText(
+            f"{error.object!r:.80} has half of a surrogate pair; read it with its real encoding"
+        ) from None
+
+
+def told_of(document: Document) -> dict[str, Any]:
+    """Metadata and pages of a document, as columns.
+
+    Raises:
+        InvalidParameter: Its metadata are no plain values.
+    """
+    try:
+        return {"metadata": json.dumps(dict(document.metadata)), "page_starts": list(document.page_starts)}
+    except (TypeError, ValueError) as error:
+        raise InvalidParameter(f"document {document.id!r:.80}: its metadata cannot be stored: {error}") from None
 
 
 def document_of(row: Mapping[str, Any]) -> Document:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,12 +14,13 @@ from chroma_eddy.document import check_document
 from chroma_eddy.writing import sort_of
 from eddy_embed.errors import EddyError, FingerprintMismatch
 from ray_eddy.embedding import load, raw, told, unread
-from ray_eddy.packing import DOCUMENTS, document_of, packed
+from ray_eddy.packing import DOCUMENTS, document_of, packed, told_of
+from ray_eddy.reading import KEY, SCHEMA
 from ray_eddy.tables import as_table
 from ray_eddy.waiting import patiently
 
 if TYPE_CHECKING:
-    from chroma_eddy import Document, Entry
+    from chroma_eddy import Entry
     from eddy_embed import Embedder, LongDocument
     from eddy_embed.document import Part
 
@@ -51,6 +51,8 @@ class SortOut:
             batch: Documents in columns `id` and `text`; others are metadata.
         """
         table = as_table(batch)
+        if table.column_names == SCHEMA.names:  # of `read_documents`; elsewhere such columns are metadata
+            table = table.drop_columns(list(KEY))
         reasons = unread(table)
         rows = []
         documents = {}
@@ -70,17 +72,13 @@ class SortOut:
             whole = state == "unchanged" and not known[document.id].other
             rows[at] |= {"state": state, "error": None}
             # Of what is there already nothing more is said than that.
-            rows[at] |= {"text": None} if whole else _told_of(document)
+            rows[at] |= {"text": None} if whole else told_of(document)
         return pa.Table.from_pylist(rows, DOCUMENTS)
 
     def _entries(self, ids: Sequence[str]) -> Mapping[str, Entry]:
         if self._known is not None or not ids:
             return self._known or {}
         return patiently(lambda: _asked(str(self._place), self._name, ids), self._patience)
-
-
-def _told_of(document: Document) -> dict[str, Any]:
-    return {"metadata": json.dumps(dict(document.metadata)), "page_starts": list(document.page_starts)}
 
 
 def _asked(place: str, name: str, ids: Sequence[str]) -> Mapping[str, Entry]:

@@ -33,7 +33,7 @@ def cluster(address: str) -> Iterator[None]:
         InvalidParameter: There is none.
         EddyError: Something failed on the cluster; the message is the one from there.
     """
-    with _told():
+    with _told(), own_errors():
         if ray.is_initialized():
             yield
             return
@@ -77,14 +77,19 @@ def room(num_cpus: float | None = None, num_gpus: float | None = None) -> int:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Raise what lies behind an error that Ray wraps."""
+def own_errors() -> Iterator[None]:
+    """Raise an error of ours as itself, where Ray has wrapped it."""
     try:
         yield
     except ray.exceptions.RayError as error:
-        found = own_error(error)
-        if found is not None:
-            raise found from None
+        raise own_error(error) or error from None
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except ray.exceptions.RayError as error:
         raise EddyError(f"the cluster failed: {_line(error)}") from error
 
 

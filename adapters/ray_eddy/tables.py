@@ -98,7 +98,7 @@ def flat(
         for part, index, span in _spans(result, parts):
             owners.append(owner)
             _add(rows, part=part, index=index, **_about(result, span))
-    kept = [name for name in table.column_names if name not in (*MADE, text_column, "error")]
+    kept = [name for name in table.column_names if name not in (text_column, "error")]
     carried = table.select(kept).take(pa.array(owners, pa.int64()))
     types = {"part": pa.string(), "headings": pa.list_(pa.string()), "start": pa.int64(), "end": pa.int64()}
     columns = {name: carried.column(name) for name in kept}

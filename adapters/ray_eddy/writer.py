@@ -147,5 +147,6 @@ class ServerWriter(IndexWriter):
             sizes: As `open_index` has them.
             patience: Seconds to wait for a server that does not answer.
         """
-        embedder = load(model_name, settings)
+        # It knows by the model what vectors follow from, and leaves cards to the embedders.
+        embedder = load(model_name, {**settings, "device": "cpu"})
         super().__init__(patiently(lambda: open_index(place, name, embedder, **sizes), patience), patience=patience)

@@ -17,6 +17,8 @@ import pytest
 
 ADDRESS = "127.0.0.2"
 """Loopback, under the one of its names that Ray does not replace by the machine's address in the network."""
+TOKEN = secrets.token_hex(32)
+"""Else Ray leaves one in the user's folder. A process keeps its first."""
 SMALL = 80 * 2**20
 """Bytes of an object store: about the least that Ray takes."""
 
@@ -27,7 +29,8 @@ def quiet() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="eddy", dir="/tmp"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))  # else one is left in the user's folder
+        patch.setenv("RAY_AUTH_TOKEN", TOKEN)
+        patch.setenv("RAY_worker_niceness", "0")  # else other tests that run beside leave them nothing
         try:
             yield folder
         finally:

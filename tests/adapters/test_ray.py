@@ -180,6 +180,20 @@ def test_what_cannot_be_stored_is_told_and_the_rest_is_written(tmp_path, embedde
     assert "no text" in said["blank"] and "eddy_" in said["name"] and "two documents" in said["papers/0"]
 
 
+def test_columns_of_a_dataset_are_metadata_and_none_is_taken_from_it(tmp_path, embedder):
+    table = pa.table({"id": [7], "text": ["A text."], "file": ["a.txt"], "row": [3], "state": ["new"], "gone": [None]})
+    found = SortOut(None, "notes", {}, 0.0)(table).to_pylist()[0]
+    assert json.loads(found["metadata"]) == {"file": "a.txt", "row": 3, "state": "new"} and found["id"] == "7"
+    with pytest.raises(InvalidParameter, match="columns index, which the result needs"):
+        EddyEmbed(**MODEL)({"index": [1], "text": ["A text."]})
+    for bad, error in (
+        (Document("a", "Half \ud800."), InvalidText),
+        (Document("a", "b", {"c": {1}}), InvalidParameter),
+    ):
+        with pytest.raises(error):
+            tables_of([bad], 2)
+
+
 def test_another_model_on_a_machine_is_refused(tmp_path, embedder):
     with open_index(tmp_path, "notes", embedder) as index:
         with pytest.raises(FingerprintMismatch, match="different weights"):
@@ -285,3 +299,20 @@ def test_an_index_has_the_rows_of_one_process(cluster, tmp_path, embedder):
         with open_index(tmp_path / "ray", "notes", embedder) as index:
             assert_same(rows(alone), rows(index))
             assert index.check() == {}
+
+
+@pytest.mark.slow
+def test_the_demo_ingests_on_a_cluster_what_it_would_alone(cluster, tmp_path, monkeypatch):
+    from eddy_demo import cli
+
+    for at, text in enumerate(TEXTS):
+        (tmp_path / f"{at}.txt").write_text(text, encoding="utf-8")
+    held = []
+    for name, more in (("alone", []), ("ray", ["--ray", "auto", "--concurrency", "1"])):
+        given = ["ingest", str(tmp_path), "--library", str(tmp_path / "libraries" / name), "--method", "plain:exit=1"]
+        monkeypatch.setattr("sys.argv", ["eddy-demo", *given, *more])
+        with pytest.raises(SystemExit, match="0"):
+            cli.main()
+        with open_index(tmp_path / "libraries" / name / "chroma", "library") as index:
+            held.append(rows(index))
+    assert_same(*held)

@@ -21,6 +21,7 @@ from tests.adapters.ray_stages import Fast, Slow
 
 from chroma_eddy import Document, WriteReport, open_index
 from eddy_embed import Embedder
+from eddy_embed.errors import FingerprintMismatch
 from ray_eddy import ingesting
 from ray_eddy.writer import IndexWriter, Receipt
 
@@ -190,6 +191,8 @@ print("end", report.written, report.unchanged, flush=True)
         with open_index(server.url, "notes") as index:
             assert index.check() == {} and index.incomplete() == {}
             assert_same(alone, rows(index))
+        with pytest.raises(FingerprintMismatch, match="was made otherwise"):
+            ingesting.ingest(documents(2), server.url, "notes", **{**MODEL, "method": "plain:exit=2"}, num_cpus=1)
 
 
 def test_a_slow_writer_holds_the_embedders_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
