@@ -57,7 +57,7 @@ def serve(
             min=1, help="Most tokens in a batch. Default: 512 for each thread of a processor, 8,192 elsewhere."
         ),
     ] = None,
-    wait: Annotated[float, typer.Option(min=0, help="Milliseconds to wait for company when idle.")] = 2.0,
+    wait: Annotated[float, typer.Option(min=0, help="Milliseconds to wait for those who asked together lately.")] = 2.0,
     max_inputs: Annotated[int, typer.Option(min=1, help="In a request.")] = 2048,
     max_input_tokens: Annotated[int, typer.Option(min=1, help="In an input.")] = 65_536,
     max_request_tokens: Annotated[int, typer.Option(min=1, help="In a request.")] = 300_000,

@@ -19,6 +19,8 @@ LONGEST_RETRY = 60
 """Seconds after which a refused client may ask again at the latest: by then the queue may have emptied."""
 NEW = 0.3
 """Share of the last batch in the running mean of the speed."""
+LATELY = 1.0
+"""Seconds for which the most requests that were there at once are remembered, at least."""
 
 
 class Overloaded(Exception):
@@ -81,12 +83,32 @@ class _Ticket(Generic[Key, Item, Result]):
     results: dict[int, Result] = field(default_factory=dict)
 
 
+class _Peak:
+    """The most requests that were there at once, lately."""
+
+    def __init__(self) -> None:
+        self._since = -math.inf
+        self._now, self._before = 0, 0
+
+    @property
+    def most(self) -> int:
+        return max(self._now, self._before)
+
+    def see(self, count: int, at: float) -> None:
+        age = at - self._since
+        if age > LATELY:
+            self._before = self._now if age <= 2 * LATELY else 0
+            self._now, self._since = 0, at
+        self._now = max(self._now, count)
+
+
 class Scheduler(Generic[Key, Item, Result]):
     """Runs the items of many requests together, in one worker thread, and gives each request its own results.
 
     A batch takes one item of each waiting request in turn, so a short request is not held up by a long one, until the
-    budget is full. Only items of one key go together. An idle scheduler waits shortly for company; a busy one finds it
-    waiting.
+    budget is full. Only items of one key go together. Ahead of a batch that is not full it waits shortly for company,
+    if there was more of it lately: clients that were answered together ask again together, and stay together if the
+    first of them is not sent on alone. Who asks alone is not held up.
 
     Attributes:
         pending: Cost of what was accepted and is not done.
@@ -107,7 +129,7 @@ class Scheduler(Generic[Key, Item, Result]):
         Args:
             run: Called in the worker thread; gives each item its result or its error, in their order.
             budget: Most cost in a batch; a costlier item runs alone.
-            wait: Seconds that an idle scheduler waits for company.
+            wait: Seconds to wait, at most, for as many requests as there were at once lately.
             most: Most cost that may be pending; a request that exceeds it by itself is accepted when nothing is.
             observe: Told of each batch.
         """
@@ -118,6 +140,7 @@ class Scheduler(Generic[Key, Item, Result]):
         self._observe = observe
         self._turns: deque[_Ticket[Key, Item, Result]] = deque()
         self._queued = 0
+        self._peak = _Peak()
         self.pending = 0
         self.requests = 0
         self._speed = math.nan
@@ -126,7 +149,7 @@ class Scheduler(Generic[Key, Item, Result]):
 
     def start(self) -> None:
         """Begin to work, in the running event loop."""
-        self._arrived, self._full = asyncio.Event(), asyncio.Event()
+        self._arrived, self._complete = asyncio.Event(), asyncio.Event()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="eddy-model")
         self._task = asyncio.create_task(self._work())
 
@@ -135,7 +158,7 @@ class Scheduler(Generic[Key, Item, Result]):
         self._closing = True
         if self._task is not None:
             self._arrived.set()
-            self._full.set()
+            self._complete.set()
             await self._task
             self._thread.shutdown(wait=False)
 
@@ -155,19 +178,21 @@ class Scheduler(Generic[Key, Item, Result]):
             Closing: `close` was called.
             ItemFailed: One of the items failed; those behind it may not have run.
         """
+        loop = asyncio.get_running_loop()
         total = sum(costs)
         if self._closing:
             raise Closing
         if self.pending and self.pending + total > self._most:
             raise Overloaded(self.seconds_left())
-        ticket: _Ticket[Key, Item, Result] = _Ticket(key, items, costs, asyncio.get_running_loop().create_future())
+        ticket: _Ticket[Key, Item, Result] = _Ticket(key, items, costs, loop.create_future())
         self._turns.append(ticket)
         self._queued += total
         self.pending += total
         self.requests += 1
+        self._peak.see(self.requests, loop.time())
         self._arrived.set()
-        if self._queued >= self._budget:
-            self._full.set()
+        if self._gathered():
+            self._complete.set()
         try:
             return await ticket.future
         finally:
@@ -194,17 +219,21 @@ class Scheduler(Generic[Key, Item, Result]):
             if not self._turns:
                 self._arrived.clear()
                 await self._arrived.wait()
-                await self._company()
+            await self._company()
             if batch := self._take():
                 await self._do(batch)
 
+    def _gathered(self) -> bool:
+        """Whether a batch is full, or as many wait as were there at once lately."""
+        return self._queued >= self._budget or len(self._turns) >= self._peak.most
+
     async def _company(self) -> None:
-        """Let others join the first request of an idle scheduler, for a moment or until a batch is full."""
-        if self._wait <= 0 or self._closing or self._queued >= self._budget:
+        """Let others join what waits, for a moment."""
+        if self._wait <= 0 or self._closing or self._gathered():
             return
-        self._full.clear()
+        self._complete.clear()
         try:
-            await asyncio.wait_for(self._full.wait(), self._wait)
+            await asyncio.wait_for(self._complete.wait(), self._wait)
         except asyncio.TimeoutError:
             return
 

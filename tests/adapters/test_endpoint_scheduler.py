@@ -66,15 +66,30 @@ async def test_what_costs_more_than_the_budget_goes_alone() -> None:
     await made.close()
 
 
-async def test_an_idle_scheduler_waits_for_company_until_a_batch_is_full() -> None:
+async def test_who_asks_alone_is_not_held_up() -> None:
     run = Runner()
-    made = scheduler(run, budget=4, wait=20)
+    made = scheduler(run, wait=20)
+    for _ in range(2):
+        assert await asyncio.wait_for(made.submit("a", [2], [1]), 10) == [4]
+    await made.close()
+
+
+@pytest.mark.parametrize("budget", [4, 100])
+async def test_those_who_asked_together_are_waited_for(budget: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until a batch is full, or as many are there as lately; that is forgotten."""
+    run = Runner()
+    made = scheduler(run, budget=budget, wait=20)
     together = await asyncio.wait_for(asyncio.gather(*(made.submit("a", [n], [1]) for n in (2, 4, 6, 8))), 10)
     assert together == [[4], [8], [12], [16]] and [items for _, items in run.batches] == [[2, 4, 6, 8]]
-    alone = asyncio.create_task(made.submit("a", [2], [1]))
+    again = [asyncio.create_task(made.submit("a", [2], [1]))]
     await asyncio.sleep(0.05)
     assert len(run.batches) == 1  # it waits still
-    alone.cancel()
+    again += [asyncio.create_task(made.submit("a", [n], [1])) for n in (4, 6, 8)]
+    await asyncio.wait_for(asyncio.gather(*again), 10)
+    assert [items for _, items in run.batches[1:]] == [[2, 4, 6, 8]]
+    monkeypatch.setattr("openai_eddy.scheduler.LATELY", 0.0)
+    await asyncio.sleep(0.01)
+    assert await asyncio.wait_for(made.submit("a", [2], [1]), 10) == [4]
     await made.close()
 
 
