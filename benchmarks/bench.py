@@ -4,9 +4,10 @@
     python benchmarks/bench.py --part overhead --shape base --dtype bfloat16
 
 Parts: `overhead` (methods over a plain pass of as many tokens, and reading at half depth), `peers` (libraries over
-Eddy), `budget` (tokens that share a pass), `limit` (Eddy over the model's matrix products and attention alone),
-`memory`, `growth`. Each part that is done is in `--journal`, and the same command goes on behind it. Written are
-`benchmarks/results/speed-MACHINE.json` and the tables of docs/performance.md. Close everything else: the ratios bear
+Eddy), `limit` (Eddy over the model's matrix products and attention alone), `products` (oneDNN's over torch's usual
+ones, and bfloat16 over float32), `budget` (tokens that share a pass), `memory`, `growth`. Each part that is done is in
+`--journal`, and the same command goes on behind it. Written are `benchmarks/results/speed-MACHINE.json` and the tables
+of docs/performance.md. Close everything else: the ratios bear
 company, their spread tells of it.
 """
 
@@ -25,18 +26,21 @@ from typing import Any
 
 import torch
 from grid import RESULTS, ROOT, say
-from speed import budget, growth, limit, memory, overhead, peers, report, shapes, texts
+from speed import budget, growth, limit, memory, multiplying, overhead, peers, report, shapes, texts
 from transformers.utils import logging
 
 PARTS: dict[str, tuple[str, ...]] = {
     "overhead": ("eddy-tiny", "qwen3-0.6b"),
     "peers": ("eddy-tiny", "base"),
     "limit": ("base", "qwen3-0.6b"),
+    "products": ("eddy-tiny", "base"),
     "budget": ("eddy-tiny", "base"),
     "memory": ("qwen3-0.6b",),
     "growth": ("eddy-tiny", "base"),
 }
 """What is measured, and on which models unless said otherwise: those that do not take hours there."""
+DTYPES = {"products": ("float32",)}
+"""Types of number, where they are not both."""
 PICTURE = ROOT / "docs" / "pictures" / "growth.svg"
 FULL = {"rounds": 5, "texts": 80, "words": 300, "lengths": overhead.LENGTHS}
 TRIAL = {"rounds": 2, "texts": 12, "words": 40, "lengths": (128,)}
@@ -61,7 +65,7 @@ def main() -> None:
     done = {row["key"]: row for row in read(options.journal)}
     for part in options.part or PARTS:
         for shape in options.shape or PARTS[part]:
-            for dtype in options.dtype or ("float32", "bfloat16"):
+            for dtype in options.dtype or DTYPES.get(part, ("float32", "bfloat16")):
                 key = f"{part} {shape} {dtype}{f' {options.layers} layers' if options.layers else ''}"
                 if key in done:
                     continue
@@ -125,6 +129,16 @@ def _limit(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, 
     return [told({"sort": sort, **limit.row(model, own, chosen, size["rounds"])}) for sort, chosen in sorts.items()]
 
 
+def _products(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
+    model, halved = (shapes.random_model(shape, kind, layers=options.layers) for kind in (dtype, "bfloat16"))
+    sorts = {
+        "mixed": texts.mixed(size["texts"] // 4),
+        "uniform": texts.uniform(size["texts"] // 8, size["words"]),
+        "one query": texts.uniform(1, 12),
+    }
+    return [told(row) for row in multiplying.rows(model, halved, shapes.tokenizer(), sorts, size["rounds"])]
+
+
 def _budget(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
     model, own = shapes.random_model(shape, dtype, layers=options.layers), shapes.tokenizer()
     return [told(row) for row in budget.rows(model, own, texts.mixed(size["texts"] // 2), size["rounds"])]
@@ -154,6 +168,7 @@ MEASURES: dict[str, Callable[[str, str, argparse.Namespace, dict[str, Any]], Any
     "overhead": _overhead,
     "peers": _peers,
     "limit": _limit,
+    "products": _products,
     "budget": _budget,
     "memory": _memory,
     "growth": _growth,

@@ -45,7 +45,19 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"method"}),
     frozenset({"methods"}),
     frozenset(
-        {"host", "trial", "view", "weights", "adapted", "moments", "softened", "distances", "loading", "batching"}
+        {
+            "host",
+            "trial",
+            "view",
+            "weights",
+            "products",
+            "adapted",
+            "moments",
+            "softened",
+            "distances",
+            "loading",
+            "batching",
+        }
     ),
     frozenset(
         {
@@ -73,7 +85,8 @@ FLOORS: tuple[frozenset[str], ...] = (
 )
 PARTS = FLOORS[2]
 SIDEWAYS = FLOORS[1] | FLOORS[5] | FLOORS[6]
-HOST = {"host", "view", "weights", "adapted", "moments", "loading", "folder"}  # the files that may name transformers
+# The files that may name transformers.
+HOST = {"host", "view", "weights", "products", "adapted", "moments", "loading", "folder"}
 
 
 def imported(path: Path) -> list[tuple[str, int]]:

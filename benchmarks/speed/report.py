@@ -106,6 +106,11 @@ def _limit(rows: list[dict[str, Any]]) -> list[str]:
     return _table(("model", "type", "texts", "tokens", "time over the limit", "goal"), lines)
 
 
+def _products(rows: list[dict[str, Any]]) -> list[str]:
+    lines = [[row["shape"], each["sort"], each["what"], _spread(each["time"])] for row in rows for each in row["found"]]
+    return _table(("model", "texts", "what over what", "time"), lines)
+
+
 def _budget(rows: list[dict[str, Any]]) -> list[str]:
     lines = [
         [row["shape"], row["dtype"], each["batch_tokens"], _spread(each["time"])]
@@ -152,6 +157,7 @@ TABLES: dict[str, Callable[[list[dict[str, Any]]], list[str]]] = {
     "overhead": _overhead,
     "peers": _peers,
     "limit": _limit,
+    "products": _products,
     "budget": _budget,
     "memory": _memory,
     "growth": _growth,

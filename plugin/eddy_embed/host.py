@@ -16,6 +16,7 @@ from eddy_embed.attention import BLOCKED, OWN, Kernels, Reroute, Traits, group
 from eddy_embed.distances import by_distance
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.moments import ATTENTION, Pass, current, install, register
+from eddy_embed.products import quicken
 from eddy_embed.sequence import Packed, beside, pack, plain
 from eddy_embed.softened import softened
 from eddy_embed.trial import Trial, announced, looks_ahead, same
@@ -78,6 +79,7 @@ class Host:
             self.device = device_of(self._view.get_input_embeddings())
             self.dtype = next(p.dtype for p in self._view.parameters() if p.is_floating_point())
             self.coarse = self.dtype.itemsize < 4 or quantised(self._view)
+            quicken(self._view)
             rotary = [module for module in self._view.modules() if type(module).__name__.endswith("RotaryEmbedding")]
             install(self._view.get_input_embeddings(), self._stack, rotary)
             self._rows = int(self._view.get_input_embeddings().weight.shape[0])

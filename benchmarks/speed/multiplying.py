@@ -1,0 +1,44 @@
+"""What oneDNN's products change in float32, over those that torch takes by itself, and bfloat16 over float32."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from eddy_embed import Embedder, products
+from speed.timing import ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REPEAT = 10
+"""Calls in a round where there is one text."""
+
+
+def rows(model: Any, halved: Any, tokenizer: Any, sorts: dict[str, list[str]], rounds: int) -> Iterator[dict[str, Any]]:
+    """Ratios of times, for texts of each sort.
+
+    Args:
+        model: In float32.
+        halved: The same shape in bfloat16.
+        tokenizer: Of both.
+        sorts: Texts by name.
+        rounds: Pairs.
+
+    Raises:
+        SystemExit: Torch has no oneDNN here.
+    """
+    if not products.available():
+        raise SystemExit("this build of torch has no oneDNN to multiply with, or no other library beside it")
+    own = partial(Embedder, tokenizer=tokenizer, method="plain:exit=-1")
+    made = {}
+    for by_onednn in (True, False):
+        with mock.patch.object(products, "slower_in_mkl", return_value=by_onednn):
+            made[by_onednn] = own(model)
+    usual, half = own(model), own(halved)
+    for sort, texts in sorts.items():
+        repeat = REPEAT if len(texts) == 1 else 1
+        for what, one, other in (("oneDNN over MKL", made[True], made[False]), ("bfloat16 over float32", half, usual)):
+            found = ratio(partial(one.encode_document, texts), partial(other.encode_document, texts), rounds, repeat)
+            yield {"sort": sort, "texts": len(texts), "what": what, "time": found.row()}

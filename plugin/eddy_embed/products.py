@@ -1,0 +1,94 @@
+"""Matrix products of a view's layers, by the library that is fastest on the processor at hand.
+
+In float32 torch multiplies with Intel's MKL, which on AMD's processors takes twice the time of oneDNN
+(docs/performance.md). Torch brings oneDNN too, behind the operator that its own compiler uses.
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import nn
+from transformers.pytorch_utils import Conv1D
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CPUINFO = Path("/proc/cpuinfo")
+
+
+def quicken(view: nn.Module) -> None:
+    """Have a view's layers multiply as is fastest here; what they compute stays the same, to rounding.
+
+    Args:
+        view: Modules of our own around somebody's weights, which stay as they are.
+    """
+    if not slower_in_mkl():
+        return
+    for module in view.modules():
+        own = _OWN.get(type(module))
+        if own is not None and _plain(module):
+            module.__class__ = own
+
+
+@functools.cache
+def slower_in_mkl() -> bool:
+    """Whether torch would multiply with MKL here, on a processor that is not of its maker, and can do otherwise."""
+    return available() and vendor() == "AuthenticAMD"
+
+
+def available() -> bool:
+    """Whether this build of torch has both libraries."""
+    both = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return both and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def vendor() -> str:
+    """The maker of the processor, as it names itself; "" where that is not found out."""
+    try:
+        lines = CPUINFO.read_text(encoding="utf-8").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id"))
+    except (OSError, StopIteration):
+        return platform.processor().rpartition(", ")[2]  # Windows: "AMD64 Family 25 Model 33 Stepping 0, AuthenticAMD"
+
+
+def _plain(module: nn.Module) -> bool:
+    """Whether a module holds its weight in a plain tensor at hand, and nobody has replaced its forward."""
+    weight = cast("torch.Tensor", module.weight)
+    kind = (type(weight.data), weight.dtype, weight.device.type)
+    return kind == (torch.Tensor, torch.float32, "cpu") and weight.is_contiguous() and "forward" not in vars(module)
+
+
+@functools.cache
+def _operator() -> Callable[..., torch.Tensor]:
+    return cast("Callable[..., torch.Tensor]", torch.ops.mkldnn._linear_pointwise.default)
+
+
+def product(states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """`linear` by oneDNN, on a processor.
+
+    Args:
+        states: Shape (..., in).
+        weight: Shape (out, in); one that is laid out neither by rows nor by columns takes hundreds of times as long.
+        bias: Shape (out,), None for none.
+    """
+    if torch.is_grad_enabled() or not states.numel():  # it knows no gradients
+        return nn.functional.linear(states, weight, bias)
+    return _operator()(states, weight, bias, "none", [], "")
+
+
+class _Linear(nn.Linear):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return product(input, self.weight, self.bias)
+
+
+class _Conv1D(Conv1D):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return product(x, self.weight.t(), self.bias)
+
+
+_OWN: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: _Linear, Conv1D: _Conv1D}

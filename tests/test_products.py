@@ -1,0 +1,106 @@
+"""Matrix products by oneDNN: the same vectors, in modules of our own, and only where it can multiply."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.comparison import TEXTS
+from tests.families import build
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers.pytorch_utils import Conv1D
+
+from eddy_embed import Embedder, products
+
+METHODS = ("plain", "htp", "kv:layers=2-4", "reba", "plain+tempscale:tau=0.7")
+
+
+class Calls(TorchDispatchMode):
+    """The operators that run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def embedder(family: str, method: str, by_onednn: bool, patch: pytest.MonkeyPatch, **options: Any) -> Embedder:
+    with patch.context() as context:
+        context.setattr(products, "slower_in_mkl", lambda: by_onednn)
+        model, tokenizer = build(family)
+        return Embedder(options.pop("model", model), tokenizer=tokenizer, method=method, **options)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("family", ["llama", "gpt2", "phi"])
+def test_vectors_are_the_same(family: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With biases and without, and with weights that stand the other way round."""
+    usual, own = (embedder(family, method, by, monkeypatch) for by in (False, True))
+    counted = []
+    for each in (usual, own):
+        with Calls() as calls:
+            each.encode_document(TEXTS)
+        counted.append(sum("_linear_pointwise" in name for name in calls.names))
+    assert counted[0] == 0 and counted[1] >= 4 * 2  # four weights in each layer, at least
+    np.testing.assert_allclose(own.encode_document(TEXTS), usual.encode_document(TEXTS), atol=2e-6)
+    assert own.fingerprint == usual.fingerprint
+
+
+def test_the_model_keeps_its_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, _ = build("gpt2")
+    before = [(type(module), dict(vars(module))) for module in model.modules()]
+    embedder("gpt2", "plain", True, monkeypatch, model=model).encode_document(TEXTS)
+    assert [(type(module), dict(vars(module))) for module in model.modules()] == before
+    assert any(type(module) is Conv1D for module in model.modules())
+
+
+def test_what_it_cannot_multiply_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers of another type, weights that are not laid out row by row, and modules that somebody has changed."""
+    monkeypatch.setattr(products, "slower_in_mkl", lambda: True)
+    made = {name: nn.Linear(8, 8) for name in ("plain", "short", "turned", "replaced", "derived")}
+    made["short"].bfloat16()
+    made["turned"].weight.data = made["turned"].weight.data.t()
+    made["replaced"].forward = lambda states: states  # type: ignore[method-assign]
+    made["derived"].__class__ = type("Own", (nn.Linear,), {})
+    view = nn.ModuleDict(copy.deepcopy(made))
+    products.quicken(view)
+    changed = {name for name, module in view.items() if type(module) is not type(made[name])}
+    assert changed == {"plain"}
+
+
+def test_gradients_and_nothing_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "slower_in_mkl", lambda: True)
+    view = nn.Sequential(nn.Linear(8, 4))
+    products.quicken(view)
+    states = torch.randn(3, 8, requires_grad=True)
+    view(states).sum().backward()
+    assert states.grad is not None and torch.allclose(states.grad, view[0].weight.sum(0).expand(3, 8))
+    with torch.inference_mode():
+        assert view(torch.empty(0, 8)).shape == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("lines", "named", "maker"),
+    [
+        ("processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC\n", "", "AuthenticAMD"),
+        ("vendor_id\t: GenuineIntel\n", "", "GenuineIntel"),
+        ("processor\t: 0\nBogoMIPS\t: 50.00\n", "aarch64", "aarch64"),
+        (None, "AMD64 Family 25 Model 33 Stepping 0, AuthenticAMD", "AuthenticAMD"),
+    ],
+)
+def test_the_maker_of_the_processor(
+    lines: str | None, named: str, maker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if lines is not None:
+        (tmp_path / "cpuinfo").write_text(lines, encoding="utf-8")
+    monkeypatch.setattr(products, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr("platform.processor", lambda: named)
+    assert products.vendor() == maker
