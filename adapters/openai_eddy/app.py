@@ -26,7 +26,7 @@ from openai_eddy.guard import LOOPBACK, PATHS, Guard, content_type_is_json
 from openai_eddy.keys import Keys
 from openai_eddy.limits import Limits
 from openai_eddy.metrics import CONTENT_TYPE, Metrics
-from openai_eddy.responses import error_response, json_response
+from openai_eddy.responses import Answers, Counted, error_response, json_response
 from openai_eddy.scheduler import Closing, ItemFailed, Overloaded, Scheduler
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ class _Service:
         self._names = list(dict.fromkeys(names))
         self._limits = limits
         self._bodies = Bodies(limits)
+        self._answers = Answers()
         self._open = 0
         self._created = int(time.time())
         # Apart from the model's thread, so that counting tokens does not wait for the model.
@@ -113,6 +114,7 @@ class _Service:
         self.metrics.watch("eddy_pending_tokens", "Tokens accepted and not done.", lambda: self.scheduler.pending)
         self.metrics.watch("eddy_pending_requests", "Requests read and not answered.", lambda: self._open)
         self.metrics.watch("eddy_pending_bytes", "Of bodies not checked yet.", lambda: self._bodies.held)
+        self.metrics.watch("eddy_unsent_bytes", "Of answers that are being sent.", lambda: self._answers.held)
         self.metrics.watch(
             "eddy_windowed_inputs", "Inputs that exceeded the model's window.", engine.texts_read_in_windows
         )
@@ -128,7 +130,7 @@ class _Service:
         try:
             with self._bodies.of(request) as body:
                 await body.read()
-                if self._open >= self._limits.requests:
+                if self._open >= self._limits.requests or self._answers.held > self._limits.unsent_bytes:
                     raise overloaded(self.scheduler.seconds_left())
                 self._open += 1
                 try:
@@ -172,7 +174,7 @@ class _Service:
             "x-eddy-method": json.dumps(prepared.work.method)[1:-1],
             "x-eddy-fingerprint": self._engine.fingerprints[prepared.work.method],
         }
-        return Response(content, media_type="application/json", headers=headers)
+        return Counted(content, headers, self._answers)
 
     async def models(self) -> Response:
         """The names of the model."""

@@ -21,6 +21,7 @@ class Limits:
         body_bytes: Most bytes in a request's body.
         pending_bytes: Most bytes of bodies that may be on their way in, or wait to be checked, at the same time.
         pending_tokens: Most tokens that were accepted and are not done.
+        unsent_bytes: Bytes of answers, not all read by their clients, beyond which no further request is accepted.
         requests: Most requests that were read and are not answered.
         connections: Most open connections.
         header_seconds: For the head of a request to arrive.
@@ -36,6 +37,7 @@ class Limits:
     body_bytes: int = 8 * MEBIBYTE
     pending_bytes: int = 128 * MEBIBYTE
     pending_tokens: int = 600_000
+    unsent_bytes: int = 256 * MEBIBYTE
     requests: int = 512
     connections: int = 1024
     header_seconds: float = 10.0

@@ -317,3 +317,26 @@ def test_a_client_that_does_not_read_is_cut_off(served: Served) -> None:
         pass
     until(lambda: not served.server.server_state.connections)
     reader.close()
+
+
+def test_answers_that_nobody_reads_are_not_gathered() -> None:
+    """While clients leave too many bytes unread, others are told to come back; all is as before once they are gone."""
+    limits = Limits(unsent_bytes=1, write_seconds=60)
+    body = json.dumps({**ASK, "input": ["a"] * 8}).encode()
+    Held.gate.set()
+    with serving({METHOD: Held("eddy-tiny", method=METHOD)}, limits) as served:
+        metrics = f"http://127.0.0.1:{served.port}/metrics"
+        reader = socket.socket()
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        reader.connect(("127.0.0.1", served.port))
+        reader.settimeout(2)
+        try:
+            for _ in range(400):
+                reader.sendall(head(len(body)) + body)
+        except OSError:
+            pass
+        until(lambda: served.post(ASK).status_code == 429)
+        assert "eddy_unsent_bytes 0.0" not in httpx.get(metrics).text
+        reader.close()
+        until(lambda: served.post(ASK).status_code == 200)
+        assert "eddy_unsent_bytes 0.0" in httpx.get(metrics).text
