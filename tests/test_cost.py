@@ -20,10 +20,12 @@ TOKENS = 512
 
 
 @pytest.fixture(scope="module", autouse=True)
-def counted() -> Iterator[None]:
-    """Products by the operator that torch's counter knows, on every processor."""
+def alike() -> Iterator[None]:
+    """The same on every processor: products by the operator that torch's counter knows, and of the tokens alone."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(products, "slower_in_mkl", lambda: False)
+        patch.setattr(products, "filled", lambda rows, _: rows)
+        patch.setattr("eddy_embed.host.filled", products.filled)
         yield
 
 
@@ -67,11 +69,11 @@ def cost(model: Any, method: str, texts: list[str] | None = None) -> Cost:
     texts = texts or [model[2].text_of(embedder, TOKENS)]
     embedder.encode_document(texts)
     tokens = sum(embedder.explain(text).sequence_tokens for text in texts)
-    with FlopCounterMode(display=False) as products:
+    with FlopCounterMode(display=False) as multiplied:
         embedder.encode_document(texts)
     with _Counter() as counter:
         embedder.encode_document(texts)
-    return Cost(products.get_total_flops() / tokens, counter.written / tokens, counter.calls)
+    return Cost(multiplied.get_total_flops() / tokens, counter.written / tokens, counter.calls)
 
 
 @pytest.fixture(scope="module")

@@ -21,14 +21,17 @@ METHODS = ("plain", "htp", "kv:layers=2-4", "reba", "plain+tempscale:tau=0.7")
 
 
 class Calls(TorchDispatchMode):
-    """The operators that run."""
+    """The operators that run, and the rows that the products among them take in."""
 
     def __init__(self) -> None:
         super().__init__()
         self.names: list[str] = []
+        self.rows: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.names.append(str(func))
+        if func in (torch.ops.aten.linear.default, torch.ops.aten.addmm.default):
+            self.rows.add(args[func is torch.ops.aten.addmm.default].shape[-2])
         return func(*args, **(kwargs or {}))
 
 
@@ -52,6 +55,31 @@ def test_vectors_are_the_same(family: str, method: str, monkeypatch: pytest.Monk
     assert counted[0] == 0 and counted[1] >= 4 * 2  # four weights in each layer, at least
     np.testing.assert_allclose(own.encode_document(TEXTS), usual.encode_document(TEXTS), atol=2e-6)
     assert own.fingerprint == usual.fingerprint
+
+
+def test_passes_are_filled_up_to_few_numbers_of_rows() -> None:
+    cpu = torch.device("cpu")
+    found = {rows: products.filled(rows, cpu) for rows in range(1, 5000)}
+    assert all(0 <= filled - rows < max(4, rows / 64) and filled % 4 == 0 for rows, filled in found.items())
+    assert (found[1], found[257], found[511], found[517], found[2000]) == (4, 260, 512, 520, 2000)
+    assert len(set(found.values())) < 350
+    assert products.filled(7, torch.device("meta")) == 7
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "bert", "t5", "qwen3_moe"])
+def test_rows_that_belong_to_nobody_are_not_read(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = "plain" if family in ("bert", "t5") else "htp"
+    found = []
+    for rows in (1, 4, 64):
+        monkeypatch.setattr(products, "ROWS", rows)
+        monkeypatch.setattr(products, "SHARE", 2**20)
+        own = embedder(family, method, False, monkeypatch)
+        with Calls() as calls:
+            found.append(own.encode_document(TEXTS))
+        tokens = sum(own.explain(text).sequence_tokens for text in TEXTS)
+        assert tokens + -tokens % rows in calls.rows and tokens % 64
+    for each in found[1:]:
+        np.testing.assert_allclose(each, found[0], atol=2e-6)
 
 
 def test_the_model_keeps_its_modules(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from eddy_embed.attention.watch import _Rectangles
 from eddy_embed.errors import IncompatibleMethods, InterventionDidNotRun, InvalidParameter, InvalidText
 from eddy_embed.layout import Layout
 from eddy_embed.method import Method
+from eddy_embed.products import filled
 from eddy_embed.readout import Readout
 from eddy_embed.repetition import Repetition
 
@@ -222,7 +223,8 @@ def test_the_last_token_takes_one_column_of_each_layer() -> None:
     assert 700 < tokens <= families.WINDOW
     # The model's own projections are the largest tensors of a pass, with the watch and without it.
     plainly, widest = largest("plain", 300)
-    assert most / tokens == widest / plainly and most < tokens**2 / 4
+    rows, others = (filled(count, torch.device("cpu")) for count in (tokens, plainly))
+    assert most / rows == widest / others and most < tokens**2 / 4
     shorter, less = largest("reba", 75)
     assert most / less < 1.1 * tokens / shorter
 

@@ -1,6 +1,6 @@
 """The language model that does the work: shared or loaded up to the exit, run on packed sequences, left as is.
 
-With `view`, `weights`, `adapted`, `moments`, `loading` and `folder` the only file that names transformers' internals.
+With `view`, `weights`, `products`, `adapted`, `moments`, `loading` and `folder` it alone names what is transformers'.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from eddy_embed.attention import BLOCKED, OWN, Kernels, Reroute, Traits, group
 from eddy_embed.distances import by_distance
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.moments import ATTENTION, Pass, current, install, register
-from eddy_embed.products import quicken
+from eddy_embed.products import filled, quicken
 from eddy_embed.sequence import Packed, beside, pack, plain
 from eddy_embed.softened import softened
 from eddy_embed.trial import Trial, announced, looks_ahead, same
@@ -283,9 +283,11 @@ class Host:
 
     def _forward(self, packed: Packed, call: Pass, counted: bool = True) -> torch.Tensor:
         # Our attention knows the sequences of one long row; the model's own takes one in each.
-        rows = len(packed.offsets) - 1 if self.own else 1
-        ids = torch.from_numpy(packed.ids).to(self.device).view(rows, -1)
-        positions = torch.from_numpy(packed.positions + self.first_position).to(self.device).view(rows, -1)
+        rows, call.tokens = len(packed.offsets) - 1 if self.own else 1, len(packed.ids)
+        ours = call.kernels is not None and call.leaves is None  # nothing but our attention mixes rows
+        more = filled(call.tokens, self.device) - call.tokens if ours else 0
+        laid = (packed.ids, packed.positions + self.first_position)
+        ids, positions = (torch.from_numpy(np.pad(each, (0, more))).to(self.device).view(rows, -1) for each in laid)
         token = current.set(call)
         try:
             with call.mode, softened(call, ids.shape, self._view.config):
@@ -297,7 +299,7 @@ class Host:
                 f"{self.name} gives no hidden states, and the model inside it was not found; hand over that one, such "
                 "as model.model"
             )
-        states: torch.Tensor = out.last_hidden_state.flatten(0, 1)
+        states: torch.Tensor = out.last_hidden_state.flatten(0, 1)[: call.tokens]
         call.capture(self.layers, states)
         return states
 

@@ -38,6 +38,7 @@ ATTENTION = "eddy"
 class Pass:
     """One forward pass under way: what to do at each moment, and what was done.
 
+    Behind its `tokens` there may be further rows, which belong to no sequence, and which nobody reads.
     Where `kernels` is None, they are chosen and noted in `chosen`, `mass` saying whether all have to give masses. With
     a `probe`, the keys of entries go there and not into attention. A `factor` is on what
     enters the softmax of models that compute their attention themselves. Where there are `leaves`, gradients are
@@ -45,6 +46,7 @@ class Pass:
     """
 
     groups: list[Group]
+    tokens: int = 0
     placeholders: tuple[torch.Tensor, torch.Tensor] | None = None
     edges: torch.Tensor | None = None
     rewired: range = range(0)
@@ -73,6 +75,7 @@ class Pass:
     def capture(self, layer: int, states: torch.Tensor) -> None:
         """Keep the states of all tokens, or of those named in `rows`, if this layer's are wanted."""
         if layer in self.captures:
+            states = states[: self.tokens]
             self.captured[layer] = states if self.rows is None else states[self.rows.to(states.device)]
 
     @property

@@ -18,6 +18,9 @@ from transformers.pytorch_utils import Conv1D
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+ROWS, SHARE = 4, 64
+"""Rows that a processor multiplies at a time: one of them alone takes as long as all. For every number of rows oneDNN
+prepares kernels, which take time and memory; so passes are filled up to few numbers, at most one row in `SHARE`."""
 CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -33,6 +36,14 @@ def quicken(view: nn.Module) -> None:
         own = _OWN.get(type(module))
         if own is not None and _plain(module):
             module.__class__ = own
+
+
+def filled(rows: int, device: torch.device) -> int:
+    """Rows of a pass, with those that make it faster and are not read."""
+    if device.type != "cpu":
+        return rows
+    step = max(ROWS, 1 << (rows // SHARE).bit_length() >> 1)
+    return rows + -rows % step
 
 
 @functools.cache

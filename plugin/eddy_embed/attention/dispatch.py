@@ -34,7 +34,7 @@ def attend(
     bias: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Attention within each of the packed sequences.
+    """Attention within each of the packed sequences; 0 in rows behind the last of them.
 
     Args:
         query: Shape (1, heads, tokens, head width).
@@ -59,6 +59,9 @@ def attend(
         if watching is not None and mass is not None:
             watching.see(number, q, k, mass, members, traits, bias, paid)
         members.put(done, out)
+    tokens = sum(len(members.tokens) for members in groups)
+    if tokens < len(out):
+        out[tokens:] = 0  # in place of whatever stood there
     return out.unsqueeze(0)
 
 
