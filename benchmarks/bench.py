@@ -7,7 +7,7 @@ Parts: `overhead` (methods over a plain pass of as many tokens, and reading at h
 Eddy), `limit` (Eddy over the model's matrix products and attention alone), `products` (oneDNN's over torch's usual
 ones, and bfloat16 over float32), `budget` (tokens that share a pass), `memory`, `growth`. Each part that is done is in
 `--journal`, and the same command goes on behind it. Written are `benchmarks/results/speed-MACHINE.json` and the tables
-of docs/performance.md. Close everything else: the ratios bear
+of docs/performance.md and README.md. Close everything else: the ratios bear
 company, their spread tells of it.
 """
 
@@ -77,7 +77,7 @@ def main() -> None:
                 with options.journal.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(done[key]) + "\n")
     if options.write:
-        report.write(list(done.values()), RESULTS, ROOT / "docs" / "performance.md", PICTURE)
+        report.write(list(done.values()), RESULTS, ROOT / "docs" / "performance.md", ROOT / "README.md", PICTURE)
 
 
 def read(journal: Path) -> list[dict[str, Any]]:

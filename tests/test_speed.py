@@ -133,6 +133,22 @@ def test_misses_are_told() -> None:
     assert all(word in line for word, line in zip(words, told, strict=True))
 
 
+def test_peers_in_short() -> None:
+    """The default batch size before the best one, which may be the same; a dash for who was not measured."""
+    from speed.report import beside
+
+    def row(peer: str, texts: str, median: float) -> dict[str, Any]:
+        return {"peer": peer, "dtype": "float32", "texts": texts, "time": {"median": median}}
+
+    one, other = "SentenceTransformer", "HuggingFaceEmbeddings (LangChain)"
+    found = [row(one, "mixed", 10.2), row(one, "mixed", 1.6), row(one, "one query", 1.0), row(other, "mixed", 3.0)]
+    assert beside([{"shape": "base", "found": found}])[2:] == [
+        "| base | float32 | mixed | 10.20 / 1.60 | 3.00 / 3.00 |",
+        "| base | float32 | one query | 1.00 / 1.00 | – |",
+    ]
+    assert "sentence-transformers | LangChain |" in beside([{"shape": "base", "found": found}])[0]
+
+
 def test_the_benchmark_of_accelerators_runs_on_a_processor(tmp_path: Path) -> None:
     target = tmp_path / "gpu.json"
     given = "gpu.py --device cpu --shape small --tokens 128 --rounds 2 --json"

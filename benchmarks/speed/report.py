@@ -15,8 +15,8 @@ from speed import growth
 MIB = 2**20
 
 
-def write(rows: list[dict[str, Any]], results: Path, page: Path, picture: Path) -> None:
-    """Write one machine's results, and the page's tables between their markers.
+def write(rows: list[dict[str, Any]], results: Path, page: Path, readme: Path, picture: Path) -> None:
+    """Write one machine's results, and the tables of the page and of the readme between their markers.
 
     Raises:
         SystemExit: The journal holds several machines, runs of a trial, or a part with several numbers of threads.
@@ -42,6 +42,9 @@ def write(rows: list[dict[str, Any]], results: Path, page: Path, picture: Path) 
             raise SystemExit(f"{part} was measured with several numbers of threads, which is none to be compared")
         if chosen:
             put(page, part, "\n".join([_about(chosen[0]), "", *table(chosen)]))
+    peers = [row for row in rows if row["part"] == "peers"]
+    if peers:
+        put(readme, "speed", "\n".join([*beside(peers), "", _about(peers[0])]))
     put(page, "goals", "\n".join(goals(rows)))
     for row in rows:
         if row["part"] == "growth" and row["shape"] == "eddy-tiny" and row["dtype"] == "float32":
@@ -95,6 +98,29 @@ def _peers(rows: list[dict[str, Any]]) -> list[str]:
         for each in row["found"]
     ]
     return _table(("model", "type", "texts", "peer", "batch size", "its time over Eddy's"), lines)
+
+
+def beside(rows: list[dict[str, Any]]) -> list[str]:
+    """The peers in short: a line for each model, type of number and sort of texts, a column for each peer."""
+    names = {name: shown for each in (row["found"] for row in rows) for name, shown in map(_peer, each)}
+    cells: dict[tuple[str, str, str], dict[str, list[str]]] = {}
+    for row in rows:
+        for each in row["found"]:
+            line = cells.setdefault((row["shape"], each["dtype"], each["texts"]), {})
+            line.setdefault(each["peer"], []).append(f"{each['time']['median']:.2f}")
+    lines = [[*place, *(_both(line.get(name, [])) for name in names)] for place, line in cells.items()]
+    return _table(("model", "type", "texts", *names.values()), lines)
+
+
+def _both(times: list[str]) -> str:
+    """In the default batch size, and in the best; the default may be that."""
+    return f"{times[0]} / {times[-1]}" if times else "–"
+
+
+def _peer(each: dict[str, Any]) -> tuple[str, str]:
+    """A peer's class, and the library that people know it by."""
+    name = str(each["peer"])
+    return name, re.sub(r".*\((.*)\)", r"\1", name).replace("SentenceTransformer", "sentence-transformers")
 
 
 def _limit(rows: list[dict[str, Any]]) -> list[str]:
