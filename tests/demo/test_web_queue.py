@@ -229,6 +229,30 @@ def test_the_command_line_on_the_same_folder(tmp_path: Path) -> None:
         assert {str(each.metadata["name"]) for each in index.documents()} == {"tides.md", "clock.html"}
 
 
+def test_a_library_in_place_of_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has looked yet: what is uploaded, or deleted, goes to the library that is there now."""
+    monkeypatch.setattr(writer, "_BUSY_SECONDS", 600.0)
+    folder, tides = tmp_path / "library", tmp_path / "tides.md"
+    tides.write_text(TIDES, encoding="utf-8")
+    with serving(folder) as site:
+        site.upload("bread.txt", BREAD)
+        site.settled()
+        (key,) = (row["id"] for row in site.documents())
+        elsewhere("ingest", tides, "--library", folder, "--rebuild", "--method", "plain")
+        site.upload("clock.html", CLOCK)
+        assert {job["name"]: job["state"] for job in site.settled()}["clock.html"] == "done"
+        assert names(site) == ["clock.html", "tides.md"]
+        elsewhere("ingest", tides, "--library", folder, "--rebuild", "--method", "htp")
+        site.client.delete(f"/api/documents/{next(row['id'] for row in site.documents() if row['name'] == 'tides.md')}")
+        wait(lambda: not names(site))
+        assert site.upload("bread.txt", BREAD).json()["state"] == "waiting"
+        site.settled()
+        assert [row["id"] for row in site.documents()] == [key]
+    with opened(folder) as index:
+        assert {str(each.metadata["name"]) for each in index.documents()} == {"bread.txt"}
+        assert index.check() == {}
+
+
 def elsewhere(*arguments: object) -> None:
     child = context().Process(target=command, args=arguments)
     child.start()

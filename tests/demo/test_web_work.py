@@ -14,7 +14,7 @@ from tests.demo.site import Site, serving, wait
 
 from eddy_demo.library import open_library
 from eddy_demo.rebuild import rebuild
-from eddy_demo.recipe import NEXT, read_recipe
+from eddy_demo.recipe import NEXT, read_recipe, write_recipe
 from eddy_demo.web import writer
 from eddy_demo.web.events import event
 from eddy_demo.web.shelf import Shelf
@@ -91,13 +91,12 @@ def test_a_model_that_fails_in_any_way_says_why(tmp_path: Path, monkeypatch: pyt
 
 def test_a_library_is_made_anew_through_the_page(site: Site) -> None:
     """One that cannot be is told, and not begun again by the next server."""
-    shelf = site.state.shelf
-    before = shelf.recipe
-    shelf.recipe = replace(before, default="htp+abtt:k=500")
+    before = read_recipe(site.folder)
+    write_recipe(site.folder, replace(before, default="htp+abtt:k=500"))
     site.client.post("/api/rebuild")
     site.until(lambda p: "could not be made anew" in p["busy"])
     assert not (site.folder / NEXT).exists()
-    shelf.recipe = replace(before, default="plain")
+    write_recipe(site.folder, replace(before, default="plain"))
     assert site.client.post("/api/rebuild").status_code == 200
     wait(lambda: site.client.get("/api/documents").json()["library"]["method"] == "plain")
     assert read_recipe(site.folder).method == "plain"

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -146,8 +147,12 @@ class Shelf:
         own = self.raw.with_post(None)
         return own if str(own.method) == method else self.embedder_for(method)
 
-    def look(self) -> None:
-        """Notice what another process has written: the first documents, others, or a database in place of this one."""
+    def look(self) -> bool:
+        """Notice what another process has written: the first documents, others, all made anew, or another database.
+
+        Returns:
+            Whether it is another index than before, or none.
+        """
         file, index = _database(self.folder), self._index
         if index is None:
             if file is not None:
@@ -160,10 +165,14 @@ class Shelf:
                 self._retired = self._index = None
             self.touch()
         else:
-            written = _written(index)
-            if written != self._written:
-                self._written = written
+            told = index.store.metadata()
+            if told.get("eddy_fingerprint") != index.recipe.fingerprint or read_recipe(self.folder) != self.recipe:
+                with suppress(*_EXCHANGED):  # its recipe is about to be written; if not, whoever asks is told
+                    self.open()
+            elif told.get("eddy_written") != self._written:
+                self._written = told.get("eddy_written")
                 self.touch()
+        return self._index is not index
 
     def open(self) -> None:
         """Open the library anew, after something was written that readers must know."""
@@ -176,7 +185,7 @@ class Shelf:
                 opened = open_library(self.folder, embedder, recipe)
                 # While its first documents are embedded there is a recipe and no index.
                 self._index = opened if opened.exists else None
-                self._written = _written(opened)
+                self._written = opened.store.metadata().get("eddy_written")
                 self.recipe, self._embedder = recipe, embedder
             else:
                 self._index = None
@@ -305,11 +314,6 @@ class Shelf:
             "default": self.recipe.default,
             "shared": self.shared(),
         }
-
-
-def _written(index: Index) -> Any:
-    """Of its last change."""
-    return index.store.metadata().get("eddy_written")
 
 
 def _database(folder: Path) -> int | None:

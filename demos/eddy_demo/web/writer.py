@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +119,7 @@ class Writer:
         self.busy = ""
         removals = self.jobs.removing()
         if removals:
-            with sole_writer(self.shelf.folder):
+            with self._held():
                 remove_documents(self.shelf.folder, removals)
             self.jobs.removed(removals)
             self.shelf.touch()
@@ -127,6 +128,14 @@ class Writer:
         else:
             self._ingest(self.jobs.waiting(BATCH if holds_library(self.shelf.folder) else None))
         self.jobs.tell()
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Hold the library as it is known; if another process has made it anew, begin again with that one."""
+        with sole_writer(self.shelf.folder):
+            if self.shelf.look():
+                raise _Interrupted
+            yield
 
     def _look(self) -> None:
         """See what others have written, and say if it cannot be read."""
@@ -149,10 +158,11 @@ class Writer:
 
         total = max(sum(entry.characters for entry in shelf.entries()), 1)
         try:
+            shelf.look()
             old = shelf.recipe
             recipe = unfinished(shelf.folder) or replace(old, method=old.default or old.method)
             shelf.coming = shelf.embedder_for(recipe.method, recipe.model)
-            with sole_writer(shelf.folder):
+            with self._held():
                 rebuild(shelf.folder, recipe, shelf.coming, progress)
             shelf.open()
         except (_Interrupted, IndexInUse):
@@ -168,7 +178,7 @@ class Writer:
         if not ready:
             return
         try:
-            with sole_writer(self.shelf.folder):
+            with self._held():
                 documents = [job.content for job in ready if job.content is not None]
                 ingest(self.shelf.folder, self.shelf.recipe, self.shelf.raw, documents, Watch(self, ready))
         except (_Interrupted, IndexInUse):
