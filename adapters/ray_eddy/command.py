@@ -78,7 +78,8 @@ def embed(
 
     with cluster(address):
         embedded = read_documents([_absolute(path) for path in paths], text_column=text_column, id_column=id_column)
-        embedded = embedded.map_batches(
+        # A large file is shared among the embedders.
+        embedded = embedded.repartition(target_num_rows_per_block=batch_size).map_batches(
             EddyEmbed,
             fn_constructor_kwargs={
                 "model_name": _absolute(model) if Path(model).is_dir() else model,

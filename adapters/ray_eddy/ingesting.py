@@ -181,7 +181,8 @@ def into(
 
 def _dataset(documents: ray.data.Dataset | Iterable[Document], size: int) -> ray.data.Dataset:
     if isinstance(documents, ray.data.Dataset):
-        return documents
+        # Each batch by itself: what embedders share, what is done again, and what the writer gets at a time.
+        return documents.repartition(target_num_rows_per_block=size)
     given = list(documents)
     if not all(isinstance(each, Document) for each in given) or not given:
         raise InvalidParameter("documents must be a dataset of Ray, or chroma_eddy.Document, at least one")

@@ -63,19 +63,27 @@ def read_documents(
     """
     import ray.data
 
+    pieces = tasks(paths)
+    told = {"text_column": text_column, "id_column": id_column}
+    items = ray.data.from_items(pieces, override_num_blocks=len(pieces))
+    return items.map_batches(read, batch_size=1, batch_format="pyarrow", fn_kwargs=told)
+
+
+def tasks(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[dict[str, Any]]:
+    """What is read by itself: a file, or a group of a Parquet file's rows.
+
+    Raises:
+        InvalidParameter: As in `read_documents`.
+    """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     found = [each for path in given for each in files(os.fspath(path))]
     if not found:
         raise InvalidParameter(f"no file to read in {', '.join(map(str, given))}; readable are {' '.join(SUFFIXES)}")
-    tasks = [
+    return [
         {"file": at, "path": path, "name": name, "first": first, "group": group}
         for at, (path, name) in enumerate(found)
         for first, group in _pieces(path)
     ]
-    told = {"text_column": text_column, "id_column": id_column}
-    # A file, or a group of a Parquet file's rows, is a task of its own.
-    items = ray.data.from_items(tasks, override_num_blocks=len(tasks))
-    return items.map_batches(_read, batch_size=1, batch_format="pyarrow", fn_kwargs=told)
 
 
 def in_order(dataset: ray.data.Dataset) -> ray.data.Dataset:
@@ -130,7 +138,14 @@ def _pieces(path: str) -> list[tuple[int, int]]:
     return [(sum(sizes[:at]), at) for at in range(len(sizes))]
 
 
-def _read(task: pa.Table, text_column: str, id_column: str) -> Iterator[pa.Table]:
+def read(task: pa.Table, text_column: str = "text", id_column: str = "id") -> Iterator[pa.Table]:
+    """Documents of one of the `tasks`, some at a time.
+
+    Args:
+        task: Of one row.
+        text_column: As in `read_documents`.
+        id_column: Likewise.
+    """
     (told,) = task.to_pylist()
     path, name = told["path"], told["name"]
     rows = list[dict[str, Any]]()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 from dataclasses import replace
@@ -10,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import ray
+import ray.data
 import ray.exceptions
 import typer
 from tests.adapters.indexes import assert_same, documents, rows
@@ -20,7 +21,7 @@ from chroma_eddy import Document, names, open_index, writing
 from chroma_eddy.errors import Unreachable
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText, NotFitted
-from ray_eddy import EddyEmbed, command, ingesting, read_documents, starting, waiting
+from ray_eddy import EddyEmbed, command, ingesting, read_documents, reading, starting, waiting
 from ray_eddy.ingesting import _deliveries, _Tally
 from ray_eddy.packing import tables_of
 from ray_eddy.stages import EmbedDocuments, SortOut
@@ -243,19 +244,67 @@ def test_an_error_of_an_actor_is_found_in_its_traceback():
     assert starting.own_error(ValueError("another")) is None
 
 
-# --- On a cluster
-
-
-def test_files_become_vectors_in_their_order(cluster, tmp_path, embedder, capsys):
+@pytest.fixture
+def files(tmp_path):
+    """Files of every kind, some of them broken; what becomes of them."""
     (tmp_path / "b").mkdir()
     (tmp_path / "a.txt").write_text(TEXTS[0], encoding="utf-8")
     (tmp_path / "b" / "c.md").write_text(TEXTS[1], encoding="utf-8")
-    rows_ = [{"id": f"row {at}", "text": text, "year": 1900 + at} for at, text in enumerate(TEXTS[2:5])]
-    lines = [json.dumps(row) for row in rows_]
+    given = [{"id": f"row {at}", "text": text, "year": 1900 + at} for at, text in enumerate(TEXTS[2:5])]
+    lines = [json.dumps(row) for row in given]
     (tmp_path / "b" / "d.jsonl").write_text("\n".join([lines[0], "", "{not json", lines[1], '{"title": "no text"}']))
-    pq.write_table(pa.Table.from_pylist(rows_), tmp_path / "e.parquet", row_group_size=2)
+    pq.write_table(pa.Table.from_pylist(given), tmp_path / "e.parquet", row_group_size=2)
     (tmp_path / "f.bin").write_bytes(b"\0")
     (tmp_path / "g.txt").write_bytes(b"caf\xe9")
+    with gzip.open(tmp_path / "h.jsonl.gz", "wt") as file:
+        file.write(f"{lines[2]}\n")
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / ".hidden" / "i.txt").write_text("Not this.")
+    broken = {"b/d.jsonl#2", "b/d.jsonl#4", "g.txt"}
+    ids = [
+        "a.txt",
+        "b/c.md",
+        "row 0",
+        "b/d.jsonl#2",
+        "row 1",
+        "b/d.jsonl#4",
+        "row 0",
+        "row 1",
+        "row 2",
+        "g.txt",
+        "row 2",
+    ]
+    texts = iter([TEXTS[0], TEXTS[1], TEXTS[2], TEXTS[3], *TEXTS[2:5], TEXTS[4]])
+    return [(id_, None if id_ in broken else next(texts)) for id_ in ids]
+
+
+def test_files_and_rows_are_documents_with_a_key(files, tmp_path):
+    tasks = reading.tasks([tmp_path])
+    assert len(tasks) == 7, "a group of Parquet rows is a task"
+    found = [row for task in tasks for t in reading.read(pa.Table.from_pylist([task])) for row in t.to_pylist()]
+    assert [(row["id"], row["text"]) for row in found] == files
+    assert [(row["file"], row["row"]) for row in found] == sorted((row["file"], row["row"]) for row in found)
+    assert [row["row"] for row in found if row["file"] == 3] == [0, 1, 2]
+    assert json.loads(found[-1]["metadata"]) == {"year": 1902}
+    reasons = {row["id"]: row["error"] for row in found if row["error"]}
+    assert "not a row of JSON" in reasons["b/d.jsonl#2"] and "no text in the field 'text'" in reasons["b/d.jsonl#4"]
+    assert "byte 3 is not UTF-8" in reasons["g.txt"] and len(reasons) == 3
+
+
+# --- On a cluster
+
+
+def test_actors_of_a_cluster_give_the_vectors_of_the_library(cluster, embedder):
+    found = ray.data.from_arrow(tables_of(documents(8), 2)).map_batches(
+        EddyEmbed, fn_constructor_kwargs=MODEL, compute=starting.pool(1), batch_format="pyarrow", batch_size=4
+    )
+    vectors = {row["id"]: row["vector"] for row in found.take_all()}
+    assert vectors.keys() == {each.id for each in documents(8)}
+    np.testing.assert_allclose([vectors[each.id] for each in documents(8)], embedder.encode_document(TEXTS), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_files_become_vectors_in_their_order(cluster, files, tmp_path, embedder, capsys):
     told = {"part": ["passages"], "passage_size": 24, "errors": "column", "batch_size": 2, "method": MODEL["method"]}
     with pytest.raises(typer.Exit, match="1"):
         command.embed([str(tmp_path)], "auto", str(tmp_path / "out.parquet"), **told)
@@ -263,16 +312,7 @@ def test_files_become_vectors_in_their_order(cluster, tmp_path, embedder, capsys
     table = pq.read_table(tmp_path / "out.parquet")
     assert table.schema.field("vector").type == pa.list_(pa.float32(), embedder.dimension)
     names, expected = [], []
-    for id_, text in [
-        ("a.txt", TEXTS[0]),
-        ("b/c.md", TEXTS[1]),
-        ("row 0", TEXTS[2]),
-        ("b/d.jsonl#2", None),
-        ("row 1", TEXTS[3]),
-        ("b/d.jsonl#4", None),
-        *((f"row {at}", TEXTS[2 + at]) for at in range(3)),
-        ("g.txt", None),
-    ]:
+    for id_, text in files:
         vectors = [None] if text is None else [p.vector for p in embedder.encode_long(text, passage_size=24).passages]
         names += [id_] * len(vectors)
         expected += vectors
@@ -281,7 +321,13 @@ def test_files_become_vectors_in_their_order(cluster, tmp_path, embedder, capsys
         assert (row["vector"] is None) == (vector is None) == (row["error"] is not None), row
         if vector is not None:
             np.testing.assert_allclose(row["vector"], vector, atol=1e-5)
-    assert json.loads(table.column("metadata")[-2].as_py()) == {"year": 1902}
+    command.embed([str(tmp_path / "a.txt")], "auto", str(tmp_path / "folder"), method=MODEL["method"])
+    np.testing.assert_allclose(
+        matrix(pq.read_table(tmp_path / "folder").column("vector")), embedder.encode_document(TEXTS[:1]), atol=1e-5
+    )
+    # Last, for what is kept of the error keeps its embedder's processor.
+    with pytest.raises(InvalidText, match=r"row .d\.jsonl#2.: not a row of JSON"):
+        command.embed([str(tmp_path / "b")], "auto", str(tmp_path / "never"), method=MODEL["method"])
 
 
 @pytest.mark.slow

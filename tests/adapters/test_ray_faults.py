@@ -137,8 +137,8 @@ def test_all_of_it_in_one_run_that_reads_its_documents_on_the_cluster(
     from ray_eddy import ingest, read_documents
 
     lines = [json.dumps({"id": each.id, "text": each.text, **each.metadata}) for each in documents(COUNT)]
-    for at in range(0, COUNT, 10):
-        (tmp_path / f"{at:03}.jsonl").write_text("\n".join(lines[at : at + 10]), encoding="utf-8")
+    for at in range(0, COUNT, COUNT // 3):
+        (tmp_path / f"{at}.jsonl").write_text("\n".join(lines[at : at + COUNT // 3]), encoding="utf-8")
     plain = [replace(each, page_starts=()) for each in documents(COUNT)]
     embedder = Embedder(MODEL["model_name"], method=MODEL["method"])
     with open_index(tmp_path / "alone", "notes", embedder, **SIZES) as index:
