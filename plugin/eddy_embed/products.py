@@ -18,9 +18,9 @@ from transformers.pytorch_utils import Conv1D
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ROWS, SHARE = 4, 64
-"""Rows that a processor multiplies at a time: one of them alone takes as long as all. For every number of rows oneDNN
-prepares kernels, which take time and memory; so passes are filled up to few numbers, at most one row in `SHARE`."""
+ROWS, SHARE = 8, 32
+"""Rows that a processor multiplies at a time, or half of them: one alone takes as long. For every number of rows and
+every shape of weights oneDNN keeps kernels, half a MiB; so passes are filled up to few numbers, by a row in `SHARE`."""
 CPUINFO = Path("/proc/cpuinfo")
 
 
