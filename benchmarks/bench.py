@@ -92,8 +92,14 @@ def about(options: argparse.Namespace) -> dict[str, Any]:
         "machine": machine(),
         "threads": options.threads,
         "versions": {name: version(name) for name in names},
-        "command": " ".join(["python", "benchmarks/bench.py", *sys.argv[1:]]),
+        "command": " ".join(["python", "benchmarks/bench.py", *measuring(sys.argv[1:])]),
     }
+
+
+def measuring(given: list[str]) -> list[str]:
+    """Arguments without those that say where files are, which change nothing that is measured."""
+    places = {at for at, each in enumerate(given) if each in ("--journal", "--models")}
+    return [each for at, each in enumerate(given) if at not in places and at - 1 not in places]
 
 
 def machine() -> str:

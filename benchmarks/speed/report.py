@@ -54,7 +54,8 @@ def write(rows: list[dict[str, Any]], results: Path, page: Path, readme: Path, p
 
 def _about(row: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in row["versions"].items())
-    return f"{row['machine']}, {row['threads']} threads; {versions}."
+    threads = f"{row['threads']} thread{'s' if row['threads'] > 1 else ''}"
+    return f"{row['machine']}, {threads}; {versions}."
 
 
 def _spread(time: dict[str, Any]) -> str:
