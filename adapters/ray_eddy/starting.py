@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import cast
@@ -43,7 +45,8 @@ def cluster(address: str) -> Iterator[None]:
         _check_answers(address)
         own = {"include_dashboard": False} if address == "local" else {}
         try:
-            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **own)
+            with _own_signals():
+                ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **own)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise _no_cluster(address, _line(error)) from error
         try:
@@ -51,6 +54,17 @@ def cluster(address: str) -> Iterator[None]:
             yield
         finally:
             ray.shutdown()
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Leave SIGTERM to whom it was: Ray would have it end the process, and nobody tell what was left undone."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def pool(size: int | tuple[int, int]) -> ray.data.ActorPoolStrategy:

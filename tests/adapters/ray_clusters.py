@@ -27,6 +27,7 @@ SMALL = 80 * 2**20
 def quiet() -> Iterator[Path]:
     """A folder for a cluster's files, whose sockets need a short name; and an environment in which it keeps silent."""
     folder = Path(tempfile.mkdtemp(prefix="eddy", dir="/tmp"))
+    before = signal.getsignal(signal.SIGTERM)  # Ray has it end the process
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_AUTH_TOKEN", TOKEN)
@@ -34,6 +35,7 @@ def quiet() -> Iterator[Path]:
         try:
             yield folder
         finally:
+            signal.signal(signal.SIGTERM, before)
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import signal
 import socket
 from dataclasses import replace
 
@@ -362,3 +363,11 @@ def test_the_demo_ingests_on_a_cluster_what_it_would_alone(cluster, tmp_path, mo
         with open_index(tmp_path / "libraries" / name / "chroma", "library") as index:
             held.append(rows(index))
     assert_same(*held)
+
+
+def test_sigterm_stays_whose_it_was() -> None:
+    """Ray would have it end the process, past whoever tells what was left undone."""
+    before = signal.getsignal(signal.SIGTERM)
+    with starting._own_signals():
+        signal.signal(signal.SIGTERM, lambda *_: None)
+    assert signal.getsignal(signal.SIGTERM) is before
