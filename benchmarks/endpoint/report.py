@@ -67,7 +67,7 @@ def page(found: dict[str, Any]) -> str:
         "",
         f"*Endurance.* {endurance['requests']:,} requests of {size['clients']} clients in {endurance['seconds']:g} s, "
         f"beside {misdeeds} clients. Open files {endurance['files'][0]} before, {endurance['files'][1]} after. "
-        "Resident memory:",
+        "Resident memory, once passes of every number of tokens had been met:",
         "",
         f"| requests | {' | '.join(f'{number:,}' for number in memory)} |",
         "|---" * (len(memory) + 1) + "|",

@@ -23,6 +23,8 @@ PATIENCE = 60
 """Seconds more to wait for a refusal."""
 ALONE = 100
 """Requests one after the other, before and after."""
+LENGTHS = range(4, 1024, 8)
+"""Tokens of inputs that meet every number of rows to which passes of up to 1,024 tokens are filled up."""
 STEP = 1000
 """Requests between two looks at the memory."""
 PAUSE = 0.1
@@ -72,7 +74,7 @@ class Endurance:
     Attributes:
         requests: Answered and checked.
         misdeeds: How often each was done.
-        memory: MiB of the server after so many requests.
+        memory: MiB of the server after so many requests; after 0, it has met every number of tokens of a pass.
         files: Open files of the server before, and after the clients had left.
         seconds: All of it.
     """
@@ -188,8 +190,9 @@ async def endure(port: int, known: Known, requests: int, clients: int) -> Endura
     """
     begun = time.perf_counter()
     await _alone(port, known)
+    await _meet(port)
     files = int((await metrics(port))["process_open_fds"])
-    memory: dict[int, float] = {}
+    memory = {0: await _resident(port)}
     done = 0
     over = asyncio.Event()
     counted: Counter[str] = Counter()
@@ -207,7 +210,7 @@ async def endure(port: int, known: Known, requests: int, clients: int) -> Endura
                 raise Wrong(f"answered {answer.status}: {answer.body[:300]!r}")
             known.check(number, answer.vector())
             if at % STEP == 0 or at == requests:
-                memory[at] = round((await metrics(port))["process_resident_memory_bytes"] / 2**20, 1)
+                memory[at] = await _resident(port)
         connection.close()
 
     async def misbehave(name: str, misdeed: Callable[[Any, Known, random.Random], Awaitable[None]]) -> None:
@@ -227,6 +230,16 @@ async def endure(port: int, known: Known, requests: int, clients: int) -> Endura
     while (left := int((await metrics(port))["process_open_fds"])) > files and time.perf_counter() - begun < 600:
         await asyncio.sleep(0.1)
     return Endurance(done, dict(counted), memory, (files, left), round(time.perf_counter() - begun, 1))
+
+
+async def _meet(port: int) -> None:
+    """Have kernels prepared for every number of rows, which are kept."""
+    for count in LENGTHS:
+        await _once(port, json.dumps({"model": "model", "input": [5] * count}).encode(), "POST", "/v1/embeddings")
+
+
+async def _resident(port: int) -> float:
+    return round((await metrics(port))["process_resident_memory_bytes"] / 2**20, 1)
 
 
 async def _malformed(connection: Connection, known: Known, draw: random.Random) -> None:
