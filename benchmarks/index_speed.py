@@ -33,6 +33,7 @@ PASSAGES = 100_000
 QUESTIONS = 200
 NAMES = {
     "index": "`open_index`, sentences and documents too",
+    "server": "the same, on a `chroma run` server",
     "llama-index eddy": "`EddyChromaVectorStore`",
     "langchain eddy": "`EddyChroma`",
     "llama-index": "LlamaIndex's `ChromaVectorStore`",

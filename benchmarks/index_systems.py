@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import socket
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +100,9 @@ def _row(drawn: Drawn, folder: str, seconds: float, rows: int, asked: dict[str, 
     return {"seconds": seconds, "rows": rows, "bytes": round(size / rows), "width": drawn.width, "asked": asked}
 
 
-def _index(options: argparse.Namespace) -> dict[str, Any]:
+def _index(
+    options: argparse.Namespace, place: Callable[[str], AbstractContextManager[str]] = nullcontext
+) -> dict[str, Any]:
     from chroma_eddy import Document, open_index
     from eddy_embed import Embedder, LongDocument, Passage, Span
 
@@ -131,8 +136,8 @@ def _index(options: argparse.Namespace) -> dict[str, Any]:
                 text = " ".join(map(drawn.text, numbers))
             yield Document(f"documents/{number}", text, {"source": f"documents/{number}"})
 
-    with tempfile.TemporaryDirectory() as folder:
-        index = open_index(folder, "speed", embedder)
+    with tempfile.TemporaryDirectory() as folder, place(folder) as where:
+        index = open_index(where, "speed", embedder)
         vars(index.embedder)["encode_long"] = embedded
         began = time.perf_counter()
         index.upsert(documents())
@@ -143,6 +148,29 @@ def _index(options: argparse.Namespace) -> dict[str, Any]:
             asked[kind] = drawn.asked(ask, recall=kind == "passages")
         held = index.status()
         return _row(drawn, folder, seconds, held.passages + held.sentences + held.documents, asked)
+
+
+def _server(options: argparse.Namespace) -> dict[str, Any]:
+    return _index(options, _serving)
+
+
+@contextmanager
+def _serving(folder: str) -> Iterator[str]:
+    """A server of Chroma's on a folder, with its own defaults: its address."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    program = Path(sys.executable).parent / "chroma"
+    command = [program, "run", "--path", folder, "--host", "127.0.0.1", "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+        try:
+            while server.poll() is None:
+                with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                    break
+                time.sleep(0.1)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.terminate()
 
 
 def _asker(index: Any, kind: str) -> Callable[[Any], list[str]]:
@@ -279,6 +307,7 @@ def _collection(folder: str) -> Any:
 
 RUNS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "index": _index,
+    "server": _server,
     "llama-index eddy": _eddy_llama_index,
     "langchain eddy": _eddy_langchain,
     "llama-index": _llama_index,

@@ -79,7 +79,7 @@ class Measured:
     """What the results of other benchmarks say.
 
     Attributes:
-        rows_a_second: That one writer puts into an index.
+        rows_a_second: That one writer puts into an index on a server beside it.
         own_bytes: Of a row on disk, its vectors left out.
         positions: By method, positions run for a token of text, on long documents.
         tokens_a_second: Of the bundled model on the processor that the results were made on.
@@ -93,9 +93,8 @@ class Measured:
     @classmethod
     def read(cls) -> Measured:
         """From `benchmarks/results/`."""
-        index = _json("index-speed.json")["rows"]["index"]
-        # A folder has two copies of each vector, four bytes a number.
-        own = index["bytes"] - 2 * 4 * index["width"]
+        index = _json("index-speed.json")["rows"]["server"]
+        own = index["bytes"] - 4 * index["width"]
         outcomes = [each for each in _json("eddy-tiny.json")["outcomes"] if each["task"] == "squality"]
         costs = {each["system"]: each["cost"] for each in outcomes if "cost" in each}
         found = {name: costs[system]["positions"] / costs[system]["tokens"] for name, system in METHODS.items()}
