@@ -60,9 +60,10 @@ def test_vectors_are_the_same(family: str, method: str, monkeypatch: pytest.Monk
 def test_passes_are_filled_up_to_few_numbers_of_rows() -> None:
     cpu = torch.device("cpu")
     found = {rows: products.filled(rows, cpu) for rows in range(1, 5000)}
-    assert all(0 <= filled - rows < max(8, rows / 32) and filled % 8 == 0 for rows, filled in found.items())
-    assert (found[1], found[257], found[511], found[517], found[2000]) == (8, 264, 512, 528, 2016)
-    assert len({filled for rows, filled in found.items() if rows <= 1024}) <= 96
+    assert all(0 <= filled - rows < min(8, max(1, rows / 8)) for rows, filled in found.items() if rows < 512)
+    assert all(0 <= filled - rows < rows / 32 and filled % 16 == 0 for rows, filled in found.items() if rows >= 512)
+    assert (found[1], found[17], found[61], found[257], found[511], found[2000]) == (1, 18, 64, 264, 512, 2016)
+    assert len({filled for rows, filled in found.items() if rows <= 1024}) <= 120
     assert products.filled(7, torch.device("meta")) == 7
 
 
@@ -73,6 +74,7 @@ def test_rows_that_belong_to_nobody_are_not_read(family: str, monkeypatch: pytes
     for rows in (1, 4, 64):
         monkeypatch.setattr(products, "ROWS", rows)
         monkeypatch.setattr(products, "SHARE", 2**20)
+        monkeypatch.setattr(products, "FEW", 1)
         own = embedder(family, method, False, monkeypatch)
         with Calls() as calls:
             found.append(own.encode_document(TEXTS))

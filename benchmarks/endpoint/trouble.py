@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
+from eddy_embed.products import filled
 from endpoint.clients import OK, OVERLOADED, Connection, Known, Wrong, numbers, request
 
 AGAIN = 0.25
@@ -23,7 +25,7 @@ PATIENCE = 60
 """Seconds more to wait for a refusal."""
 ALONE = 100
 """Requests one after the other, before and after."""
-LENGTHS = range(4, 1024, 8)
+LENGTHS = sorted({filled(rows, torch.device("cpu")) for rows in range(1, 1025)})
 """Tokens of inputs that meet every number of rows to which passes of up to 1,024 tokens are filled up."""
 STEP = 1000
 """Requests between two looks at the memory."""

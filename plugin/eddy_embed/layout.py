@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, fields, replace
 from string import Formatter
 from typing import TYPE_CHECKING, Literal, get_args
@@ -121,6 +122,8 @@ class Layout:
     @property
     def wordings(self) -> list[Layout]:
         """The same layout once for each of its wordings."""
+        if not self.others:
+            return [self]
         more = [replace(self, template=template, query_template=None, others=()) for template in self.others]
         return [replace(self, others=()), *more]
 
@@ -254,7 +257,8 @@ def _fields(template: str) -> list[str]:
     return [field for _, field in _literals(template) if field]
 
 
-def _literals(template: str) -> list[tuple[str, str]]:
+@functools.lru_cache(maxsize=256)
+def _literals(template: str) -> tuple[tuple[str, str], ...]:
     try:
         parts = list(Formatter().parse(template))
     except ValueError as error:
@@ -264,7 +268,7 @@ def _literals(template: str) -> list[tuple[str, str]]:
             raise InvalidParameter(
                 f"template {template!r} has a field without a name, or one with a format; name it only"
             )
-    return [(literal, field or "") for literal, field, _, _ in parts]
+    return tuple((literal, field or "") for literal, field, _, _ in parts)
 
 
 def _around_prompt(instructed: str, instruction: str) -> tuple[str, str]:

@@ -132,7 +132,7 @@ def assemble(
     planner = planner_for(
         opened, host, max_length=max_length, overflow=overflow, instructions=instructions, language=language
     )
-    most = budget(batch_tokens, host.device)
+    most = budget(batch_tokens, host.device, host.dtype)
     return Pipeline(planner, Runner(host, opened.method, batch_tokens=most, batch_size=batch_size), finish)
 
 

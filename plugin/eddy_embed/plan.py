@@ -117,7 +117,7 @@ class Planner:
         spans = [None if each is None else each[0] for each in found]
         wholes = [self._beyond(text) for text in texts]
         first_wording, *others = [
-            replace(self, layout=layout)._plan_wording(texts, role, first, spans, wholes, sentences)
+            self._worded(layout)._plan_wording(texts, role, first, spans, wholes, sentences)
             for layout in self.layout.wordings
         ]
         planned = [_shared([main, *more]) for main, *more in zip(first_wording, *others, strict=True)]
@@ -137,7 +137,7 @@ class Planner:
             role: Whether they are documents or queries.
         """
         spans = [self._sentences(text)[0] if self.layout.needs_sentences else None for text in texts]
-        wordings = [replace(self, layout=layout) for layout in self.layout.wordings]
+        wordings = [self._worded(layout) for layout in self.layout.wordings]
         return [
             max(len(wording._lay(text, role, own)) for wording in wordings)
             for text, own in zip(texts, spans, strict=True)
@@ -160,6 +160,9 @@ class Planner:
             self._fit(text, role, first + at, arranged.get(at), wholes[at], spans[at], sentences)
             for at, text in enumerate(texts)
         ]
+
+    def _worded(self, layout: Layout) -> Planner:
+        return self if layout is self.layout else replace(self, layout=layout)
 
     def _beyond(self, text: str) -> Whole | None:
         """The tokens of a text that is far too long for a pass, which is then not laid out as a whole; else nothing."""

@@ -18,9 +18,10 @@ from transformers.pytorch_utils import Conv1D
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ROWS, SHARE = 8, 32
-"""Rows that a processor multiplies at a time, or half of them: one alone takes as long. For every number of rows and
-every shape of weights oneDNN keeps kernels, half a MiB; so passes are filled up to few numbers, by a row in `SHARE`."""
+ROWS, SHARE, FEW = 8, 32, 8
+"""Rows that a processor multiplies at a time, or half of them: behind many, one alone takes as long. For every number
+of rows and every shape of weights oneDNN keeps kernels, half a MiB; so passes are filled up to few numbers, by a row in
+`SHARE`, and below `ROWS` * `FEW`, where each row takes its time, by one in `FEW`."""
 CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -42,8 +43,13 @@ def filled(rows: int, device: torch.device) -> int:
     """Rows of a pass, with those that make it faster and are not read."""
     if device.type != "cpu":
         return rows
-    step = max(ROWS, 1 << (rows // SHARE).bit_length() >> 1)
+    step = max(min(ROWS, _power(rows // FEW)), _power(rows // SHARE))
     return rows + -rows % step
+
+
+def _power(number: int) -> int:
+    """The power of two at or below, 1 for none."""
+    return 1 << max(number, 1).bit_length() - 1
 
 
 @functools.cache

@@ -52,16 +52,21 @@ def attend(
     Returns:
         Shape (1, tokens, heads, head width), in the queries' dtype.
     """
-    out = query.new_empty(query.shape[2], query.shape[1], value.shape[3])
+    tokens, out = query.shape[2], None
     for number, members in enumerate(groups):
         q, k, v = (members.take(states) for states in (query, key, value))
         done, mass, paid = _group(q, k, v, members, traits, kernels, reroute, angles, bias, sinks)
         if watching is not None and mass is not None:
             watching.see(number, q, k, mass, members, traits, bias, paid)
+        if members.run == (0, tokens):
+            return done.transpose(1, 2)
+        if out is None:
+            out = query.new_empty(tokens, query.shape[1], value.shape[3])
         members.put(done, out)
-    tokens = sum(len(members.tokens) for members in groups)
-    if tokens < len(out):
-        out[tokens:] = 0  # in place of whatever stood there
+    assert out is not None, "no sequences"
+    held = sum(len(members.tokens) for members in groups)
+    if held < tokens:
+        out[held:] = 0  # in place of whatever stood there
     return out.unsqueeze(0)
 
 

@@ -40,6 +40,8 @@ class Group:
 
     def to(self, device: torch.device) -> Group:
         """The same group with its indices on a device."""
+        if self.rows.device == device:
+            return self
         moved = {name: getattr(self, name).to(device) for name in ("rows", "real", "tokens", "last")}
         return replace(self, **moved)
 
