@@ -22,6 +22,8 @@ Batched = Callable[[int], Encode]
 """What encodes texts, for a batch size."""
 SIZES = (1, 4, 16, 64)
 """Batch sizes of the peers that are tried beside their default, to find their best."""
+QUERIES = (11, 30)
+"""Rounds for one query, which takes milliseconds, and how often it is asked in each."""
 NEAR = {"float32": 1e-4, "bfloat16": 2e-2}
 """Largest difference of a component for which two libraries are taken to compute the same vectors."""
 
@@ -118,7 +120,7 @@ def rows(
         folders: The model of each type of number; "" for the folder that everyone reads in the type of their default.
         texts: Of each sort.
         dtypes: None for everyone's own default.
-        rounds: Pairs of each.
+        rounds: Pairs of each; `QUERIES` where there is one text.
     """
     for dtype in dtypes:
         folder = folders[dtype or ""]
@@ -129,8 +131,9 @@ def rows(
                 if gap > NEAR[dtype or "bfloat16"]:
                     raise SystemExit(f"{peer.name}, {dtype}: its vectors differ from ours by {gap}")
                 best = _best(theirs, peer.batch, chosen) if len(chosen) > 1 else peer.batch
+                often = (rounds, 1) if len(chosen) > 1 else QUERIES
                 for size in dict.fromkeys((peer.batch, best)):
-                    found = ratio(partial(theirs(size), chosen), partial(ours, chosen), rounds)
+                    found = ratio(partial(theirs(size), chosen), partial(ours, chosen), *often)
                     which = " and ".join(["default"] * (size == peer.batch) + ["best"] * (size == best))
                     yield {
                         "peer": peer.name,

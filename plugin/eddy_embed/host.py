@@ -286,10 +286,8 @@ class Host:
         rows, call.tokens = len(packed.offsets) - 1 if self.own else 1, len(packed.ids)
         ours = call.kernels is not None and call.leaves is None  # nothing but our attention mixes rows
         more = filled(call.tokens, self.device) - call.tokens if ours else 0
-        laid = (packed.ids, packed.positions + self.first_position)
-        if more:
-            laid = (np.pad(laid[0], (0, more)), np.pad(laid[1], (0, more)))
-        ids, positions = (torch.from_numpy(each).to(self.device).view(rows, -1) for each in laid)
+        laid = (torch.from_numpy(each) for each in (packed.ids, packed.positions + self.first_position))
+        ids, positions = (nn.functional.pad(each, (0, more)).to(self.device).view(rows, -1) for each in laid)
         token = current.set(call)
         try:
             with call.mode, softened(call, ids.shape, self._view.config):
