@@ -105,7 +105,7 @@ def test_a_method_adds_little_to_a_pass_of_as_many_tokens(
 def test_half_the_layers_cost_half(model: Any, plain: Cost) -> None:
     half = cost(model, "plain:exit=2")
     assert half.products / plain.products == 0.5
-    assert half.written / plain.written <= 0.51 and half.calls / plain.calls <= 0.56
+    assert half.written / plain.written <= 0.51 and half.calls / plain.calls <= 0.57
 
 
 def test_no_product_is_spent_on_padding(model: Any) -> None:

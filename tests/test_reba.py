@@ -230,7 +230,7 @@ def test_the_last_token_takes_one_column_of_each_layer() -> None:
 
 
 def test_the_mean_holds_one_matrix_and_no_layers_or_heads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eddy_embed.attention.watch.SCORES", 2**14)
+    monkeypatch.setattr("eddy_embed.attention.watch.CACHED", 2**14)
     tokens, most = largest("reba:pool=mean", 150)
     assert 700 < tokens <= families.WINDOW
     # Rows of both copies, columns of the first.
@@ -239,7 +239,7 @@ def test_the_mean_holds_one_matrix_and_no_layers_or_heads(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
 def test_blocks_of_rows_change_nothing(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eddy_embed.attention.watch.SCORES", 700)
+    monkeypatch.setattr("eddy_embed.attention.watch.CACHED", 700)
     for method in ("reba:pool=mean,piece=7+tempscale:tau=0.6", "reba:k=3,pool=mean,exit=4"):
         assert gap(embedder(family, method, exactly=True), family, method, TEXTS) <= 1e-9
 

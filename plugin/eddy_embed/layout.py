@@ -295,6 +295,16 @@ def ended(sequence: Sequence, end: int) -> Sequence:
 
 def _insert(plain: Sequence, inserts: Inserts, prefix: Ints) -> Sequence:
     specials = len(prefix)
+    if not len(inserts.before):  # as most queries have it
+        none = np.full(specials, -1, np.int64)
+        return replace(
+            plain,
+            ids=np.concatenate([prefix, plain.ids]),
+            roles=np.concatenate([np.full(specials, int(Role.SPECIAL), np.int64), plain.roles]),
+            starts=np.concatenate([none, plain.starts]),
+            ends=np.concatenate([none, plain.ends]),
+            copies=np.concatenate([none, plain.copies]),
+        )
     order = np.argsort(inserts.before, kind="stable")
     before, roles, sources = inserts.before[order], inserts.roles[order], inserts.sources[order]
     moved = np.arange(len(plain)) + np.searchsorted(before, np.arange(len(plain)), side="right") + specials

@@ -84,7 +84,11 @@ class Tokenizer:
             if size < TOGETHER and at < len(texts):
                 continue
             with self._lock:
-                encodings = self._tokenizer.backend_tokenizer.encode_batch(texts[first:at], add_special_tokens=False)
+                backend = self._tokenizer.backend_tokenizer
+                if at - first == 1:  # which needs no other thread
+                    encodings = [backend.encode(texts[first], add_special_tokens=False)]
+                else:
+                    encodings = backend.encode_batch(texts[first:at], add_special_tokens=False)
             found += map(_tokens, encodings)
             first, size = at, 0
         return found

@@ -54,11 +54,12 @@ def attend(
     """
     tokens, out = query.shape[2], None
     for number, members in enumerate(groups):
-        q, k, v = (members.take(states) for states in (query, key, value))
+        alone = members.run == (0, tokens)
+        q, k, v = (query, key, value) if alone else map(members.take, (query, key, value))
         done, mass, paid = _group(q, k, v, members, traits, kernels, reroute, angles, bias, sinks)
         if watching is not None and mass is not None:
             watching.see(number, q, k, mass, members, traits, bias, paid)
-        if members.run == (0, tokens):
+        if alone:
             return done.transpose(1, 2)
         if out is None:
             out = query.new_empty(tokens, query.shape[1], value.shape[3])

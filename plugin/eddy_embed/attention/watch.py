@@ -40,6 +40,10 @@ class Watch:
     share: bool = False
 
 
+CACHED = 2**19
+"""Scores that are held at once on a processor: more of them leave its caches, and every one is touched three times."""
+
+
 class Watcher(Protocol):
     """Is told of every layer's attention in a pass."""
 
@@ -185,8 +189,8 @@ class _Rectangles:
         if self.largest is None:
             self.largest = mass.new_zeros(batch, rows.shape[1], count)
         self.largest = self.largest.to(query.device)
-        k = key.gather(2, columns[:, None, :, None].expand(-1, shared, -1, width)).to(mass.dtype).unsqueeze(2)
-        step = max(1, SCORES // (batch * heads * count))
+        k = key.gather(2, columns[:, None, :, None].expand(-1, shared, -1, width)).to(mass.dtype).transpose(-1, -2)
+        step = max(1, (CACHED if query.device.type == "cpu" else SCORES) // (batch * heads * count))
         for start in range(0, rows.shape[1], step):
             if traits.window is not None and (first_row + start - end_column).min() + 1 >= traits.window:
                 break
@@ -194,9 +198,11 @@ class _Rectangles:
             # No row of the block sees a column behind its own.
             reach = min(count, int((first_row + start + at.shape[1] - first_column).max()))
             q = query.gather(2, at[:, None, :, None].expand(-1, heads, -1, width)).to(mass.dtype) * traits.scale
-            q = q.view(batch, shared, heads // shared, -1, width)
-            scores = capped(q @ k[..., :reach, :].transpose(-1, -2), traits).flatten(1, 2) * members.factor
-            scores = scores - mass.gather(2, at[:, None].expand(-1, heads, -1)).unsqueeze(-1)
+            # Heads that share keys are rows of one product, for which the keys need not be repeated.
+            scores = capped(q.view(batch, shared, -1, width) @ k[..., :reach], traits).view(batch, heads, -1, reach)
+            if members.factor != 1:
+                scores *= members.factor
+            scores -= mass.gather(2, at[:, None].expand(-1, heads, -1)).unsqueeze(-1)
             distance = at[:, :, None] - columns[:, None, :reach]
             paid = scores.amax(1).masked_fill(unseen(distance, traits), float("-inf")).exp()
             held = self.largest[:, start : start + step, :reach]
