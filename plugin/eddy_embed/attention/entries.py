@@ -100,15 +100,18 @@ def with_entries(
     batch, heads, length, width = query.shape
     shared = key.shape[1]
     k, columns = entry_keys(key, members, reroute.entries, angles)
-    k = k.unsqueeze(2).to(mass.dtype)
+    k = k.unsqueeze(2).to(mass.dtype) * traits.scale
     at = columns.clamp(min=0)[:, None, :, None]
     v = value.gather(2, at.expand(-1, shared, -1, value.shape[3])).unsqueeze(2).to(mass.dtype)
-    q = query.reshape(batch, shared, heads // shared, length, width).to(mass.dtype) * traits.scale
+    q = query.reshape(batch, shared, heads // shared, length, width).to(mass.dtype)
     scores = capped(q @ k.transpose(-1, -2), traits) * members.factor + reroute.bias
     # Sequences with fewer tokens than entries bring as many as they have.
     scores = scores.masked_fill((columns < 0)[:, None, None, None, :], float("-inf")).flatten(1, 2)
     whole = torch.logaddexp(mass, scores.logsumexp(-1))
+    shares = torch.exp(scores - whole.unsqueeze(-1))
+    if reroute.entries == 1:  # the shares of old and new add up to 1, and one pass over the states merges them
+        single = v.expand(-1, -1, heads // shared, -1, -1).flatten(1, 2)
+        return torch.lerp(out.to(mass.dtype), single, shares).to(query.dtype), whole, shares.squeeze(-1)
     kept = torch.exp(mass - whole).unsqueeze(-1)
-    shares = torch.exp(scores - whole.unsqueeze(-1)).view(batch, shared, heads // shared, length, -1)
-    merged = (out.to(mass.dtype) * kept + (shares @ v).flatten(1, 2)).to(query.dtype)
-    return merged, whole, shares.sum(-1).flatten(1, 2)
+    added = (shares.view(batch, shared, heads // shared, length, -1) @ v).flatten(1, 2)
+    return (out.to(mass.dtype) * kept + added).to(query.dtype), whole, shares.sum(-1)
