@@ -86,7 +86,7 @@ def plain(model: Any) -> Cost:
     [
         ("tp:exit=-1", 1.02, 1.06),
         ("htp:exit=-1", 1.02, 1.06),
-        ("kv:layers=2-3", 1.07, 1.3),  # entries of every second layer, merged row by row
+        ("kv:layers=2-3", 1.03, 1.3),  # entries of every second layer, merged row by row
         ("plain:exit=-1+tempscale:tau=0.7", 1.01, 1.01),
         ("echo:exit=-1", 1.0, 1.0),
         ("reba:exit=-1", 1.03, 1.55),
