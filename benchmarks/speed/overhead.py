@@ -57,10 +57,10 @@ def rows(model: Any, tokenizer: Any, lengths: tuple[int, ...], rounds: int) -> I
         for method in (goal.method, goal.base)
     }
     for length in lengths:
-        texts = {method: text_of(embedder, length) for method, embedder in made.items()}
         for goal in GOALS:
             one, base = made[goal.method], made[goal.base]
-            sequence, other = texts[goal.method], texts[goal.base]
+            sequence = text_of(one, length)
+            other = text_of(base, positions(one, sequence))
             found = ratio(lambda: one.encode_document(sequence), lambda: base.encode_document(other), rounds)  # noqa: B023
             text = story(length // 2)
             yield {
