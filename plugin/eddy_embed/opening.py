@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from eddy_embed import methods
+from eddy_embed.allocator import keep_freed
 from eddy_embed.batching import budget
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
 from eddy_embed.finish import Finish
@@ -132,6 +133,8 @@ def assemble(
     planner = planner_for(
         opened, host, max_length=max_length, overflow=overflow, instructions=instructions, language=language
     )
+    if host.device.type == "cpu":
+        keep_freed()
     most = budget(batch_tokens, host.device, host.dtype)
     return Pipeline(planner, Runner(host, opened.method, batch_tokens=most, batch_size=batch_size), finish)
 
