@@ -27,19 +27,15 @@ def test_passes_hold_every_sequence_once_within_their_limits(
 
 
 @pytest.mark.parametrize(
-    ("device", "dtype", "threads", "usual"),
-    [
-        *(("cpu", torch.float32, 1, 512), ("cpu", torch.float32, 2, 1024), ("cpu", torch.float32, 64, 8192)),
-        *(("cpu", torch.bfloat16, 1, 768), ("cpu", torch.bfloat16, 2, 1024)),
-        *(("cuda", torch.float32, 1, 8192), ("mps", torch.bfloat16, 1, 8192)),
-    ],
+    ("device", "threads", "usual"),
+    [("cpu", 1, 1024), ("cpu", 2, 2048), ("cpu", 64, 8192), ("cuda", 1, 8192), ("mps", 1, 8192)],
 )
 def test_passes_have_the_size_of_the_machine_unless_said_otherwise(
-    device: str, dtype: torch.dtype, threads: int, usual: int, monkeypatch: pytest.MonkeyPatch
+    device: str, threads: int, usual: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    assert budget(None, torch.device(device), dtype) == usual
-    assert budget(77, torch.device(device), dtype) == 77
+    assert budget(None, torch.device(device)) == usual
+    assert budget(77, torch.device(device)) == 77
 
 
 def test_passes_by_hand() -> None:

@@ -54,9 +54,7 @@ def serve(
     batch_tokens: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            help="Most tokens in a batch. Default: 512 for each thread of a processor, 768 at least in bfloat16; "
-            "8,192 elsewhere.",
+            min=1, help="Most tokens in a batch. Default: 1,024 for each thread of a processor, 8,192 elsewhere."
         ),
     ] = None,
     wait: Annotated[float, typer.Option(min=0, help="Milliseconds to wait for those who asked together lately.")] = 2.0,

@@ -25,8 +25,8 @@ PATIENCE = 60
 """Seconds more to wait for a refusal."""
 ALONE = 100
 """Requests one after the other, before and after."""
-LENGTHS = sorted({filled(rows, torch.device("cpu")) for rows in range(1, 1025)})
-"""Tokens of inputs that meet every number of rows to which passes of up to 1,024 tokens are filled up."""
+LENGTHS = sorted({filled(rows, torch.device("cpu")) for rows in range(1, 2049)})
+"""Tokens of inputs that meet every number of rows to which passes of up to 2,048 tokens are filled up."""
 STEP = 1000
 """Requests between two looks at the memory."""
 PAUSE = 0.1

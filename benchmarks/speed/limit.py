@@ -50,7 +50,7 @@ def least(model: Any, lengths: list[int], batch_tokens: int | None = None) -> Ca
     sample = weights[0]
     multiply = fastest(sample)
     made = []
-    for members in passes(lengths, budget(batch_tokens, sample.device, sample.dtype), None):
+    for members in passes(lengths, budget(batch_tokens, sample.device), None):
         tokens = sum(lengths[index] for index in members)
         # States of each width that a layer takes in, made once: where they come from is not what is measured.
         states = {weight.shape[1]: sample.new_empty(tokens, weight.shape[1]).normal_() for weight in weights}

@@ -9,20 +9,19 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-PER_THREAD, NARROW, ON_ACCELERATOR = 512, 768, 8192
-"""Most tokens in a pass, unless said otherwise; `NARROW` at least in numbers of two bytes. The states of more tokens
-leave a processor's caches, and fewer do not keep its threads busy: measured in docs/performance.md."""
+PER_THREAD, ON_ACCELERATOR = 1024, 8192
+"""Most tokens in a pass, unless said otherwise. The states of more tokens leave a processor's caches, and fewer do not
+keep its threads busy: measured in docs/performance.md."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def budget(given: int | None, device: torch.device, dtype: torch.dtype) -> int:
-    """Most tokens in a pass of a model on a device; given: what was asked for, None for the usual."""
+def budget(given: int | None, device: torch.device) -> int:
+    """Most tokens in a pass on a device; given: what was asked for, None for the usual."""
     if device.type != "cpu":
         return given or ON_ACCELERATOR
-    least = NARROW if dtype.itemsize == 2 else PER_THREAD
-    return given or min(max(PER_THREAD * torch.get_num_threads(), least), ON_ACCELERATOR)
+    return given or min(PER_THREAD * torch.get_num_threads(), ON_ACCELERATOR)
 
 
 def passes(lengths: Sequence[int], batch_tokens: int, batch_size: int | None) -> list[list[int]]:

@@ -91,8 +91,8 @@ class Embedder(Varied):
             normalize: Whether vectors have length 1.
             post: For a method with post-processing: what an earlier fit learned, or the file that holds it.
             batch_size: Most texts in a pass, None for no limit.
-            batch_tokens: Most tokens in a pass; None: on a processor 512 for each thread, 768 for a single one in
-                bfloat16, at most 8,192; 8,192 elsewhere.
+            batch_tokens: Most tokens in a pass; None: 1,024 for each thread of a processor, at most
+                8,192, and 8,192 elsewhere.
             device: "cpu", "cuda", "mps" ..; None: an accelerator if there is one. A loaded model stays where it is.
             dtype: "auto" (the checkpoint's own; on a processor float32, if it has no bfloat16), "float32", "bfloat16",
                 ..; device and dtype also as torch's objects.

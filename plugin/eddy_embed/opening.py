@@ -135,7 +135,7 @@ def assemble(
     )
     if host.device.type == "cpu":
         keep_freed()
-    most = budget(batch_tokens, host.device, host.dtype)
+    most = budget(batch_tokens, host.device)
     return Pipeline(planner, Runner(host, opened.method, batch_tokens=most, batch_size=batch_size), finish)
 
 

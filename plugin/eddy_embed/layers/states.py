@@ -175,7 +175,7 @@ def measure(
     alone: dict[TextRole, str | None] = {"query": None, "document": None}
     planner = planner_for(opened, host, max_length=None, overflow="error", instructions=alone, language="xx")
     with Progress(show_progress) as bar:
-        states = last_states(host, planner, chosen, budget(batch_tokens, host.device, host.dtype), bar)
+        states = last_states(host, planner, chosen, budget(batch_tokens, host.device), bar)
     dimensions, different = [], []
     for level, rows in enumerate(states):
         if not np.isfinite(rows).all():
