@@ -56,6 +56,7 @@ FLOORS: tuple[frozenset[str], ...] = (
             "softened",
             "distances",
             "loading",
+            "allocator",
             "batching",
         }
     ),
