@@ -48,14 +48,17 @@ def write(rows: list[dict[str, Any]], results: Path, page: Path, readme: Path, p
     put(page, "goals", "\n".join(goals(rows)))
     for row in rows:
         if row["part"] == "growth" and row["shape"] == "eddy-tiny" and row["dtype"] == "float32":
-            growth.draw(picture, row["found"], f"eddy-tiny, float32, {row['threads']} threads")
+            growth.draw(picture, row["found"], f"eddy-tiny, float32, {_threads(row)}")
     say(f"written: {page}")
 
 
 def _about(row: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in row["versions"].items())
-    threads = f"{row['threads']} thread{'s' if row['threads'] > 1 else ''}"
-    return f"{row['machine']}, {threads}; {versions}."
+    return f"{row['machine']}, {_threads(row)}; {versions}."
+
+
+def _threads(row: dict[str, Any]) -> str:
+    return f"{row['threads']} thread{'s' if row['threads'] > 1 else ''}"
 
 
 def _spread(time: dict[str, Any]) -> str:
