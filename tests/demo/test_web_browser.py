@@ -151,11 +151,11 @@ def test_upload_progress_ask_click(tmp_path: Path, visit: Visit) -> None:
         assert in_view(page, ".s.here")
         start, end = map(int, page.url.rsplit("-", 2)[1:])
         assert text[start:end] == marked
-        for _ in range(5):  # one in four missed it when the browser's own way there took time
-            again = visit(page.url.split("?")[0] + "#" + page.url.split("#")[1])
-            expect(again.locator(".s.here")).to_have_text(marked)
-            assert in_view(again, ".s.here")
-            again.close()
+        again = visit(page.url.split("?")[0] + "#" + page.url.split("#")[1])
+        expect(again.locator(".s.here")).to_have_text(marked)
+        assert in_view(again, ".s.here")
+        # Rolling there, it missed one time in four, by what blocks on the way grew meanwhile.
+        assert again.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
 
 
 def test_the_page_goes_on_when_the_server_is_back(tmp_path: Path, visit: Visit) -> None:
