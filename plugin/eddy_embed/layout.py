@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 TextRole = Literal["document", "query"]
 TextSource = Literal["last", "text"]
+_NONE = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -200,10 +201,10 @@ class Layout:
             edges=np.empty((0, 2), np.int64),
         )
         own = np.flatnonzero(is_text)
-        for special in suffix:
-            plain = ended(plain, special)
-        if not len(suffix) and end is not None and (self.end or (len(own) > 0 and int(own[-1]) == len(tokens.ids) - 1)):
-            plain = ended(plain, end)
+        behind = np.array(suffix, np.int64)
+        if not len(behind) and end is not None and (self.end or (len(own) > 0 and int(own[-1]) == len(tokens.ids) - 1)):
+            behind = np.array([end], np.int64)
+        plain = _between(plain, _NONE, behind)
         sequence = _insert(plain, self._placeholders(prompt, tokens, own, len(plain)), prefix)
         return self.repetition.apply(sequence) if self.repetition is not None and len(own) else sequence
 
@@ -281,30 +282,31 @@ def _around_prompt(instructed: str, instruction: str) -> tuple[str, str]:
     return head, tail or ""
 
 
-def ended(sequence: Sequence, end: int) -> Sequence:
-    """The sequence with a special behind it."""
+def _between(sequence: Sequence, before: Ints, behind: Ints) -> Sequence:
+    """The sequence between specials."""
+    if not len(before) and not len(behind):
+        return sequence
+
+    def around(values: Ints, special: int) -> Ints:
+        out = np.full(len(before) + len(values) + len(behind), special, np.int64)
+        out[len(before) : len(before) + len(values)] = values
+        return out
+
     return replace(
         sequence,
-        ids=np.append(sequence.ids, end),
-        roles=np.append(sequence.roles, int(Role.SPECIAL)),
-        starts=np.append(sequence.starts, -1),
-        ends=np.append(sequence.ends, -1),
-        copies=np.append(sequence.copies, -1),
+        ids=np.concatenate([before, sequence.ids, behind]),
+        roles=around(sequence.roles, int(Role.SPECIAL)),
+        starts=around(sequence.starts, -1),
+        ends=around(sequence.ends, -1),
+        copies=around(sequence.copies, -1),
+        edges=sequence.edges + len(before),
     )
 
 
 def _insert(plain: Sequence, inserts: Inserts, prefix: Ints) -> Sequence:
     specials = len(prefix)
     if not len(inserts.before):  # as most queries have it
-        none = np.full(specials, -1, np.int64)
-        return replace(
-            plain,
-            ids=np.concatenate([prefix, plain.ids]),
-            roles=np.concatenate([np.full(specials, int(Role.SPECIAL), np.int64), plain.roles]),
-            starts=np.concatenate([none, plain.starts]),
-            ends=np.concatenate([none, plain.ends]),
-            copies=np.concatenate([none, plain.copies]),
-        )
+        return _between(plain, prefix, _NONE)
     order = np.argsort(inserts.before, kind="stable")
     before, roles, sources = inserts.before[order], inserts.roles[order], inserts.sources[order]
     moved = np.arange(len(plain)) + np.searchsorted(before, np.arange(len(plain)), side="right") + specials

@@ -133,15 +133,16 @@ def assemble(
     planner = planner_for(
         opened, host, max_length=max_length, overflow=overflow, instructions=instructions, language=language
     )
-    if host.device.type == "cpu":
-        keep_freed()
     most = budget(batch_tokens, host.device)
     return Pipeline(planner, Runner(host, opened.method, batch_tokens=most, batch_size=batch_size), finish)
 
 
 def host_for(opened: Opened) -> Host:
     """An opened model, up to the layer that its method reads."""
-    return Host(opened.model, exit_layer=opened.method.exit_layer, layers=opened.backbone.layers)
+    host = Host(opened.model, exit_layer=opened.method.exit_layer, layers=opened.backbone.layers)
+    if host.device.type == "cpu":
+        keep_freed()
+    return host
 
 
 def planner_for(

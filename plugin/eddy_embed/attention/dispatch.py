@@ -52,19 +52,20 @@ def attend(
     Returns:
         Shape (1, tokens, heads, head width), in the queries' dtype.
     """
-    tokens, out = query.shape[2], None
-    for number, members in enumerate(groups):
-        alone = members.run == (0, tokens)
-        q, k, v = (query, key, value) if alone else map(members.take, (query, key, value))
+
+    def one(number: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        members = groups[number]
         done, mass, paid = _group(q, k, v, members, traits, kernels, reroute, angles, bias, sinks)
         if watching is not None and mass is not None:
             watching.see(number, q, k, mass, members, traits, bias, paid)
-        if alone:
-            return done.transpose(1, 2)
-        if out is None:
-            out = query.new_empty(tokens, query.shape[1], value.shape[3])
-        members.put(done, out)
-    assert out is not None, "no sequences"
+        return done
+
+    tokens = query.shape[2]
+    if groups[0].run == (0, tokens):
+        return one(0, query, key, value).transpose(1, 2)
+    out = query.new_empty(tokens, query.shape[1], value.shape[3])
+    for number, members in enumerate(groups):
+        members.put(one(number, *map(members.take, (query, key, value))), out)
     held = sum(len(members.tokens) for members in groups)
     if held < tokens:
         out[held:] = 0  # in place of whatever stood there
