@@ -5,10 +5,10 @@
 
 Parts: `overhead` (methods over a plain pass of as many tokens, and reading at half depth), `peers` (libraries over
 Eddy), `limit` (Eddy over the model's matrix products and attention alone), `products` (oneDNN's over torch's usual
-ones, and bfloat16 over float32), `budget` (tokens that share a pass), `memory`, `growth`. Each part that is done is in
-`--journal`, and the same command goes on behind it. Written are `benchmarks/results/speed-MACHINE.json` and the tables
-of docs/performance.md and README.md. Close everything else: the ratios bear
-company, their spread tells of it.
+ones, weights laid out for them over weights as they came, and bfloat16 over float32), `budget` (tokens that share a
+pass), `memory`, `growth`. Each part that is done is in `--journal`, and the same command goes on behind it. Written are
+`benchmarks/results/speed-MACHINE.json` and the tables of docs/performance.md and README.md. Close everything else: the
+ratios bear company, their spread tells of it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ import torch
 from grid import RESULTS, ROOT, say
 from speed import budget, growth, limit, memory, multiplying, overhead, peers, report, shapes, texts
 from transformers.utils import logging
+
+from eddy_embed.products import prepack
 
 PARTS: dict[str, tuple[str, ...]] = {
     "overhead": ("eddy-tiny", "qwen3-0.6b"),
@@ -110,8 +112,15 @@ def machine() -> str:
     return f"{name or platform.processor()} ({', '.join(flags)})"
 
 
+def _model(shape: str, dtype: str, options: argparse.Namespace) -> Any:
+    """A model as Eddy loads one by name."""
+    model = shapes.random_model(shape, dtype, layers=options.layers)
+    prepack(model)
+    return model
+
+
 def _overhead(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> dict[str, Any]:
-    model, own = shapes.random_model(shape, dtype, layers=options.layers), shapes.tokenizer()
+    model, own = _model(shape, dtype, options), shapes.tokenizer()
     rows = [told(row) for row in overhead.rows(model, own, size["lengths"], size["rounds"])]
     return {"methods": rows, "half": told(overhead.half_depth(model, own, size["lengths"][-1], size["rounds"]))}
 
@@ -130,7 +139,7 @@ def _peers(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, 
 
 
 def _limit(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
-    model, own = shapes.random_model(shape, dtype, layers=options.layers), shapes.tokenizer()
+    model, own = _model(shape, dtype, options), shapes.tokenizer()
     sorts = {"mixed": texts.mixed(size["texts"] // 4), "uniform": texts.uniform(size["texts"] // 8, size["words"])}
     return [told({"sort": sort, **limit.row(model, own, chosen, size["rounds"])}) for sort, chosen in sorts.items()]
 
@@ -146,7 +155,7 @@ def _products(shape: str, dtype: str, options: argparse.Namespace, size: dict[st
 
 
 def _budget(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
-    model, own = shapes.random_model(shape, dtype, layers=options.layers), shapes.tokenizer()
+    model, own = _model(shape, dtype, options), shapes.tokenizer()
     return [told(row) for row in budget.rows(model, own, texts.mixed(size["texts"] // 2), size["rounds"])]
 
 
@@ -156,7 +165,7 @@ def _memory(shape: str, dtype: str, options: argparse.Namespace, size: dict[str,
 
 
 def _growth(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> dict[str, Any]:
-    model, own = shapes.random_model(shape, dtype, layers=options.layers), shapes.tokenizer()
+    model, own = _model(shape, dtype, options), shapes.tokenizer()
     most = model.config.max_position_embeddings if not options.trial else 256
     tokens = tuple(each for each in growth.TOKENS if each <= most)
     counts = growth.TEXTS if shape == "eddy-tiny" and not options.trial else growth.TEXTS[:3]

@@ -1,10 +1,12 @@
 """Eddy against what the machine can do: the model's linear layers and torch's fused attention, and nothing else.
 
-Where oneDNN multiplies faster than what torch takes by itself, that is what the machine can do.
+Where oneDNN multiplies faster than what torch takes by itself, or by weights laid out for it, that is what the machine
+can do.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -49,14 +51,15 @@ def least(model: Any, lengths: list[int], batch_tokens: int | None = None) -> Ca
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     sample = weights[0]
     multiply = fastest(sample)
+    empty = partial(torch.empty, dtype=sample.dtype, device=sample.device)
     made = []
     for members in passes(lengths, budget(batch_tokens, sample.device), None):
         tokens = sum(lengths[index] for index in members)
         # States of each width that a layer takes in, made once: where they come from is not what is measured.
-        states = {weight.shape[1]: sample.new_empty(tokens, weight.shape[1]).normal_() for weight in weights}
+        states = {weight.shape[1]: empty(tokens, weight.shape[1]).normal_() for weight in weights}
         heads = [
             [
-                sample.new_empty(1, count, lengths[index], width).normal_()
+                empty(1, count, lengths[index], width).normal_()
                 for count in (config.num_attention_heads, config.num_key_value_heads, config.num_key_value_heads)
             ]
             for index in members
@@ -77,5 +80,5 @@ def least(model: Any, lengths: list[int], batch_tokens: int | None = None) -> Ca
 
 def fastest(weight: torch.Tensor) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
     """What multiplies by a weight in the least time here."""
-    onednn = products.slower_in_mkl() and weight.dtype == torch.float32 and weight.device.type == "cpu"
-    return products.product if onednn else functional.linear
+    in_mkl = products.slower_in_mkl() and weight.dtype == torch.float32 and weight.device.type == "cpu"
+    return products.product if in_mkl or weight.is_mkldnn else functional.linear

@@ -1,7 +1,8 @@
-"""What oneDNN's products change in float32, over those that torch takes by itself, and bfloat16 over float32."""
+"""What oneDNN's products change in float32, what weights laid out for them change, and bfloat16 over float32."""
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -36,9 +37,19 @@ def rows(model: Any, halved: Any, tokenizer: Any, sorts: dict[str, list[str]], r
     for by_onednn in (True, False):
         with mock.patch.object(products, "slower_in_mkl", return_value=by_onednn):
             made[by_onednn] = own(model)
-    usual, half = own(model), own(halved)
+    laid = {}
+    for each in (model, halved):
+        laid[each] = copy.deepcopy(each)
+        products.prepack(laid[each])
+    usual, half = own(laid[model]), own(laid[halved])
+    pairs = (
+        ("oneDNN over MKL", made[True], made[False]),
+        ("float32, prepacked over as it came", usual, own(model)),
+        ("bfloat16, prepacked over as it came", half, own(halved)),
+        ("bfloat16 over float32", half, usual),
+    )
     for sort, texts in sorts.items():
         repeat = REPEAT if len(texts) == 1 else 1
-        for what, one, other in (("oneDNN over MKL", made[True], made[False]), ("bfloat16 over float32", half, usual)):
+        for what, one, other in pairs:
             found = ratio(partial(one.encode_document, texts), partial(other.encode_document, texts), rounds, repeat)
             yield {"sort": sort, "texts": len(texts), "what": what, "time": found.row()}

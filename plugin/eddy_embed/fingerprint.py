@@ -63,9 +63,11 @@ def weights_digest(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
     """
     import torch
 
+    from eddy_embed.weights import unpacked
+
     found = hashlib.sha256()
     for name, tensor in sorted(tensors, key=lambda pair: pair[0]):
-        flat = tensor.detach().reshape(-1)
+        flat = unpacked(tensor.detach()).reshape(-1)
         at = torch.linspace(0, max(flat.numel() - 1, 0), min(SAMPLED, flat.numel()), dtype=torch.float64).long()
         values = flat[at.to(flat.device)].to(torch.bfloat16).float().cpu().numpy()
         found.update(f"{name}{tuple(tensor.shape)}".encode() + values.tobytes())

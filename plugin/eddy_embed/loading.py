@@ -23,6 +23,7 @@ from transformers.utils import logging
 from eddy_embed.adapted import adapter_at, attach, holds
 from eddy_embed.batching import out_of_memory
 from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
+from eddy_embed.products import multiplies_bfloat16, prepack
 from eddy_embed.view import describe
 from eddy_embed.weights import layer_of
 
@@ -35,6 +36,8 @@ BUNDLED = {"eddy-tiny": Path(__file__).parent / "models" / "tiny"}
 """Models that come with the package."""
 DTYPE = "EDDY_DTYPE"
 """The variable that names what "auto" stands for."""
+PREPACK = "EDDY_PREPACK"
+"""The variable that says with 0 that weights are to stay as the file has them, in memory that processes share."""
 
 
 def locate(name: str | os.PathLike[str]) -> str:
@@ -139,6 +142,9 @@ def load(
         model = attach(model, source.adapter, options, kept)
     if "device_map" not in model_kwargs:
         model = model.to(device)
+        # Code of somebody else's, as an adapter's is, may look at weights past their modules.
+        if prepacks() and source.adapter is None and type(model).__module__.startswith("transformers."):
+            prepack(model)
     return model, tokenizer, backbone
 
 
@@ -268,9 +274,16 @@ def chosen_dtype(name: str, device: str, config: Any, quantised: bool) -> Any:
     return getattr(torch, name)
 
 
-def multiplies_bfloat16() -> bool:
-    """Whether the processor multiplies bfloat16 matrices itself (AVX512_BF16, which every one with AMX has too)."""
-    return bool(torch.cpu._is_avx512_bf16_supported())
+def prepacks() -> bool:
+    """Whether weights are kept as they are multiplied by.
+
+    Raises:
+        InvalidParameter: The variable says neither 0 nor 1.
+    """
+    value = os.environ.get(PREPACK, "1")
+    if value not in ("0", "1"):
+        raise InvalidParameter(f"{PREPACK}={value!r} is unknown; choose 1, or 0 for weights as the file has them")
+    return value == "1"
 
 
 def _first_line(error: BaseException) -> str:

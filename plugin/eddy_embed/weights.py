@@ -1,4 +1,4 @@
-"""Where a model's weights are: in plain tensors, in quantised ones with scales beside them, or outside, on a disk.
+"""Where a model's weights are: in plain tensors, in ones laid out for products, in quantised ones, or on a disk.
 
 Nothing here names a library: quantised tensors are known by torch's own protocol for tensor classes, modules that
 keep more than tensors by what they save, and modules whose weights are fetched for each pass by accelerate's hook.
@@ -43,6 +43,11 @@ def copies_itself(tensor: torch.Tensor) -> bool:
     view needs such parameters of its own around the same memory.
     """
     return type(tensor).__deepcopy__ not in _PLAIN and not is_traceable_wrapper_subclass(tensor)
+
+
+def unpacked(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor as it came, where oneDNN holds it in an order of its own."""
+    return tensor.to_dense() if tensor.is_mkldnn else tensor
 
 
 def quantised(model: nn.Module) -> bool:
