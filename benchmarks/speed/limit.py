@@ -50,7 +50,7 @@ def least(model: Any, lengths: list[int], batch_tokens: int | None = None) -> Ca
     weights = [module.weight for module in base.modules() if isinstance(module, nn.Linear)]
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     sample = weights[0]
-    multiply = fastest(sample)
+    multiplied = [(weight, fastest(weight)) for weight in weights]
     empty = partial(torch.empty, dtype=sample.dtype, device=sample.device)
     made = []
     for members in passes(lengths, budget(batch_tokens, sample.device), None):
@@ -69,7 +69,7 @@ def least(model: Any, lengths: list[int], batch_tokens: int | None = None) -> Ca
     def run() -> None:
         with torch.inference_mode():
             for states, heads in made:
-                for weight in weights:
+                for weight, multiply in multiplied:
                     multiply(states[weight.shape[1]], weight)
                 for _ in range(config.num_hidden_layers):
                     for query, key, value in heads:

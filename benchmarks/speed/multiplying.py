@@ -37,17 +37,15 @@ def rows(model: Any, halved: Any, tokenizer: Any, sorts: dict[str, list[str]], r
     for by_onednn in (True, False):
         with mock.patch.object(products, "slower_in_mkl", return_value=by_onednn):
             made[by_onednn] = own(model)
-    laid = {}
-    for each in (model, halved):
-        laid[each] = copy.deepcopy(each)
-        products.prepack(laid[each])
-    usual, half = own(laid[model]), own(laid[halved])
-    pairs = (
-        ("oneDNN over MKL", made[True], made[False]),
-        ("float32, prepacked over as it came", usual, own(model)),
-        ("bfloat16, prepacked over as it came", half, own(halved)),
-        ("bfloat16 over float32", half, usual),
-    )
+    laid = []
+    pairs = [("oneDNN over MKL", made[True], made[False])]
+    for kind, each in (("float32", model), ("bfloat16", halved)):
+        other = copy.deepcopy(each)
+        products.prepack(other)
+        laid.append(own(other))
+        if any(tensor.is_mkldnn for tensor in other.parameters()):
+            pairs.append((f"{kind}, prepacked over as it came", laid[-1], own(each)))
+    pairs.append(("bfloat16 over float32", laid[1], laid[0]))
     for sort, texts in sorts.items():
         repeat = REPEAT if len(texts) == 1 else 1
         for what, one, other in pairs:

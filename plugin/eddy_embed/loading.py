@@ -98,9 +98,9 @@ def load(
     Raises:
         ModelNotFound: Nothing usable is there.
         UnsupportedModel: It is no causal language model, or weights are missing.
-        InvalidParameter: The device, the dtype or one of `model_kwargs` cannot be used.
+        InvalidParameter: The device, the dtype, one of `model_kwargs` or a variable cannot be used.
     """
-    where = locate(name)
+    where, laid = locate(name), prepacks()
     options = {**options, "subfolder": subfolder} if subfolder else options
     if device is not None and "device_map" in model_kwargs:
         raise InvalidParameter(
@@ -143,7 +143,7 @@ def load(
     if "device_map" not in model_kwargs:
         model = model.to(device)
         # Code of somebody else's, as an adapter's is, may look at weights past their modules.
-        if prepacks() and source.adapter is None and type(model).__module__.startswith("transformers."):
+        if laid and source.adapter is None and type(model).__module__.startswith("transformers."):
             prepack(model)
     return model, tokenizer, backbone
 
@@ -280,7 +280,7 @@ def prepacks() -> bool:
     Raises:
         InvalidParameter: The variable says neither 0 nor 1.
     """
-    value = os.environ.get(PREPACK, "1")
+    value = os.environ.get(PREPACK) or "1"
     if value not in ("0", "1"):
         raise InvalidParameter(f"{PREPACK}={value!r} is unknown; choose 1, or 0 for weights as the file has them")
     return value == "1"

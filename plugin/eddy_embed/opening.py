@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -19,6 +20,7 @@ from eddy_embed.loading import BUNDLED, load, locate
 from eddy_embed.pipeline import Pipeline
 from eddy_embed.plan import Overflow, Planner
 from eddy_embed.postprocess import Fitted
+from eddy_embed.products import unpack
 from eddy_embed.runner import Runner
 from eddy_embed.segment import Segmenter
 from eddy_embed.tokens import Tokenizer
@@ -139,7 +141,13 @@ def assemble(
 
 def host_for(opened: Opened) -> Host:
     """An opened model, up to the layer that its method reads."""
-    host = Host(opened.model, exit_layer=opened.method.exit_layer, layers=opened.backbone.layers)
+    make = partial(Host, opened.model, exit_layer=opened.method.exit_layer, layers=opened.backbone.layers)
+    try:
+        host = make()
+    except UnsupportedModel:
+        if not unpack(opened.model):
+            raise
+        host = make()  # a few models, such as Mamba, look at weights past their modules
     if host.device.type == "cpu":
         keep_freed()
     return host

@@ -11,7 +11,7 @@ import functools
 import platform
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
@@ -46,28 +46,44 @@ def quicken(view: nn.Module) -> None:
 def prepack(model: nn.Module) -> None:
     """Keep a model's weights as oneDNN multiplies by them, in place of as they came, in as many bytes.
 
-    `weights.unpacked` gives the same values back. Left alone are modules of a kind of their own, weights that several
-    modules share, and those that would take more bytes.
+    `weights.unpacked` gives the same values back. Left alone are modules of a kind of their own, weights that stand in
+    several places, and those that would take more bytes: not of a multiple of 64 outputs, say.
 
     Args:
         model: A model that nobody else holds.
     """
-    linear = [module for module in model.modules() if type(module) is nn.Linear]
-    held = Counter(id(tensor) for module in model.modules() for tensor in module.parameters(recurse=False))
-    for module in linear:
-        if not (_plain(module) and _packable(module.weight.dtype) and held[id(module.weight)] == 1):
+    held = Counter(id(tensor) for _, tensor in model.named_parameters(remove_duplicate=False))
+    for module in model.modules():
+        if type(module) is not nn.Linear or not _plain(module) or held[id(module.weight)] > 1:
             continue
-        laid = torch.ops.mkldnn._reorder_linear_weight(module.weight.detach())
-        if torch.ops.mkldnn._nbytes(laid) == laid.numel() * laid.element_size():
-            module.weight = nn.Parameter(laid, requires_grad=False)
-            module.__class__ = _Linear
+        if _packable(module.weight.dtype):
+            laid = torch.ops.mkldnn._reorder_linear_weight(module.weight.detach())
+            if torch.ops.mkldnn._nbytes(laid) == laid.numel() * laid.element_size():
+                module.weight = nn.Parameter(laid, requires_grad=False)
+                module.__class__ = _Linear
+
+
+def unpack(model: nn.Module) -> bool:
+    """Undo `prepack`.
+
+    Returns:
+        Whether there was anything to undo.
+    """
+    modules = (module for module in model.modules() if type(module) is _Linear)
+    packed: list[nn.Linear] = [module for module in modules if module.weight.is_mkldnn]
+    for module in packed:
+        module.weight = nn.Parameter(unpacked(module.weight.detach()), requires_grad=False)
+        module.__class__ = nn.Linear
+    return bool(packed)
 
 
 def _packable(dtype: torch.dtype) -> bool:
     """Whether products in a type of number are oneDNN's here, and it says how it lays weights out."""
     if not (available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")):
         return False
-    return slower_in_mkl() if dtype == torch.float32 else dtype == torch.bfloat16 and multiplies_bfloat16()
+    if dtype == torch.bfloat16:
+        return multiplies_bfloat16() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype == torch.float32 and slower_in_mkl()
 
 
 def multiplies_bfloat16() -> bool:
@@ -130,9 +146,26 @@ def product(states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
             times as long.
         bias: Shape (out,), None for none.
     """
-    if torch.is_grad_enabled() or not states.numel():  # it knows no gradients
+    if not states.numel() or torch.is_autocast_enabled("cpu"):
         return nn.functional.linear(states, unpacked(weight), bias)
+    if torch.is_grad_enabled():
+        if weight.is_mkldnn:
+            return cast("torch.Tensor", _Product.apply(states, weight, bias))  # type: ignore[no-untyped-call]
+        return nn.functional.linear(states, weight, bias)
     return _operator()(states, weight, bias, "none", [], "")
+
+
+class _Product(torch.autograd.Function):
+    """A product by a prepacked weight, which is unpacked for the way back alone, and then let go."""
+
+    @staticmethod
+    def forward(context: Any, states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        context.weight = weight
+        return _operator()(states, weight, bias, "none", [], "")
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return gradients[0] @ unpacked(context.weight), None, None
 
 
 class _Linear(nn.Linear):
