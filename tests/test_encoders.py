@@ -140,7 +140,7 @@ def _causal(patch: pytest.MonkeyPatch) -> None:
 
 def _uneven(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        host, "group", lambda offsets, factors=None, windows=(), even=False: attention.group(offsets, factors)
+        host, "group", lambda offsets, factors=None, windows=(), even=False, *_: attention.group(offsets, factors)
     )
 
 

@@ -146,6 +146,23 @@ def test_groups_stay_on_one_side_of_a_window() -> None:
     assert [len(members.rows) for members in attention.group(offsets)] == [4, 2]
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_on_a_processor_long_sequences_stand_alone(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than one call needs to have work for every thread; elsewhere they share calls whatever their length."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    query, key, value, offsets = packed([32, 33, 31, 64, 65, 66, 33])
+    groups = attention.group(offsets, device=torch.device("cpu"))
+    alone = [(1, 64), (1, 65), (1, 66)]
+    expected = [(1, 33), (1, 33), *alone, (2, 32)] if threads == 1 else [*alone, (4, 33)]
+    assert sorted(tuple(members.rows.shape) for members in groups) == expected
+    elsewhere = attention.group(offsets, device=torch.device("meta"))
+    assert sorted(tuple(members.rows.shape) for members in elsewhere) == [(3, 66), (4, 33)]
+    kernels = choose(OPEN, Place.of(query, value), False)
+    both = (groups, attention.group(offsets))
+    one, other = (attention.attend(query, key, value, each, OPEN, kernels) for each in both)
+    assert (one - other).abs().max() <= 1e-12
+
+
 @pytest.mark.parametrize("family", ["mistral", "gemma3"])
 def test_short_texts_go_through_a_fused_kernel_whatever_their_company(family: str) -> None:
     e = embedder(family, "plain+reroute:layers=2")

@@ -169,7 +169,7 @@ class Host:
         if self.own:
             return self._beside(packed, rewired, values, factors, wanted, rows, leaves)
         windows = [traits.window for traits in self.traits if traits.window is not None]
-        groups = [members.to(self.device) for members in group(packed.offsets, factors, windows, self.bidirectional)]
+        groups = group(packed.offsets, factors, windows, self.bidirectional, self.device)
         call = Pass(groups, reroute=reroute, traits=self.traits, captures=frozenset(wanted), rows=rows)
         # Only the blocked kernel gives the denominator a gradient too.
         chosen = self.kernels(reroute, watching is not None) if leaves is None else (BLOCKED,) * self.kept

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 GROUP_WASTE = 1.25
 """Sequences share a fused call while the longest is at most this many times the shortest."""
+ALONE = 32
+"""Tokens for each thread beyond which a sequence stands alone on a processor: one call is work enough for its threads,
+and nothing is gathered or filled up."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +78,11 @@ class Group:
 
 
 def group(
-    offsets: Ints, factors: Sequence[float] | None = None, windows: Sequence[int] = (), even: bool = False
+    offsets: Ints,
+    factors: Sequence[float] | None = None,
+    windows: Sequence[int] = (),
+    even: bool = False,
+    device: torch.device | None = None,
 ) -> list[Group]:
     """Groups of sequences whose lengths differ little.
 
@@ -87,9 +94,11 @@ def group(
         windows: Sizes of sliding windows: either all sequences of a group fit one, or none, so that the kernel of a
             sequence does not depend on its company.
         even: Whether sequences of a group must be of one length, since no causality would hide repetitions.
+        device: Where attention runs over the groups, None where rows of like length are wanted for something else.
     """
     import torch
 
+    most = ALONE * torch.get_num_threads() if device is not None and device.type == "cpu" else int(offsets[-1])
     lengths = np.diff(offsets)
     waste = 1.0 if even else GROUP_WASTE
     given = np.ones(len(lengths)) if factors is None else np.asarray(factors, np.float64)
@@ -99,7 +108,7 @@ def group(
     start = 0
     for at in range(1, len(order) + 1):
         if at < len(order) and (given[order[at]], fits[order[at]]) == (given[order[start]], fits[order[start]]):
-            if lengths[order[at]] <= waste * lengths[order[start]]:
+            if lengths[order[at]] <= min(waste * lengths[order[start]], most):
                 continue
         members = order[start:at]
         longest = int(lengths[members].max())
@@ -110,6 +119,7 @@ def group(
         tokens = torch.from_numpy(rows.reshape(-1)[real])
         factor = float(given[members[0]])
         last = torch.from_numpy(lengths[members] - 1)
-        groups.append(Group(torch.from_numpy(rows), torch.from_numpy(real), tokens, run, factor, last))
+        found = Group(torch.from_numpy(rows), torch.from_numpy(real), tokens, run, factor, last)
+        groups.append(found if device is None else found.to(device))
         start = at
     return groups
