@@ -26,6 +26,7 @@ from typing import Any
 from grid import RESULTS, ROOT, say
 
 from eddy_embed import __version__
+from eddy_embed.pictures import save
 
 WORDS = (1_000, 3_000, 10_000, 30_000, 100_000)
 SYSTEMS = ("plain:exit=-7", "htp:exit=-7", "kv:layers=2,pool=mean,exit=-7")
@@ -149,7 +150,7 @@ def _draw(path: Path, rows: list[dict[str, Any]], name: str) -> None:
     axes.set(xscale="log", xlabel="words in the text", ylabel="MiB beyond model, text and vectors")
     axes.set(title=f"Peak memory, {name}", ylim=(0, None))
     axes.legend(frameon=False, fontsize="small")
-    figure.savefig(path)
+    save(figure, path)
 
 
 if __name__ == "__main__":

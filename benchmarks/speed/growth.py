@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eddy_embed import Embedder
+from eddy_embed.pictures import save
 from speed.texts import text_of, uniform
 from speed.timing import seconds
 
@@ -63,7 +64,7 @@ def draw(path: Path, found: dict[str, dict[str, Any]], title: str) -> None:
     figure.axes[0].set_ylabel("seconds")
     figure.suptitle(title, fontsize="medium")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    save(figure, path)
 
 
 def _least(embedder: Embedder, texts: list[str], rounds: int) -> float:
