@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 from dataclasses import replace
@@ -235,6 +236,16 @@ def test_bfloat16_alone_and_in_company(family: str, method: str, checkpoints: di
     # Large random weights magnify rounding; the direction is the same.
     assert np.sum(vectors * full.encode_document(TEXTS), axis=1).min() > 0.9
     assert half.fingerprint == full.fingerprint
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_token_may_be_zeros(dtype: torch.dtype) -> None:
+    """As that of padding is before it is trained; then all of its states are, and they differ by nothing."""
+    model, tokenizer = families.build("llama")
+    model = copy.deepcopy(model).to(dtype)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[0] = 0
+    assert np.isfinite(Embedder(model, tokenizer=tokenizer, method="plain").encode_document(TEXTS)).all()
 
 
 @pytest.mark.parametrize("method", ["plain", "htp", "prompteol", "kv:layers=2-4"])

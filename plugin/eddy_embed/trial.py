@@ -173,5 +173,6 @@ def _apart(one: torch.Tensor, other: torch.Tensor, coarse: bool) -> float:
     """
     if not coarse:
         return _difference(one, other)
-    each = (one.double() - other.double()).norm(dim=1) / other.double().norm(dim=1)
-    return float(each.median())
+    apart = (one.double() - other.double()).norm(dim=1)
+    # The row that stands for padding may be zeros, and so may all states of its token be.
+    return float(torch.where(apart == 0, 0.0, apart / other.double().norm(dim=1)).median())
