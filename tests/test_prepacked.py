@@ -11,8 +11,8 @@ import pytest
 import torch
 from tests.comparison import TEXTS
 from tests.families import ENCODERS, FAMILIES, MORE_FAMILIES, OWN_ATTENTION, build
+from tests.test_products import Calls
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaModel
 
 from eddy_embed import Embedder, products
@@ -36,19 +36,6 @@ def everywhere(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) 
         pytest.skip("oneDNN does not multiply bfloat16 on this processor, so that no such weight is laid out for it")
     monkeypatch.setattr(products, "slower_in_mkl", lambda: True)
     monkeypatch.setattr(products, "multiplies_bfloat16", lambda: True)
-
-
-class Unpacked(TorchDispatchMode):
-    """Counts the weights that are brought back into their order, and the products by others."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.back = self.products = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.back += "to_dense" in str(func)
-        self.products += "_linear_pointwise" in str(func) and args[1].is_mkldnn
-        return func(*args, **(kwargs or {}))
 
 
 def view(embedder: Embedder) -> nn.Module:
@@ -209,9 +196,9 @@ def test_gradients_pass_and_keep_no_weights() -> None:
     for each, back in ((usual, 0), (model, 3)):
         states = torch.ones(3, 64, requires_grad=True)
         out, kept = graph(each, states)
-        with Unpacked() as counted:
+        with Calls() as calls:
             out.backward()
-        assert counted.back == back
+        assert calls.count("to_dense") == back
         assert (64 * 64 in kept) == (each is usual)
         found.append(states.grad)
     torch.testing.assert_close(found[1], found[0])

@@ -33,11 +33,11 @@ function point() {
 
 /** Bring a place into view; blocks above it that were never laid out get their true height on the way. */
 function reveal(span) {
-  const still = { block: "center", behavior: "instant" };
-  span.scrollIntoView(still);
+  const middle = { block: "center" };
+  span.scrollIntoView(middle);
   requestAnimationFrame(() => {
-    span.scrollIntoView(still);
-    requestAnimationFrame(() => span.scrollIntoView(still));
+    span.scrollIntoView(middle);
+    requestAnimationFrame(() => span.scrollIntoView(middle));
   });
 }
 
