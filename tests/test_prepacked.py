@@ -76,6 +76,9 @@ def test_what_is_loaded_by_name(dtype: str) -> None:
         with pytest.raises(InvalidParameter, match="EDDY_PREPACK='no' is unknown; choose 1, or 0 for"):
             Embedder("eddy-tiny", method="plain", dtype=dtype)
     assert packed(view(usual)) == []
+    with Calls() as calls:
+        own.encode_document(TEXTS)
+    assert calls.packed >= len(laid) and not calls.count("to_dense")
     np.testing.assert_allclose(
         own.encode_document(TEXTS), usual.encode_document(TEXTS), atol=NEAR[getattr(torch, dtype)]
     )
