@@ -31,21 +31,22 @@ from transformers.utils import logging
 
 from eddy_embed.products import prepack
 
-PARTS: dict[str, tuple[str, ...]] = {
-    "overhead": ("eddy-tiny", "qwen3-0.6b"),
-    "peers": ("eddy-tiny", "base"),
-    "limit": ("base", "qwen3-0.6b"),
-    "products": ("eddy-tiny", "base"),
-    "budget": ("eddy-tiny", "base"),
-    "memory": ("qwen3-0.6b",),
-    "growth": ("eddy-tiny", "base"),
+PARTS: dict[str, tuple[tuple[str, int | None], ...]] = {
+    "overhead": (("eddy-tiny", None), ("qwen3-0.6b", 4)),
+    "peers": (("eddy-tiny", None), ("qwen3-0.6b", 4)),
+    "limit": (("base", None), ("qwen3-0.6b", 4)),
+    "products": (("eddy-tiny", None), ("base", None)),
+    "budget": (("eddy-tiny", None),),
+    "memory": (("qwen3-0.6b", 4),),
+    "growth": (("eddy-tiny", None), ("base", None)),
 }
-"""What is measured, and on which models unless said otherwise: those that do not take hours there."""
-DTYPES = {"products": ("float32",)}
+"""What is measured, and on which models with how many of their layers unless said otherwise: those that do not take
+hours there. None: all."""
+DTYPES = {"products": ("float32",), "memory": ("float32",)}
 """Types of number, where they are not both."""
 PICTURE = ROOT / "docs" / "pictures" / "growth.svg"
-FULL = {"rounds": 5, "texts": 80, "words": 300, "lengths": overhead.LENGTHS}
-TRIAL = {"rounds": 2, "texts": 12, "words": 40, "lengths": (128,)}
+FULL = {"rounds": 5, "texts": 80, "beside": 200, "words": 300, "lengths": overhead.LENGTHS}
+TRIAL = {"rounds": 2, "texts": 12, "beside": 12, "words": 40, "lengths": (128,)}
 
 
 def main() -> None:
@@ -56,6 +57,13 @@ def main() -> None:
     parser.add_argument("--dtype", action="append", choices=["float32", "bfloat16"], help="may be repeated")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--layers", type=int, help="fewer than the shape has")
+    parser.add_argument("--peer", action="append", help="words of its name; may be repeated; default: all")
+    parser.add_argument(
+        "--equal", action="store_true", help="peers in Eddy's type of number only, not in their default"
+    )
+    parser.add_argument(
+        "--openvino", type=Path, metavar="PYTHON", help="an interpreter with sentence-transformers[openvino], as a peer"
+    )
     parser.add_argument("--trial", action="store_true", help="short texts and two rounds, to try the benchmark itself")
     parser.add_argument("--journal", type=Path, default=ROOT / "runs" / "speed.jsonl")
     parser.add_argument("--models", type=Path, default=ROOT / "runs" / "models", help="where model folders are made")
@@ -65,16 +73,19 @@ def main() -> None:
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     done = {row["key"]: row for row in read(options.journal)}
+    given = options.layers
     for part in options.part or PARTS:
-        for shape in options.shape or PARTS[part]:
+        named = [(shape, None) for shape in options.shape or ()]
+        for shape, layers in named or PARTS[part]:
+            options.layers = given or layers
             for dtype in options.dtype or DTYPES.get(part, ("float32", "bfloat16")):
                 key = f"{part} {shape} {dtype}{f' {options.layers} layers' if options.layers else ''}"
                 if key in done:
                     continue
                 say(f"== {key}")
                 found = MEASURES[part](shape, dtype, options, TRIAL if options.trial else FULL)
-                named = {"key": key, "part": part, "shape": shape, "layers": options.layers, "dtype": dtype}
-                done[key] = {**named, "found": found, **about(options)}
+                told_of = {"key": key, "part": part, "shape": shape, "layers": options.layers, "dtype": dtype}
+                done[key] = {**told_of, "found": found, **about(options)}
                 options.journal.parent.mkdir(parents=True, exist_ok=True)
                 with options.journal.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(done[key]) + "\n")
@@ -99,9 +110,11 @@ def about(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def measuring(given: list[str]) -> list[str]:
-    """Arguments without those that say where files are, which change nothing that is measured."""
+    """Arguments without where files are, which changes nothing that is measured."""
     places = {at for at, each in enumerate(given) if each in ("--journal", "--models")}
-    return [each for at, each in enumerate(given) if at not in places and at - 1 not in places]
+    kept = [each for at, each in enumerate(given) if at not in places and at - 1 not in places]
+    named = ["PYTHON" if at and kept[at - 1] == "--openvino" else each for at, each in enumerate(kept)]
+    return ["--openvino=PYTHON" if each.startswith("--openvino=") else each for each in named]
 
 
 def machine() -> str:
@@ -130,12 +143,14 @@ def _peers(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, 
     own = "bfloat16"  # as checkpoints of today's models come
     folders = {dtype: make(dtype=dtype), "": make(dtype=own)}
     sorts = {
-        "mixed": texts.mixed(size["texts"]),
+        "mixed": texts.mixed(size["beside"]),
         "uniform": texts.uniform(size["texts"] // 2, size["words"]),
         "one query": texts.uniform(1, 12),
     }
-    asked: tuple[str | None, ...] = (dtype, None) if dtype == own else (dtype,)
-    return [told(row) for row in peers.rows(folders, sorts, asked, min(3, size["rounds"]))]
+    known = (*peers.PEERS, *([peers.openvino(options.openvino)] if options.openvino else []))
+    chosen = tuple(each for each in known if not options.peer or any(word in each.name for word in options.peer))
+    asked: tuple[str | None, ...] = (dtype, None) if dtype == own and not options.equal else (dtype,)
+    return [told(row) for row in peers.rows(folders, sorts, asked, min(3, size["rounds"]), chosen)]
 
 
 def _limit(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:

@@ -52,17 +52,26 @@ def exponent(points: dict[int, float]) -> float:
     return round(float(np.polyfit(sizes, times, 1)[0]), 3)
 
 
-def draw(path: Path, found: dict[str, dict[str, Any]], title: str) -> None:
-    """One panel for each question, both axes logarithmic."""
+def draw(path: Path, found: dict[str, dict[str, dict[str, Any]]]) -> None:
+    """One panel for each question, both axes logarithmic, a curve for each model.
+
+    Args:
+        path: Of the picture.
+        found: The curves of each model, by its name.
+    """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9.6, 3.2), layout="constrained")
-    for axes, (name, curve) in zip(figure.subplots(1, len(found)), found.items(), strict=True):
-        axes.loglog(curve["sizes"], curve["seconds"], marker="o", markersize=3)
-        axes.set(xlabel=name, title=f"exponent {curve['exponent']:.2f}")
+    questions = list(next(iter(found.values())))
+    figure = Figure(figsize=(9.6, 3.4), layout="constrained")
+    for axes, question in zip(figure.subplots(1, len(questions)), questions, strict=True):
+        for name, curves in found.items():
+            curve = curves[question]
+            told = f"{name}: exponent {curve['exponent']:.2f}"
+            axes.loglog(curve["sizes"], curve["seconds"], marker="o", markersize=3, label=told)
+        axes.set(xlabel=question)
         axes.grid(alpha=0.3)
+        axes.legend(fontsize="x-small")
     figure.axes[0].set_ylabel("seconds")
-    figure.suptitle(title, fontsize="medium")
     path.parent.mkdir(parents=True, exist_ok=True)
     save(figure, path)
 
