@@ -80,6 +80,8 @@ def main() -> None:
             options.layers = given or layers
             for dtype in options.dtype or DTYPES.get(part, ("float32", "bfloat16")):
                 key = f"{part} {shape} {dtype}{f' {options.layers} layers' if options.layers else ''}"
+                if part == "peers" and options.peer:
+                    key += f" {' '.join(options.peer)}"
                 if key in done:
                     continue
                 say(f"== {key}")
