@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,19 @@ def test_misses_are_told() -> None:
         {"length": 512, "method": "tp", "time": time(1.2), "goal": 1.03},
         {"length": 512, "method": "kv", "time": time(1.01), "goal": 1.05},
     ]
-    peers = [{"peer": "P", "texts": "mixed", "batch_size": size, "time": time(size)} for size in (0.5, 2)]
+    peers = [
+        {"peer": peer, "dtype": "d", "texts": texts, "batch_size": size, "which": which, "time": time(median)}
+        for peer, texts, size, which, median in (
+            ("SentenceTransformer", "mixed", 1, "best", 1.9),
+            ("SentenceTransformer", "mixed", 32, "default", 2.1),
+            ("LlamaIndex", "mixed", 10, "default", 2.9),
+            ("LlamaIndex", "mixed", 1, "best", 1.1),
+            ("LlamaIndex", "uniform", 4, "best", 0.9),
+            ("LlamaIndex", "one query", 10, "default and best", 1.0),
+        )
+    ]
+    peers.append({"peer": "OpenVINO", "dtype": "d", "texts": "mixed", "time": None})
+    peers.append({**peers[2], "dtype": "own default"})
     peaks = {"echo": {"peak": 100}, "reba": {"peak": 140}, "reba:pool=mean": {"peak": 120}}
     rows = [
         {"part": "overhead", "found": {"methods": methods, "half": half}},
@@ -128,8 +141,9 @@ def test_misses_are_told() -> None:
         {"part": "memory", "found": {"reba": {"goal": 1.3, "peaks": peaks}}},
     ]
     told = goals([{"shape": "s", "dtype": "d", **row} for row in rows])
-    assert len(told) == 5 and all(line.startswith("- s, d, ") for line in told)
-    words = ("`tp`: 1.20", "7 bytes", "batches of 0.5", "limit: 1.50", "echo's: 1.40")
+    assert len(told) == 7 and all(line.startswith("- s, d, ") for line in told)
+    beside = ("SentenceTransformer in batches of 1 (best) 1.90", "of 10 (default) 2.90", "uniform: over LlamaIndex")
+    words = ("`tp`: 1.20", "7 bytes", *beside, "limit: 1.50", "echo's: 1.40")
     assert all(word in line for word, line in zip(words, told, strict=True))
 
 
@@ -137,8 +151,8 @@ def test_peers_in_short() -> None:
     """The default batch size before the best one, which may be the same; a dash for who was not measured."""
     from speed.report import beside
 
-    def row(peer: str, texts: str, median: float) -> dict[str, Any]:
-        return {"peer": peer, "dtype": "float32", "texts": texts, "time": {"median": median}}
+    def row(peer: str, texts: str, median: float | None) -> dict[str, Any]:
+        return {"peer": peer, "dtype": "float32", "texts": texts, "time": median and {"median": median}}
 
     one, other = "SentenceTransformer", "HuggingFaceEmbeddings (LangChain)"
     found = [row(one, "mixed", 10.2), row(one, "mixed", 1.6), row(one, "one query", 1.0), row(other, "mixed", 3.0)]
@@ -147,6 +161,47 @@ def test_peers_in_short() -> None:
         "| base | float32 | one query | 1.00 / 1.00 | – |",
     ]
     assert "sentence-transformers | LangChain |" in beside([{"shape": "base", "found": found}])[0]
+    found.append(row("SentenceTransformer (OpenVINO)", "mixed", None))
+    head, _, line, _ = beside([{"shape": "base", "found": found}])
+    assert head.endswith("LangChain | OpenVINO |") and line.endswith("| 3.00 / 3.00 | – |")
+
+
+def test_a_process_of_another_environment_that_ends_is_told_of() -> None:
+    from speed import peers
+
+    with pytest.raises(SystemExit, match=r"ended with 1; it was asked .*/nowhere"):
+        peers.openvino(Path("/bin/false")).make(Path("/nowhere"), "float32")
+
+
+def test_a_peer_is_tried_with_larger_batches_while_they_are_not_much_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    from speed import peers
+
+    spent = {1: 1.2, 4: 1.0, 10: 1.4, 16: 1.6, 64: 0.1}
+    tried: list[int] = []
+
+    def encode(size: int, texts: list[str]) -> None:
+        tried.append(size)
+
+    monkeypatch.setattr(peers, "seconds", lambda run: (run(), spent[tried[-1]])[1])
+    assert peers._best(lambda size: partial(encode, size), 10, ["a"] * 5) == 4
+    assert sorted(set(tried)) == [1, 4, 10, 16]
+
+
+def test_what_says_where_files_are_is_left_out_of_a_command() -> None:
+    import bench
+
+    given = "--part peers --openvino /here/python --models /there --openvino=/here --threads 2"
+    assert " ".join(bench.measuring(given.split())) == "--part peers --openvino PYTHON --openvino=PYTHON --threads 2"
+
+
+def test_growth_is_drawn_for_every_model(tmp_path: Path) -> None:
+    from speed import growth
+
+    curve = {"sizes": [64, 128], "seconds": [1.0, 2.0], "exponent": 1.25}
+    growth.draw(
+        tmp_path / "g.svg", {"one": {"tokens": curve, "texts": curve}, "other": {"tokens": curve, "texts": curve}}
+    )
+    assert (tmp_path / "g.svg").read_text(encoding="utf-8").count("<!-- one: exponent 1.25") == 2
 
 
 def test_the_benchmark_of_accelerators_runs_on_a_processor(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import subprocess
@@ -125,8 +126,9 @@ class _Worker:
         self._texts: list[str] = []
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        self._into.write(json.dumps(request).encode() + b"\n")
-        self._into.flush()
+        with contextlib.suppress(BrokenPipeError):  # it ended; the answer says so
+            self._into.write(json.dumps(request).encode() + b"\n")
+            self._into.flush()
         answer = self._answers.readline()
         if not answer:
             raise SystemExit(f"OpenVINO's process ended with {self._process.wait()}; it was asked {str(request)[:200]}")
