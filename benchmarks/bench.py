@@ -73,21 +73,19 @@ def main() -> None:
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     done = {row["key"]: row for row in read(options.journal)}
-    given = options.layers
     for part in options.part or PARTS:
-        named = [(shape, None) for shape in options.shape or ()]
-        for shape, layers in named or PARTS[part]:
-            options.layers = given or layers
+        for shape, layers in [(shape, None) for shape in options.shape or ()] or PARTS[part]:
+            asked = argparse.Namespace(**{**vars(options), "layers": options.layers or layers})
             for dtype in options.dtype or DTYPES.get(part, ("float32", "bfloat16")):
-                key = f"{part} {shape} {dtype}{f' {options.layers} layers' if options.layers else ''}"
+                key = f"{part} {shape} {dtype}{f' {asked.layers} layers' if asked.layers else ''}"
                 if part == "peers" and options.peer:
                     key += f" {' '.join(options.peer)}"
                 if key in done:
                     continue
                 say(f"== {key}")
-                found = MEASURES[part](shape, dtype, options, TRIAL if options.trial else FULL)
-                told_of = {"key": key, "part": part, "shape": shape, "layers": options.layers, "dtype": dtype}
-                done[key] = {**told_of, "found": found, **about(options)}
+                found = MEASURES[part](shape, dtype, asked, TRIAL if options.trial else FULL)
+                named = {"key": key, "part": part, "shape": shape, "layers": asked.layers, "dtype": dtype}
+                done[key] = {**named, "found": found, **about(options)}
                 options.journal.parent.mkdir(parents=True, exist_ok=True)
                 with options.journal.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(done[key]) + "\n")

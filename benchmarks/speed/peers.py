@@ -187,7 +187,7 @@ def rows(
             ours, theirs = _eddy(peer, folder, dtype), peer.make(folder, dtype)
             for sort, chosen in texts.items():
                 gap = float(np.abs(np.asarray(ours(chosen[:8])) - np.asarray(theirs(peer.batch)(chosen[:8]))).max())
-                shown = float(f"{gap:.1e}") if gap == gap else None
+                shown = None if np.isnan(gap) else float(f"{gap:.1e}")
                 said = {"peer": peer.name, "dtype": dtype or "own default", "texts": sort, "gap": shown}
                 if not gap <= NEAR[dtype or "bfloat16"]:
                     if not peer.beside:

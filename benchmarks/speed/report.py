@@ -94,22 +94,19 @@ def _overhead(rows: list[dict[str, Any]]) -> list[str]:
 
 def _peers(rows: list[dict[str, Any]]) -> list[str]:
     lines = [
-        [
-            *(row["shape"], each["dtype"], each["texts"], each["peer"]),
-            *(
-                (f"{each['batch_size']} ({each['which']})", _spread(each["time"]))
-                if each["time"]
-                else ("–", f"other vectors: {_other(each['gap'])}")
-            ),
-        ]
+        [row["shape"], each["dtype"], each["texts"], each["peer"], *_compared(each)]
         for row in rows
         for each in row["found"]
     ]
     return _table(("model", "type", "texts", "peer", "batch size", "its time over Eddy's"), lines)
 
 
-def _other(gap: float | None) -> str:
-    return "NaN" if gap is None else f"components differ by {gap:.2f}"
+def _compared(each: dict[str, Any]) -> tuple[str, str]:
+    """A peer's batch size and time, or why it has none."""
+    if each["time"]:
+        return f"{each['batch_size']} ({each['which']})", _spread(each["time"])
+    gap = each["gap"]
+    return "–", f"other vectors: {'NaN' if gap is None else f'components differ by {gap:.2f}'}"
 
 
 def beside(rows: list[dict[str, Any]]) -> list[str]:
@@ -119,7 +116,8 @@ def beside(rows: list[dict[str, Any]]) -> list[str]:
     for row in rows:
         for each in row["found"]:
             line = cells.setdefault((row["shape"], each["dtype"], each["texts"]), {})
-            line.setdefault(each["peer"], []).extend([f"{each['time']['median']:.2f}"] if each["time"] else [])
+            if each["time"]:
+                line.setdefault(each["peer"], []).append(f"{each['time']['median']:.2f}")
     lines = [[*place, *(_both(line.get(name, [])) for name in names)] for place, line in cells.items()]
     return _table(("model", "type", "texts", *names.values()), lines)
 
@@ -219,11 +217,10 @@ def _missed(row: dict[str, Any]) -> Iterator[str]:
     if row["part"] == "limit":
         yield from _slow([(f"{each['sort']} texts over the limit", each) for each in found])
     if row["part"] == "peers":
-        for each in (each for each in found if each["time"]):
-            goal = _times(each)
-            if each["time"]["median"] < goal:
-                beside = f"{each['texts']}: over {each['peer']} in batches of {each['batch_size']} ({each['which']})"
-                yield f"{beside} {_spread(each['time'])}, where {goal} was the goal"
+        for each in found:
+            if each["time"] and each["time"]["median"] < (goal := _times(each)):
+                over = f"{each['texts']}: over {each['peer']} in batches of {each['batch_size']} ({each['which']})"
+                yield f"{over} {_spread(each['time'])}, where {goal} was the goal"
     if row["part"] == "memory":
         peaks = {name: each["peak"] for name, each in found["reba"]["peaks"].items()}
         for name in ("reba", "reba:pool=mean"):
