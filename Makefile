@@ -2,7 +2,7 @@
 # make web       set up, open the demo as a page on this machine (ARGS="--library my-library --open")
 # make test      set up, run the tests, save those of the page in a browser
 # make test-browser  those: they need Chromium (Debian: apt-get install chromium)
-# make bench     speed and memory as ratios, beside other libraries; writes docs/performance.md (an hour or two)
+# make bench     speed and memory as ratios, beside other libraries; writes docs/performance.md (several hours)
 # make check     ruff, ruff format, mypy
 # make versions  tests under each Python with the oldest and the newest packages; writes docs/versions.md
 # make clean     remove what the above made (asks nothing; your own libraries elsewhere stay)

@@ -1,6 +1,6 @@
 """Speed and memory, as ratios measured turn by turn in one run.
 
-    make bench                           # everything; about an hour on two cores
+    make bench                           # everything; several hours on two cores
     python benchmarks/bench.py --part overhead --shape base --dtype bfloat16
 
 Parts: `overhead` (methods over a plain pass of as many tokens, and reading at half depth), `peers` (libraries over
