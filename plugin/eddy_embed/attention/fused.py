@@ -1,7 +1,7 @@
 """Whole sequences through torch's own attention.
 
-The kernels for NVIDIA devices have not been run by this project's tests, which have no such device; when a model is
-loaded on one, they are compared with the blocked kernel.
+The kernels for NVIDIA devices have not been run by this project's tests, which have no such device: there the
+processor's stand in for them. When a model is loaded on one, they are compared with the blocked kernel.
 """
 
 from __future__ import annotations

@@ -1,0 +1,265 @@
+"""A device beside the processor, which computes in the same memory and forgives nothing, and a program that uses it.
+
+Tensors there do not mix with the processor's, as on an accelerator: an index, a mask or a weight that was left behind
+is an error. Once torch knows a device, all libraries of the process begin to use it, so it has a process of its own: a
+line of JSON with the fields of `Asked` is answered with one.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import sys
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from tests import families
+from tests.comparison import TEXTS
+from torch.utils import backend_registration
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from eddy_embed import Embedder
+from eddy_embed.attention import Group, Place
+from eddy_embed.diagnose import Extent, diagnose
+from eddy_embed.difference import leaves
+
+ATEN = torch.ops.aten
+NAME = "elsewhere"
+DEVICE = torch.device("privateuseone", 0)
+MOVES = {ATEN._to_copy.default, ATEN.copy_.default}
+"""What may be given tensors of both devices."""
+
+
+class There(torch.Tensor):
+    """A tensor on the device; `held` is its memory."""
+
+    held: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, held: torch.Tensor) -> There:
+        made = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls,
+            held.size(),
+            strides=held.stride(),
+            storage_offset=held.storage_offset(),
+            dtype=held.dtype,
+            device=DEVICE,
+        )
+        made.held = held
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return run(func, args, kwargs or {})
+
+
+class Elsewhere(TorchDispatchMode):
+    """Within it, the device can be named; the operators that ran there are noted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ran: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(isinstance(each, There) for each in tree_leaves((args, kwargs))):
+            self.ran.add(func.overloadpacket.__name__)
+        return run(func, args, kwargs or {})
+
+
+def run(func: Any, args: Any, kwargs: Any) -> Any:
+    """Run an operator where its tensors are.
+
+    Raises:
+        RuntimeError: They are on both devices.
+    """
+    given = tree_leaves((args, kwargs))
+    there = [each for each in given if isinstance(each, There)]
+    # Of the processor's, those of a single number go along, as they do with an accelerator.
+    here = [each for each in given if isinstance(each, torch.Tensor) and not isinstance(each, There) and each.ndim]
+    if there and here and func not in MOVES:
+        raise RuntimeError(f"{func} was given tensors on two devices: {_shapes(there)} and {_shapes(here)}")
+    named = [each for each in given if isinstance(each, torch.device)]
+    at_home = named[0].type != DEVICE.type if named else not there
+    if func is ATEN.copy_.default:
+        at_home = not isinstance(args[0], There)
+    args, kwargs = tree_map_only(There, lambda each: each.held, (args, kwargs))
+    args, kwargs = tree_map_only(torch.device, lambda _: torch.device("cpu"), (args, kwargs))
+    out = _OWN.get(func, func)(*args, **kwargs)
+    if at_home:
+        return out
+    known = {id(each.held): each for each in there}  # what is changed in place stays the same tensor
+    return tree_map_only(torch.Tensor, lambda each: known[id(each)] if id(each) in known else There(each), out)
+
+
+def _shapes(tensors: list[Any]) -> list[tuple[int, ...]]:
+    return [tuple(each.shape) for each in tensors]
+
+
+def _flash(query: Any, key: Any, value: Any, dropout: float, causal: bool, *, scale: float) -> tuple[Any, ...]:
+    """As torch's kernel for NVIDIA devices: heads may share keys, and the logarithms are in float32."""
+    assert query.dtype in (torch.float16, torch.bfloat16) and query.shape[-1] % 8 == 0
+    found = ATEN._scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout, causal, scale=scale)
+    return found[0], found[1].float(), None, None, query.shape[2], key.shape[2], None, None, None
+
+
+def _efficient(
+    query: Any, key: Any, value: Any, bias: None, logarithms: bool, dropout: float, causal: bool, *, scale: float
+) -> tuple[Any, ...]:
+    """As torch's other one: as many key-value heads as heads, and rows of logarithms filled up to a multiple of 32."""
+    assert query.shape[1] == key.shape[1] and bias is None and logarithms
+    out, mass = ATEN._scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout, causal, scale=scale)
+    return out, torch.nn.functional.pad(mass.float(), (0, -mass.shape[-1] % 32), value=torch.inf), None, None
+
+
+def _histc(states: Any, *args: Any, **kwargs: Any) -> Any:
+    """Of whole numbers too, which experts are counted by on accelerators; the processor's has none."""
+    return ATEN.histc(states.float(), *args, **kwargs).to(states.dtype)
+
+
+_OWN = {
+    ATEN._scaled_dot_product_flash_attention.default: _flash,
+    ATEN._scaled_dot_product_efficient_attention.default: _efficient,
+    ATEN.histc.default: _histc,
+}
+
+
+def register() -> None:
+    """Make the device known to torch."""
+    backend_registration._setup_privateuseone_for_python_backend(NAME)
+    # Inference tensors cannot be views of tensors such as these.
+    torch.inference_mode = torch.no_grad  # type: ignore[assignment,misc]
+    torch.__future__.set_swap_module_params_on_conversion(True)  # a weight becomes one of another class
+
+    def empty(size: Any, stride: Any, *, dtype: Any = None, **_: Any) -> There:
+        return There(torch.empty_strided(size, stride, dtype=dtype))
+
+    def copied(source: torch.Tensor, to: There, *_: Any) -> There:
+        to.held.copy_(source.held if isinstance(source, There) else source)
+        return to
+
+    # For what torch makes beneath the sight of a mode, such as the index of states[[0]].
+    _LIBRARY.impl("empty_strided", empty, "PrivateUse1")
+    _LIBRARY.impl("_copy_from", copied, "PrivateUse1")
+
+
+_LIBRARY = torch.library.Library("aten", "IMPL")
+
+
+def moved(model: torch.nn.Module) -> torch.nn.Module:
+    """A copy of a model on the device."""
+    copied = copy.deepcopy(model)
+    weights = {id(each): torch.nn.Parameter(There(each.detach()), requires_grad=False) for each in copied.parameters()}
+    for module in copied.modules():
+        for name, weight in module._parameters.items():
+            if weight is not None:
+                module._parameters[name] = weights[id(weight)]
+        for name, tensor in [*module._buffers.items(), *vars(module).items()]:
+            if isinstance(tensor, torch.Tensor):
+                setattr(module, name, There(tensor))
+    return copied
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is embedded how.
+
+    Attributes:
+        family: Of the model.
+        method: Its name and parameters.
+        dtype: Type of number.
+        capability: Of the NVIDIA device that attention takes the device for, None for another kind.
+        folder: Where the model is saved, to be opened by name on the device; None: it is handed over.
+        forgotten: A method of `Group` that no longer does anything, to see the device refuse what follows.
+        use: What is computed: "documents", "passages" and "words" of one text, or a "diagnosis".
+    """
+
+    family: str
+    method: str = "plain"
+    dtype: str = "float32"
+    capability: tuple[int, int] | None = None
+    folder: str | None = None
+    forgotten: str | None = None
+    use: str = "documents"
+
+
+def computed(use: str, model: Any, options: dict[str, Any]) -> tuple[str, list[float]]:
+    """The device of an embedder, and all numbers that it gives."""
+    if use == "diagnosis":
+        extent = Extent(gradients=1, tokens=24, probes=2)
+        found = diagnose(model, TEXTS, pairs=[(TEXTS[0], TEXTS[1])], extent=extent, **options)
+        numbers = leaves(json.loads(json.dumps(asdict(found), default=_plain)))
+        return "", [float(value) for _, value in numbers if isinstance(value, int | float)]
+    with Embedder(model, **options) as embedder:
+        text = " ".join(TEXTS)
+        if use == "passages":
+            vectors = np.stack([each.vector for each in embedder.encode_long(text, passage_size=20).passages])
+        elif use == "words":
+            vectors = embedder.encode_words(text, [(0, 5), (30, 47)])
+        else:
+            vectors = embedder.encode_document(TEXTS)
+        return embedder.device, vectors.ravel().tolist()
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
+
+
+def answer(asked: Asked) -> dict[str, Any]:
+    """Compute on the processor and on the device: how far the numbers are apart, and what ran there."""
+    model, tokenizer = families.build(asked.family)
+    model = copy.deepcopy(model).to(getattr(torch, asked.dtype))
+    options: dict[str, Any] = {"method": asked.method}
+    if asked.folder is None:
+        options["tokenizer"] = tokenizer
+    else:
+        options["dtype"] = asked.dtype
+
+    def numbers(there: bool) -> tuple[str, list[float]]:
+        if asked.folder is not None:
+            return computed(asked.use, asked.folder, {**options, "device": NAME if there else "cpu"})
+        return computed(asked.use, moved(model) if there else model, options)
+
+    _, expected = numbers(False)
+    elsewhere = Elsewhere()
+    with ExitStack() as stack:
+        if asked.capability is not None:
+            of = Place.of
+
+            def nvidia(query: torch.Tensor, value: torch.Tensor) -> Place:
+                found = of(query, value)
+                return Place("cuda", found.dtype, found.width, found.value_width, asked.capability)
+
+            stack.enter_context(mock.patch.object(Place, "of", nvidia))
+        if asked.forgotten is not None:
+            stack.enter_context(mock.patch.object(Group, asked.forgotten, lambda self, *_: self))
+        stack.enter_context(elsewhere)
+        device, got = numbers(True)
+    apart = np.abs(np.array(got) - np.array(expected)).max()
+    return {"device": device, "numbers": len(got), "apart": float(apart), "ran": sorted(elsewhere.ran)}
+
+
+def main() -> None:
+    """Answer until the questions end."""
+    register()
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever libraries print must not reach the answers
+    for line in sys.stdin:
+        fields = json.loads(line)
+        if fields.get("capability"):
+            fields["capability"] = tuple(fields["capability"])
+        try:
+            found = answer(Asked(**fields))
+        except Exception as error:
+            found = {"raised": type(error).__name__, "said": str(error)}
+        answers.write(json.dumps(found) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

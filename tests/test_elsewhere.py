@@ -1,0 +1,96 @@
+"""Everything on a device that is not the processor: nothing is left behind there or here, and vectors are the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests import families
+from tests.test_contract import EVERY
+
+ROOT = Path(__file__).parents[1]
+SAME = 5e-6
+"""Attention runs by other kernels there, which round otherwise."""
+TYPES = {"float32": SAME, "bfloat16": 2e-2}
+MOST = ["kv:layers=2-4+htp:range=1-3+tempscale:tau=0.6+readout", "reba:pool=mean"]
+Ask = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def ask() -> Iterator[Ask]:
+    """Asks a process in which torch knows the device."""
+    command = [sys.executable, "-m", "tests.elsewhere"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(["", *sys.path])}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, **pipes) as process:
+        assert process.stdin is not None and process.stdout is not None
+        asking, answering = process.stdin, process.stdout
+
+        def asked(family: str, **fields: Any) -> dict[str, Any]:
+            asking.write(json.dumps({"family": family, **fields}) + "\n")
+            asking.flush()
+            return dict(json.loads(answering.readline()))
+
+        yield asked
+        asking.close()
+
+
+def held(found: dict[str, Any], most: float = SAME) -> dict[str, Any]:
+    assert "raised" not in found, found
+    assert found["numbers"] and found["apart"] <= most
+    return found
+
+
+@pytest.mark.parametrize("method", [*EVERY, "plain", "kv:layers=2-4,rebase=true"])
+def test_every_method(method: str, ask: Ask) -> None:
+    found = held(ask("llama", method=method))
+    assert found["device"] == "elsewhere:0" and "embedding" in found["ran"]
+
+
+@pytest.mark.parametrize("family", [*families.FAMILIES, *families.MORE_FAMILIES])
+def test_every_family(family: str, ask: Ask) -> None:
+    held(ask(family, method=MOST[0]))
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_attention_that_is_watched(family: str, ask: Ask) -> None:
+    held(ask(family, method=MOST[1]))
+
+
+@pytest.mark.parametrize("family", [*families.OWN_ATTENTION, *families.ENCODERS])
+def test_families_whose_attention_is_left_to_them_and_encoders(family: str, ask: Ask) -> None:
+    held(ask(family, method="plain+tempscale:tau=0.7+last2avg"))
+
+
+@pytest.mark.parametrize(("dtype", "kernel"), [("float32", "efficient"), ("bfloat16", "flash")])
+@pytest.mark.parametrize(("family", "method"), [("llama", MOST[0]), ("llama", MOST[1]), ("gpt_oss", "plain")])
+def test_kernels_of_nvidia_devices(family: str, method: str, dtype: str, kernel: str, ask: Ask) -> None:
+    """Called as torch declares them, with what they give back, by the processor's own."""
+    called = f"_scaled_dot_product_{kernel}_attention"
+    assert called in held(ask(family, method=method, dtype=dtype, capability=(9, 0)), TYPES[dtype])["ran"]
+    assert called not in held(ask(family, method=method, dtype=dtype), TYPES[dtype])["ran"]
+
+
+@pytest.mark.parametrize("use", ["passages", "words", "diagnosis"])
+def test_whatever_is_asked_of_an_embedder(use: str, ask: Ask) -> None:
+    held(ask("llama", method="htp", use=use), 1e-4 if use == "diagnosis" else SAME)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_model_opened_by_its_name(dtype: str, tmp_path: Path, ask: Ask) -> None:
+    for part in families.build("qwen3"):
+        part.save_pretrained(tmp_path)
+    found = held(ask("qwen3", folder=str(tmp_path), method="kv:layers=2-4", dtype=dtype), TYPES[dtype])
+    assert found["device"] == "elsewhere:0"
+
+
+def test_what_is_left_behind_is_refused(ask: Ask) -> None:
+    """The device forgives nothing: with one index on the processor, it says so."""
+    found = ask("llama", method="kv:layers=2-4", forgotten="to")
+    assert found["raised"] == "UnsupportedModel" and "two devices" in found["said"]
