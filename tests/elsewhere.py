@@ -24,7 +24,7 @@ from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from eddy_embed import Embedder
+from eddy_embed import Embedder, norms
 from eddy_embed.attention import Group, Place
 from eddy_embed.diagnose import Extent, diagnose
 from eddy_embed.difference import leaves
@@ -176,7 +176,7 @@ class Asked:
         capability: Of the NVIDIA device that attention takes the device for, None for another kind.
         folder: Where the model is saved, to be opened by name on the device; None: it is handed over.
         forgotten: A method of `Group` that no longer does anything, to see the device refuse what follows.
-        use: What is computed: "documents", "passages" and "words" of one text, or a "diagnosis".
+        use: What is computed: "documents", "passages" and "words" of one text, a "diagnosis", or "norms".
     """
 
     family: str
@@ -206,6 +206,21 @@ def computed(use: str, model: Any, options: dict[str, Any]) -> tuple[str, list[f
         return embedder.device, vectors.ravel().tolist()
 
 
+def fused_norms(model: torch.nn.Module) -> set[str]:
+    """Kinds of module that an accelerator's kernel takes over, each holding that it computes the same."""
+    kinds = {module: type(module) for module in model.modules()}
+    draw = torch.randn(3, 2, 7, 512, generator=torch.Generator().manual_seed(1)) * 5 - 1
+    with Elsewhere():
+        width = {module: len(module.weight) for module in kinds if getattr(module, "weight", None) is not None}
+        inputs = {module: There(draw[..., : width[module]].to(module.weight.dtype).contiguous()) for module in width}
+        norms.fuse(model)
+        changed = [module for module, kind in kinds.items() if type(module) is not kind]
+        for module in changed:
+            own, ours = kinds[module].forward(module, inputs[module]), module(inputs[module])
+            assert torch.allclose(own.cpu(), ours.cpu(), rtol=2e-2 if own.dtype.itemsize < 4 else 1e-6)
+    return {kinds[module].__name__ for module in changed}
+
+
 def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
 
@@ -214,6 +229,8 @@ def answer(asked: Asked) -> dict[str, Any]:
     """Compute on the processor and on the device: how far the numbers are apart, and what ran there."""
     model, tokenizer = families.build(asked.family)
     model = copy.deepcopy(model).to(getattr(torch, asked.dtype))
+    if asked.use == "norms":
+        return {"fused": sorted(fused_norms(moved(model)))}
     options: dict[str, Any] = {"method": asked.method}
     if asked.folder is None:
         options["tokenizer"] = tokenizer

@@ -51,6 +51,7 @@ FLOORS: tuple[frozenset[str], ...] = (
             "view",
             "weights",
             "products",
+            "norms",
             "adapted",
             "moments",
             "softened",

@@ -16,6 +16,7 @@ from eddy_embed.attention import BLOCKED, OWN, Kernels, Reroute, Traits, group
 from eddy_embed.distances import by_distance
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.moments import ATTENTION, Pass, current, install, register
+from eddy_embed.norms import fuse
 from eddy_embed.products import filled, quicken
 from eddy_embed.sequence import Packed, beside, pack, plain
 from eddy_embed.softened import softened
@@ -80,6 +81,7 @@ class Host:
             self.dtype = next(p.dtype for p in self._view.parameters() if p.is_floating_point())
             self.coarse = self.dtype.itemsize < 4 or quantised(self._view)
             quicken(self._view)
+            fuse(self._view)
             rotary = [module for module in self._view.modules() if type(module).__name__.endswith("RotaryEmbedding")]
             install(self._view.get_input_embeddings(), self._stack, rotary)
             self._rows = int(self._view.get_input_embeddings().weight.shape[0])
@@ -173,10 +175,9 @@ class Host:
         call = Pass(groups, reroute=reroute, traits=self.traits, captures=frozenset(wanted), rows=rows)
         # Only the blocked kernel gives the denominator a gradient too.
         chosen = self.kernels(reroute, watching is not None) if leaves is None else (BLOCKED,) * self.kept
-        call.leaves, call.kernels = leaves, chosen
+        call.leaves, call.kernels, call.watching = leaves, chosen, watching
         if watching is not None:
             watching.begin(groups, packed.offsets)
-            call.watching = watching
         routes = sum(layer <= self.kept for layer in reroute.layers or ()) if reroute else 0
         watches = self.kept if watching is not None else 0
         inside = {"attention": self.kept, "re-routing": routes, "watch": watches, "softmax": 0}
@@ -340,9 +341,8 @@ class Host:
             self._ahead = looks_ahead(*(self._states(pack([plain(ids)]))[:half] for ids in ends))
         kinds = list(getattr(self._view.config, "layer_types", None) or [])[: self.kept]
         announced(self.name, self.traits, kinds, call.local)
-        same(
-            self.name, self.run(pack([plain(ids) for ids in texts]), range(0), None), expected, self.width, self.coarse
-        )
+        ours = self.run(pack([plain(ids) for ids in texts]), range(0), None)
+        same(self.name, ours, expected, self.width, self.coarse)
 
     def _states(self, packed: Packed, counted: bool = True) -> torch.Tensor:
         call = Pass(group(packed.offsets), captures=frozenset({self.exit_layer}))
