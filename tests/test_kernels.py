@@ -163,6 +163,23 @@ def test_on_a_processor_long_sequences_stand_alone(threads: int, monkeypatch: py
     assert (one - other).abs().max() <= 1e-12
 
 
+@pytest.mark.parametrize("lengths", [[6, 6, 6], [4, 4, 9, 9, 9], [5, 6, 5], [3]])
+@pytest.mark.parametrize("factors", [None, [1.0, 1.0, 0.5, 0.5, 0.5]])
+def test_sequences_of_one_length_behind_each_other_are_not_gathered(
+    lengths: list[int], factors: list[float] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query, key, value, offsets = packed(lengths)
+    groups = attention.group(offsets, factors and factors[: len(lengths)])
+    assert all(members.run is not None for members in groups) == (lengths != [5, 6, 5])
+    kernels = choose(OPEN, Place.of(query, value), False)
+    found = attention.attend(query, key, value, groups, OPEN, kernels)
+    gathered = [replace(members, run=None) for members in groups]
+    assert torch.equal(found, attention.attend(query, key, value, gathered, OPEN, kernels))
+    monkeypatch.setattr(torch.Tensor, "index_select", None)
+    if lengths != [5, 6, 5]:
+        assert torch.equal(found, attention.attend(query, key, value, groups, OPEN, kernels))
+
+
 @pytest.mark.parametrize("family", ["mistral", "gemma3"])
 def test_short_texts_go_through_a_fused_kernel_whatever_their_company(family: str) -> None:
     e = embedder(family, "plain+reroute:layers=2")

@@ -62,7 +62,7 @@ def attend(
 
     tokens = query.shape[2]
     if groups[0].run == (0, tokens):
-        return one(0, query, key, value).transpose(1, 2)
+        return one(0, *map(groups[0].take, (query, key, value))).transpose(1, 2).flatten(0, 1).unsqueeze(0)
     out = query.new_empty(tokens, query.shape[1], value.shape[3])
     for number, members in enumerate(groups):
         members.put(one(number, *map(members.take, (query, key, value))), out)

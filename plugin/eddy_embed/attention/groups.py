@@ -29,7 +29,8 @@ class Group:
         rows: Index of each sequence's tokens, its last token repeated up to the longest, shape (sequences, longest).
         real: Index into the flattened rows of the tokens that are not repetitions, shape (tokens,).
         tokens: Index of the same tokens among the packed ones, shape (tokens,).
-        run: First packed token and the one after the last, where the group is one sequence.
+        run: First packed token and the one after the last, where its sequences are of one length and each follows the
+            other, as a single one does: then nothing is gathered or repeated.
         factor: On the logits, after scale and cap.
         last: Column of each sequence's last token, shape (sequences,).
     """
@@ -59,8 +60,9 @@ class Group:
         """
         if self.run is not None:
             first, end = self.run
-            return states[:, :, first:end]
-        found = states[0].index_select(1, self.rows.reshape(-1))
+            found = states[0, :, first:end]
+        else:
+            found = states[0].index_select(1, self.rows.reshape(-1))
         return found.view(found.shape[0], *self.rows.shape, -1).transpose(0, 1)
 
     def put(self, done: torch.Tensor, out: torch.Tensor) -> None:
@@ -72,7 +74,7 @@ class Group:
         """
         if self.run is not None:
             first, end = self.run
-            out[first:end] = done[0].transpose(0, 1)
+            out[first:end] = done.transpose(1, 2).flatten(0, 1)
         else:
             out.index_copy_(0, self.tokens, done.transpose(1, 2).flatten(0, 1).index_select(0, self.real))
 
@@ -115,7 +117,9 @@ def group(
         columns = np.arange(longest)
         rows = offsets[members][:, None] + np.minimum(columns, lengths[members][:, None] - 1)
         real = np.flatnonzero(columns < lengths[members][:, None])
-        run = (int(offsets[members[0]]), int(offsets[members[0] + 1])) if len(members) == 1 else None
+        first = int(members[0])
+        following = lengths[first] == longest and np.array_equal(members, np.arange(first, first + len(members)))
+        run = (int(offsets[first]), int(offsets[first + len(members)])) if following else None
         tokens = torch.from_numpy(rows.reshape(-1)[real])
         factor = float(given[members[0]])
         last = torch.from_numpy(lengths[members] - 1)
