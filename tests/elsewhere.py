@@ -11,8 +11,9 @@ import copy
 import json
 import os
 import sys
+from collections import Counter
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -25,9 +26,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from eddy_embed import Embedder, norms
-from eddy_embed.attention import Group, Place
+from eddy_embed.attention import Group, Place, groups
 from eddy_embed.diagnose import Extent, diagnose
-from eddy_embed.difference import leaves
 
 ATEN = torch.ops.aten
 NAME = "elsewhere"
@@ -159,9 +159,9 @@ def moved(model: torch.nn.Module) -> torch.nn.Module:
         for name, weight in module._parameters.items():
             if weight is not None:
                 module._parameters[name] = weights[id(weight)]
-        for name, tensor in [*module._buffers.items(), *vars(module).items()]:
-            if isinstance(tensor, torch.Tensor):
-                setattr(module, name, There(tensor))
+        for name, tensor in module._buffers.items():
+            if tensor is not None:
+                module._buffers[name] = There(tensor)
     return copied
 
 
@@ -176,7 +176,7 @@ class Asked:
         capability: Of the NVIDIA device that attention takes the device for, None for another kind.
         folder: Where the model is saved, to be opened by name on the device; None: it is handed over.
         forgotten: A method of `Group` that no longer does anything, to see the device refuse what follows.
-        use: What is computed: "documents", "passages" and "words" of one text, a "diagnosis", or "norms".
+        use: What is computed: "documents", "passages" and "words" of one text, or a "diagnosis".
     """
 
     family: str
@@ -188,13 +188,12 @@ class Asked:
     use: str = "documents"
 
 
-def computed(use: str, model: Any, options: dict[str, Any]) -> tuple[str, list[float]]:
-    """The device of an embedder, and all numbers that it gives."""
+def computed(use: str, model: Any, options: dict[str, Any]) -> tuple[list[float], dict[str, Any]]:
+    """All numbers that an embedder gives; its device, and the norms that go through the kernel."""
     if use == "diagnosis":
         extent = Extent(gradients=1, tokens=24, probes=2)
         found = diagnose(model, TEXTS, pairs=[(TEXTS[0], TEXTS[1])], extent=extent, **options)
-        numbers = leaves(json.loads(json.dumps(asdict(found), default=_plain)))
-        return "", [float(value) for _, value in numbers if isinstance(value, int | float)]
+        return [each for each in tree_leaves(found.settings) if isinstance(each, float)], {}
     with Embedder(model, **options) as embedder:
         text = " ".join(TEXTS)
         if use == "passages":
@@ -203,48 +202,35 @@ def computed(use: str, model: Any, options: dict[str, Any]) -> tuple[str, list[f
             vectors = embedder.encode_words(text, [(0, 5), (30, 47)])
         else:
             vectors = embedder.encode_document(TEXTS)
-        return embedder.device, vectors.ravel().tolist()
-
-
-def fused_norms(model: torch.nn.Module) -> set[str]:
-    """Kinds of module that an accelerator's kernel takes over, each holding that it computes the same."""
-    kinds = {module: type(module) for module in model.modules()}
-    draw = torch.randn(3, 2, 7, 512, generator=torch.Generator().manual_seed(1)) * 5 - 1
-    with Elsewhere():
-        width = {module: len(module.weight) for module in kinds if getattr(module, "weight", None) is not None}
-        inputs = {module: There(draw[..., : width[module]].to(module.weight.dtype).contiguous()) for module in width}
-        norms.fuse(model)
-        changed = [module for module, kind in kinds.items() if type(module) is not kind]
-        for module in changed:
-            own, ours = kinds[module].forward(module, inputs[module]), module(inputs[module])
-            assert torch.allclose(own.cpu(), ours.cpu(), rtol=2e-2 if own.dtype.itemsize < 4 else 1e-6)
-    return {kinds[module].__name__ for module in changed}
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
+        modules = embedder._pipeline.open_runner.host._view.modules()
+        fused = Counter(type(each).__name__ for each in modules if type(each).forward.__module__ == norms.__name__)
+        return vectors.ravel().tolist(), {"device": embedder.device, "fused": dict(fused)}
 
 
 def answer(asked: Asked) -> dict[str, Any]:
-    """Compute on the processor and on the device: how far the numbers are apart, and what ran there."""
+    """Compute on the processor and on the device: how far the numbers are apart, and what ran there.
+
+    `rounding` is how far those of the processor are from its own in float32.
+    """
     model, tokenizer = families.build(asked.family)
-    model = copy.deepcopy(model).to(getattr(torch, asked.dtype))
-    if asked.use == "norms":
-        return {"fused": sorted(fused_norms(moved(model)))}
+    half = copy.deepcopy(model).to(getattr(torch, asked.dtype))
     options: dict[str, Any] = {"method": asked.method}
-    if asked.folder is None:
-        options["tokenizer"] = tokenizer
-    else:
-        options["dtype"] = asked.dtype
 
-    def numbers(there: bool) -> tuple[str, list[float]]:
+    def numbers(there: bool, dtype: str = asked.dtype) -> tuple[Any, dict[str, Any]]:
         if asked.folder is not None:
-            return computed(asked.use, asked.folder, {**options, "device": NAME if there else "cpu"})
-        return computed(asked.use, moved(model) if there else model, options)
+            more = {"dtype": dtype, "device": NAME if there else "cpu"}
+            found, known = computed(asked.use, asked.folder, {**options, **more})
+        else:
+            own = model if dtype == "float32" else half
+            found, known = computed(asked.use, moved(own) if there else own, {**options, "tokenizer": tokenizer})
+        return np.array(found), known
 
-    _, expected = numbers(False)
+    expected, _ = numbers(False)
+    exact = expected if asked.dtype == "float32" else numbers(False, "float32")[0]
     elsewhere = Elsewhere()
     with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(norms, "DEVICES", (NAME,)))
+        stack.enter_context(mock.patch.object(groups, "VIEWED", (NAME, "cpu")))
         if asked.capability is not None:
             of = Place.of
 
@@ -256,9 +242,9 @@ def answer(asked: Asked) -> dict[str, Any]:
         if asked.forgotten is not None:
             stack.enter_context(mock.patch.object(Group, asked.forgotten, lambda self, *_: self))
         stack.enter_context(elsewhere)
-        device, got = numbers(True)
-    apart = np.abs(np.array(got) - np.array(expected)).max()
-    return {"device": device, "numbers": len(got), "apart": float(apart), "ran": sorted(elsewhere.ran)}
+        got, known = numbers(True)
+    apart, rounding = (float(np.abs(each - expected).max()) for each in (got, exact))
+    return {**known, "numbers": len(got), "apart": apart, "rounding": rounding, "ran": sorted(elsewhere.ran)}
 
 
 def main() -> None:

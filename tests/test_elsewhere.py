@@ -17,8 +17,6 @@ from tests.test_contract import EVERY
 ROOT = Path(__file__).parents[1]
 SAME = 5e-6
 """Attention runs by other kernels there, which round otherwise."""
-TYPES = {"float32": SAME, "bfloat16": 4e-2}
-"""Half precision is as far from float32 on the processor, where weights are random and large."""
 MOST = ["kv:layers=2-4+htp:range=1-3+tempscale:tau=0.6+readout", "reba:pool=mean"]
 Ask = Callable[..., dict[str, Any]]
 
@@ -43,8 +41,9 @@ def ask() -> Iterator[Ask]:
 
 
 def held(found: dict[str, Any], most: float = SAME) -> dict[str, Any]:
+    """In half precision, as far apart as it is from float32 on the processor."""
     assert "raised" not in found, found
-    assert found["numbers"] and found["apart"] <= most
+    assert found["numbers"] and found["apart"] <= max(most, 1.5 * found["rounding"])
     return found
 
 
@@ -74,18 +73,24 @@ def test_families_whose_attention_is_left_to_them_and_encoders(family: str, ask:
 def test_kernels_of_nvidia_devices(family: str, method: str, dtype: str, kernel: str, ask: Ask) -> None:
     """Called as torch declares them, with what they give back, by the processor's own."""
     called = f"_scaled_dot_product_{kernel}_attention"
-    assert called in held(ask(family, method=method, dtype=dtype, capability=(9, 0)), TYPES[dtype])["ran"]
-    assert called not in held(ask(family, method=method, dtype=dtype), TYPES[dtype])["ran"]
+    assert called in held(ask(family, method=method, dtype=dtype, capability=(9, 0)))["ran"]
+    assert called not in held(ask(family, method=method, dtype=dtype))["ran"]
 
 
-@pytest.mark.parametrize("dtype", [*TYPES, "float16"])
-@pytest.mark.parametrize("family", [*families.FAMILIES, *families.MORE_FAMILIES, "falcon", "bert", "t5"])
-def test_norms_by_one_kernel(family: str, dtype: str, ask: Ask) -> None:
-    """Where that is what they compute: Gemma's add one to their weight, and others subtract the mean."""
-    plain = {"gpt_oss": "GptOss", "qwen3_moe": "Qwen3Moe", "smollm3": "SmolLM3"}.get(family, family.capitalize())
-    others = {"gpt2", "gemma2", "gemma3", "gpt_neox", "phi", "stablelm", "opt", "falcon", "bert"}
-    expected = [] if family in others else ["T5LayerNorm" if family == "t5" else f"{plain}RMSNorm"]
-    assert ask(family, dtype=dtype, use="norms") == {"fused": expected}
+NORMS = {
+    "llama": {"LlamaRMSNorm": 13},
+    "qwen3": {"Qwen3RMSNorm": 25},
+    "olmo2": {"Olmo2RMSNorm": 25},
+    "t5": {"T5LayerNorm": 13},
+    "gemma2": {},  # adds one to the weight
+    "gpt2": {},  # subtracts the mean
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("family", NORMS)
+def test_norms_by_the_function_that_accelerators_have_a_kernel_for(family: str, dtype: str, ask: Ask) -> None:
+    assert held(ask(family, dtype=dtype))["fused"] == NORMS[family]
 
 
 @pytest.mark.parametrize("use", ["passages", "words", "diagnosis"])
@@ -93,11 +98,11 @@ def test_whatever_is_asked_of_an_embedder(use: str, ask: Ask) -> None:
     held(ask("llama", method="htp", use=use), 1e-4 if use == "diagnosis" else SAME)
 
 
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_model_opened_by_its_name(dtype: str, tmp_path: Path, ask: Ask) -> None:
     for part in families.build("qwen3"):
         part.save_pretrained(tmp_path)
-    found = held(ask("qwen3", folder=str(tmp_path), method="kv:layers=2-4", dtype=dtype), TYPES[dtype])
+    found = held(ask("qwen3", folder=str(tmp_path), method="kv:layers=2-4", dtype=dtype))
     assert found["device"] == "elsewhere:0"
 
 

@@ -163,21 +163,35 @@ def test_on_a_processor_long_sequences_stand_alone(threads: int, monkeypatch: py
     assert (one - other).abs().max() <= 1e-12
 
 
-@pytest.mark.parametrize("lengths", [[6, 6, 6], [4, 4, 9, 9, 9], [5, 6, 5], [3]])
-@pytest.mark.parametrize("factors", [None, [1.0, 1.0, 0.5, 0.5, 0.5]])
+@pytest.mark.parametrize("mass", [False, True])
+@pytest.mark.parametrize("reroute", [None, Reroute((1,), 0.5, 2)])
+@pytest.mark.parametrize("traits", SHAPES)
+@pytest.mark.parametrize("lengths", [[6, 6, 6], [4, 4, 20, 20, 20], [3]])
 def test_sequences_of_one_length_behind_each_other_are_not_gathered(
-    lengths: list[int], factors: list[float] | None, monkeypatch: pytest.MonkeyPatch
+    lengths: list[int], traits: Traits, reroute: Reroute | None, mass: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query, key, value, offsets = packed(lengths)
-    groups = attention.group(offsets, factors and factors[: len(lengths)])
-    assert all(members.run is not None for members in groups) == (lengths != [5, 6, 5])
-    kernels = choose(OPEN, Place.of(query, value), False)
-    found = attention.attend(query, key, value, groups, OPEN, kernels)
+    more = [torch.cat([states, states[:, :, :2]], dim=2) for states in (query, key, value)]
+    groups = attention.group(offsets)
+    assert all(members.run is not None for members in groups)
     gathered = [replace(members, run=None) for members in groups]
-    assert torch.equal(found, attention.attend(query, key, value, gathered, OPEN, kernels))
-    monkeypatch.setattr(torch.Tensor, "index_select", None)
-    if lengths != [5, 6, 5]:
-        assert torch.equal(found, attention.attend(query, key, value, groups, OPEN, kernels))
+    kernels = choose(traits, Place.of(query, value), mass or reroute is not None)
+    for states in ([query, key, value], more):  # rows behind the last sequence belong to nobody
+        found = attention.attend(*states, groups, traits, kernels, reroute)
+        assert (found - attention.attend(*states, gathered, traits, kernels, reroute)).abs().max() <= 1e-12
+    if reroute is None:
+        monkeypatch.setattr(torch.Tensor, "index_select", None)
+        attention.attend(query, key, value, groups, traits, kernels)
+
+
+def test_other_sequences_are_gathered() -> None:
+    for lengths in ([5, 6, 5], [5, 6]):
+        _, _, _, offsets = packed(lengths)
+        assert [members.run for members in attention.group(offsets)] == [None]
+        assert all(members.run is not None for members in attention.group(offsets, even=True)) == (len(lengths) == 2)
+    _, _, _, offsets = packed([7, 7])
+    assert attention.group(offsets, device=torch.device("cpu"))[0].run == (0, 14)
+    assert attention.group(offsets, device=torch.device("meta"))[0].run is None
 
 
 @pytest.mark.parametrize("family", ["mistral", "gemma3"])

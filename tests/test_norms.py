@@ -8,6 +8,7 @@ import pytest
 import torch
 from tests.families import build
 from torch import nn
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from eddy_embed import norms
 
@@ -42,17 +43,31 @@ class Biased(Norm):
         self.bias = nn.Parameter(torch.zeros(8))
 
 
+class Centred(Norm):
+    """As Cohere's."""
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return super().forward(states - states.mean(-1, keepdim=True))
+
+
+class Named(Norm):
+    def forward(self, *, states: torch.Tensor) -> torch.Tensor:
+        return super().forward(states)
+
+
+class Flat(Norm):
+    """Takes states of another shape than those that it is tried with."""
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        if states.ndim != 1:
+            raise ValueError(f"{states.ndim} dimensions")
+        return super().forward(states)
+
+
 @pytest.fixture
 def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Takes the processor for an accelerator: the kernel has another name there, and the same result."""
-    alone = norms._alone
-
-    def on_accelerator(module: Any) -> bool:
-        with monkeypatch.context() as patch:
-            patch.setattr(torch.Tensor, "device", torch.device("cuda"))
-            return alone(module)
-
-    monkeypatch.setattr(norms, "_alone", on_accelerator)
+    """The processor's function has the same result, in several operations."""
+    monkeypatch.setattr(norms, "DEVICES", ("cpu",))
 
 
 def fused(module: nn.Module) -> bool:
@@ -80,7 +95,7 @@ def test_a_norm_is_computed_by_the_kernel_and_keeps_its_name() -> None:
 
 
 @pytest.mark.usefixtures("anywhere")
-@pytest.mark.parametrize("kind", [Gated, Elsewhere, Biased, lambda: nn.LayerNorm(8, bias=False), lambda: nn.RMSNorm(8)])
+@pytest.mark.parametrize("kind", [Gated, Elsewhere, Biased, Centred, Named, Flat, lambda: Norm(1), lambda: Norm(0)])
 def test_what_is_no_such_norm_is_left_alone(kind: Any) -> None:
     assert not fused(kind())
 
@@ -93,11 +108,47 @@ def test_one_whose_forward_somebody_replaced_is_left_alone() -> None:
 
 
 @pytest.mark.usefixtures("anywhere")
-def test_states_of_another_type_go_through_its_own_operations() -> None:
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+def test_a_script_among_the_modules_is_no_obstacle() -> None:
+    view = nn.ModuleDict({"script": torch.jit.script(nn.ReLU()), "norm": Norm()})
+    norms.fuse(view)
+    assert type(view["norm"]) is not Norm
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_tiny_weights_in_half_precision_are_no_obstacle() -> None:
+    """Below the least normal number, a rounding is as large as right above it."""
+    module = LlamaRMSNorm(4096).half()
+    module.weight.data.fill_(3e-5)
+    assert fused(module)
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_with_another_device_by_default_norms_are_tried_all_the_same() -> None:
     module = Norm()
-    states = torch.randn(3, 8, dtype=torch.float64)
+    with torch.device("meta"):
+        assert fused(module)
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_memory_that_is_out_is_said() -> None:
+    class Full(Norm):
+        def forward(self, states: torch.Tensor) -> torch.Tensor:
+            raise torch.OutOfMemoryError("out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        fused(Full())
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_what_the_kernel_was_not_tried_on_goes_through_its_own_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, states = Norm(), torch.randn(3, 8, dtype=torch.float64)
     expected = module(states)
     assert fused(module)
-    assert module(states).dtype == torch.float64 and torch.equal(module(states), expected)
+    monkeypatch.setattr(norms, "_kernel", None)
+    assert torch.equal(module(states), expected)
+    assert torch.equal(module(states=states.float()), Norm()(states.float()))
     with torch.autocast("cpu", torch.bfloat16):
-        assert module(states.float()).dtype == torch.float32
+        assert torch.equal(module(states.float()), Norm()(states.float()))
+    with pytest.raises(TypeError):
+        module(states.float())

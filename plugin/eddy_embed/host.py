@@ -81,7 +81,6 @@ class Host:
             self.dtype = next(p.dtype for p in self._view.parameters() if p.is_floating_point())
             self.coarse = self.dtype.itemsize < 4 or quantised(self._view)
             quicken(self._view)
-            fuse(self._view)
             rotary = [module for module in self._view.modules() if type(module).__name__.endswith("RotaryEmbedding")]
             install(self._view.get_input_embeddings(), self._stack, rotary)
             self._rows = int(self._view.get_input_embeddings().weight.shape[0])
@@ -310,7 +309,8 @@ class Host:
         This finds out architectures that pass the attention registry by, mix neighbouring tokens in other ways, or
         treat positions differently, whatever their class is called.
         """
-        texts = [self._trial(length) for length in (5, TRIED - 2, TRIED)]
+        # Two of one length behind each other go to attention in another way than others.
+        texts = [*np.split(self._trial(TRIED - 2), 2), self._trial(TRIED - 2), self._trial(TRIED)]
         alone = [pack([plain(ids)]) for ids in texts]
         given = self._view.config._attn_implementation
         settable = self._view._can_set_attn_implementation()  # setting what cannot be set only makes a warning
@@ -318,6 +318,7 @@ class Host:
             self._view.set_attn_implementation("eager")
         with rows_of_positions(self._view) as found:  # the model counts its positions itself
             expected = torch.cat([self._states(packed, counted=False) for packed in alone])
+        fuse(self._view)
         self.first_position = found[0] if found else 0
         call = Pass(group(alone[0].offsets))
         if settable:
@@ -330,8 +331,7 @@ class Host:
                 f"{self.name}: {len(call.seen)} of {self.kept} layers run their attention through transformers' "
                 "registry, so it cannot be computed exactly here; use a model whose class supports attention_interface"
             )
-        self.traits = tuple(call.seen)
-        self.own = not self.traits
+        self.traits, self.own = tuple(call.seen), not call.seen
         if self.own:
             if settable:
                 self._view.set_attn_implementation(given)

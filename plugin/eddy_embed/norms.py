@@ -1,8 +1,8 @@
 """Root mean square norms of a view's layers by one kernel of an accelerator.
 
-Models compute them in seven operations, most of them in float32: for every number in bfloat16 some 36 bytes are moved,
-where 4 would do. Torch has a kernel for it on accelerators. On a processor its own function takes longer than the
-operations (docs/performance.md), so there they stay.
+Models compute them in eight operations, most of them in float32: for every number in bfloat16 some 36 bytes are moved,
+where 4 would do. Torch has a kernel for it on NVIDIA's and AMD's devices and on Apple's. On a processor its own
+function takes longer than the operations (docs/performance.md), so there they stay.
 """
 
 from __future__ import annotations
@@ -14,31 +14,47 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from eddy_embed.batching import out_of_memory
+
+DEVICES = ("cuda", "mps")
+"""Kinds of device on which the function is one kernel."""
 ROUNDINGS = 4
 """Largest difference from a module's own result, in roundings of a number: some modules round once more than others."""
+LARGE = 1000.0
+"""States of large models reach as far, and their squares must not overflow in half precision."""
 
 
 def fuse(view: nn.Module) -> None:
     """Have a view's norms computed by one kernel where there is one; what they compute stays the same, to rounding.
 
-    Which modules are such norms is found out by what they compute, whatever their class is called.
+    Which modules are such norms is found out by what they compute, whatever their class is called. One that cannot be
+    tried alone stays as it is.
 
     Args:
         view: Modules of our own around somebody's weights, which stay as they are.
     """
     for module in view.modules():
-        if _alone(module) and _agrees(module):
+        try:
+            same = _alone(module) and _agrees(module)
+        except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+            if out_of_memory(error):
+                raise
+            continue
+        if same:
             module.__class__ = _fused(type(module))  # type: ignore[arg-type]
 
 
 def _alone(module: nn.Module) -> bool:
-    """Whether all that a module has is one weight on an accelerator, and a forward of one argument."""
-    weight = module._parameters.get("weight")
-    if weight is None or weight.ndim != 1 or not weight.is_floating_point() or isinstance(module, nn.RMSNorm):
+    """Whether all that a module has is one weight on such a device, and a forward of one argument."""
+    weight = dict(module.named_parameters(recurse=False)).get("weight")
+    if weight is None or weight.device.type not in DEVICES or weight.ndim != 1 or len(weight) < 2:
         return False
     only = len(module._parameters) == 1 and not module._buffers and not module._modules
-    here = weight.device.type not in ("cpu", "meta") and isinstance(_epsilon(module), float)
-    return only and here and "forward" not in vars(module) and len(inspect.signature(module.forward).parameters) == 1
+    # What follows devices maps or adapters has a forward of its own.
+    if not only or not isinstance(_epsilon(module), float) or "forward" in vars(module):
+        return False
+    kinds = [each.kind for each in inspect.signature(module.forward).parameters.values()]
+    return kinds == [inspect.Parameter.POSITIONAL_OR_KEYWORD]
 
 
 def _epsilon(module: Any) -> Any:
@@ -47,17 +63,18 @@ def _epsilon(module: Any) -> Any:
 
 
 def _agrees(module: nn.Module) -> bool:
-    """Whether a module gives what the kernel gives, for states far from zero and for those as small as its epsilon."""
+    """Whether a module gives what the kernel gives: for usual states, large ones, and those as small as its epsilon."""
     weight = cast("torch.Tensor", module.weight)
-    draw = torch.randn(8, len(weight), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    scales = torch.tensor([3.0, _epsilon(module) ** 0.5], dtype=torch.float64).repeat(4).unsqueeze(1)
-    states = ((draw + 0.5) * scales).to(weight.device, weight.dtype)
+    generator = torch.Generator().manual_seed(0)
+    draw = torch.randn(9, len(weight), generator=generator, device="cpu", dtype=torch.float64)
+    scales = torch.tensor([3.0, LARGE, _epsilon(module) ** 0.5], device="cpu", dtype=torch.float64).repeat(3)
+    states = ((draw + 0.5) * scales.unsqueeze(1)).to(weight.dtype).to(weight.device)
     with torch.no_grad():
         own, ours = module(states), _kernel(module, states)
     if own.dtype != ours.dtype or own.shape != ours.shape:
         return False
-    most = ROUNDINGS * torch.finfo(weight.dtype).eps
-    return bool(((own - ours).abs() <= most * own.abs()).all())
+    limits = torch.finfo(own.dtype)
+    return bool(((own - ours).abs() <= ROUNDINGS * limits.eps * own.abs().clamp(min=limits.tiny)).all())
 
 
 def _kernel(module: Any, states: torch.Tensor) -> torch.Tensor:
@@ -69,10 +86,11 @@ def _fused(kind: type[nn.Module]) -> type[nn.Module]:
     """A class of norms, with the kernel in place of its operations."""
 
     class Fused(kind):  # type: ignore[misc,valid-type]
-        def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-            if hidden_states.dtype != self.weight.dtype or torch.is_autocast_enabled(hidden_states.device.type):
-                return cast("torch.Tensor", super().forward(hidden_states))
-            return _kernel(self, hidden_states)
+        def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+            alone = len(args) == 1 and not kwargs and args[0].dtype == self.weight.dtype
+            if not alone or torch.is_autocast_enabled(args[0].device.type):
+                return cast("torch.Tensor", super().forward(*args, **kwargs))
+            return _kernel(self, args[0])
 
     Fused.__name__ = Fused.__qualname__ = kind.__name__
     return Fused

@@ -19,6 +19,9 @@ GROUP_WASTE = 1.25
 ALONE = 32
 """Tokens for each thread beyond which a sequence stands alone on a processor: one call is work enough for its threads,
 and nothing is gathered or filled up."""
+VIEWED = ("cpu", "cuda")
+"""Kinds of device whose kernels may be handed several sequences where they stand. Apple's read the queries of all but
+the first wrongly in some versions of torch (its issue 181133)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +32,8 @@ class Group:
         rows: Index of each sequence's tokens, its last token repeated up to the longest, shape (sequences, longest).
         real: Index into the flattened rows of the tokens that are not repetitions, shape (tokens,).
         tokens: Index of the same tokens among the packed ones, shape (tokens,).
-        run: First packed token and the one after the last, where its sequences are of one length and each follows the
-            other, as a single one does: then nothing is gathered or repeated.
+        run: First packed token and the one after the last, where there is one sequence, or where they are of one length
+            and each follows the other: then nothing is gathered or repeated.
         factor: On the logits, after scale and cap.
         last: Column of each sequence's last token, shape (sequences,).
     """
@@ -118,8 +121,9 @@ def group(
         rows = offsets[members][:, None] + np.minimum(columns, lengths[members][:, None] - 1)
         real = np.flatnonzero(columns < lengths[members][:, None])
         first = int(members[0])
-        following = lengths[first] == longest and np.array_equal(members, np.arange(first, first + len(members)))
-        run = (int(offsets[first]), int(offsets[first + len(members)])) if following else None
+        follows = lengths[first] == longest and np.array_equal(members, np.arange(first, first + len(members)))
+        whole = len(members) == 1 or (follows and (device is None or device.type in VIEWED))
+        run = (int(offsets[first]), int(offsets[first + len(members)])) if whole else None
         tokens = torch.from_numpy(rows.reshape(-1)[real])
         factor = float(given[members[0]])
         last = torch.from_numpy(lengths[members] - 1)
