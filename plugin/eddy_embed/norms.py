@@ -50,7 +50,7 @@ def _alone(module: nn.Module) -> bool:
     if weight is None or weight.device.type not in DEVICES or weight.ndim != 1 or len(weight) < 2:
         return False
     only = len(module._parameters) == 1 and not module._buffers and not module._modules
-    # What follows devices maps or adapters has a forward of its own.
+    # Accelerate gives modules a forward of their own where a model is spread over devices.
     if not only or not isinstance(_epsilon(module), float) or "forward" in vars(module):
         return False
     kinds = [each.kind for each in inspect.signature(module.forward).parameters.values()]

@@ -120,14 +120,15 @@ def group(
         columns = np.arange(longest)
         rows = offsets[members][:, None] + np.minimum(columns, lengths[members][:, None] - 1)
         real = np.flatnonzero(columns < lengths[members][:, None])
-        first = int(members[0])
-        follows = lengths[first] == longest and np.array_equal(members, np.arange(first, first + len(members)))
-        whole = len(members) == 1 or (follows and (device is None or device.type in VIEWED))
-        run = (int(offsets[first]), int(offsets[first + len(members)])) if whole else None
+        first, last = int(members[0]), int(members[-1])
+        # Those of one length are in the order in which they are packed.
+        behind = lengths[first] == longest and last - first == len(members) - 1
+        viewed = len(members) == 1 or device is None or device.type in VIEWED
+        run = (int(offsets[first]), int(offsets[last + 1])) if behind and viewed else None
         tokens = torch.from_numpy(rows.reshape(-1)[real])
         factor = float(given[members[0]])
-        last = torch.from_numpy(lengths[members] - 1)
-        found = Group(torch.from_numpy(rows), torch.from_numpy(real), tokens, run, factor, last)
+        ends = torch.from_numpy(lengths[members] - 1)
+        found = Group(torch.from_numpy(rows), torch.from_numpy(real), tokens, run, factor, ends)
         groups.append(found if device is None else found.to(device))
         start = at
     return groups
