@@ -14,13 +14,16 @@ ratios bear company, their spread tells of it.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import platform
+import re
+import shlex
 import sys
 from collections.abc import Callable
-from functools import partial
 from importlib.metadata import version
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +45,10 @@ PARTS: dict[str, tuple[tuple[str, int | None], ...]] = {
 }
 """What is measured, and on which models with how many of their layers unless said otherwise: those that do not take
 hours there. None: all."""
-DTYPES = {"products": ("float32",), "memory": ("float32",)}
+OWN = "own default"
+"""In place of a type of number: a folder in bfloat16, as checkpoints of today's models come, everyone in the type that
+they choose for it."""
+DTYPES = {"peers": ("float32", "bfloat16", OWN), "products": ("float32",), "memory": ("float32",)}
 """Types of number, where they are not both."""
 PICTURE = ROOT / "docs" / "pictures" / "growth.svg"
 FULL = {"rounds": 5, "texts": 80, "beside": 200, "words": 300, "lengths": overhead.LENGTHS}
@@ -51,16 +57,34 @@ TRIAL = {"rounds": 2, "texts": 12, "beside": 12, "words": 40, "lengths": (128,)}
 
 def main() -> None:
     """Measure what is asked for and not yet in the journal, write."""
+    options = parsed(sys.argv[1:])
+    torch.set_num_threads(options.threads)
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    done = {row["key"]: row for row in read(options.journal)}
+    for key, named, asked in units(options):
+        if key in done:
+            continue
+        say(f"== {key}")
+        found = MEASURES[named["part"]](named["shape"], named["dtype"], asked, TRIAL if options.trial else FULL)
+        done[key] = {"key": key, **named, "found": found, **about(options)}
+        options.journal.parent.mkdir(parents=True, exist_ok=True)
+        with options.journal.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(done[key]) + "\n")
+        gc.collect()  # models and peers' processes, before the next ones are loaded
+    if options.write:
+        report.write(list(done.values()), RESULTS, ROOT / "docs" / "performance.md", ROOT / "README.md", PICTURE)
+
+
+def parsed(given: list[str]) -> argparse.Namespace:
+    """What the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", action="append", choices=PARTS, help="may be repeated; default: all")
     parser.add_argument("--shape", action="append", choices=["eddy-tiny", *shapes.SHAPES], help="may be repeated")
-    parser.add_argument("--dtype", action="append", choices=["float32", "bfloat16"], help="may be repeated")
+    parser.add_argument("--dtype", action="append", choices=["float32", "bfloat16", OWN], help="may be repeated")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--layers", type=int, help="fewer than the shape has")
     parser.add_argument("--peer", action="append", help="words of its name; may be repeated; default: all")
-    parser.add_argument(
-        "--equal", action="store_true", help="peers in Eddy's type of number only, not in their default"
-    )
     parser.add_argument(
         "--openvino", type=Path, metavar="PYTHON", help="an interpreter with sentence-transformers[openvino], as a peer"
     )
@@ -68,29 +92,32 @@ def main() -> None:
     parser.add_argument("--journal", type=Path, default=ROOT / "runs" / "speed.jsonl")
     parser.add_argument("--models", type=Path, default=ROOT / "runs" / "models", help="where model folders are made")
     parser.add_argument("--write", action="store_true", help="write the results and the page from the whole journal")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    done = {row["key"]: row for row in read(options.journal)}
+    return parser.parse_args(given)
+
+
+def units(options: argparse.Namespace) -> list[tuple[str, dict[str, Any], argparse.Namespace]]:
+    """What is measured at a time: its key in the journal, its names in the results, and how it is measured.
+
+    Raises:
+        SystemExit: No peer has such a name, or everyone's own type of number is asked of a part that is Eddy's alone.
+    """
+    known = (*peers.PEERS, *([peers.openvino(options.openvino)] if options.openvino else []))
+    chosen = [each for each in known if not options.peer or any(word in each.name for word in options.peer)]
+    if not chosen:
+        raise SystemExit(f"--peer {options.peer}: none of {[each.name for each in known]} has such a word")
+    found = []
     for part in options.part or PARTS:
-        for shape, layers in [(shape, None) for shape in options.shape or ()] or PARTS[part]:
-            asked = argparse.Namespace(**{**vars(options), "layers": options.layers or layers})
-            for dtype in options.dtype or DTYPES.get(part, ("float32", "bfloat16")):
-                key = f"{part} {shape} {dtype}{f' {asked.layers} layers' if asked.layers else ''}"
-                if part == "peers" and options.peer:
-                    key += f" {' '.join(options.peer)}"
-                if key in done:
-                    continue
-                say(f"== {key}")
-                found = MEASURES[part](shape, dtype, asked, TRIAL if options.trial else FULL)
-                named = {"key": key, "part": part, "shape": shape, "layers": asked.layers, "dtype": dtype}
-                done[key] = {**named, "found": found, **about(options)}
-                options.journal.parent.mkdir(parents=True, exist_ok=True)
-                with options.journal.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(done[key]) + "\n")
-    if options.write:
-        report.write(list(done.values()), RESULTS, ROOT / "docs" / "performance.md", ROOT / "README.md", PICTURE)
+        dtypes = options.dtype or DTYPES.get(part, ("float32", "bfloat16"))
+        if part != "peers" and OWN in dtypes:
+            raise SystemExit(f"--dtype {OWN!r} is for --part peers; {part} takes float32 or bfloat16")
+        for shape, usual in [(shape, None) for shape in options.shape or ()] or PARTS[part]:
+            layers = options.layers or usual
+            model = f"{part} {shape} {{}}{f' {layers} layers' if layers else ''}"
+            for dtype, peer in product(dtypes, chosen if part == "peers" else [None]):
+                key = model.format(dtype) + (f" {peer.name}" if peer else "")
+                asked = argparse.Namespace(**{**vars(options), "layers": layers, "beside": peer})
+                found.append((key, {"part": part, "shape": shape, "layers": layers, "dtype": dtype}, asked))
+    return found
 
 
 def read(journal: Path) -> list[dict[str, Any]]:
@@ -105,24 +132,25 @@ def about(options: argparse.Namespace) -> dict[str, Any]:
         "machine": machine(),
         "threads": options.threads,
         "versions": {name: version(name) for name in names},
-        "command": " ".join(["python", "benchmarks/bench.py", *measuring(sys.argv[1:])]),
+        "command": shlex.join(["python", "benchmarks/bench.py", *measuring(sys.argv[1:])]),
     }
 
 
 def measuring(given: list[str]) -> list[str]:
     """Arguments without where files are, which changes nothing that is measured."""
-    places = {at for at, each in enumerate(given) if each in ("--journal", "--models")}
-    kept = [each for at, each in enumerate(given) if at not in places and at - 1 not in places]
-    named = ["PYTHON" if at and kept[at - 1] == "--openvino" else each for at, each in enumerate(kept)]
-    return ["--openvino=PYTHON" if each.startswith("--openvino=") else each for each in named]
+    words = [part for each in given for part in (each.split("=", 1) if each.startswith("--") else [each])]
+    kept = [each for before, each in pairwise(["", *words]) if not {before, each} & {"--journal", "--models"}]
+    return ["PYTHON" if before == "--openvino" else each for before, each in pairwise(["", *kept])]
 
 
 def machine() -> str:
-    """The processor, and what of its instructions counts here."""
+    """The processor, and what of its instructions counts here. Machines in the cloud may bear one name for many."""
     info = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
-    name = next((line.split(":")[1].strip() for line in info.splitlines() if line.startswith("model name")), "")
-    flags = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if f" {flag} " in f"{info} "]
-    return f"{name or platform.processor()} ({', '.join(flags)})"
+    told = dict(re.findall(r"^([\w ]+?)\s*: (.*)$", info.partition("\n\n")[0], re.MULTILINE))
+    name = told.get("model name") or platform.processor()
+    kind = [f"{word.split()[-1]} {told[word]}" for word in ("cpu family", "model") if word in told]
+    flags = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if flag in told.get("flags", "").split()]
+    return f"{' '.join([name, *kind])} ({', '.join(flags)})"
 
 
 def _model(shape: str, dtype: str, options: argparse.Namespace) -> Any:
@@ -139,18 +167,15 @@ def _overhead(shape: str, dtype: str, options: argparse.Namespace, size: dict[st
 
 
 def _peers(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
-    make = partial(shapes.folder, shape, under=options.models, layers=options.layers)
-    own = "bfloat16"  # as checkpoints of today's models come
-    folders = {dtype: make(dtype=dtype), "": make(dtype=own)}
+    shared = "bfloat16" if dtype == OWN else dtype
+    folder = shapes.folder(shape, under=options.models, layers=options.layers, dtype=shared)
     sorts = {
         "mixed": texts.mixed(size["beside"]),
         "uniform": texts.uniform(size["texts"] // 2, size["words"]),
         "one query": texts.uniform(1, 12),
     }
-    known = (*peers.PEERS, *([peers.openvino(options.openvino)] if options.openvino else []))
-    chosen = tuple(each for each in known if not options.peer or any(word in each.name for word in options.peer))
-    asked: tuple[str | None, ...] = (dtype, None) if dtype == own and not options.equal else (dtype,)
-    return [told(row) for row in peers.rows(folders, sorts, asked, min(3, size["rounds"]), chosen)]
+    rounds = min(3, size["rounds"])
+    return [told(row) for row in peers.rows(folder, sorts, None if dtype == OWN else dtype, rounds, options.beside)]
 
 
 def _limit(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:

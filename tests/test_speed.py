@@ -190,8 +190,29 @@ def test_a_peer_is_tried_with_larger_batches_while_they_are_not_much_slower(monk
 def test_what_says_where_files_are_is_left_out_of_a_command() -> None:
     import bench
 
-    given = "--part peers --openvino /here/python --models /there --openvino=/here --threads 2"
-    assert " ".join(bench.measuring(given.split())) == "--part peers --openvino PYTHON --openvino=PYTHON --threads 2"
+    given = "--part peers --openvino /here/python --models /there --openvino=/here --journal=/j --threads 2"
+    assert " ".join(bench.measuring(given.split())) == "--part peers --openvino PYTHON --openvino PYTHON --threads 2"
+
+
+def test_every_peer_and_type_of_number_has_a_row_of_its_own_in_the_journal() -> None:
+    import bench
+
+    def keys(*given: str) -> list[str]:
+        return [key for key, _, _ in bench.units(bench.parsed(list(given)))]
+
+    several = keys("--part", "memory", "--part", "limit", "--shape", "base", "--dtype", "float32")
+    assert several == ["memory base float32", "limit base float32"]
+    some = ["--part", "peers", "--openvino", "python", "--peer", "OpenVINO", "--peer", "LangChain"]
+    names = ("HuggingFaceEmbeddings (LangChain)", "SentenceTransformer (OpenVINO)")
+    assert keys(*some, "--shape", "base", "--layers", "4") == [
+        f"peers base {dtype} 4 layers {name}" for dtype in ("float32", "bfloat16", "own default") for name in names
+    ]
+    every = keys("--openvino", "python")
+    assert len(every) == len(set(every)) and {key.partition(" ")[0] for key in every} == set(bench.PARTS)
+    with pytest.raises(SystemExit, match="'own default' is for --part peers; limit takes"):
+        keys("--part", "peers", "--part", "limit", "--dtype", "own default")
+    with pytest.raises(SystemExit, match=r"\['Other'\]: none of \['SentenceTransformer', .* has such a word"):
+        keys("--peer", "Other")
 
 
 def test_growth_is_drawn_for_every_model(tmp_path: Path) -> None:

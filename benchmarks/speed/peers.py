@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import subprocess
 import warnings
@@ -166,42 +165,33 @@ def _eddy(peer: Peer, folder: Path, dtype: str | None) -> Encode:
 
 
 def rows(
-    folders: dict[str, Path],
-    texts: dict[str, list[str]],
-    dtypes: tuple[str | None, ...],
-    rounds: int,
-    peers: tuple[Peer, ...] = PEERS,
+    folder: Path, texts: dict[str, list[str]], dtype: str | None, rounds: int, peer: Peer
 ) -> Iterator[dict[str, Any]]:
     """The peer's time over ours, at its default batch size and at its best one.
 
     Args:
-        folders: The model of each type of number; "" for the folder that everyone reads in the type of their default.
+        folder: The model.
         texts: Of each sort.
-        dtypes: None for everyone's own default.
+        dtype: Type of number; None for everyone's own default.
         rounds: Pairs of each; `QUERIES` where there is one text.
-        peers: Whose. One of another environment whose vectors are others has no time.
+        peer: Whose. One of another environment whose vectors are others has no time.
     """
-    for dtype in dtypes:
-        folder = folders[dtype or ""]
-        for peer in peers:
-            ours, theirs = _eddy(peer, folder, dtype), peer.make(folder, dtype)
-            for sort, chosen in texts.items():
-                gap = float(np.abs(np.asarray(ours(chosen[:8])) - np.asarray(theirs(peer.batch)(chosen[:8]))).max())
-                shown = None if np.isnan(gap) else float(f"{gap:.1e}")
-                said = {"peer": peer.name, "dtype": dtype or "own default", "texts": sort, "gap": shown}
-                if not gap <= NEAR[dtype or "bfloat16"]:
-                    if not peer.beside:
-                        raise SystemExit(f"{peer.name}, {dtype}: its vectors differ from ours by {gap}")
-                    yield {**said, "time": None}
-                    continue
-                best = _best(theirs, peer.batch, chosen) if len(chosen) > 1 else peer.batch
-                often = (rounds, 1) if len(chosen) > 1 else QUERIES
-                for size in dict.fromkeys((peer.batch, best)):
-                    found = ratio(partial(theirs(size), chosen), partial(ours, chosen), *often)
-                    which = " and ".join(["default"] * (size == peer.batch) + ["best"] * (size == best))
-                    yield {**said, "batch_size": size, "which": which, "time": found.row()}
-            del ours, theirs
-            gc.collect()
+    ours, theirs = _eddy(peer, folder, dtype), peer.make(folder, dtype)
+    for sort, chosen in texts.items():
+        gap = float(np.abs(np.asarray(ours(chosen[:8])) - np.asarray(theirs(peer.batch)(chosen[:8]))).max())
+        shown = None if np.isnan(gap) else float(f"{gap:.1e}")
+        said = {"peer": peer.name, "dtype": dtype or "own default", "texts": sort, "gap": shown}
+        if not gap <= NEAR[dtype or "bfloat16"]:
+            if not peer.beside:
+                raise SystemExit(f"{peer.name}, {dtype}: its vectors differ from ours by {gap}")
+            yield {**said, "time": None}
+            continue
+        best = _best(theirs, peer.batch, chosen) if len(chosen) > 1 else peer.batch
+        often = (rounds, 1) if len(chosen) > 1 else QUERIES
+        for size in dict.fromkeys((peer.batch, best)):
+            found = ratio(partial(theirs(size), chosen), partial(ours, chosen), *often)
+            which = " and ".join(["default"] * (size == peer.batch) + ["best"] * (size == best))
+            yield {**said, "batch_size": size, "which": which, "time": found.row()}
 
 
 def _best(theirs: Batched, usual: int, texts: list[str]) -> int:
