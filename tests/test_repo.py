@@ -52,6 +52,8 @@ FLOORS: tuple[frozenset[str], ...] = (
             "weights",
             "products",
             "norms",
+            "compiled",
+            "tracing",
             "adapted",
             "moments",
             "softened",

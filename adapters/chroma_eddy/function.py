@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # What belongs to a process and not to a collection, which may be opened on another machine or have come from one:
 # nothing that is stored beside vectors may decide that foreign code runs.
-_NOT_STORED = frozenset({"device", "trust_remote_code"})
+_NOT_STORED = frozenset({"compile", "device", "trust_remote_code"})
 _STORED = frozenset(ENGINE_SETTINGS) - _NOT_STORED | {"model_name", "fingerprint", "live_model"}
 # Parameters of Chroma's SentenceTransformerEmbeddingFunction under other names.
 _ALIASES = {"normalize_embeddings": "normalize", "model": "model_name"}
@@ -62,6 +62,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         trust_remote_code: Whether code that comes with the model may run.
         local_files_only: Never ask the hub.
         model_kwargs: Further arguments of `from_pretrained`; plain values.
+        compile: Whether layers run as torch.compile makes them, on a processor; of this process, and not stored.
         **others: Refused, with the name that is meant.
 
     Raises:
@@ -91,6 +92,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         trust_remote_code: bool = False,
         local_files_only: bool = False,
         model_kwargs: Mapping[str, Any] | None = None,
+        compile: bool = False,
         **others: Any,
     ) -> None:
         given = {k: v for k, v in locals().items() if k not in ("self", "others", "__class__")}

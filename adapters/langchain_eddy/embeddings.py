@@ -47,6 +47,7 @@ class EddyEmbeddings(Holder, BaseModel, Embeddings):
         trust_remote_code: Whether code that comes with the model may run.
         local_files_only: Never ask the hub.
         model_kwargs: Further arguments of `from_pretrained`.
+        compile: Whether layers run as torch.compile makes them, on a processor.
         show_progress: A progress bar over documents; never over a query.
     """
 
@@ -70,6 +71,7 @@ class EddyEmbeddings(Holder, BaseModel, Embeddings):
     trust_remote_code: bool = False
     local_files_only: bool = False
     model_kwargs: dict[str, Any] = Field(default_factory=dict)
+    compile: bool = False
     show_progress: bool = False
 
     _engine: Any = PrivateAttr(default=None)

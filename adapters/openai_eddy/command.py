@@ -73,6 +73,9 @@ def serve(
         bool, typer.Option("--trust-remote-code", help="Run code of the model's own.")
     ] = False,
     local_files_only: Annotated[bool, typer.Option("--local-files-only", help="Never ask the hub.")] = False,
+    compile: Annotated[
+        bool, typer.Option("--compile", help="Run layers as torch.compile makes them: on a processor.")
+    ] = False,
     access_log: Annotated[
         bool, typer.Option("--access-log", help="Log a line for each request, without its texts.")
     ] = False,
@@ -117,6 +120,7 @@ def serve(
             revision=revision,
             trust_remote_code=trust_remote_code,
             local_files_only=local_files_only,
+            compile=compile,
         )
         names = name or [model.rstrip("/\\").replace("\\", "/").rpartition("/")[2] or model]
         app = create_app(

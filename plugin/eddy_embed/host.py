@@ -13,6 +13,7 @@ from torch import nn
 
 from eddy_embed.adapted import adapters, base_of
 from eddy_embed.attention import BLOCKED, OWN, Kernels, Reroute, Traits, group
+from eddy_embed.compiled import compile_layers
 from eddy_embed.distances import by_distance
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.moments import ATTENTION, Pass, current, install, register
@@ -64,12 +65,8 @@ class Host:
             if getattr(self._view, "pooler", None) is not None:
                 self._view.pooler = None  # makes of the states something that is never read
             stack = find_layers(self._view)
-            self._parent, name = next(
-                (parent, name)
-                for parent in self._view.modules()
-                for name, child in parent.named_children()
-                if child is stack
-            )
+            places = ((parent, *each) for parent in self._view.modules() for each in parent.named_children())
+            self._parent, name = next((parent, name) for parent, name, child in places if child is stack)
             self._stack = nn.ModuleList(list(stack)[: self.kept])
             setattr(self._parent, name, self._stack)
             self._view.config.num_hidden_layers = self.kept
@@ -119,12 +116,9 @@ class Host:
         yield from named_tensors(self._view)
 
     def placeholder_values(self, seed: int) -> torch.Tensor:
-        """Values of the two kinds of placeholder: Gaussian, as spread as the embedding module's output.
+        """Values of placeholders, PST and B-PST, shape (2, width): Gaussian, as spread as embeddings.
 
-        Made in numpy so that they are the same on every device.
-
-        Returns:
-            Shape (2, width): PST, B-PST.
+        They are made in numpy, so that they are the same on every device.
         """
         spread = spread_of(self._view.get_input_embeddings(), int(self._view.config.vocab_size), self.device)
         values = np.stack([np.random.default_rng([seed, kind]).standard_normal(self.width) * spread for kind in (0, 1)])
@@ -256,7 +250,7 @@ class Host:
     def _softens(self) -> bool:
         """Whether the softmax of every layer's attention is found."""
         call = Pass([], factor=1.0)
-        self._forward(pack([plain(self._trial(TRIED))]), call)
+        self._forward(self._text(TRIED), call)
         return call.softened == self.kept
 
     def kernels(self, reroute: Reroute | None, watched: bool) -> tuple[Kernels, ...]:
@@ -273,10 +267,16 @@ class Host:
             return (OWN,) * self.kept
         key = (reroute, watched)
         if key not in self._kernels:
-            packed = pack([plain(self._trial(TRIED))])
-            trial = Trial(self.name, self._forward, packed, self.traits, self.exit_layer, self.coarse)
+            trial = Trial(self.name, self._forward, self._text(TRIED), self.traits, self.exit_layer, self.coarse)
             self._kernels[key] = trial.kernels(reroute, watched)
         return self._kernels[key]
+
+    def compile(self) -> None:
+        """Have layers run as compiled; raises what `compile_layers` raises."""
+        compile_layers(self.name, [*self._stack], lambda n: self._states(self._text(n)), self.traits, self.coarse)
+
+    def _text(self, length: int) -> Packed:
+        return pack([plain(self._trial(length))])
 
     def _trial(self, length: int) -> Ints:
         return np.arange(length, dtype=np.int64) * 7919 % int(self._view.config.vocab_size)

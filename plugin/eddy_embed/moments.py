@@ -139,16 +139,50 @@ def _attention(
     is_causal: bool | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
+    scale = scaling if scaling is not None else query.shape[-1] ** -0.5
+    causal = bool(getattr(module, "is_causal", True)) if is_causal is None else is_causal
+    name = type(module).__name__
+    if torch.compiler.is_compiling():  # a layer is traced (`compiled`)
+        known = (float(scale), softcap, sliding_window, causal, s_aux)
+        return torch.ops.eddy_embed.attention(query, key, value, *known), None
+    traits = Traits(float(scale), softcap, sliding_window, s_aux is not None, causal, position_bias is not None)
+    return attended(name, query, key, value, traits, position_bias, s_aux), None
+
+
+def attended(
+    name: str,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    traits: Traits,
+    bias: torch.Tensor | None,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    """The attention of a layer, as the pass under way asks for.
+
+    Args:
+        name: The layer's class.
+        query: Shape (1, heads, tokens, head width).
+        key: Shape (1, key-value heads, tokens, head width).
+        value: Shape (1, key-value heads, tokens, head width).
+        traits: What the layer does to its logits.
+        bias: On the logits by distance, as the layer has it.
+        sinks: A further logit for each head.
+
+    Returns:
+        Shape (1, tokens, heads, head width).
+
+    Raises:
+        InterventionDidNotRun: There is no pass, or the layer is not as it was at load.
+        UnsupportedModel: The bias is not one by distance for both directions.
+    """
     call = current.get()
     if call is None:
         raise InterventionDidNotRun(f"attention {ATTENTION!r} works inside Eddy's own passes only; use sdpa instead")
-    scale = scaling if scaling is not None else query.shape[-1] ** -0.5
-    causal = bool(getattr(module, "is_causal", True)) if is_causal is None else is_causal
-    bias = None if position_bias is None else _row(module, position_bias, call.groups, causal)
-    traits = Traits(float(scale), softcap, sliding_window, s_aux is not None, causal, bias is not None)
+    row = None if bias is None else _row(name, bias, call.groups, traits.causal)
     index = len(call.seen)
     if call.traits is not None and (index >= len(call.traits) or call.traits[index] != traits):
-        raise InterventionDidNotRun(f"attention {index + 1} of {type(module).__name__} is not as it was at load")
+        raise InterventionDidNotRun(f"attention {index + 1} of {name} is not as it was at load")
     call.seen.append(traits)
     groups = [members.to(query.device) for members in call.groups]
     extra = call.reroute if call.reroute is not None and index + 1 in (call.reroute.layers or ()) else None
@@ -159,19 +193,19 @@ def _attention(
         call.probe[index + 1] = entry_keys(key, groups[0], extra.entries, angles)[0]
         extra = None
     elif extra is not None and extra.rebase and angles is None:
-        raise InterventionDidNotRun(f"attention {index + 1} of {type(module).__name__} was given no rotary angles")
+        raise InterventionDidNotRun(f"attention {index + 1} of {name} was given no rotary angles")
     if call.kernels is None:
         call.chosen.append(choose(traits, Place.of(query, value), call.mass or extra is not None))
     kernels = call.chosen[index] if call.kernels is None else call.kernels[index]
-    return attend(query, key, value, groups, traits, kernels, extra, call.watching, angles, bias, s_aux), None
+    return attend(query, key, value, groups, traits, kernels, extra, call.watching, angles, row, sinks)
 
 
-def _row(module: nn.Module, bias: torch.Tensor, groups: list[Group], causal: bool) -> torch.Tensor:
+def _row(name: str, bias: torch.Tensor, groups: list[Group], causal: bool) -> torch.Tensor:
     """A bias by distance (`distances`), shape (heads, 2n - 1) for the n tokens of the longest sequence."""
     longest = max(int(members.rows.shape[1]) for members in groups)
     if causal or tuple(bias.shape[:1] + bias.shape[2:]) != (1, 1, 2 * longest - 1):
         raise UnsupportedModel(
-            f"{type(module).__name__} uses a position bias of shape {tuple(bias.shape)}, not one by distance for both "
+            f"{name} uses a position bias of shape {tuple(bias.shape)}, not one by distance for both "
             f"directions, which is not supported; {DECODER}"
         )
     return bias[0, :, 0]

@@ -129,9 +129,10 @@ def assemble(
     finish: Finish,
     batch_tokens: int | None,
     batch_size: int | None,
+    compile: bool = False,
 ) -> Pipeline:
     """The pipeline of an opened model; see `Embedder` for the arguments."""
-    host = host_for(opened)
+    host = host_for(opened, compile=compile)
     planner = planner_for(
         opened, host, max_length=max_length, overflow=overflow, instructions=instructions, language=language
     )
@@ -139,8 +140,8 @@ def assemble(
     return Pipeline(planner, Runner(host, opened.method, batch_tokens=most, batch_size=batch_size), finish)
 
 
-def host_for(opened: Opened) -> Host:
-    """An opened model, up to the layer that its method reads."""
+def host_for(opened: Opened, *, compile: bool = False) -> Host:
+    """An opened model, up to the layer that its method reads, compiled or not."""
     make = partial(Host, opened.model, exit_layer=opened.method.exit_layer, layers=opened.backbone.layers)
     try:
         host = make()
@@ -148,6 +149,8 @@ def host_for(opened: Opened) -> Host:
         if not unpack(opened.model):
             raise
         host = make()  # a few models, such as Mamba, look at weights past their modules
+    if compile:
+        host.compile()
     if host.device.type == "cpu":
         keep_freed()
     return host

@@ -26,6 +26,8 @@ ROWS, SHARE, FEW = 8, 32, 8
 """Rows that a processor multiplies at a time, or half of them: behind many, one alone takes as long. For every number
 of rows and every shape of weights oneDNN keeps kernels, half a MiB; so passes are filled up to few numbers, by a row in
 `SHARE`, and below `ROWS` * `FEW`, where each row takes its time, by one in `FEW`."""
+ALONE: tuple[Any, ...] = ("none", [], "")
+"""What comes behind a product in the same call: nothing."""
 CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -133,7 +135,8 @@ def _plain(module: nn.Module) -> bool:
 
 
 @functools.cache
-def _operator() -> Callable[..., torch.Tensor]:
+def operator() -> Callable[..., torch.Tensor]:
+    """OneDNN's product of states, a weight and a bias, and of what comes behind it."""
     return cast("Callable[..., torch.Tensor]", torch.ops.mkldnn._linear_pointwise.default)
 
 
@@ -146,13 +149,15 @@ def product(states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
             times as long.
         bias: Shape (out,), None for none.
     """
+    if torch.compiler.is_compiling():  # a layer is traced (`compiled`)
+        return cast("torch.Tensor", torch.ops.eddy_embed.product(states, weight, bias))
     if not states.numel() or torch.is_autocast_enabled("cpu"):
         return nn.functional.linear(states, unpacked(weight), bias)
     if torch.is_grad_enabled():
         if weight.is_mkldnn:
             return cast("torch.Tensor", _Product.apply(states, weight, bias))  # type: ignore[no-untyped-call]
         return nn.functional.linear(states, weight, bias)
-    return _operator()(states, weight, bias, "none", [], "")
+    return operator()(states, weight, bias, *ALONE)
 
 
 class _Product(torch.autograd.Function):
@@ -161,7 +166,7 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         context.weight = weight
-        return _operator()(states, weight, bias, "none", [], "")
+        return operator()(states, weight, bias, *ALONE)
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:

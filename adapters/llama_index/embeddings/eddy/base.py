@@ -68,6 +68,7 @@ class EddyEmbedding(Holder, BaseEmbedding):
         trust_remote_code: Whether code that comes with the model may run.
         local_files_only: Never ask the hub.
         model_kwargs: Further arguments of `from_pretrained`.
+        compile: Whether layers run as torch.compile makes them, on a processor.
         show_progress: A progress bar over a batch of texts, as if every call asked for one.
         num_workers: Most batches at once in `aget_text_embedding_batch`.
         embeddings_cache: A key-value store; queries and texts, and the vectors of different embedders, are kept apart.
@@ -100,6 +101,7 @@ class EddyEmbedding(Holder, BaseEmbedding):
     trust_remote_code: bool = False
     local_files_only: bool = False
     model_kwargs: dict[str, Any] = Field(default_factory=dict)
+    compile: bool = False
     show_progress: bool = False
     # Excluded, as callbacks are: it changes no vector, and a store cannot be written as JSON.
     embeddings_cache: Any | None = Field(default=None, exclude=True)
@@ -130,6 +132,7 @@ class EddyEmbedding(Holder, BaseEmbedding):
         trust_remote_code: bool = False,
         local_files_only: bool = False,
         model_kwargs: dict[str, Any] | None = None,
+        compile: bool = False,
         show_progress: bool = False,
         num_workers: int | None = None,
         embeddings_cache: Any | None = None,

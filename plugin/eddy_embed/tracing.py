@@ -1,0 +1,242 @@
+"""A layer traced once, and compiled for any number of tokens, for all layers like it.
+
+Products and attention are operators that the trace does not look into: what runs there is what runs without.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import nn
+
+from eddy_embed import products
+from eddy_embed.attention import Traits
+from eddy_embed.batching import out_of_memory
+from eddy_embed.errors import InvalidParameter, UnsupportedModel
+from eddy_embed.moments import attended
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule
+
+TRACED = 37
+"""Tokens of the text that a layer is traced with: no width is 37, so nothing else is taken for them."""
+REMEDY = "leave compile=True out"
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+"""What a layer is called with."""
+Path = tuple[int | str, ...]
+"""Where something stands in a call: (0, 0) is its first argument."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """A layer's kernels with its weights: `run` takes `inputs`, the missing ones of them out of a call."""
+
+    run: Callable[..., Sequence[torch.Tensor]]
+    inputs: list[Any]
+    holes: tuple[tuple[int, Path | None], ...]
+    several: int
+
+    def fit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether the kernels can do a call: no gradients are taken, and there are several tokens, as in the trace."""
+        return (
+            not torch.is_grad_enabled()
+            and not torch.is_autocast_enabled("cpu")
+            and hidden_of(args, kwargs).shape[1] > 1
+        )
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the layer gives for a call."""
+        inputs = self.inputs.copy()
+        for at, path in self.holes:
+            inputs[at] = hidden_of(args, kwargs).shape[1] if path is None else _at(path, (args, kwargs)).contiguous()
+        states = self.run(*inputs)[0]
+        return (states, *[None] * (self.several - 1)) if self.several else states
+
+
+@dataclass(frozen=True, eq=False)
+class Kernels:
+    """What a trace made: names of the layer's own tensors, or where a call has them (None: the number of tokens)."""
+
+    run: Callable[..., Sequence[torch.Tensor]]
+    inputs: tuple[str | Path | None, ...]
+    several: int
+
+    def of(self, layer: nn.Module) -> Bound:
+        """The kernels for a layer."""
+        own = tensors_of(layer)
+        inputs = [own[each] if isinstance(each, str) else None for each in self.inputs]
+        holes = tuple((at, each) for at, each in enumerate(self.inputs) if not isinstance(each, str))
+        return Bound(self.run, inputs, holes, self.several)
+
+
+class _Stopped(Exception):
+    """A traced layer was about to run; `args` are the inputs that its kernels take."""
+
+
+def traced(name: str, layer: nn.Module, call: Call, output: Any) -> Kernels:
+    """Trace a layer with a call, and compile it for any number of tokens.
+
+    The kernels are called without the code that torch puts around them to see whether a trace still fits: it takes as
+    long as a layer of a short query, and nothing about a layer of ours ever changes.
+    """
+    from torch._inductor import config
+    from torch._inductor.compile_fx import compile_fx
+
+    made: list[tuple[Callable[..., Sequence[torch.Tensor]], int]] = []
+
+    def backend(graph: GraphModule, examples: list[torch.Tensor]) -> Callable[..., None]:
+        outputs = graph.graph.output_node().args[0]
+        # Checks of tensors' memory do not go with weights that only oneDNN can read.
+        with config.patch(size_asserts=False, alignment_asserts=False, scalar_asserts=False):
+            made.append((compile_fx(graph, examples), len(outputs)))  # type: ignore[arg-type]
+        return _stop
+
+    # Torch keeps traces with the code that was traced, and only a few for each.
+    alone = FunctionType(_run.__code__.replace(), _run.__globals__)
+    trace = torch.compile(alone, fullgraph=True, backend=backend)
+    inputs: tuple[Any, ...] = ()
+    try:
+        # Numbers and widths stay what they are, whatever other layers had in their place.
+        fixed = torch._dynamo.config.patch(specialize_float=True, automatic_dynamic_shapes=False)
+        with _unpacked(layer), torch.inference_mode(), fixed:
+            for _, each in _given(call):
+                for dimension in (at for at, size in enumerate(each.shape) if size == TRACED):
+                    torch._dynamo.mark_dynamic(each, dimension)
+            places: dict[int, str | Path] = {id(each): path for path, each in _given(call)}
+            places |= {id(each): own for own, each in tensors_of(layer).items()}
+            try:
+                trace(layer, *call)
+            except _Stopped as stopped:
+                inputs = stopped.args
+    except Exception as error:
+        if out_of_memory(error):
+            raise
+        said = next(iter(str(error).strip().splitlines()), "")
+        raise UnsupportedModel(
+            f"{name}: its layers cannot be compiled ({type(error).__name__}: {said:.200}); {REMEDY}"
+        ) from error
+    found = [None if isinstance(each, int) and each == TRACED else places.get(id(each), ()) for each in inputs]
+    several = len(output) if isinstance(output, tuple) else 0
+    if not made or made[0][1] != 1 or any(each is not None for each in (output[1:] if several else ())) or () in found:
+        raise UnsupportedModel(
+            f"{name}: its layers read or give more than states, so they cannot be compiled; {REMEDY}"
+        )
+    return Kernels(made[0][0], tuple(found), several)
+
+
+def _run(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return layer.forward(*args, **kwargs)
+
+
+def _stop(*inputs: Any) -> None:
+    raise _Stopped(*inputs)
+
+
+@contextmanager
+def _unpacked(layer: nn.Module) -> Iterator[None]:
+    """Weights that only oneDNN can read replaced by empty ones of their shape, which is all that a trace asks for."""
+    packed = {name: each for name, each in layer.named_parameters() if each.is_mkldnn}
+    try:
+        for name, each in packed.items():
+            _put(layer, name, nn.Parameter(torch.empty(each.shape, dtype=each.dtype), requires_grad=False))
+        yield
+    finally:
+        for name, each in packed.items():
+            _put(layer, name, each)
+
+
+def _put(layer: nn.Module, name: str, weight: nn.Parameter) -> None:
+    place, _, last = name.rpartition(".")
+    setattr(layer.get_submodule(place), last, weight)
+
+
+def check_compiler() -> None:
+    """Hold that there is a C++ compiler.
+
+    Raises:
+        InvalidParameter: There is none.
+    """
+    from torch._inductor import cpp_builder
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        cpp_builder.get_cpp_compiler()
+    except InvalidCxxCompiler:
+        raise InvalidParameter(
+            "compile=True: there is no C++ compiler (g++, or the one that CXX names); install one, or leave it out"
+        ) from None
+
+
+@functools.cache
+def operators() -> torch.library.Library:
+    """Products and attention as operators that a trace does not look into."""
+    from torch._inductor import lowering
+
+    library = torch.library.Library("eddy_embed", "FRAGMENT")  # type: ignore[no-untyped-call]
+    library.define("product(Tensor states, Tensor weight, Tensor? bias) -> Tensor")  # type: ignore[no-untyped-call]
+    library.impl("product", products.product, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    torch.library.register_fake("eddy_embed::product", _product_alike, lib=library)
+    library.define(  # type: ignore[no-untyped-call]
+        "attention(Tensor query, Tensor key, Tensor value, float scale, float? cap, int? window, bool causal, "
+        "Tensor? sinks) -> Tensor"
+    )
+    library.impl("attention", _attention, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    torch.library.register_fake("eddy_embed::attention", _attention_alike, lib=library)
+    operator = products.operator()
+    call = lowering.fallback_handler(operator, add_to_fallback_set=False)  # type: ignore[no-untyped-call]
+    lowering.register_lowering(torch.ops.eddy_embed.product.default, type_promotion_kind=None)(
+        lambda states, weight, bias: call(states, weight, bias, *products.ALONE)
+    )
+    return library
+
+
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    scale: float,
+    cap: float | None,
+    window: int | None,
+    causal: bool,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    traits = Traits(scale, cap, window, sinks is not None, causal)
+    return attended("a compiled layer", query, key, value, traits, None, sinks).contiguous()
+
+
+def _attention_alike(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any) -> torch.Tensor:
+    return query.new_empty(1, query.shape[2], query.shape[1], value.shape[3])
+
+
+def _product_alike(states: torch.Tensor, weight: torch.Tensor, _: torch.Tensor | None) -> torch.Tensor:
+    return states.new_empty(*states.shape[:-1], weight.shape[0])
+
+
+def hidden_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    """The states that a layer is called with, shape (1, tokens, width)."""
+    return cast("torch.Tensor", args[0] if args else kwargs["hidden_states"])
+
+
+def _at(path: Path, call: Any) -> Any:
+    return functools.reduce(lambda inside, key: inside[key], path, call)
+
+
+def tensors_of(layer: nn.Module) -> dict[str, torch.Tensor]:
+    """A layer's own tensors, under each of their names."""
+    return dict([*layer.named_parameters(remove_duplicate=False), *layer.named_buffers(remove_duplicate=False)])
+
+
+def _given(inside: Any, path: Path = ()) -> Iterator[tuple[Path, torch.Tensor]]:
+    """The tensors of a call, and where they stand."""
+    if isinstance(inside, torch.Tensor):
+        yield path, inside
+    elif isinstance(inside, tuple | list | dict):
+        for key, value in inside.items() if isinstance(inside, dict) else enumerate(inside):
+            yield from _given(value, (*path, key))
