@@ -5,10 +5,10 @@
 
 Parts: `overhead` (methods over a plain pass of as many tokens, and reading at half depth), `peers` (libraries over
 Eddy), `limit` (Eddy over the model's matrix products and attention alone), `products` (oneDNN's over torch's usual
-ones, weights laid out for them over weights as they came, and bfloat16 over float32), `budget` (tokens that share a
-pass), `memory`, `growth`. Each part that is done is in `--journal`, and the same command goes on behind it. Written are
-`benchmarks/results/speed-MACHINE.json` and the tables of docs/performance.md and README.md. Close everything else: the
-ratios bear company, their spread tells of it.
+ones, weights laid out for them over weights as they came, and bfloat16 over float32), `compiled` (layers that are over
+layers as they are), `budget` (tokens that share a pass), `memory`, `growth`. Each part that is done is in `--journal`,
+and the same command goes on behind it. Written are `benchmarks/results/speed-MACHINE.json` and the tables of
+docs/performance.md and README.md. Close everything else: the ratios bear company, their spread tells of it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any
 
 import torch
 from grid import RESULTS, ROOT, say
-from speed import budget, growth, limit, memory, multiplying, overhead, peers, report, shapes, texts
+from speed import budget, compiling, growth, limit, memory, multiplying, overhead, peers, report, shapes, texts
 from transformers.utils import logging
 
 from eddy_embed.products import prepack
@@ -39,6 +39,7 @@ PARTS: dict[str, tuple[tuple[str, int | None], ...]] = {
     "peers": (("eddy-tiny", None), ("qwen3-0.6b", 4)),
     "limit": (("base", None), ("qwen3-0.6b", 4)),
     "products": (("eddy-tiny", None), ("base", None)),
+    "compiled": (("eddy-tiny", None), ("base", None), ("qwen3-0.6b", 4)),
     "budget": (("eddy-tiny", None),),
     "memory": (("qwen3-0.6b", 4),),
     "growth": (("eddy-tiny", None), ("base", None)),
@@ -184,14 +185,24 @@ def _limit(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, 
     return [told({"sort": sort, **limit.row(model, own, chosen, size["rounds"])}) for sort, chosen in sorts.items()]
 
 
+def _compiled(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
+    model, own = _model(shape, dtype, options), shapes.tokenizer()
+    return [told(row) for row in compiling.rows(model, own, _several(size), size["rounds"])]
+
+
 def _products(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
     model, halved = (shapes.random_model(shape, kind, layers=options.layers) for kind in (dtype, "bfloat16"))
-    sorts = {
+    rows = multiplying.rows(model, halved, shapes.tokenizer(), _several(size), size["rounds"])
+    return [told(row) for row in rows]
+
+
+def _several(size: dict[str, Any]) -> dict[str, list[str]]:
+    """Texts of each sort."""
+    return {
         "mixed": texts.mixed(size["texts"] // 4),
         "uniform": texts.uniform(size["texts"] // 8, size["words"]),
         "one query": texts.uniform(1, 12),
     }
-    return [told(row) for row in multiplying.rows(model, halved, shapes.tokenizer(), sorts, size["rounds"])]
 
 
 def _budget(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
@@ -224,6 +235,7 @@ MEASURES: dict[str, Callable[[str, str, argparse.Namespace, dict[str, Any]], Any
     "peers": _peers,
     "limit": _limit,
     "products": _products,
+    "compiled": _compiled,
     "budget": _budget,
     "memory": _memory,
     "growth": _growth,

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import shutil
+import subprocess
+import sys
 import weakref
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from contextlib import contextmanager
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -36,6 +41,21 @@ def fast(family: str, method: str) -> Embedder:
     return embedder(family, method, compile=True)
 
 
+@contextmanager
+def ran() -> Iterator[list[tracing.Bound]]:
+    """The compiled layers that run, in order."""
+    calls: list[tracing.Bound] = []
+    right = tracing.Bound.__call__
+
+    def noted(bound: tracing.Bound, *call: Any) -> Any:
+        calls.append(bound)
+        return right(bound, *call)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tracing.Bound, "__call__", noted)
+        yield calls
+
+
 def layers_of(e: Embedder) -> list[Any]:
     return list(e._pipeline.runner.host._stack)
 
@@ -47,7 +67,9 @@ def test_vectors_are_the_references(family: str) -> None:
         for method in ("plain", "kv:layers=2-4"):
             e = Embedder(model, tokenizer=tokenizer, method=method, compile=True, query_instruction=INSTRUCTION)
             references = np.stack([expected(family, method, text, INSTRUCTION) for text in TEXTS])
-            together, alone = e.encode_query(TEXTS), np.stack([e.encode_query(text) for text in TEXTS])
+            with ran() as calls:
+                together, alone = e.encode_query(TEXTS), np.stack([e.encode_query(text) for text in TEXTS])
+            assert set(calls) == {layer.compiled for layer in layers_of(e)}
             assert np.abs(together - references).max() <= RIGHT
             assert np.abs(alone - references).max() <= RIGHT
 
@@ -66,8 +88,9 @@ def test_every_method_gives_the_same(method: str) -> None:
 @pytest.mark.parametrize("family", LARGE)
 def test_every_family_gives_the_same(family: str) -> None:
     e, own = fast(family, "plain"), embedder(family, "plain")
-    assert all(type(layer) is not type(usual) for layer, usual in zip(layers_of(e), layers_of(own), strict=True))
-    assert np.abs(e.encode_document(POOL) - own.encode_document(POOL)).max() <= RIGHT
+    with ran() as calls:
+        assert np.abs(e.encode_document(POOL) - own.encode_document(POOL)).max() <= RIGHT
+    assert set(calls) == {layer.compiled for layer in layers_of(e)}
 
 
 @pytest.mark.parametrize("family", [*families.OWN_ATTENTION, *families.T5S, "mpnet"])
@@ -77,14 +100,14 @@ def test_attention_that_is_not_ours_is_refused(family: str) -> None:
 
 
 def test_layers_that_are_alike_share_kernels() -> None:
-    assert len({layer.compiled.run for layer in layers_of(fast("llama", "plain"))}) == 1
+    assert len({layer.compiled.kernels for layer in layers_of(fast("llama", "plain"))}) == 1
     # One kind sees all that is behind, the other a window.
-    kinds = [layer.compiled.run for layer in layers_of(fast("gemma2", "plain"))]
+    kinds = [layer.compiled.kernels for layer in layers_of(fast("gemma2", "plain"))]
     assert len(set(kinds)) == 2 and kinds[0::2] == kinds[:1] * len(kinds[0::2]) and kinds[0] is not kinds[1]
 
 
 def test_layers_taken_for_alike_that_are_not_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "_kind", lambda layer: type(layer))
+    monkeypatch.setattr(compiled, "_kind", lambda layer, _: type(layer))
     with pytest.raises(UnsupportedModel, match=r"layer 2 gives something else compiled.*leave compile=True out"):
         embedder("gemma2", "plain", compile=True)
 
@@ -102,17 +125,51 @@ def test_weights_of_another_layer_are_noticed(monkeypatch: pytest.MonkeyPatch) -
         embedder("llama", "plain", compile=True)
 
 
-def test_plain_values_alone_are_compared() -> None:
+def test_layers_of_a_kind_have_all_but_weights_in_common() -> None:
+    def alike(one: nn.Module, other: nn.Module, *kwargs: dict[str, Any]) -> bool:
+        given, others = kwargs or ({}, {})
+        return bool(compiled._kind(one, ((), given)) == compiled._kind(other, ((), others)))
+
     one, other = nn.Linear(2, 2), nn.Linear(2, 2)
-    assert compiled._kind(one) == compiled._kind(other)
-    one.scale, other.scale = 1, True  # equal in Python
-    assert compiled._kind(one) != compiled._kind(other)
-    other.scale = 1
-    one.gate = other.gate = torch.relu
-    assert compiled._kind(one) == compiled._kind(other)
-    other.gate = torch.tanh
-    assert compiled._kind(one) != compiled._kind(other)
-    assert compiled._kind(one) != compiled._kind(nn.Linear(2, 2, dtype=torch.float64))
+    assert alike(one, other)
+    for value, same, unlike in (
+        (1, 1, True),  # equal in Python
+        (torch.relu, torch.relu, torch.tanh),
+        ({"a": 2.0}, {"a": 2.0}, {"a": 3.0}),
+        ([1, (2,)], [1, (2,)], [1, (3,)]),
+        (partial(max, default=1), partial(max, default=1), partial(max, default=2)),
+        ({1, 2}, {2, 1}, {1}),
+        ("layers.0.proj", "layers.1.proj", "layers.1.other"),
+        (one.extra_repr, other.extra_repr, one.extra_repr),
+    ):
+        one.value, other.value = value, same
+        assert alike(one, other), value
+        other.value = unlike
+        assert not alike(one, other), value
+    del one.value, other.value
+    assert not alike(one, nn.Linear(2, 2, dtype=torch.float64)) and not alike(one, other, {"a": None}, {"a": 1})
+    other.weight = nn.Parameter(other.weight.detach().t())
+    assert not alike(one, other)
+    one, other = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)]), nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
+    assert alike(one, other)
+    other[1].weight = other[0].weight
+    assert not alike(one, other)
+
+
+def test_layers_with_adapters_share_kernels() -> None:
+    from peft import LoraConfig, get_peft_model
+
+    model, tokenizer = loaded("llama")
+    adapted = get_peft_model(copy.deepcopy(model), LoraConfig(target_modules=["q_proj", "v_proj"], r=2)).eval()
+    with torch.no_grad():
+        for name, weight in adapted.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(generator=torch.Generator().manual_seed(1))
+    e, own = (Embedder(adapted, tokenizer=tokenizer, method="plain", compile=each) for each in (True, False))
+    assert len({layer.compiled.kernels for layer in layers_of(e)}) == 1
+    assert np.abs(e.encode_document(TEXTS) - own.encode_document(TEXTS)).max() <= RIGHT
+    plain = embedder("llama", "plain").encode_document(TEXTS)
+    assert np.abs(plain - own.encode_document(TEXTS)).max() > 100 * RIGHT
 
 
 def test_one_token_and_gradients_go_through_the_layers_themselves() -> None:
@@ -227,7 +284,30 @@ class _Remembering(nn.Module):
         return hidden_states + _FAR
 
 
+class _Measuring(nn.Module):
+    """Does something else with long texts, and would with short ones."""
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return hidden_states * (1 if 20 < hidden_states.shape[1] <= 64 else 2)
+
+
+class _Crossed(nn.Module):
+    """Is given states that lie in memory the other way round."""
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return hidden_states.cumsum(1) + 1
+
+
 _FAR = torch.ones(2)
+
+
+def compile_one(layer: nn.Module, shape: tuple[int, ...] = (2,), crossed: bool = False) -> None:
+    def run(tokens: int) -> None:
+        states = torch.randn(1, *shape, tokens).transpose(1, -1) if crossed else torch.randn(1, tokens, *shape)
+        with torch.inference_mode():
+            layer(states)
+
+    compiled.compile_layers("Model", [layer], run, traits=TRAITS, coarse=False)
 
 
 @pytest.mark.parametrize(
@@ -235,8 +315,102 @@ _FAR = torch.ones(2)
     [(_Deciding, "its layers cannot be compiled"), (_Remembering, "its layers read or give more than states")],
 )
 def test_layers_that_cannot_be_compiled_are_named(kind: type[nn.Module], words: str) -> None:
-    layer = kind()
-    with torch.inference_mode(), pytest.raises(UnsupportedModel, match=f"Model: {words}.*leave compile=True out"):
-        compiled.compile_layers(
-            "Model", [layer], lambda tokens: layer(torch.ones(1, tokens, 2)), traits=TRAITS, coarse=False
-        )
+    with pytest.raises(UnsupportedModel, match=f"Model: {words}.*leave compile=True out"):
+        compile_one(kind())
+
+
+def test_states_of_another_shape_are_refused() -> None:
+    with pytest.raises(UnsupportedModel, match="Model: its layers take other states than of tokens in a row"):
+        compile_one(nn.Identity(), (3, 2))
+
+
+def test_a_trace_reaches_as_far_as_its_conditions() -> None:
+    layer = _Measuring()
+    compile_one(layer)
+    for tokens in (2, 20, 21, 64, 65, 500):
+        states = torch.randn(1, tokens, 2)
+        with torch.inference_mode(), ran() as calls:
+            assert torch.equal(layer(states), _Measuring()(states)), tokens
+        assert len(calls) == (20 < tokens <= 64), tokens
+
+
+def test_states_in_another_order_in_memory_are_read_rightly() -> None:
+    for crossed in (False, True):
+        layer = _Crossed()
+        compile_one(layer, crossed=crossed)
+        for states in (torch.randn(1, 5, 2), torch.randn(1, 2, 5).transpose(1, 2)):
+            with torch.inference_mode(), ran() as calls:
+                assert (layer(states) - _Crossed()(states)).abs().max() <= RIGHT
+            assert len(calls) == 1
+
+
+def test_weights_whose_type_their_owner_changes_go_through_the_layer() -> None:
+    layer = nn.Linear(2, 2)
+    compile_one(layer)
+    layer.double()
+    with torch.inference_mode(), ran() as calls:
+        assert layer(torch.ones(1, 9, 2, dtype=torch.float64)).dtype == torch.float64
+    assert not calls
+
+
+@pytest.mark.parametrize("error", [MemoryError("no more"), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_memory_that_is_out_is_said(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    _fails(monkeypatch, error)
+    with pytest.raises(type(error), match=str(error)):
+        compile_one(nn.Linear(2, 2))
+
+
+def test_what_the_compiler_says_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    _fails(monkeypatch, ValueError("no such\n instruction"))
+    with pytest.raises(UnsupportedModel, match=r"cannot be compiled \(ValueError: no such instruction\)"):
+        compile_one(nn.Linear(2, 2))
+
+
+def _fails(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    from torch._inductor import compile_fx
+
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(compile_fx, "compile_fx", fail)
+
+
+def test_with_compiling_switched_off_it_is_said() -> None:
+    with torch.compiler.set_stance("force_eager"), pytest.raises(InvalidParameter, match="told to compile nothing"):
+        embedder("llama", "plain", compile=True)
+
+
+ALL_AT_ONCE = """
+import threading
+from tests.comparison import embedder, loaded
+loaded("llama")
+found, errors = [], []
+def make():
+    try:
+        found.append(embedder("llama", "plain", compile=True).encode_document("One text."))
+    except Exception as error:
+        errors.append(error)
+threads = [threading.Thread(target=make) for _ in range(3)]
+[each.start() for each in threads]
+[each.join() for each in threads]
+assert not errors and len(found) == 3 and all((each == found[0]).all() for each in found), errors
+"""
+FORKED = """
+import os, torch
+torch.set_num_threads(3)  # as many as the machine has processors is another case
+from tests.comparison import embedder
+from tests.test_contract import POOL
+e = embedder("llama", "plain", compile=True)
+before = e.encode_document(POOL)
+child = os.fork()
+if child == 0:
+    torch.set_num_threads(1)  # more hang, compiled or not
+    os._exit(int(abs(e.encode_document(POOL) - before).max() > 1e-5))
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.parametrize("program", [ALL_AT_ONCE, FORKED])
+def test_in_several_threads_and_processes(program: str) -> None:
+    child = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert child.returncode == 0, child.stderr

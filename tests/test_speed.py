@@ -147,6 +147,32 @@ def test_misses_are_told() -> None:
     assert all(word in line for word, line in zip(words, told, strict=True))
 
 
+def test_machines_have_tables_and_files_of_their_own(tmp_path: Path) -> None:
+    from speed import report
+
+    page, readme = tmp_path / "page.md", tmp_path / "readme.md"
+    page.write_text("".join(f"<!-- {name}: begin -->\n<!-- {name}: end -->\n" for name in ("budget", "goals")))
+    time = {"median": 0.5, "low": 0.5, "high": 0.5}
+
+    def row(machine: str, shape: str) -> dict[str, Any]:
+        named = {"key": f"budget {shape}", "part": "budget", "shape": shape, "dtype": "float32", "layers": 4}
+        found = [{"batch_tokens": 512, "over": 8192, "time": time}]
+        about = {"machine": machine, "threads": 1, "versions": {"torch": "2"}, "command": "python bench.py"}
+        return {**named, "found": found, **about}
+
+    rows = [row("CPU family 1 (avx2)", "one"), row("CPU family 2 (avx2)", "other"), row("CPU family 1 (avx2)", "third")]
+    report.write(rows, tmp_path, page, readme, tmp_path / "picture.svg")
+    first, second = page.read_text().split("CPU family 2 (avx2), 1 thread; torch 2.")
+    assert "CPU family 1 (avx2), 1 thread; torch 2." in first
+    assert "| one, 4 layers |" in first and "| third, 4 layers |" in first and "| other, 4 layers |" in second
+    files = {each.name: json.loads(each.read_text())["rows"] for each in tmp_path.glob("*.json")}
+    assert {name: [each["shape"] for each in found] for name, found in files.items()} == {
+        "speed-cpu-family-1.json": ["one", "third"],
+        "speed-cpu-family-2.json": ["other"],
+    }
+    assert not readme.exists()
+
+
 def test_peers_in_short() -> None:
     """The default batch size before the best one, which may be the same; a dash for who was not measured."""
     from speed.report import beside

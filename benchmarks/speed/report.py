@@ -16,24 +16,19 @@ MIB = 2**20
 
 
 def write(rows: list[dict[str, Any]], results: Path, page: Path, readme: Path, picture: Path) -> None:
-    """Write one machine's results, and the tables of the page and of the readme between their markers.
+    """Write each machine's results, and the tables of the page and of the readme between their markers.
 
     Raises:
-        SystemExit: The journal holds several machines, runs of a trial, or a part with several numbers of threads.
+        SystemExit: The journal holds runs of a trial, or a part with several numbers of threads.
     """
-    machines = {row["machine"] for row in rows}
-    if len(machines) != 1:
-        raise SystemExit(
-            f"the journal has rows of {len(machines)} machines: {sorted(machines)}; name one with --journal"
-        )
     odd = [row["key"] for row in rows if "--trial" in row["command"]]
     if odd:
         raise SystemExit(f"not for a table: {odd}")
-    (machine,) = machines
-    name = re.sub(r"\W+", "-", machine.split("(")[0].strip().lower()).strip("-")
-    target = results / f"speed-{name}.json"
-    target.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n", encoding="utf-8")
-    say(f"written: {target}")
+    for machine, found in _by_machine(rows).items():
+        name = re.sub(r"\W+", "-", machine.split("(")[0].strip().lower()).strip("-")
+        target = results / f"speed-{name}.json"
+        target.write_text(json.dumps({"machine": machine, "rows": found}, indent=1) + "\n", encoding="utf-8")
+        say(f"written: {target}")
     for row in rows:
         row["shape"] += f", {row['layers']} layers" if row.get("layers") else ""
     for part, table in TABLES.items():
@@ -41,15 +36,29 @@ def write(rows: list[dict[str, Any]], results: Path, page: Path, readme: Path, p
         if len({row["threads"] for row in chosen}) > 1:
             raise SystemExit(f"{part} was measured with several numbers of threads, which is none to be compared")
         if chosen:
-            put(page, part, "\n".join([_about(chosen[0]), "", *table(chosen)]))
+            each = [[_about(found[0]), "", *table(found)] for found in _by_machine(chosen).values()]
+            put(page, part, "\n\n".join("\n".join(lines) for lines in each))
     peers = [row for row in rows if row["part"] == "peers"]
     if peers:
-        put(readme, "speed", "\n".join([*beside(peers), "", _about(peers[0])]))
+        machines = [f"- {_named(found)}: {_about(found[0])}" for found in _by_machine(peers).values()]
+        put(readme, "speed", "\n".join([*beside(peers), "", *machines]))
     put(page, "goals", "\n".join(goals(rows)))
     grown = {f"{row['shape']}, {row['dtype']}": row["found"] for row in rows if row["part"] == "growth"}
     if grown:
         growth.draw(picture, grown)
     say(f"written: {page}")
+
+
+def _by_machine(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Rows of each machine: machines differ under one name, and what is of two cannot stand in one table."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row["machine"], []).append(row)
+    return found
+
+
+def _named(rows: list[dict[str, Any]]) -> str:
+    return ", ".join(dict.fromkeys(row["shape"] for row in rows))
 
 
 def _about(row: dict[str, Any]) -> str:
@@ -147,6 +156,11 @@ def _products(rows: list[dict[str, Any]]) -> list[str]:
     return _table(("model", "texts", "what over what", "time"), lines)
 
 
+def _compiled(rows: list[dict[str, Any]]) -> list[str]:
+    lines = [[row["shape"], row["dtype"], each["sort"], _spread(each["time"])] for row in rows for each in row["found"]]
+    return _table(("model", "type", "texts", "time over that of layers as they are"), lines)
+
+
 def _budget(rows: list[dict[str, Any]]) -> list[str]:
     lines = [
         [row["shape"], row["dtype"], each["batch_tokens"], _spread(each["time"])]
@@ -194,6 +208,7 @@ TABLES: dict[str, Callable[[list[dict[str, Any]]], list[str]]] = {
     "peers": _peers,
     "limit": _limit,
     "products": _products,
+    "compiled": _compiled,
     "budget": _budget,
     "memory": _memory,
     "growth": _growth,

@@ -7,11 +7,15 @@ in the trace as they are, so hooks around layers, and whatever a method asks of 
 from __future__ import annotations
 
 import functools
+import re
+import threading
 from collections.abc import Callable, Sequence
+from types import MethodType
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
 from eddy_embed.tracing import (
@@ -37,7 +41,11 @@ TRIED = 23
 """Tokens of the text that compiled layers are tried with: others than they are traced with."""
 _USUAL = frozenset(vars(nn.Module())) | {"_is_hf_initialized", "layer_idx"}
 """Attributes that every module has, and the number by which layers know themselves."""
-_PLAIN = (bool, int, float, str, bytes, type, type(None), torch.dtype, torch.device)
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+"""The same number in names of modules, as adapters keep them."""
+_lock = threading.Lock()
+"""Held while layers are compiled: operators are made once, and settings of torch are changed for as long."""
+_PLAIN = (bool, int, float, bytes, type, type(None), torch.dtype, torch.device)
 
 
 def compile_layers(
@@ -63,11 +71,16 @@ def compile_layers(
     if not reached or any("forward" in vars(layer) for layer in layers):
         raise UnsupportedModel(f"{name} has attention or a forward of its own, which cannot be compiled; {REMEDY}")
     check_compiler()
+    with _lock:
+        _compile(name, layers, run, coarse)
+
+
+def _compile(name: str, layers: Sequence[nn.Module], run: Callable[[int], object], coarse: bool) -> None:
     operators()
     kernels: dict[object, Kernels] = {}
     made = []
     for layer, (call, output) in zip(layers, _watched(name, layers, run, TRACED), strict=True):
-        kind = _kind(layer)
+        kind = _kind(layer, call)
         if kind not in kernels:
             kernels[kind] = traced(name, layer, call, output)
         made.append(kernels[kind].of(layer))
@@ -99,22 +112,39 @@ def _class(kind: type[nn.Module]) -> type[nn.Module]:
     return Compiled
 
 
-def _kind(layer: nn.Module) -> object:
+def _kind(layer: nn.Module, call: Call) -> object:
     """What layers that one trace fits have in common: all but their weights' values and their number."""
     modules = [
-        (path, type(module), tuple((key, _worth(value)) for key, value in vars(module).items() if key not in _USUAL))
+        (
+            path,
+            type(module),
+            tuple((key, _worth(each, module)) for key, each in vars(module).items() if key not in _USUAL),
+        )
         for path, module in layer.named_modules()
     ]
-    tensors = [(name, each.shape, each.dtype, each.is_mkldnn) for name, each in tensors_of(layer).items()]
-    return tuple(modules), tuple(tensors)
+    own = tensors_of(layer)
+    first: dict[int, str] = {}
+    tensors = [
+        (name, first.setdefault(id(each), name), type(each), each.shape, each.dtype, each.is_mkldnn or each.stride())
+        for name, each in own.items()
+    ]
+    return tuple(modules), tuple(tensors), str(pytree.tree_map(type, call))
 
 
-def _worth(value: Any) -> object:
+def _worth(value: Any, module: nn.Module) -> object:
     """Equal for values that do the same: plain ones that are equal, and others that are one and the same object."""
     if isinstance(value, tuple | list):
-        return type(value), tuple(map(_worth, value))
+        return type(value), tuple(_worth(each, module) for each in value)
+    if isinstance(value, dict):
+        return type(value), tuple((key, _worth(each, module)) for key, each in value.items())
     if isinstance(value, functools.partial):
-        return value.func, _worth(value.args), _worth([*value.keywords.items()])
+        return value.func, _worth(value.args, module), _worth(value.keywords, module)
+    if isinstance(value, MethodType) and value.__self__ is module:
+        return value.__func__
+    if isinstance(value, set | frozenset):
+        return type(value), frozenset(value)
+    if isinstance(value, str):
+        return _NUMBER.sub("", value)
     return (type(value), value) if isinstance(value, _PLAIN) else id(value)
 
 

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
+from torch._guards import detect_fake_mode
+from torch.utils import _pytree as pytree
 
 from eddy_embed import products
 from eddy_embed.attention import Traits
 from eddy_embed.batching import out_of_memory
-from eddy_embed.errors import InvalidParameter, UnsupportedModel
+from eddy_embed.errors import InterventionDidNotRun, InvalidParameter, UnsupportedModel
 from eddy_embed.moments import attended
 
 if TYPE_CHECKING:
@@ -35,45 +37,51 @@ Path = tuple[int | str, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Bound:
-    """A layer's kernels with its weights: `run` takes `inputs`, the missing ones of them out of a call."""
-
-    run: Callable[..., Sequence[torch.Tensor]]
-    inputs: list[Any]
-    holes: tuple[tuple[int, Path | None], ...]
-    several: int
-
-    def fit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether the kernels can do a call: no gradients are taken, and there are several tokens, as in the trace."""
-        return (
-            not torch.is_grad_enabled()
-            and not torch.is_autocast_enabled("cpu")
-            and hidden_of(args, kwargs).shape[1] > 1
-        )
-
-    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the layer gives for a call."""
-        inputs = self.inputs.copy()
-        for at, path in self.holes:
-            inputs[at] = hidden_of(args, kwargs).shape[1] if path is None else _at(path, (args, kwargs)).contiguous()
-        states = self.run(*inputs)[0]
-        return (states, *[None] * (self.several - 1)) if self.several else states
-
-
-@dataclass(frozen=True, eq=False)
 class Kernels:
-    """What a trace made: names of the layer's own tensors, or where a call has them (None: the number of tokens)."""
+    """What a trace made.
+
+    Attributes:
+        run: The kernels.
+        inputs: What they take: names of the layer's own tensors, or where a call has them (None: the number of tokens).
+        several: How many things the layer gives, states and nothing else among them; 0: the states alone.
+        reach: Whether they are right for a number of tokens.
+    """
 
     run: Callable[..., Sequence[torch.Tensor]]
     inputs: tuple[str | Path | None, ...]
     several: int
+    reach: Callable[[int], bool]
 
     def of(self, layer: nn.Module) -> Bound:
         """The kernels for a layer."""
         own = tensors_of(layer)
         inputs = [own[each] if isinstance(each, str) else None for each in self.inputs]
         holes = tuple((at, each) for at, each in enumerate(self.inputs) if not isinstance(each, str))
-        return Bound(self.run, inputs, holes, self.several)
+        return Bound(self, inputs, holes, [(each, each.dtype) for each in inputs if each is not None])
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """A layer's kernels with its weights: they take `inputs`, the missing ones of them out of a call."""
+
+    kernels: Kernels
+    inputs: list[Any]
+    holes: tuple[tuple[int, Path | None], ...]
+    dtypes: list[tuple[torch.Tensor, torch.dtype]]
+
+    def fit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether the kernels can do a call: without gradients, for so many tokens, with weights as they were."""
+        plain = not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+        kept = plain and all(each.dtype is dtype for each, dtype in self.dtypes)
+        return kept and self.kernels.reach(hidden_of(args, kwargs).shape[1])
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the layer gives for a call."""
+        inputs = self.inputs.copy()
+        for at, path in self.holes:
+            inputs[at] = hidden_of(args, kwargs).shape[1] if path is None else _at(path, (args, kwargs)).contiguous()
+        states = self.kernels.run(*inputs)[0]
+        return (states, *[None] * (self.kernels.several - 1)) if self.kernels.several else states
 
 
 class _Stopped(Exception):
@@ -83,24 +91,34 @@ class _Stopped(Exception):
 def traced(name: str, layer: nn.Module, call: Call, output: Any) -> Kernels:
     """Trace a layer with a call, and compile it for any number of tokens.
 
-    The kernels are called without the code that torch puts around them to see whether a trace still fits: it takes as
-    long as a layer of a short query, and nothing about a layer of ours ever changes.
+    The kernels are called without the code that torch puts around them to see whether a trace still fits, which takes
+    as long as a layer of a short query. What it would see to is seen to in `Bound.fit`.
+
+    Raises:
+        InvalidParameter: Torch is told to compile nothing.
+        UnsupportedModel: The layer cannot be compiled.
     """
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx
 
-    made: list[tuple[Callable[..., Sequence[torch.Tensor]], int]] = []
+    if hidden_of(*call).shape[:-1] != (1, TRACED):
+        raise UnsupportedModel(f"{name}: its layers take other states than of tokens in a row; {REMEDY}")
+    made: list[tuple[Callable[..., Sequence[torch.Tensor]], int, Callable[[int], bool]]] = []
 
     def backend(graph: GraphModule, examples: list[torch.Tensor]) -> Callable[..., None]:
-        outputs = graph.graph.output_node().args[0]
-        # Checks of tensors' memory do not go with weights that only oneDNN can read.
-        with config.patch(size_asserts=False, alignment_asserts=False, scalar_asserts=False):
-            made.append((compile_fx(graph, examples), len(outputs)))  # type: ignore[arg-type]
+        outputs = cast("Sequence[object]", graph.graph.output_node().args[0])
+        # Checks of tensors' memory do not go with weights that only oneDNN can read. Threads are counted in each pass:
+        # a process that was forked off may have one alone.
+        checks: dict[str, Any] = dict.fromkeys(("size_asserts", "alignment_asserts", "scalar_asserts"), False)
+        with config.patch({**checks, "cpp.dynamic_threads": True}):
+            run = compile_fx(graph, examples)
+        made.append((cast("Callable[..., Any]", run), len(outputs), _reach(examples)))
         return _stop
 
+    # The kernels know tensors' memory from the trace, and are handed contiguous ones.
+    call = pytree.tree_map_only(torch.Tensor, torch.Tensor.contiguous, call)
     # Torch keeps traces with the code that was traced, and only a few for each.
     alone = FunctionType(_run.__code__.replace(), _run.__globals__)
-    trace = torch.compile(alone, fullgraph=True, backend=backend)
     inputs: tuple[Any, ...] = ()
     try:
         # Numbers and widths stay what they are, whatever other layers had in their place.
@@ -112,15 +130,21 @@ def traced(name: str, layer: nn.Module, call: Call, output: Any) -> Kernels:
             places: dict[int, str | Path] = {id(each): path for path, each in _given(call)}
             places |= {id(each): own for own, each in tensors_of(layer).items()}
             try:
-                trace(layer, *call)
+                torch.compile(alone, fullgraph=True, backend=backend)(layer, *call)
             except _Stopped as stopped:
                 inputs = stopped.args
+    except InterventionDidNotRun:
+        raise InvalidParameter(
+            "compile=True: torch is told to compile nothing (TORCH_COMPILE_DISABLE, TORCHDYNAMO_DISABLE, or "
+            "torch.compiler.set_stance); take that back, or leave it out"
+        ) from None
     except Exception as error:
-        if out_of_memory(error):
-            raise
-        said = next(iter(str(error).strip().splitlines()), "")
+        inner = getattr(error, "inner_exception", error)
+        if out_of_memory(inner):
+            raise inner from None
+        said = " ".join(str(inner).split())
         raise UnsupportedModel(
-            f"{name}: its layers cannot be compiled ({type(error).__name__}: {said:.200}); {REMEDY}"
+            f"{name}: its layers cannot be compiled ({type(inner).__name__}: {said:.300}); {REMEDY}"
         ) from error
     found = [None if isinstance(each, int) and each == TRACED else places.get(id(each), ()) for each in inputs]
     several = len(output) if isinstance(output, tuple) else 0
@@ -128,7 +152,20 @@ def traced(name: str, layer: nn.Module, call: Call, output: Any) -> Kernels:
         raise UnsupportedModel(
             f"{name}: its layers read or give more than states, so they cannot be compiled; {REMEDY}"
         )
-    return Kernels(made[0][0], tuple(found), several)
+    run, _, reach = made[0]
+    return Kernels(run, tuple(found), several, reach)
+
+
+def _reach(examples: list[torch.Tensor]) -> Callable[[int], bool]:
+    """Whether a trace is right for a number of tokens, by the conditions that were noted while it was made."""
+    shapes = cast("Any", detect_fake_mode(examples)).shape_env
+    conditions = [guard.expr for guard in shapes.guards]
+
+    @functools.cache
+    def reach(tokens: int) -> bool:
+        return tokens > 1 and all(bool(each.subs(dict.fromkeys(each.free_symbols, tokens))) for each in conditions)
+
+    return reach
 
 
 def _run(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -189,6 +226,8 @@ def operators() -> torch.library.Library:
     )
     library.impl("attention", _attention, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     torch.library.register_fake("eddy_embed::attention", _attention_alike, lib=library)
+    if not products.available():
+        return library
     operator = products.operator()
     call = lowering.fallback_handler(operator, add_to_fallback_set=False)  # type: ignore[no-untyped-call]
     lowering.register_lowering(torch.ops.eddy_embed.product.default, type_promotion_kind=None)(
