@@ -145,8 +145,16 @@ def _attention(
     if torch.compiler.is_compiling():  # a layer is traced (`compiled`)
         known = (float(scale), softcap, sliding_window, causal, s_aux)
         return torch.ops.eddy_embed.attention(query, key, value, *known), None
-    traits = Traits(float(scale), softcap, sliding_window, s_aux is not None, causal, position_bias is not None)
-    return attended(name, query, key, value, traits, position_bias, s_aux), None
+    row = None if position_bias is None else _row(module, position_bias, _under_way().groups, causal)
+    traits = Traits(float(scale), softcap, sliding_window, s_aux is not None, causal, row is not None)
+    return attended(name, query, key, value, traits, row, s_aux), None
+
+
+def _under_way() -> Pass:
+    call = current.get()
+    if call is None:
+        raise InterventionDidNotRun(f"attention {ATTENTION!r} works inside Eddy's own passes only; use sdpa instead")
+    return call
 
 
 def attended(
@@ -166,7 +174,7 @@ def attended(
         key: Shape (1, key-value heads, tokens, head width).
         value: Shape (1, key-value heads, tokens, head width).
         traits: What the layer does to its logits.
-        bias: On the logits by distance, as the layer has it.
+        bias: On the logits by distance, shape (heads, 2n - 1), as in `attend`.
         sinks: A further logit for each head.
 
     Returns:
@@ -174,12 +182,8 @@ def attended(
 
     Raises:
         InterventionDidNotRun: There is no pass, or the layer is not as it was at load.
-        UnsupportedModel: The bias is not one by distance for both directions.
     """
-    call = current.get()
-    if call is None:
-        raise InterventionDidNotRun(f"attention {ATTENTION!r} works inside Eddy's own passes only; use sdpa instead")
-    row = None if bias is None else _row(name, bias, call.groups, traits.causal)
+    call = _under_way()
     index = len(call.seen)
     if call.traits is not None and (index >= len(call.traits) or call.traits[index] != traits):
         raise InterventionDidNotRun(f"attention {index + 1} of {name} is not as it was at load")
@@ -197,15 +201,15 @@ def attended(
     if call.kernels is None:
         call.chosen.append(choose(traits, Place.of(query, value), call.mass or extra is not None))
     kernels = call.chosen[index] if call.kernels is None else call.kernels[index]
-    return attend(query, key, value, groups, traits, kernels, extra, call.watching, angles, row, sinks)
+    return attend(query, key, value, groups, traits, kernels, extra, call.watching, angles, bias, sinks)
 
 
-def _row(name: str, bias: torch.Tensor, groups: list[Group], causal: bool) -> torch.Tensor:
+def _row(module: nn.Module, bias: torch.Tensor, groups: list[Group], causal: bool) -> torch.Tensor:
     """A bias by distance (`distances`), shape (heads, 2n - 1) for the n tokens of the longest sequence."""
     longest = max(int(members.rows.shape[1]) for members in groups)
     if causal or tuple(bias.shape[:1] + bias.shape[2:]) != (1, 1, 2 * longest - 1):
         raise UnsupportedModel(
-            f"{name} uses a position bias of shape {tuple(bias.shape)}, not one by distance for both "
+            f"{type(module).__name__} uses a position bias of shape {tuple(bias.shape)}, not one by distance for both "
             f"directions, which is not supported; {DECODER}"
         )
     return bias[0, :, 0]
