@@ -113,9 +113,9 @@ def units(options: argparse.Namespace) -> list[tuple[str, dict[str, Any], argpar
             raise SystemExit(f"--dtype {OWN!r} is for --part peers; {part} takes float32 or bfloat16")
         for shape, usual in [(shape, None) for shape in options.shape or ()] or PARTS[part]:
             layers = options.layers or usual
-            model = f"{part} {shape} {{}}{f' {layers} layers' if layers else ''}"
+            kept = f" {layers} layers" if layers else ""
             for dtype, peer in product(dtypes, chosen if part == "peers" else [None]):
-                key = model.format(dtype) + (f" {peer.name}" if peer else "")
+                key = f"{part} {shape} {dtype}{kept}{f' {peer.name}' if peer else ''}"
                 asked = argparse.Namespace(**{**vars(options), "layers": layers, "beside": peer})
                 found.append((key, {"part": part, "shape": shape, "layers": layers, "dtype": dtype}, asked))
     return found
@@ -170,11 +170,7 @@ def _overhead(shape: str, dtype: str, options: argparse.Namespace, size: dict[st
 def _peers(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
     shared = "bfloat16" if dtype == OWN else dtype
     folder = shapes.folder(shape, under=options.models, layers=options.layers, dtype=shared)
-    sorts = {
-        "mixed": texts.mixed(size["beside"]),
-        "uniform": texts.uniform(size["texts"] // 2, size["words"]),
-        "one query": texts.uniform(1, 12),
-    }
+    sorts = _sorts(size["beside"], size["texts"] // 2, size["words"])
     rounds = min(3, size["rounds"])
     return [told(row) for row in peers.rows(folder, sorts, None if dtype == OWN else dtype, rounds, options.beside)]
 
@@ -187,20 +183,24 @@ def _limit(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, 
 
 def _compiled(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
     model, own = _model(shape, dtype, options), shapes.tokenizer()
-    return [told(row) for row in compiling.rows(model, own, _several(size), size["rounds"])]
+    return [told(row) for row in compiling.rows(model, own, _few(size), size["rounds"])]
 
 
 def _products(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
     model, halved = (shapes.random_model(shape, kind, layers=options.layers) for kind in (dtype, "bfloat16"))
-    rows = multiplying.rows(model, halved, shapes.tokenizer(), _several(size), size["rounds"])
+    rows = multiplying.rows(model, halved, shapes.tokenizer(), _few(size), size["rounds"])
     return [told(row) for row in rows]
 
 
-def _several(size: dict[str, Any]) -> dict[str, list[str]]:
-    """Texts of each sort."""
+def _few(size: dict[str, Any]) -> dict[str, list[str]]:
+    return _sorts(size["texts"] // 4, size["texts"] // 8, size["words"])
+
+
+def _sorts(mixed: int, uniform: int, words: int) -> dict[str, list[str]]:
+    """Texts of each sort: so many of mixed lengths, so many of so many words, and a query."""
     return {
-        "mixed": texts.mixed(size["texts"] // 4),
-        "uniform": texts.uniform(size["texts"] // 8, size["words"]),
+        "mixed": texts.mixed(mixed),
+        "uniform": texts.uniform(uniform, words),
         "one query": texts.uniform(1, 12),
     }
 

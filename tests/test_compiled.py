@@ -20,8 +20,8 @@ import torch
 from tests import families
 from tests.comparison import INSTRUCTION, TEXTS, embedder, expected, loaded
 from tests.test_contract import EVERY, POOL, unchanged
+from tests.test_cost import Counter
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from eddy_embed import Embedder, compiled, tracing
 from eddy_embed.attention import Traits
@@ -195,23 +195,11 @@ def test_weights_laid_out_for_products_stay_so(dtype: str) -> None:
     assert difference <= (RIGHT if dtype == "float32" else 2e-2)
 
 
-class _Counted(TorchDispatchMode):
-    """How many of torch's operations run."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.calls += 1
-        return function(*args, **(kwargs or {}))
-
-
 def test_a_pass_has_half_of_the_operations() -> None:
     counts = []
     for e in (fast("llama", "plain"), embedder("llama", "plain")):
         e.encode_document(TEXTS[0])
-        with _Counted() as counted:
+        with Counter() as counted:
             e.encode_document(TEXTS[0])
         counts.append(counted.calls)
     assert counts[0] <= 0.5 * counts[1]

@@ -49,7 +49,7 @@ class Cost:
     calls: int
 
 
-class _Counter(TorchDispatchMode):
+class Counter(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.calls, self.written = 0, 0
@@ -71,7 +71,7 @@ def cost(model: Any, method: str, texts: list[str] | None = None) -> Cost:
     tokens = sum(embedder.explain(text).sequence_tokens for text in texts)
     with FlopCounterMode(display=False) as multiplied:
         embedder.encode_document(texts)
-    with _Counter() as counter:
+    with Counter() as counter:
         embedder.encode_document(texts)
     return Cost(multiplied.get_total_flops() / tokens, counter.written / tokens, counter.calls)
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from eddy_embed import Embedder
-from speed.timing import ratio
+from speed.timing import embedding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-REPEAT = 10
-"""Calls in a round where there is one text."""
 
 
 def rows(model: Any, tokenizer: Any, sorts: dict[str, list[str]], rounds: int) -> Iterator[dict[str, Any]]:
@@ -26,6 +22,4 @@ def rows(model: Any, tokenizer: Any, sorts: dict[str, list[str]], rounds: int) -
     """
     fast, own = (Embedder(model, tokenizer=tokenizer, method="plain:exit=-1", compile=each) for each in (True, False))
     for sort, texts in sorts.items():
-        repeat = REPEAT if len(texts) == 1 else 1
-        found = ratio(partial(fast.encode_document, texts), partial(own.encode_document, texts), rounds, repeat)
-        yield {"sort": sort, "texts": len(texts), "time": found.row()}
+        yield {"sort": sort, "texts": len(texts), "time": embedding(fast, own, texts, rounds).row()}

@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from eddy_embed import Embedder, products
-from speed.timing import ratio
+from speed.timing import embedding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-REPEAT = 10
-"""Calls in a round where there is one text."""
 
 
 def rows(model: Any, halved: Any, tokenizer: Any, sorts: dict[str, list[str]], rounds: int) -> Iterator[dict[str, Any]]:
@@ -47,7 +44,5 @@ def rows(model: Any, halved: Any, tokenizer: Any, sorts: dict[str, list[str]], r
             pairs.append((f"{kind}, prepacked over as it came", laid[-1], own(each)))
     pairs.append(("bfloat16 over float32", laid[1], laid[0]))
     for sort, texts in sorts.items():
-        repeat = REPEAT if len(texts) == 1 else 1
         for what, one, other in pairs:
-            found = ratio(partial(one.encode_document, texts), partial(other.encode_document, texts), rounds, repeat)
-            yield {"sort": sort, "texts": len(texts), "what": what, "time": found.row()}
+            yield {"sort": sort, "texts": len(texts), "what": what, "time": embedding(one, other, texts, rounds).row()}

@@ -6,10 +6,14 @@ import gc
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from statistics import median, quantiles
 from typing import Any
 
 import torch
+
+REPEAT = 10
+"""Calls in a round where there is one text."""
 
 
 @dataclass(frozen=True)
@@ -85,3 +89,9 @@ def synchronise() -> None:
     """Wait for the accelerator, if there is one."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
+
+
+def embedding(measured: Any, base: Any, texts: list[str], rounds: int) -> Ratio:
+    """Time two embedders on the same documents; one text alone `REPEAT` times in a round."""
+    repeat = REPEAT if len(texts) == 1 else 1
+    return ratio(partial(measured.encode_document, texts), partial(base.encode_document, texts), rounds, repeat)

@@ -11,30 +11,18 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from types import MethodType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
-from eddy_embed.tracing import (
-    REMEDY,
-    TRACED,
-    Bound,
-    Call,
-    Kernels,
-    check_compiler,
-    hidden_of,
-    operators,
-    tensors_of,
-    traced,
-)
+from eddy_embed.moments import hidden_of
+from eddy_embed.tracing import REMEDY, TRACED, Bound, Call, Kernels, check_compiler, operators, tensors_of, traced
 from eddy_embed.trial import allowed
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from eddy_embed.attention import Traits
 
 TRIED = 23
@@ -87,7 +75,7 @@ def _compile(name: str, layers: Sequence[nn.Module], run: Callable[[int], object
     expected = _watched(name, layers, run, TRIED)
     for layer, bound in zip(layers, made, strict=True):
         layer.compiled = bound  # type: ignore[assignment]
-        layer.__class__ = _class(cast("Hashable", type(layer)))
+        layer.__class__ = _class(type(layer))  # type: ignore[arg-type]
     given = _watched(name, layers, run, TRIED, [call for call, _ in expected])
     for number, ((call, own), (_, found)) in enumerate(zip(expected, given, strict=True), start=1):
         difference = _apart(found, own, hidden_of(*call), coarse)

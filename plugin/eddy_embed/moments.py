@@ -258,7 +258,7 @@ def _enter(index: int) -> Any:
         call = current.get()
         if call is None:
             return None
-        hidden = args[0] if args else kwargs["hidden_states"]
+        hidden = hidden_of(args, kwargs)
         call.angles = _given(call, kwargs.get("position_embeddings"))
         if index == 0:
             call.capture(0, hidden.flatten(0, -2))
@@ -269,6 +269,12 @@ def _enter(index: int) -> Any:
         return ((edited, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": edited})
 
     return hook
+
+
+def hidden_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    """The states that a layer is called with."""
+    hidden: torch.Tensor = args[0] if args else kwargs["hidden_states"]
+    return hidden
 
 
 def _given(call: Pass, embeddings: Any) -> Angles | None:

@@ -71,12 +71,17 @@ def unpack(model: nn.Module) -> bool:
     Returns:
         Whether there was anything to undo.
     """
-    modules = (module for module in model.modules() if type(module) is _Linear)
-    packed: list[nn.Linear] = [module for module in modules if module.weight.is_mkldnn]
-    for module in packed:
+    found = packed(model)
+    for module in found:
         module.weight = nn.Parameter(unpacked(module.weight.detach()), requires_grad=False)
         module.__class__ = nn.Linear
-    return bool(packed)
+    return bool(found)
+
+
+def packed(model: nn.Module) -> list[nn.Linear]:
+    """The modules whose weights `prepack` laid out."""
+    modules = (module for module in model.modules() if type(module) is _Linear)
+    return [module for module in modules if module.weight.is_mkldnn]
 
 
 def _packable(dtype: torch.dtype) -> bool:

@@ -21,7 +21,7 @@ from eddy_embed import products
 from eddy_embed.attention import Traits
 from eddy_embed.batching import out_of_memory
 from eddy_embed.errors import InterventionDidNotRun, InvalidParameter, UnsupportedModel
-from eddy_embed.moments import attended
+from eddy_embed.moments import attended, hidden_of
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
@@ -179,19 +179,14 @@ def _stop(*inputs: Any) -> None:
 @contextmanager
 def _unpacked(layer: nn.Module) -> Iterator[None]:
     """Weights that only oneDNN can read replaced by empty ones of their shape, which is all that a trace asks for."""
-    packed = {name: each for name, each in layer.named_parameters() if each.is_mkldnn}
+    laid = [(module, module.weight) for module in products.packed(layer)]
     try:
-        for name, each in packed.items():
-            _put(layer, name, nn.Parameter(torch.empty(each.shape, dtype=each.dtype), requires_grad=False))
+        for module, weight in laid:
+            module.weight = nn.Parameter(torch.empty(weight.shape, dtype=weight.dtype), requires_grad=False)
         yield
     finally:
-        for name, each in packed.items():
-            _put(layer, name, each)
-
-
-def _put(layer: nn.Module, name: str, weight: nn.Parameter) -> None:
-    place, _, last = name.rpartition(".")
-    setattr(layer.get_submodule(place), last, weight)
+        for module, weight in laid:
+            module.weight = weight
 
 
 def check_compiler() -> None:
@@ -256,11 +251,6 @@ def _attention_alike(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 
 def _product_alike(states: torch.Tensor, weight: torch.Tensor, _: torch.Tensor | None) -> torch.Tensor:
     return states.new_empty(*states.shape[:-1], weight.shape[0])
-
-
-def hidden_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-    """The states that a layer is called with, shape (1, tokens, width)."""
-    return cast("torch.Tensor", args[0] if args else kwargs["hidden_states"])
 
 
 def _at(path: Path, call: Any) -> Any:
