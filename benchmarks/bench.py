@@ -32,7 +32,7 @@ from grid import RESULTS, ROOT, say
 from speed import budget, compiling, growth, limit, memory, multiplying, overhead, peers, report, shapes, texts
 from transformers.utils import logging
 
-from eddy_embed.products import prepack
+from eddy_embed.model.speed.onednn_linear import prepack
 
 PARTS: dict[str, tuple[tuple[str, int | None], ...]] = {
     "overhead": (("eddy-tiny", None), ("qwen3-0.6b", 4)),

@@ -16,11 +16,11 @@ import json
 from grid import DEFAULTS, DEV, RAW, RESULTS, about, evaluation, parser, say, variants
 
 from eddy_embed import Embedder, methods
-from eddy_embed.evaluate import report
-from eddy_embed.evaluate.outcome import Journal, Outcome
-from eddy_embed.evaluate.sweep import chosen_by
-from eddy_embed.evaluate.systems import WORDS, System, beside
-from eddy_embed.evaluate.tasks import find_tasks
+from eddy_embed.analysis.evaluate import tables
+from eddy_embed.analysis.evaluate.grid import chosen_by
+from eddy_embed.analysis.evaluate.results import Journal, Outcome
+from eddy_embed.analysis.evaluate.systems import WORDS, System, beside
+from eddy_embed.analysis.evaluate.tasks import find_tasks
 
 EXITS = (-1, -2, -3, -4, -5, -6, -7, -8)
 POSTS = ("", "+centre", "+abtt:k=2", "+whiten", "+whiten:dims=128")
@@ -62,8 +62,8 @@ def main() -> None:
     embedder = Embedder(options.model, method="plain")
     head = {**about(options.model, embedder, command), "dev": list(DEV.values()), "candidates": len(wanted)}
     RESULTS.mkdir(exist_ok=True)
-    rows = report.summary([outcome for outcome in outcomes if outcome.system.fit_on is None], "plain")
-    report.save(RESULTS / "eddy-tiny-dev.json", head, rows)
+    rows = tables.summary([outcome for outcome in outcomes if outcome.system.fit_on is None], "plain")
+    tables.save(RESULTS / "eddy-tiny-dev.json", head, rows)
     DEFAULTS.write_text(json.dumps({**head, **chosen}, indent=1) + "\n", encoding="utf-8")
     say(f"written: {DEFAULTS}")
 

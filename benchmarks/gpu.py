@@ -31,7 +31,7 @@ from torch import nn
 from transformers.utils import logging
 
 from eddy_embed import Embedder
-from eddy_embed.sequence import pack, plain
+from eddy_embed.text.sequence import pack, plain
 
 LENGTHS = (128, 512, 2048, 8192)
 TOKENS = 32_768

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from eddy_embed import Embedder, __version__, methods
-from eddy_embed.evaluate.outcome import Journal
-from eddy_embed.evaluate.run import Evaluation
-from eddy_embed.evaluate.sweep import runnable
-from eddy_embed.evaluate.tasks import Classification, Task
-from eddy_embed.text import Term, parse_terms, print_terms
+from eddy_embed.analysis.evaluate.grid import runnable
+from eddy_embed.analysis.evaluate.results import Journal
+from eddy_embed.analysis.evaluate.runner import Evaluation
+from eddy_embed.analysis.evaluate.tasks import Classification, Task
+from eddy_embed.methods.spec import Term, parse_terms, print_terms
 
 ROOT = Path(__file__).resolve().parent.parent
-DEFAULTS = ROOT / "plugin" / "eddy_embed" / "models" / "tiny" / "defaults.json"
+DEFAULTS = ROOT / "plugin" / "eddy_embed" / "model" / "tiny" / "defaults.json"
 RESULTS = ROOT / "benchmarks" / "results"
 
 METHODS = (

@@ -32,13 +32,13 @@ from long_retrieval import PASSAGES, POSTS, Library, joined, outcomes_of, rounde
 from numpy.typing import NDArray
 
 from eddy_embed import Embedder, LongDocument, __version__, methods
-from eddy_embed.evaluate.outcome import Cost, Journal, Outcome
-from eddy_embed.evaluate.systems import System
-from eddy_embed.evaluate.tasks import Retrieval, find_tasks
-from eddy_embed.job import Job
-from eddy_embed.progress import Progress
-from eddy_embed.runner import Runner
-from eddy_embed.sequence import PLACEHOLDER_ID, Packed, Role, Sequence, pack
+from eddy_embed.analysis.evaluate.results import Cost, Journal, Outcome
+from eddy_embed.analysis.evaluate.systems import System
+from eddy_embed.analysis.evaluate.tasks import Retrieval, find_tasks
+from eddy_embed.encoding.job import Job
+from eddy_embed.encoding.runner import Runner
+from eddy_embed.text.sequence import PLACEHOLDER_ID, Packed, Role, Sequence, pack
+from eddy_embed.utils.progress import Progress
 
 Ints = NDArray[np.int64]
 

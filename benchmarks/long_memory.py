@@ -26,7 +26,7 @@ from typing import Any
 from grid import RESULTS, ROOT, say
 
 from eddy_embed import __version__
-from eddy_embed.pictures import save
+from eddy_embed.analysis.plots import save
 
 WORDS = (1_000, 3_000, 10_000, 30_000, 100_000)
 SYSTEMS = ("plain:exit=-7", "htp:exit=-7", "kv:layers=2,pool=mean,exit=-7")

@@ -31,12 +31,12 @@ from grid import RESULTS, ROOT, put, say
 from numpy.typing import NDArray
 
 from eddy_embed import Embedder, LongDocument, __version__, methods
-from eddy_embed.evaluate.embedded import Embedded
-from eddy_embed.evaluate.metrics import ndcg, recall, reciprocal_rank
-from eddy_embed.evaluate.outcome import Cost, Journal, Outcome
-from eddy_embed.evaluate.systems import System
-from eddy_embed.evaluate.tasks import Retrieval, digest, find_tasks
-from eddy_embed.finish import unit
+from eddy_embed.analysis.evaluate.metrics import ndcg, recall, reciprocal_rank
+from eddy_embed.analysis.evaluate.results import Cost, Journal, Outcome
+from eddy_embed.analysis.evaluate.systems import System
+from eddy_embed.analysis.evaluate.task_vectors import Embedded
+from eddy_embed.analysis.evaluate.tasks import Retrieval, digest, find_tasks
+from eddy_embed.encoding.finalize import unit
 
 Pairs = NDArray[np.int64]
 

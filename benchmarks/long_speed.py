@@ -129,7 +129,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def _folder(model: str) -> str:
-    bundled = Path(eddy_embed.__file__).parent / "models" / "tiny"
+    bundled = Path(eddy_embed.__file__).parent / "model" / "tiny"
     return str(bundled) if model == "eddy-tiny" else model
 
 
@@ -173,9 +173,9 @@ def _write(collection: Any, rows: list[tuple[str, str, Any, dict[str, Any]]]) ->
 
 def _eddy(options: argparse.Namespace, late: bool) -> dict[str, Any]:
     from eddy_embed import Embedder
-    from eddy_embed.host import Host
-    from eddy_embed.segment import Segmenter
-    from eddy_embed.tokens import Tokenizer
+    from eddy_embed.model.host import Host
+    from eddy_embed.text.sentences import Segmenter
+    from eddy_embed.text.tokenizer import Tokenizer
 
     texts, clock = _texts(options), Clock()
     embedder = Embedder(options.model, method=options.method, dtype=options.dtype)

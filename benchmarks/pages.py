@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from grid import ALSO, DEV, METHODS, ONE_EXIT, RAW, TAUS, exit_of, split
 
 from eddy_embed import methods
-from eddy_embed.evaluate.systems import BESIDE, WORDS, System
+from eddy_embed.analysis.evaluate.systems import BESIDE, WORDS, System
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -49,14 +49,14 @@ from grid import (
 from pages import card, page, short
 
 from eddy_embed import Embedder
-from eddy_embed.evaluate import report
-from eddy_embed.evaluate.outcome import Journal
-from eddy_embed.evaluate.run import Evaluation, applies
-from eddy_embed.evaluate.systems import WORDS, System, beside
-from eddy_embed.evaluate.tasks import Classification, Pairs, Retrieval, Task, find_tasks
+from eddy_embed.analysis.evaluate import tables
+from eddy_embed.analysis.evaluate.results import Journal
+from eddy_embed.analysis.evaluate.runner import Evaluation, applies
+from eddy_embed.analysis.evaluate.systems import WORDS, System, beside
+from eddy_embed.analysis.evaluate.tasks import Classification, Pairs, Retrieval, Task, find_tasks
 
 if TYPE_CHECKING:
-    from eddy_embed.evaluate.run import Identities
+    from eddy_embed.analysis.evaluate.runner import Identities
 
 MODEL = "eddy-tiny"
 EXITS = (-1, -2, -4, -7)
@@ -149,7 +149,7 @@ def complete(
 
     def save() -> None:
         if not options.measure:
-            report.save(path, head, sorted(rows.values(), key=lambda row: order.get((row["system"], row["task"]), -1)))
+            tables.save(path, head, sorted(rows.values(), key=lambda row: order.get((row["system"], row["task"]), -1)))
 
     order = {(system.label, task): at for at, (system, task) in enumerate(identities)}
     left = 0
@@ -167,7 +167,7 @@ def complete(
             continue
         found = measuring.run(needed, [task])
         if not options.measure:
-            rows |= {(row["system"], row["task"]): row for row in report.summary(found, "plain")}
+            rows |= {(row["system"], row["task"]): row for row in tables.summary(found, "plain")}
             save()
     save()
     say(f"{path.name}: {len(rows)} results, {left} not run")
@@ -178,7 +178,7 @@ def valid(path: Path, head: dict[str, Any], identities: Identities, tasks: set[s
     told = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     if any(told.get(name) != head[name] for name in ("weights", "tokenizer", "passage_size")):
         return {}
-    now = {(system.label, task): report.identity(about) for (system, task), about in identities.items()}
+    now = {(system.label, task): tables.identity(about) for (system, task), about in identities.items()}
     kept = {(row["system"], row["task"]): row for row in told["outcomes"]}
     return {key: row for key, row in kept.items() if key[1] not in tasks or row.get("identity", "") == now.get(key)}
 

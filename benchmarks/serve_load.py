@@ -59,7 +59,7 @@ TRIAL = {
     "overload": (600, 1.0),
     "requests": 100,
 }
-MODEL = ROOT / "plugin" / "eddy_embed" / "models" / "tiny"
+MODEL = ROOT / "plugin" / "eddy_embed" / "model" / "tiny"
 
 
 def main() -> None:

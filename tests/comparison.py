@@ -13,7 +13,7 @@ from tests.reference.double import AllDouble, double
 
 from eddy_embed import Embedder, Segmenter
 from eddy_embed.methods import prompts
-from eddy_embed.progress import Progress
+from eddy_embed.utils.progress import Progress
 
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("plain", {}),

@@ -25,9 +25,10 @@ from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from eddy_embed import Embedder, norms
-from eddy_embed.attention import Group, Place, groups
-from eddy_embed.diagnose import Extent, diagnose
+from eddy_embed import Embedder
+from eddy_embed.analysis.diagnose import Extent, diagnose
+from eddy_embed.model.attention import Group, Place, groups
+from eddy_embed.model.speed import fused_rms_norm
 
 ATEN = torch.ops.aten
 NAME = "elsewhere"
@@ -203,7 +204,9 @@ def computed(use: str, model: Any, options: dict[str, Any]) -> tuple[list[float]
         else:
             vectors = embedder.encode_document(TEXTS)
         modules = embedder._pipeline.open_runner.host._view.modules()
-        fused = Counter(type(each).__name__ for each in modules if type(each).forward.__module__ == norms.__name__)
+        fused = Counter(
+            type(each).__name__ for each in modules if type(each).forward.__module__ == fused_rms_norm.__name__
+        )
         return vectors.ravel().tolist(), {"device": embedder.device, "fused": dict(fused)}
 
 
@@ -229,7 +232,7 @@ def answer(asked: Asked) -> dict[str, Any]:
     exact = expected if asked.dtype == "float32" else numbers(False, "float32")[0]
     elsewhere = Elsewhere()
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(norms, "DEVICES", (NAME,)))
+        stack.enter_context(mock.patch.object(fused_rms_norm, "DEVICES", (NAME,)))
         stack.enter_context(mock.patch.object(groups, "VIEWED", (NAME, "cpu")))
         if asked.capability is not None:
             of = Place.of

@@ -16,7 +16,7 @@ from tests import families
 from tests.comparison import TEXTS
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
-from eddy_embed import Embedder, adapted
+from eddy_embed import Embedder
 from eddy_embed.errors import ModelNotFound, UnsupportedModel
 
 METHOD = "htp:range=1-3,exit=3"
@@ -198,7 +198,7 @@ def test_folders_of_adapters_that_cannot_be_used(base: Path, tmp_path: Path, mon
     config.write_text(json.dumps(told))
     assert Embedder(tmp_path, method=METHOD).encode_document("a").shape == (families.HIDDEN,)
     with monkeypatch.context() as patch:
-        patch.setattr(adapted, "find_spec", lambda _: None)
+        patch.setattr(peft, "find_spec", lambda _: None)
         with pytest.raises(UnsupportedModel, match="holds a PEFT adapter; pip install peft"):
             Embedder(tmp_path, method=METHOD)
     with pytest.raises(UnsupportedModel, match="spread by device_map"):

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from eddy_embed import allocator
+from eddy_embed.utils import glibc_malloc
 
 COUNTED = """
 import json, os, resource
@@ -34,7 +34,7 @@ print(json.dumps([*told, allocator.keep_freed(), faults()]))
 def test_a_pass_asks_for_no_new_pages() -> None:
     """The environment's setting stands, and with it every layer asks for new ones."""
     if sys.platform != "linux":
-        assert not allocator.keep_freed()
+        assert not glibc_malloc.keep_freed()
         return
     environment = {**os.environ, "MALLOC_TRIM_THRESHOLD_": "131072"}
     run = subprocess.run([sys.executable, "-c", COUNTED], env=environment, capture_output=True, text=True, check=True)
@@ -50,8 +50,8 @@ def test_a_pass_asks_for_no_new_pages() -> None:
 def test_settings_of_the_user_are_seen(
     variables: dict[str, str], expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in (*allocator._VARIABLES, "GLIBC_TUNABLES"):
+    for name in (*glibc_malloc._VARIABLES, "GLIBC_TUNABLES"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert allocator.chosen() is expected
+    assert glibc_malloc.chosen() is expected

@@ -13,8 +13,8 @@ from tests.comparison import INSTRUCTION, TEXTS, loaded
 
 import eddy_embed
 from eddy_embed import Embedder, compare, methods
+from eddy_embed.analysis.compare import default_methods
 from eddy_embed.cli import main
-from eddy_embed.comparison import default_methods
 from eddy_embed.errors import InvalidParameter, InvalidText, UnknownMethod
 
 

@@ -23,10 +23,11 @@ from tests.test_contract import EVERY, POOL, unchanged
 from tests.test_cost import Counter
 from torch import nn
 
-from eddy_embed import Embedder, compiled, tracing
-from eddy_embed.attention import Traits
+from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
-from eddy_embed.sequence import pack, plain
+from eddy_embed.model.attention import Traits
+from eddy_embed.model.speed import compile_layers, layer_trace
+from eddy_embed.text.sequence import pack, plain
 
 # Nobody needs a compiler for anything else; .ci/run installs one.
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="compiling layers needs g++")
@@ -42,17 +43,17 @@ def fast(family: str, method: str) -> Embedder:
 
 
 @contextmanager
-def ran() -> Iterator[list[tracing.Bound]]:
+def ran() -> Iterator[list[layer_trace.Bound]]:
     """The compiled layers that run, in order."""
-    calls: list[tracing.Bound] = []
-    right = tracing.Bound.__call__
+    calls: list[layer_trace.Bound] = []
+    right = layer_trace.Bound.__call__
 
-    def noted(bound: tracing.Bound, *call: Any) -> Any:
+    def noted(bound: layer_trace.Bound, *call: Any) -> Any:
         calls.append(bound)
         return right(bound, *call)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tracing.Bound, "__call__", noted)
+        patch.setattr(layer_trace.Bound, "__call__", noted)
         yield calls
 
 
@@ -107,20 +108,20 @@ def test_layers_that_are_alike_share_kernels() -> None:
 
 
 def test_layers_taken_for_alike_that_are_not_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "_kind", lambda layer, _: type(layer))
+    monkeypatch.setattr(compile_layers, "_kind", lambda layer, _: type(layer))
     with pytest.raises(UnsupportedModel, match=r"layer 2 gives something else compiled.*leave compile=True out"):
         embedder("gemma2", "plain", compile=True)
 
 
 def test_weights_of_another_layer_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     bound: list[Any] = []
-    right = tracing.Kernels.of
+    right = layer_trace.Kernels.of
 
-    def first(kernels: tracing.Kernels, layer: nn.Module) -> Any:
+    def first(kernels: layer_trace.Kernels, layer: nn.Module) -> Any:
         bound.append(right(kernels, layer))
         return bound[0]
 
-    monkeypatch.setattr(tracing.Kernels, "of", first)
+    monkeypatch.setattr(layer_trace.Kernels, "of", first)
     with pytest.raises(UnsupportedModel, match="layer 2 gives something else compiled"):
         embedder("llama", "plain", compile=True)
 
@@ -128,7 +129,7 @@ def test_weights_of_another_layer_are_noticed(monkeypatch: pytest.MonkeyPatch) -
 def test_layers_of_a_kind_have_all_but_weights_in_common() -> None:
     def alike(one: nn.Module, other: nn.Module, *kwargs: dict[str, Any]) -> bool:
         given, others = kwargs or ({}, {})
-        return bool(compiled._kind(one, ((), given)) == compiled._kind(other, ((), others)))
+        return bool(compile_layers._kind(one, ((), given)) == compile_layers._kind(other, ((), others)))
 
     one, other = nn.Linear(2, 2), nn.Linear(2, 2)
     assert alike(one, other)
@@ -243,13 +244,13 @@ def test_without_a_compiler_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_elsewhere_it_is_refused() -> None:
     layers = [nn.Linear(2, 2, device="meta")]
     with pytest.raises(InvalidParameter, match="compile=True is for processors, and Model is elsewhere"):
-        compiled.compile_layers("Model", layers, lambda _: None, traits=TRAITS, coarse=False)
+        compile_layers.compile_layers("Model", layers, lambda _: None, traits=TRAITS, coarse=False)
 
 
 def test_layers_that_run_more_than_once_are_refused() -> None:
     layer = nn.Linear(2, 2)
     with pytest.raises(UnsupportedModel, match="Model runs its 1 layers 2 times in a pass"):
-        compiled.compile_layers(
+        compile_layers.compile_layers(
             "Model",
             [layer],
             lambda tokens: [layer(torch.ones(tokens, 2)) for _ in range(2)],
@@ -295,7 +296,7 @@ def compile_one(layer: nn.Module, shape: tuple[int, ...] = (2,), crossed: bool =
         with torch.inference_mode():
             layer(states)
 
-    compiled.compile_layers("Model", [layer], run, traits=TRAITS, coarse=False)
+    compile_layers.compile_layers("Model", [layer], run, traits=TRAITS, coarse=False)
 
 
 @pytest.mark.parametrize(

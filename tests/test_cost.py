@@ -13,7 +13,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from eddy_embed import Embedder, products
+from eddy_embed import Embedder
+from eddy_embed.model.speed import onednn_linear
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 TOKENS = 512
@@ -23,9 +24,9 @@ TOKENS = 512
 def alike() -> Iterator[None]:
     """The same on every processor: products by the operator that torch's counter knows, and of the tokens alone."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(products, "slower_in_mkl", lambda: False)
-        patch.setattr(products, "filled", lambda rows, _: rows)
-        patch.setattr("eddy_embed.host.filled", products.filled)
+        patch.setattr(onednn_linear, "slower_in_mkl", lambda: False)
+        patch.setattr(onednn_linear, "filled", lambda rows, _: rows)
+        patch.setattr("eddy_embed.model.host.filled", onednn_linear.filled)
         yield
 
 

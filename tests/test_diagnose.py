@@ -12,12 +12,12 @@ import pytest
 from tests import families
 
 from eddy_embed import Embedder, methods
+from eddy_embed.analysis.diagnose import Extent, diagnose, figures
+from eddy_embed.analysis.diagnose.geometry import alignment, mean_cosine, uniformity
+from eddy_embed.analysis.layers import intrinsic_dimension
+from eddy_embed.analysis.plots import save
 from eddy_embed.cli import main
-from eddy_embed.diagnose import Extent, diagnose, drawing
-from eddy_embed.diagnose.geometry import alignment, mean_cosine, uniformity
 from eddy_embed.errors import InvalidParameter, InvalidText
-from eddy_embed.layers import intrinsic_dimension
-from eddy_embed.pictures import save
 
 WHO = ["The miller", "A ferryman", "My aunt", "The baker", "The old pilot"]
 DID = ["mended", "sold", "forgot", "painted"]
@@ -99,7 +99,7 @@ def test_what_is_inside_has_the_shape_of_the_model(kv) -> None:
 def test_the_same_numbers_give_the_same_pictures(kv, tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("one.svg", "other.svg")]
     for file in files:
-        save(drawing._layers(kv), file)
+        save(figures._layers(kv), file)
     assert files[0].read_bytes() == files[1].read_bytes()
 
 

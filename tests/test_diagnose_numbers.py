@@ -8,11 +8,12 @@ import torch
 from scipy.special import hyp0f1
 from tests import families
 
-from eddy_embed import Embedder, attention
-from eddy_embed.diagnose import geometry, spectra
-from eddy_embed.diagnose.inside import moved, see
-from eddy_embed.diagnose.sensitivity import by_place, evenness, probes, sensitivity
+from eddy_embed import Embedder
+from eddy_embed.analysis.diagnose import attention_spectra, geometry
+from eddy_embed.analysis.diagnose.sensitivity import by_place, evenness, probes, sensitivity
+from eddy_embed.analysis.diagnose.single_text import moved, see
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
+from eddy_embed.model import attention
 
 TEXT = "The miller mended the lamp by the river. Nobody found the old map, and the bell was silent all day."
 RNG = np.random.default_rng(5)
@@ -72,12 +73,12 @@ def test_one_vector_has_no_neighbour(number) -> None:
 
 
 def test_uniform_attention_lets_nothing_through() -> None:
-    found = spectra.Filter.of(spectra.Whole(torch.full((2, 30, 30), 1 / 30)))
+    found = attention_spectra.Filter.of(attention_spectra.Whole(torch.full((2, 30, 30), 1 / 30)))
     assert found.sigma.tolist() == [0, 0] and found.share.tolist() == [0, 0]
 
 
 def test_attention_to_oneself_lets_all_through() -> None:
-    found = spectra.Filter.of(spectra.Whole(torch.stack([torch.eye(20), torch.eye(20).flip(0)])))
+    found = attention_spectra.Filter.of(attention_spectra.Whole(torch.stack([torch.eye(20), torch.eye(20).flip(0)])))
     assert found.sigma == pytest.approx([1, 1]) and found.share == pytest.approx([0.95, 0.95])
 
 
@@ -100,7 +101,7 @@ def test_sigma_is_the_largest_singular_value(length: int) -> None:
     whole = scores.softmax(-1)
     apart = (whole - whole.mean(1, keepdim=True)).numpy()
     for rows in (4, length):
-        found = spectra.Filter.of(InBlocks(whole, rows))
+        found = attention_spectra.Filter.of(InBlocks(whole, rows))
         assert found.sigma == pytest.approx([np.linalg.norm(each, 2) for each in apart], rel=1e-5, abs=1e-12)
         expected = [geometry.high_share(each) for each in whole.numpy()]
         assert found.share == pytest.approx(expected, abs=1e-9)
@@ -109,9 +110,9 @@ def test_sigma_is_the_largest_singular_value(length: int) -> None:
 def test_paying_alike_to_all_earlier_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = np.tril(np.ones((40, 40)))
     whole = torch.from_numpy(seen / seen.sum(1, keepdims=True)).unsqueeze(0)
-    expected = spectra.Filter.of(spectra.Whole(whole))
-    monkeypatch.setattr(spectra, "SCORES", 40 * 7)
-    found = spectra.Filter.of(spectra.Even(40))
+    expected = attention_spectra.Filter.of(attention_spectra.Whole(whole))
+    monkeypatch.setattr(attention_spectra, "SCORES", 40 * 7)
+    found = attention_spectra.Filter.of(attention_spectra.Even(40))
     assert found.sigma == pytest.approx(expected.sigma, rel=1e-6) and found.share == pytest.approx(
         expected.share, rel=1e-6
     )
@@ -167,7 +168,7 @@ def test_what_goes_to_the_entries_is_what_the_tokens_lack(entries: int) -> None:
     embedder = Embedder(model, tokenizer=tokenizer, method=f"kv:layers=3-4,n={entries},bias=1.5")
     rows: list[np.ndarray] = []
 
-    class Rest(spectra.Spectra):
+    class Rest(attention_spectra.Spectra):
         def see(self, number, query, key, mass, members, traits, bias, paid) -> None:
             own = attention.Rows(query[0], key[0], mass[0], traits, members.factor, bias)
             rows.append(1 - torch.cat(list(own.blocks()), dim=1).sum(-1).mean(0).numpy())

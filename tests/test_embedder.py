@@ -11,7 +11,7 @@ from tests.comparison import INSTRUCTION, TEXTS, embedder, loaded
 
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, InvalidParameter, InvalidText
-from eddy_embed.sequence import Role
+from eddy_embed.text.sequence import Role
 
 
 def make(**options: Any) -> Embedder:

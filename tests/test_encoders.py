@@ -14,8 +14,10 @@ from tests.comparison import ONLY_ENCODERS, TEXTS, embedder, expected, gap, load
 from tests.test_contract import copied, unchanged
 from transformers import BertForMaskedLM
 
-from eddy_embed import Embedder, attention, host, layers, moments
+from eddy_embed import Embedder
+from eddy_embed.analysis import layers
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
+from eddy_embed.model import attention, hooks, host
 
 RUN = [
     "plain:pool=weighted,exit=-2",
@@ -130,12 +132,12 @@ def test_every_window_of_a_long_text_ends_with_the_special() -> None:
 
 
 def _causal(patch: pytest.MonkeyPatch) -> None:
-    attend = moments.attend
+    attend = hooks.attend
 
     def mutated(query: Any, key: Any, value: Any, groups: Any, traits: attention.Traits, *more: Any) -> Any:
         return attend(query, key, value, groups, replace(traits, causal=True), *more)
 
-    patch.setattr(moments, "attend", mutated)
+    patch.setattr(hooks, "attend", mutated)
 
 
 def _uneven(patch: pytest.MonkeyPatch) -> None:

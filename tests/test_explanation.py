@@ -6,8 +6,8 @@ import pytest
 from tests import families
 from tests.comparison import TEXTS, embedder
 
-from eddy_embed.explanation import Hidden
-from eddy_embed.sequence import Role
+from eddy_embed.encoding.explain import Hidden
+from eddy_embed.text.sequence import Role
 
 
 @pytest.mark.parametrize(

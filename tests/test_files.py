@@ -13,9 +13,9 @@ from tests.disk import files_of_at_most
 
 from eddy_embed import Embedder
 from eddy_embed.cli import main
-from eddy_embed.files import whole
-from eddy_embed.postprocess import Fitted
-from eddy_embed.stopping import Stopped, stoppable
+from eddy_embed.parts.postprocess import Fitted
+from eddy_embed.utils.atomic_files import whole
+from eddy_embed.utils.interrupts import Stopped, stoppable
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:

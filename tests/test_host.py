@@ -17,9 +17,10 @@ from tests import families
 from tests.comparison import TEXTS, embedder
 from transformers import AutoModel, AutoTokenizer
 
-from eddy_embed import Embedder, loading
+from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
-from eddy_embed.progress import Progress
+from eddy_embed.model.loading import pretrained
+from eddy_embed.utils.progress import Progress
 
 METHOD = "htp:range=1-3,exit=3"
 LAYER_SHARDS = [f"layer{index}" for index in range(families.LAYERS)]
@@ -207,20 +208,20 @@ def test_what_a_processor_chooses(
     def chosen(model: Path, **given: Any) -> str:
         return Embedder(model, method="plain", **given).explain("a").dtype
 
-    monkeypatch.delenv(loading.DTYPE)
+    monkeypatch.delenv(pretrained.DTYPE)
     for native in (True, False):
-        monkeypatch.setattr(loading, "multiplies_bfloat16", lambda native=native: native)
+        monkeypatch.setattr(pretrained, "multiplies_bfloat16", lambda native=native: native)
         half = "bfloat16" if native else "float32"
         assert chosen(single) == "float32"
         assert chosen(tmp_path / "bfloat16") == chosen(tmp_path / "float16") == half
-    monkeypatch.setenv(loading.DTYPE, "bfloat16")
+    monkeypatch.setenv(pretrained.DTYPE, "bfloat16")
     assert chosen(single) == "bfloat16" and chosen(single, dtype="float32") == "float32"
-    monkeypatch.setenv(loading.DTYPE, "int8")
+    monkeypatch.setenv(pretrained.DTYPE, "int8")
     with pytest.raises(InvalidParameter, match="EDDY_DTYPE='int8' is unknown"):
         chosen(single)
     monkeypatch.undo()
     if Path("/proc/cpuinfo").exists():
-        assert loading.multiplies_bfloat16() == (" avx512_bf16 " in Path("/proc/cpuinfo").read_text())
+        assert pretrained.multiplies_bfloat16() == (" avx512_bf16 " in Path("/proc/cpuinfo").read_text())
 
 
 @pytest.mark.parametrize("method", ["plain", METHOD, "prompteol", "tp"])

@@ -13,7 +13,7 @@ from tests.scripts import SCRIPTS
 
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, InvalidParameter, InvalidText
-from eddy_embed.sequence import Role
+from eddy_embed.text.sequence import Role
 
 NEVER: list[Any] = [b"x", 2.5, ["a"], object(), np.array(["a", "b"]), float("nan")]
 NO_COUNT = [*NEVER, "3", True, 0, -1, {"a": 1}]

@@ -6,9 +6,9 @@ import pytest
 
 from eddy_embed import methods
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
-from eddy_embed.layout import Blocks, Layout
-from eddy_embed.method import Method
-from eddy_embed.readout import Readout
+from eddy_embed.methods.method import Method
+from eddy_embed.parts.layout import Blocks, Layout
+from eddy_embed.parts.readout import Readout
 
 WORDINGS = ["prompteol", "cot", "knowledge", "metaeol", "echo", "kv"]
 """Each brings a template; kv also entries."""
@@ -105,7 +105,7 @@ def test_layouts_of_other_classes_are_left_alone() -> None:
 
 
 def test_entries_alone_need_a_readout_from_elsewhere() -> None:
-    from eddy_embed.backbone import Backbone
+    from eddy_embed.model.backbone import Backbone
 
     with pytest.raises(InvalidParameter, match="no readout"):
         methods.resolve(methods.parse("reroute:layers=2"), Backbone("llama", 6, 64, 1000, 1024))

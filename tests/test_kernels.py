@@ -15,10 +15,21 @@ from tests import families
 from tests.comparison import TEXTS, embedder, gap
 from torch.utils.flop_counter import FlopCounterMode
 
-from eddy_embed import attention
-from eddy_embed.attention import Kernels, Place, Reroute, Traits, blocked, choose, dispatch, entries, fused, watch
-from eddy_embed.attention import blocked as blocked_kernel
 from eddy_embed.errors import UnsupportedModel
+from eddy_embed.model import attention
+from eddy_embed.model.attention import (
+    Kernels,
+    Place,
+    Reroute,
+    Traits,
+    blocked,
+    choose,
+    dispatch,
+    extra_entries,
+    fused,
+    watcher,
+)
+from eddy_embed.model.attention import blocked as blocked_kernel
 
 OPEN, CAPPED, LOCAL = Traits(0.3, None, None), Traits(0.3, 8.0, None), Traits(0.3, None, 12)
 BOTH = [replace(traits, causal=False) for traits in (OPEN, LOCAL, replace(CAPPED, window=3))]
@@ -223,7 +234,7 @@ def test_a_kernel_that_computes_something_else_is_noticed_when_a_method_is_prepa
         embedder("llama", method)
 
 
-@pytest.mark.parametrize(("place", "method"), [(blocked, "plain"), (entries, "kv:layers=2-4"), (watch, "reba")])
+@pytest.mark.parametrize(("place", "method"), [(blocked, "plain"), (extra_entries, "kv:layers=2-4"), (watcher, "reba")])
 def test_a_cap_that_is_dropped_anywhere_is_noticed(
     place: ModuleType, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

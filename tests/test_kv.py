@@ -10,10 +10,11 @@ import torch
 from tests import families
 from tests.comparison import TEXTS, embedder, gap
 
-from eddy_embed import attention, methods
-from eddy_embed.attention import Reroute, Traits, dispatch
-from eddy_embed.backbone import Backbone
+from eddy_embed import methods
 from eddy_embed.errors import InterventionDidNotRun, InvalidParameter
+from eddy_embed.model import attention
+from eddy_embed.model.attention import Reroute, Traits, dispatch
+from eddy_embed.model.backbone import Backbone
 
 ALL = [*families.FAMILIES, *families.MORE_FAMILIES]
 METHOD = "kv:layers=2-4"

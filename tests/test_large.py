@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from tests.comparison import embedder
 
-from eddy_embed.document import positions_by_span
-from eddy_embed.plan import Job
-from eddy_embed.segment import Segmenter
-from eddy_embed.sequence import Sequence
+from eddy_embed.encoding.document import positions_by_span
+from eddy_embed.encoding.planner import Job
+from eddy_embed.text.sentences import Segmenter
+from eddy_embed.text.sequence import Sequence
 
 
 def job(starts: np.ndarray, ends: np.ndarray) -> Job:
@@ -65,7 +65,7 @@ def test_fifty_thousand_lines_and_one_endless_sentence(text: str) -> None:
 
 SEGMENT = """
 import resource, sys
-from eddy_embed.segment import Segmenter
+from eddy_embed.text.sentences import Segmenter
 unit = sys.argv[1].encode().decode("unicode_escape")
 text = (unit * (10_000_000 // len(unit) + 1))[:10_000_000]
 last = 0

@@ -14,11 +14,12 @@ from tests import families
 from tests.comparison import AllDouble, loaded
 from tests.reference import forward, twonn
 
-from eddy_embed import Embedder, layers, methods
-from eddy_embed.backbone import Backbone
+from eddy_embed import Embedder, methods
+from eddy_embed.analysis import layers
+from eddy_embed.analysis.layers import intrinsic_dimension, measure
 from eddy_embed.cli import main
 from eddy_embed.errors import InvalidParameter, InvalidText, TextTooLong
-from eddy_embed.layers import dimension, states
+from eddy_embed.model.backbone import Backbone
 
 ROOT = Path(__file__).resolve().parent.parent
 WHO = ["The miller", "A ferryman", "My aunt", "The baker", "Nobody", "The old pilot", "A child", "The surveyor"]
@@ -50,7 +51,7 @@ def test_equals_the_reference(points: int, monkeypatch: pytest.MonkeyPatch) -> N
     expected = twonn.dimension(cloud.tolist())
     assert layers.intrinsic_dimension(cloud) == pytest.approx(expected, rel=1e-12)
     assert layers.intrinsic_dimension(cloud * 1e-3 + 1e3) == pytest.approx(expected, rel=1e-9)
-    monkeypatch.setattr(dimension, "DISTANCES", 7 * points)  # blocks that do not come out even
+    monkeypatch.setattr(intrinsic_dimension, "DISTANCES", 7 * points)  # blocks that do not come out even
     assert layers.intrinsic_dimension(cloud) == pytest.approx(expected, rel=1e-12)
 
 
@@ -134,8 +135,8 @@ def test_no_estimate_at_all() -> None:
 @pytest.mark.parametrize("family", families.FAMILIES)
 def test_states_are_those_of_the_last_token_at_every_layer(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[np.ndarray] = []
-    right = states.last_states
-    monkeypatch.setattr(states, "last_states", lambda *given: seen.append(right(*given)) or seen[-1])
+    right = measure.last_states
+    monkeypatch.setattr(measure, "last_states", lambda *given: seen.append(right(*given)) or seen[-1])
     model, tokenizer = loaded(family, exactly=True)
     with AllDouble():
         found = layers.measure(model, SENTENCES, tokenizer=tokenizer, count=100, batch_tokens=500)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.layout import Layout
-from eddy_embed.placeholders import Blocks
-from eddy_embed.sequence import PLACEHOLDER_ID, Role, Sequence, last_overlapping, owners, pack
-from eddy_embed.tokens import Tokens
+from eddy_embed.parts.layout import Layout
+from eddy_embed.parts.placeholders import Blocks
+from eddy_embed.text.sequence import PLACEHOLDER_ID, Role, Sequence, last_overlapping, owners, pack
+from eddy_embed.text.tokenizer import Tokens
 
 S, P, T, PST, BPST = Role.SPECIAL, Role.PROMPT, Role.TEXT, Role.PST, Role.BPST
 BOS = np.array([100])

@@ -13,10 +13,11 @@ from tests.comparison import METHODS, embedder, loaded, sentences_of
 from tests.reference.readout import unit
 from tests.reference.windows import Window, document_vector, passes, span_vector
 
-from eddy_embed import Embedder, dividing, plan, runner
-from eddy_embed.document import Part
+from eddy_embed import Embedder
+from eddy_embed.encoding import dividing, planner, runner
+from eddy_embed.encoding.document import Part
+from eddy_embed.encoding.planner import Job
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, TextTooLong
-from eddy_embed.plan import Job
 
 TEXT = (
     "The river rose at night. By morning the bridge was gone! Who would carry the letters now? "
@@ -96,14 +97,14 @@ def test_windows_in_a_wording_weigh_as_many_tokens_as_they_count(family: str, me
 
 @pytest.mark.parametrize("method", WINDOWED)
 def test_windows_that_weigh_the_same_are_noticed(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    e, shared = embedder("llama", method, max_length=WINDOW), plan._shared
+    e, shared = embedder("llama", method, max_length=WINDOW), planner._shared
 
-    def mutated(wordings: list[plan.Planned]) -> plan.Planned:
+    def mutated(wordings: list[planner.Planned]) -> planner.Planned:
         planned = shared(wordings)
         return replace(planned, jobs=[replace(job, share=1 / len(planned.jobs)) for job in planned.jobs])
 
     right = worded(e, "llama", method) if method in WORDED else document_vector(passes_of(e, "llama", method, TEXT))
-    monkeypatch.setattr(plan, "_shared", mutated)
+    monkeypatch.setattr(planner, "_shared", mutated)
     assert np.abs(e.encode_document(TEXT) - right).max() > 1e-5
 
 
@@ -210,14 +211,14 @@ def test_parts_that_are_not_wanted_are_left_out_and_cost_nothing(late: bool, par
             assert (a.start, a.end, a.n_tokens) == (b.start, b.end, b.n_tokens)
             assert np.abs(a.vector - b.vector).max() <= 1e-6
     assert np.array_equal(some.vector, whole.vector if "document" in parts else np.zeros(0))
-    plan = e._pipeline.planner.plan
+    planner = e._pipeline.planner.plan
     alone = {
         "document": [TEXT],
         "passages": [TEXT[p.start : p.end] for p in whole.passages],
         "sentences": [TEXT[s.start : s.end] for s in whole.sentences],
     }
     wanted = alone["document"] if late else [text for name in parts for text in alone[name]]
-    assert ran == sum(len(job.sequence) for planned in plan(wanted, "document") for job in planned.jobs)
+    assert ran == sum(len(job.sequence) for planned in planner(wanted, "document") for job in planned.jobs)
 
 
 @pytest.mark.parametrize("parts", [(), "passages", ("pages",), None])

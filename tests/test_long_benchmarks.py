@@ -11,8 +11,8 @@ import pytest
 from tests.comparison import embedder
 from tests.test_long import TEXT
 
-from eddy_embed.job import Job
-from eddy_embed.sequence import Role, Sequence
+from eddy_embed.encoding.job import Job
+from eddy_embed.text.sequence import Role, Sequence
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 

@@ -11,12 +11,14 @@ import torch
 from tests import families
 from tests.comparison import INSTRUCTION, METHODS, TEXTS, embedder, gap
 
-from eddy_embed import Embedder, attention, host, moments, runner
+from eddy_embed import Embedder
+from eddy_embed.encoding import runner
 from eddy_embed.errors import InterventionDidNotRun
-from eddy_embed.layout import Layout
-from eddy_embed.placeholders import Blocks
-from eddy_embed.readout import LayerMean, Readout
-from eddy_embed.sequence import Packed, Role
+from eddy_embed.model import attention, hooks, host
+from eddy_embed.parts.layout import Layout
+from eddy_embed.parts.placeholders import Blocks
+from eddy_embed.parts.readout import LayerMean, Readout
+from eddy_embed.text.sequence import Packed, Role
 
 PAIR = [TEXTS[0], TEXTS[3]]
 LAYERS = families.LAYERS
@@ -188,13 +190,13 @@ def _weights_reversed(patch: Patch) -> None:
 
 
 def _not_replaced(patch: Patch) -> None:
-    embed = moments._embed
+    embed = hooks._embed
 
     def mutated(module: object, inputs: object, output: object) -> object:
         embed(module, inputs, output)
         return output
 
-    patch.setattr(moments, "_embed", mutated)
+    patch.setattr(hooks, "_embed", mutated)
 
 
 def _values_swapped(patch: Patch) -> None:
@@ -223,7 +225,7 @@ def _one_sequence(patch: Patch) -> None:
 
 
 def _traits(patch: Patch, **changes: Callable[[object], object]) -> None:
-    attend = moments.attend
+    attend = hooks.attend
 
     def mutated(
         query: object, key: object, value: object, groups: object, traits: attention.Traits, *more: object
@@ -231,18 +233,18 @@ def _traits(patch: Patch, **changes: Callable[[object], object]) -> None:
         changed = {name: change(getattr(traits, name)) for name, change in changes.items()}
         return attend(query, key, value, groups, replace(traits, **changed), *more)
 
-    patch.setattr(moments, "attend", mutated)
+    patch.setattr(hooks, "attend", mutated)
 
 
 def _sinks(patch: Patch, change: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
-    attend = moments.attend
-    patch.setattr(moments, "attend", lambda *given: attend(*given[:-1], change(given[-1])))
+    attend = hooks.attend
+    patch.setattr(hooks, "attend", lambda *given: attend(*given[:-1], change(given[-1])))
 
 
 def _norm_left_out(patch: Patch) -> None:
     forward = host.Host._forward
 
-    def mutated(self: host.Host, packed: Packed, call: moments.Pass, counted: bool = True) -> object:
+    def mutated(self: host.Host, packed: Packed, call: hooks.Pass, counted: bool = True) -> object:
         patch.setattr(self, "layers", LAYERS + 1)
         return forward(self, packed, call, counted)
 

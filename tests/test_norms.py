@@ -10,7 +10,7 @@ from tests.families import build
 from torch import nn
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from eddy_embed import norms
+from eddy_embed.model.speed import fused_rms_norm
 
 
 class Norm(nn.Module):
@@ -67,19 +67,19 @@ class Flat(Norm):
 @pytest.fixture
 def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """The processor's function has the same result, in several operations."""
-    monkeypatch.setattr(norms, "DEVICES", ("cpu",))
+    monkeypatch.setattr(fused_rms_norm, "DEVICES", ("cpu",))
 
 
 def fused(module: nn.Module) -> bool:
     kind = type(module)
-    norms.fuse(module)
+    fused_rms_norm.fuse(module)
     return type(module) is not kind
 
 
 def test_on_a_processor_they_stay() -> None:
     model, _ = build("llama")
     before = [type(module) for module in model.modules()]
-    norms.fuse(model)
+    fused_rms_norm.fuse(model)
     assert [type(module) for module in model.modules()] == before
 
 
@@ -111,7 +111,7 @@ def test_one_whose_forward_somebody_replaced_is_left_alone() -> None:
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 def test_a_script_among_the_modules_is_no_obstacle() -> None:
     view = nn.ModuleDict({"script": torch.jit.script(nn.ReLU()), "norm": Norm()})
-    norms.fuse(view)
+    fused_rms_norm.fuse(view)
     assert type(view["norm"]) is not Norm
 
 
@@ -145,7 +145,7 @@ def test_what_the_kernel_was_not_tried_on_goes_through_its_own_operations(monkey
     module, states = Norm(), torch.randn(3, 8, dtype=torch.float64)
     expected = module(states)
     assert fused(module)
-    monkeypatch.setattr(norms, "_kernel", None)
+    monkeypatch.setattr(fused_rms_norm, "_kernel", None)
     assert torch.equal(module(states), expected)
     assert torch.equal(module(states=states.float()), Norm()(states.float()))
     with torch.autocast("cpu", torch.bfloat16):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eddy_embed.cli import main
-from eddy_embed.cli.offered import GROUP
+from eddy_embed.cli.plugins import GROUP
 
 PACKAGE = """
 import typer

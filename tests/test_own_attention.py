@@ -14,11 +14,12 @@ from tests.comparison import TEXTS, embedder, gap, loaded
 from tests.test_contract import unchanged
 from transformers import AutoModelForCausalLM
 
-from eddy_embed import Embedder, host, softened
+from eddy_embed import Embedder
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
-from eddy_embed.moments import Pass
-from eddy_embed.sequence import Packed, pack
-from eddy_embed.sequence import plain as sequence
+from eddy_embed.model import host, softmax_hook
+from eddy_embed.model.hooks import Pass
+from eddy_embed.text.sequence import Packed, pack
+from eddy_embed.text.sequence import plain as sequence
 
 HTP = "htp:range=1-4,exit=-1"
 ALIKE = [TEXTS[0], f"{TEXTS[0]} Nobody.", TEXTS[3], f"Well. {TEXTS[0]}", "Salt."]
@@ -136,7 +137,7 @@ def test_a_softmax_that_is_not_found_is_no_silent_loss(
     family: str, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     e = embedder(family, "plain+tempscale")
-    monkeypatch.setattr(softened, place, ())
+    monkeypatch.setattr(softmax_hook, place, ())
     with pytest.raises(InterventionDidNotRun, match=r"expected .*'softmax': 6.* counted .*'softmax': 0"):
         e.encode_document(ALIKE)
     with pytest.raises(UnsupportedModel, match="a temperature cannot be put into it"):
@@ -151,7 +152,7 @@ def test_fused_attention_is_given_the_temperature_beside_its_mask(named: bool) -
         query, key, value = torch.randn(3, 2, 4, 7, 8, dtype=torch.float64)
         mask = torch.randn(2, 1, 7, 7, dtype=torch.float64)
     mask[..., 3:] = mask[..., 3:].masked_fill(torch.ones(7, 4).triu(-2).bool(), torch.finfo(mask.dtype).min)
-    with softened.softened(call, (2, 7), transformers.MPNetConfig(**families._shape(None))):
+    with softmax_hook.softened(call, (2, 7), transformers.MPNetConfig(**families._shape(None))):
         found = attend(query, key, value, attn_mask=mask) if named else attend(query, key, value, mask)
         seen = attend(query, key, value, attn_mask=mask > -9)
         other = attend(query[..., :1, :], key, value)
@@ -166,7 +167,7 @@ def test_other_threads_and_other_shapes_keep_their_softmax() -> None:
     scores = torch.tensor([0.0, 1.0]).expand(1, 3, 2, 2)
     right, sharp = scores.softmax(-1), (2 * scores).softmax(-1)
     config = transformers.MPNetConfig(**families._shape(None, num_attention_heads=3))
-    with softened.softened(call, (1, 2), config), ThreadPoolExecutor(1) as pool:
+    with softmax_hook.softened(call, (1, 2), config), ThreadPoolExecutor(1) as pool:
         elsewhere = pool.submit(torch.softmax, scores, -1).result()
         several = [torch.softmax(scores, -1), torch.nn.functional.softmax(scores, dim=-1), scores.softmax(dim=-1)]
         others = [torch.softmax(scores[0, 0], -1), torch.softmax(scores[..., :1, :], dim=-1)]

@@ -16,10 +16,10 @@ from tests.reference.double import AllDouble
 
 from eddy_embed import Method, methods
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, UnknownMethod
-from eddy_embed.layout import Layout
 from eddy_embed.methods import registry
 from eddy_embed.methods.build import build
-from eddy_embed.readout import Readout
+from eddy_embed.parts.layout import Layout
+from eddy_embed.parts.readout import Readout
 
 
 @dataclass(frozen=True)
@@ -141,9 +141,9 @@ def test_adapters_take_registered_methods_and_refuse_nameless_ones(registered, a
 
 
 PACKAGE = '''
-from eddy_embed.layout import Layout
+from eddy_embed.parts.layout import Layout
 from eddy_embed.methods.build import build
-from eddy_embed.readout import Readout
+from eddy_embed.parts.readout import Readout
 
 def tail(exit: int = -1):
     """The last token, behind a wording."""

@@ -20,7 +20,7 @@ from eddy_embed.errors import (
     NotFinite,
     NotFitted,
 )
-from eddy_embed.postprocess import Fitted, Moments, Post, fit
+from eddy_embed.parts.postprocess import Fitted, Moments, Post, fit
 
 TEXTS = [
     f"Shelf {number} holds {what}. Nobody has counted them since spring, and the list is lost."

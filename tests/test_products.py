@@ -15,7 +15,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.pytorch_utils import Conv1D
 
-from eddy_embed import Embedder, products
+from eddy_embed import Embedder
+from eddy_embed.model.speed import onednn_linear
 
 METHODS = ("plain", "htp", "kv:layers=2-4", "reba", "plain+tempscale:tau=0.7")
 
@@ -42,7 +43,7 @@ class Calls(TorchDispatchMode):
 
 def embedder(family: str, method: str, by_onednn: bool, patch: pytest.MonkeyPatch, **options: Any) -> Embedder:
     with patch.context() as context:
-        context.setattr(products, "slower_in_mkl", lambda: by_onednn)
+        context.setattr(onednn_linear, "slower_in_mkl", lambda: by_onednn)
         model, tokenizer = build(family)
         return Embedder(options.pop("model", model), tokenizer=tokenizer, method=method, **options)
 
@@ -64,12 +65,12 @@ def test_vectors_are_the_same(family: str, method: str, monkeypatch: pytest.Monk
 
 def test_passes_are_filled_up_to_few_numbers_of_rows() -> None:
     cpu = torch.device("cpu")
-    found = {rows: products.filled(rows, cpu) for rows in range(1, 5000)}
+    found = {rows: onednn_linear.filled(rows, cpu) for rows in range(1, 5000)}
     assert all(0 <= filled - rows < min(8, max(1, rows / 8)) for rows, filled in found.items() if rows < 512)
     assert all(0 <= filled - rows < rows / 32 and filled % 16 == 0 for rows, filled in found.items() if rows >= 512)
     assert (found[1], found[17], found[61], found[257], found[511], found[2000]) == (1, 18, 64, 264, 512, 2016)
     assert len({filled for rows, filled in found.items() if rows <= 1024}) <= 120
-    assert products.filled(7, torch.device("meta")) == 7
+    assert onednn_linear.filled(7, torch.device("meta")) == 7
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "bert", "t5", "qwen3_moe"])
@@ -77,9 +78,9 @@ def test_rows_that_belong_to_nobody_are_not_read(family: str, monkeypatch: pytes
     method = "plain" if family in ("bert", "t5") else "htp"
     found = []
     for rows in (1, 4, 64):
-        monkeypatch.setattr(products, "ROWS", rows)
-        monkeypatch.setattr(products, "SHARE", 2**20)
-        monkeypatch.setattr(products, "FEW", 1)
+        monkeypatch.setattr(onednn_linear, "ROWS", rows)
+        monkeypatch.setattr(onednn_linear, "SHARE", 2**20)
+        monkeypatch.setattr(onednn_linear, "FEW", 1)
         own = embedder(family, method, False, monkeypatch)
         with Calls() as calls:
             found.append(own.encode_document(TEXTS))
@@ -99,22 +100,22 @@ def test_the_model_keeps_its_modules(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_it_cannot_multiply_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers of another type, weights that are not laid out row by row, and modules that somebody has changed."""
-    monkeypatch.setattr(products, "slower_in_mkl", lambda: True)
+    monkeypatch.setattr(onednn_linear, "slower_in_mkl", lambda: True)
     made = {name: nn.Linear(8, 8) for name in ("plain", "short", "turned", "replaced", "derived")}
     made["short"].bfloat16()
     made["turned"].weight.data = made["turned"].weight.data.t()
     made["replaced"].forward = lambda states: states  # type: ignore[method-assign]
     made["derived"].__class__ = type("Own", (nn.Linear,), {})
     view = nn.ModuleDict(copy.deepcopy(made))
-    products.quicken(view)
+    onednn_linear.quicken(view)
     changed = {name for name, module in view.items() if type(module) is not type(made[name])}
     assert changed == {"plain"}
 
 
 def test_gradients_and_nothing_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "slower_in_mkl", lambda: True)
+    monkeypatch.setattr(onednn_linear, "slower_in_mkl", lambda: True)
     view = nn.Sequential(nn.Linear(8, 4))
-    products.quicken(view)
+    onednn_linear.quicken(view)
     states = torch.randn(3, 8, requires_grad=True)
     view(states).sum().backward()
     assert states.grad is not None and torch.allclose(states.grad, view[0].weight.sum(0).expand(3, 8))
@@ -136,6 +137,6 @@ def test_the_maker_of_the_processor(
 ) -> None:
     if lines is not None:
         (tmp_path / "cpuinfo").write_text(lines, encoding="utf-8")
-    monkeypatch.setattr(products, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(onednn_linear, "CPUINFO", tmp_path / "cpuinfo")
     monkeypatch.setattr("platform.processor", lambda: named)
-    assert products.vendor() == maker
+    assert onednn_linear.vendor() == maker

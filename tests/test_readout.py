@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from eddy_embed.document import group_sentences, positions_by_span
+from eddy_embed.encoding.document import group_sentences, positions_by_span
+from eddy_embed.encoding.planner import Job
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.plan import Job
-from eddy_embed.readout import Pool, Readout, gather
-from eddy_embed.sequence import Role, Sequence
+from eddy_embed.parts.readout import Pool, Readout, gather
+from eddy_embed.text.sequence import Role, Sequence
 
 S, P, T, PST, BPST = Role.SPECIAL, Role.PROMPT, Role.TEXT, Role.PST, Role.BPST
 ROLES = [S, P, BPST, PST, T, T, PST, T, P]

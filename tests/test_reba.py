@@ -15,15 +15,16 @@ from tests.reference.double import AllDouble
 from tests.reference.readout import unit
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from eddy_embed import Embedder, methods, refine
-from eddy_embed.attention import Reroute, Watch, Watching
-from eddy_embed.attention.watch import _Rectangles
+from eddy_embed import Embedder, methods
+from eddy_embed.encoding import backward_attention
 from eddy_embed.errors import IncompatibleMethods, InterventionDidNotRun, InvalidParameter, InvalidText
-from eddy_embed.layout import Layout
-from eddy_embed.method import Method
-from eddy_embed.products import filled
-from eddy_embed.readout import Readout
-from eddy_embed.repetition import Repetition
+from eddy_embed.methods.method import Method
+from eddy_embed.model.attention import Reroute, Watch, Watching
+from eddy_embed.model.attention.watcher import _Rectangles
+from eddy_embed.model.speed.onednn_linear import filled
+from eddy_embed.parts.layout import Layout
+from eddy_embed.parts.readout import Readout
+from eddy_embed.parts.repetition import Repetition
 
 ALL = [*families.FAMILIES, *families.MORE_FAMILIES]
 DEFAULTS = {"k": 2, "joiner": None, "pool": "last", "variant": "paper", "piece": None, "exit": -1}
@@ -230,7 +231,7 @@ def test_the_last_token_takes_one_column_of_each_layer() -> None:
 
 
 def test_the_mean_holds_one_matrix_and_no_layers_or_heads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eddy_embed.attention.watch.CACHED", 2**14)
+    monkeypatch.setattr("eddy_embed.model.attention.watcher.CACHED", 2**14)
     tokens, most = largest("reba:pool=mean", 150)
     assert 700 < tokens <= families.WINDOW
     # Rows of both copies, columns of the first.
@@ -239,7 +240,7 @@ def test_the_mean_holds_one_matrix_and_no_layers_or_heads(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
 def test_blocks_of_rows_change_nothing(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eddy_embed.attention.watch.CACHED", 700)
+    monkeypatch.setattr("eddy_embed.model.attention.watcher.CACHED", 700)
     for method in ("reba:pool=mean,piece=7+tempscale:tau=0.6", "reba:k=3,pool=mean,exit=4"):
         assert gap(embedder(family, method, exactly=True), family, method, TEXTS) <= 1e-9
 
@@ -287,20 +288,21 @@ def _later_only(first: int, weights: torch.Tensor) -> tuple[int, torch.Tensor]:
 
 
 def _with_bos(patch: pytest.MonkeyPatch) -> None:
-    watching = refine.Refiner.watching
+    watching = backward_attention.Refiner.watching
 
     def mutated(self: Any, spans: Any) -> Watching:
         made = watching(self, spans)
         made.first_rows -= 1
         return made
 
-    patch.setattr(refine.Refiner, "watching", mutated)
+    patch.setattr(backward_attention.Refiner, "watching", mutated)
     _weights(patch, lambda first, weights: (first, torch.cat([weights[1:2], weights[1:]])))
 
 
 def _column_off(patch: pytest.MonkeyPatch) -> None:
-    watching = refine.Refiner.watching
-    patch.setattr(refine.Refiner, "watching", lambda self, spans: watching(self, [(a - 1, b - 1) for a, b in spans]))
+    watching = backward_attention.Refiner.watching
+    off = lambda self, spans: watching(self, [(a - 1, b - 1) for a, b in spans])  # noqa: E731
+    patch.setattr(backward_attention.Refiner, "watching", off)
 
 
 MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {

@@ -14,9 +14,10 @@ from tests.reference import methods as reference
 from tests.reference.double import double
 from transformers import AutoModelForCausalLM, CohereConfig, LlamaConfig
 
-from eddy_embed import Embedder, moments
-from eddy_embed.attention import Angles
+from eddy_embed import Embedder
 from eddy_embed.errors import UnsupportedModel
+from eddy_embed.model import hooks
+from eddy_embed.model.attention import Angles
 
 ROTARY = ["llama", "qwen3", "gemma2", "mistral", "qwen2", "gemma3", "phi3", "gpt_neox", "olmo2", "phi"]
 SCALED: dict[str, dict[str, Any]] = {
@@ -100,8 +101,8 @@ def test_a_position_off_by_one_is_noticed(family: str, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("kind", [0, 1])
 def test_angles_of_another_kind_of_layer_are_noticed(kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Gemma 3 turns by smaller angles in layers without a window; 2 and 4 have one, 3 has none.
-    e, right = embedder("gemma3", METHOD, exactly=True), moments._given
-    monkeypatch.setattr(moments, "_given", lambda call, _: right(call, (call.turns[kind].cos,)) if call.turns else None)
+    e, right = embedder("gemma3", METHOD, exactly=True), hooks._given
+    monkeypatch.setattr(hooks, "_given", lambda call, _: right(call, (call.turns[kind].cos,)) if call.turns else None)
     assert difference(e, *loaded("gemma3")) > 1e-5
 
 

@@ -1,6 +1,6 @@
 """Recorded vectors and settings of every method: a change of code leaves them as they are.
 
-    python -m tests.test_recorded_vectors     # records them anew, after a change that is meant to change them
+python -m tests.test_recorded_vectors     # records them anew, after a change that is meant to change them
 """
 
 from __future__ import annotations
@@ -9,16 +9,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from eddy_embed import Embedder
-from eddy_embed.fingerprint import digest
+from eddy_embed.model.fingerprint import digest
 
 FILE = Path(__file__).parent / "fixtures" / "vectors.npz"
 
 METHODS = (
     *("plain", "plain:exit=0", "plain:exit=-2", "plain:pool=last", "plain:pool=weighted", "prompteol", "cot"),
     *("knowledge", "metaeol", "echo", "echo+readout:pool=last", "tp", "tp:prompt=cot", "tp:source=text"),
-    *("tp:released_text=true", "htp", "htp:pool=mean", "htp:range=1-3", "htp:source=released", "htp:released_text=true"),
-    *("kv:layers=3-5", "plain+reroute:layers=2-4", "kv:layers=3-5,rebase=true", "reba", "reba:pool=mean"),
+    *("tp:released_text=true", "htp", "htp:pool=mean", "htp:range=1-3", "htp:source=released"),
+    *(
+        "htp:released_text=true",
+        "kv:layers=3-5",
+        "plain+reroute:layers=2-4",
+        "kv:layers=3-5,rebase=true",
+        "reba",
+        "reba:pool=mean",
+    ),
     *("plain+tempscale:tau=0.9", "tp:prompt=cot+tempscale:tau=0.8", "htp+last2avg"),
 )
 TEXTS = (

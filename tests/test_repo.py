@@ -180,7 +180,7 @@ def test_adapters_know_no_demo_and_no_other_framework(path: Path) -> None:
 def test_references_are_independent(path: Path) -> None:
     for name, line in imported(path):
         if starts_with(name, "eddy_embed"):
-            assert starts_with(name, "eddy_embed.sequence"), f"{path.name}:{line} imports {name}: only Sequence may be"
+            assert starts_with(name, "eddy_embed.text.sequence"), f"{path.name}:{line} imports {name}, not Sequence"
 
 
 DEPENDENCIES = {"numpy", "rich", "safetensors", "spacy", "tokenizers", "torch", "transformers", "typer"}
@@ -312,7 +312,7 @@ WEB = ROOT / "demos" / "eddy_demo" / "web"
 
 def test_wheel_holds_what_a_user_needs(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    tiny = "eddy_embed/models/tiny"
+    tiny = "eddy_embed/model/tiny"
     wanted = {
         "eddy_embed/__init__.py",
         "eddy_embed/py.typed",

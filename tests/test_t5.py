@@ -15,10 +15,11 @@ from tests.comparison import TEXTS, embedder, gap, loaded
 from tests.test_contract import unchanged
 from tests.test_kernels import BIASED
 
-from eddy_embed import Embedder, attention, host, moments
-from eddy_embed.attention import Kernels, blocked, dispatch, fused
-from eddy_embed.attention.distances import between
+from eddy_embed import Embedder
 from eddy_embed.errors import UnsupportedModel
+from eddy_embed.model import attention, hooks, host
+from eddy_embed.model.attention import Kernels, blocked, dispatch, fused
+from eddy_embed.model.attention.relative_bias import between
 
 METHOD = "plain+tempscale"
 
@@ -113,12 +114,12 @@ def _unbiased(wrong: Callable[[int], bool]) -> Callable[[pytest.MonkeyPatch], No
     """Leave the bias of some layers out."""
 
     def mutate(patch: pytest.MonkeyPatch) -> None:
-        row = moments._row
+        row = hooks._row
 
         def mutated(module: Any, *more: Any) -> torch.Tensor:
             return row(module, *more) * (not wrong(int(module.layer_idx)))
 
-        patch.setattr(moments, "_row", mutated)
+        patch.setattr(hooks, "_row", mutated)
 
     return mutate
 
@@ -131,8 +132,8 @@ def _temperature_beside_it(patch: pytest.MonkeyPatch) -> None:
 
 
 def _turned(patch: pytest.MonkeyPatch) -> None:
-    row = moments._row
-    patch.setattr(moments, "_row", lambda *given: row(*given).flip(1))
+    row = hooks._row
+    patch.setattr(hooks, "_row", lambda *given: row(*given).flip(1))
 
 
 MUTATIONS = {

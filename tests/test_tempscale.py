@@ -10,8 +10,8 @@ from tests import families
 from tests.comparison import TEXTS, embedder, gap
 
 from eddy_embed import methods
-from eddy_embed.attention import Temperature, Traits, dispatch
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
+from eddy_embed.model.attention import Temperature, Traits, dispatch
 
 ALL = [*families.FAMILIES, *families.MORE_FAMILIES]
 

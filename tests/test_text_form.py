@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eddy_embed import methods
-from eddy_embed.backbone import Backbone
 from eddy_embed.errors import EddyError, IncompatibleMethods, InvalidParameter, UnknownMethod
-from eddy_embed.layout import Layout
-from eddy_embed.method import Method
-from eddy_embed.placeholders import Blocks
-from eddy_embed.readout import Readout
-from eddy_embed.rewire import CopyEdges
-from eddy_embed.text import Term, parse_terms, print_terms
+from eddy_embed.methods.method import Method
+from eddy_embed.methods.spec import Term, parse_terms, print_terms
+from eddy_embed.model.backbone import Backbone
+from eddy_embed.parts.copy_edges import CopyEdges
+from eddy_embed.parts.layout import Layout
+from eddy_embed.parts.placeholders import Blocks
+from eddy_embed.parts.readout import Readout
 
 RANGES = st.tuples(st.integers(1, 90), st.integers(0, 90)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {

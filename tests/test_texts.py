@@ -15,16 +15,16 @@ from tests.comparison import METHODS, embedder
 from tests.long_texts import BOOK, LINES, MARKDOWN, SENTENCE, TEXTS, TRANSCRIPT
 from tests.test_windows import LAYOUTS, plan, tokenizer
 
-from eddy_embed import pipeline
-from eddy_embed import plan as planning
-from eddy_embed import tokens as tokenizing
-from eddy_embed.document import LongDocument, group_sentences
+from eddy_embed.encoding import pipeline
+from eddy_embed.encoding import planner as planning
+from eddy_embed.encoding.document import LongDocument, group_sentences
+from eddy_embed.encoding.planner import Planner
+from eddy_embed.encoding.runner import Sums
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.plan import Planner
-from eddy_embed.runner import Sums
-from eddy_embed.segment import Segmenter
-from eddy_embed.segment.headings import CONTINUED, units
-from eddy_embed.sequence import Sequence
+from eddy_embed.text import tokenizer as tokenizing
+from eddy_embed.text.sentences import Segmenter
+from eddy_embed.text.sentences.headings import CONTINUED, units
+from eddy_embed.text.sequence import Sequence
 
 SIZE = 40
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
-SHIPPED = ROOT / "plugin" / "eddy_embed" / "models" / "tiny"
+SHIPPED = ROOT / "plugin" / "eddy_embed" / "model" / "tiny"
 sys.path.insert(0, str(ROOT / "demos"))
 
 from tiny_lm import checkpoint, data, evaluate, export, model, optim, prepare, train  # noqa: E402

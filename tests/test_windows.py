@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from tests import families
 from tests.comparison import INSTRUCTION
 
-from eddy_embed import methods, windows
+from eddy_embed import methods
+from eddy_embed.encoding import windows
+from eddy_embed.encoding.planner import Job, Planned, Planner
 from eddy_embed.errors import TextTooLong
-from eddy_embed.layout import Layout
-from eddy_embed.plan import Job, Planned, Planner
-from eddy_embed.segment import Segmenter
-from eddy_embed.tokens import Tokenizer
+from eddy_embed.parts.layout import Layout
+from eddy_embed.text.sentences import Segmenter
+from eddy_embed.text.tokenizer import Tokenizer
 
 LAYOUTS = {
     name: methods.parse(name).layout or Layout() for name in ("plain", "tp:placeholders=2", "htp", "prompteol", "echo")

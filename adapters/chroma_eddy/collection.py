@@ -10,8 +10,8 @@ from chromadb.api import ClientAPI
 from chromadb.errors import NotFoundError
 
 from chroma_eddy.function import EddyEmbeddingFunction
+from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import FingerprintMismatch
-from eddy_embed.inputs import check_kind
 
 if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import InvalidParameter, InvalidText
-from eddy_embed.inputs import check_kind
 
 PREFIX = "eddy_"
 """Names that begin so are the index's own."""

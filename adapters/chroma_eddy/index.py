@@ -21,8 +21,8 @@ from chroma_eddy.searching import Granularity, Wanted
 from chroma_eddy.stored import grouped, plain_documents
 from chroma_eddy.writing import Progress, Writer, WriteReport
 from eddy_embed import Embedder
+from eddy_embed.encoding.validation import check_kind, check_one
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.inputs import check_kind, check_one
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -13,7 +13,7 @@ from chroma_eddy.found import Highlight, Hit
 from chroma_eddy.names import SENTENCES
 from chroma_eddy.ranking import cosines
 from chroma_eddy.rows import DIGEST, PIECE, sentence_spans, text_spans
-from eddy_embed.ids import passage_id
+from eddy_embed.integrations.document_ids import passage_id
 
 if TYPE_CHECKING:
     from chroma_eddy.index import Index

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from chroma_eddy.ranking import Words
     from eddy_embed import Embedder
-    from eddy_embed.postprocess import Fitted
+    from eddy_embed.parts.postprocess import Fitted
 
 PASSAGE_SIZE = 256
 _ATTEMPTS, _PAUSE = 8, 0.02

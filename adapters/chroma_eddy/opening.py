@@ -10,7 +10,7 @@ from chroma_eddy.names import check_name
 from chroma_eddy.place import open_place
 from chroma_eddy.store import Store
 from eddy_embed import Embedder
-from eddy_embed.inputs import check_kind, check_options
+from eddy_embed.encoding.validation import check_kind, check_options
 
 if TYPE_CHECKING:
     from chroma_eddy.place import Where

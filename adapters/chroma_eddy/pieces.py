@@ -14,9 +14,9 @@ from chroma_eddy.locking import failures
 from chroma_eddy.names import MAIN
 from chroma_eddy.recipe import is_unfitted
 from chroma_eddy.rows import DIGEST, DOCUMENT, END, PIECE, START
+from eddy_embed.encoding.finalize import Finish
+from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.finish import Finish
-from eddy_embed.inputs import check_kind
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from chroma_eddy.index import Index
     from chroma_eddy.opened import Opened
     from chroma_eddy.reading import Rows
-    from eddy_embed.postprocess import Fitted
+    from eddy_embed.parts.postprocess import Fitted
 
     Floats = NDArray[np.float32]
 

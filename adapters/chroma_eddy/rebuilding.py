@@ -16,16 +16,16 @@ from chroma_eddy.rows import DIGEST, Embedded, Entry
 from chroma_eddy.stored import grouped, stored_documents
 from chroma_eddy.transform import load, raw_of, rounded
 from chroma_eddy.writing import Progress, Writer, WriteReport
+from eddy_embed.encoding.finalize import unit
+from eddy_embed.encoding.validation import checked_texts
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.finish import unit
-from eddy_embed.inputs import checked_texts
-from eddy_embed.postprocess import Moments, fit
+from eddy_embed.parts.postprocess import Moments, fit
 
 if TYPE_CHECKING:
     from chroma_eddy.function import EddyEmbeddingFunction
     from chroma_eddy.index import Index
     from eddy_embed import Embedder, LongDocument
-    from eddy_embed.postprocess import Fitted
+    from eddy_embed.parts.postprocess import Fitted
 
     Doubles = np.ndarray[Any, np.dtype[np.float64]]
 

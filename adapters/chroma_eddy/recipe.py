@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from eddy_embed.difference import differences
 from eddy_embed.errors import FingerprintMismatch
-from eddy_embed.fingerprint import digest
+from eddy_embed.model.fingerprint import digest
+from eddy_embed.utils.diff import differences
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder

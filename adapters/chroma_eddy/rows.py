@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chroma_eddy.document import OWN, PREFIX, Document
-from eddy_embed.document import LongDocument, Span, heading_path
-from eddy_embed.ids import passage_id
-from eddy_embed.segment import Segmenter
+from eddy_embed.encoding.document import LongDocument, Span, heading_path
+from eddy_embed.integrations.document_ids import passage_id
+from eddy_embed.text.sentences import Segmenter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

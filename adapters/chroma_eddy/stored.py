@@ -29,7 +29,7 @@ from chroma_eddy.rows import (
     row_ids,
     sentence_spans,
 )
-from eddy_embed.document import LongDocument, Passage, Span
+from eddy_embed.encoding.document import LongDocument, Passage, Span
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -11,8 +11,8 @@ import numpy as np
 from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.names import TRANSFORM
 from chroma_eddy.recipe import FORMAT
-from eddy_embed.finish import unit
-from eddy_embed.postprocess import Fitted, Post
+from eddy_embed.encoding.finalize import unit
+from eddy_embed.parts.postprocess import Fitted, Post
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

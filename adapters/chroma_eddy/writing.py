@@ -27,17 +27,17 @@ from chroma_eddy.rows import (
 )
 from chroma_eddy.stored import stored_documents
 from chroma_eddy.transform import rounded
+from eddy_embed.encoding.finalize import unit
+from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.finish import unit
-from eddy_embed.inputs import check_kind
-from eddy_embed.postprocess import Moments, fit
+from eddy_embed.parts.postprocess import Moments, fit
 
 if TYPE_CHECKING:
     from chroma_eddy.index import Index
     from chroma_eddy.recipe import Recipe
     from eddy_embed import LongDocument, Span
-    from eddy_embed.document import Part as Kind
-    from eddy_embed.postprocess import Fitted, Post
+    from eddy_embed.encoding.document import Part as Kind
+    from eddy_embed.parts.postprocess import Fitted, Post
 
 GROUP_CHARACTERS = 100_000
 """Documents are embedded in groups of this size: enough for full batches, little to redo after an interruption."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from langchain_core.documents import Document
 
-from eddy_embed.document import PassageUnit
-from eddy_embed.engines import in_worker
+from eddy_embed.encoding.document import PassageUnit
+from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.inputs import check_kind
+from eddy_embed.integrations.shared_embedders import in_worker
 from langchain_eddy.embeddings import EddyEmbeddings
 from langchain_eddy.passages import (
     DOCUMENT,

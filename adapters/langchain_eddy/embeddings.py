@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from langchain_core.embeddings import Embeddings
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from eddy_embed.engines import Holder, in_worker
+from eddy_embed.encoding.validation import check_one, several
 from eddy_embed.errors import EddyError
-from eddy_embed.inputs import check_one, several
+from eddy_embed.integrations.shared_embedders import Holder, in_worker
 from langchain_eddy.parameters import checked, parts_of
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.parameters import plain, put, refuse_unknown
+from eddy_embed.integrations.arguments import plain, put, refuse_unknown
 
 # Parameters of HuggingFaceEmbeddings without a counterpart.
 _ELSEWHERE = {

@@ -10,11 +10,11 @@ from typing import Any
 
 from langchain_core.documents import Document
 
-from eddy_embed.document import PassageUnit, heading_path
+from eddy_embed.encoding.document import PassageUnit, heading_path
+from eddy_embed.encoding.validation import PASSAGES, check_kind
 from eddy_embed.errors import InvalidText
-from eddy_embed.ids import document_identity, passage_id
-from eddy_embed.inputs import PASSAGES, check_kind
-from eddy_embed.pages import PAGES, Pages, files, joined
+from eddy_embed.integrations.document_ids import document_identity, passage_id
+from eddy_embed.integrations.page_numbers import PAGES, Pages, files, joined
 from langchain_eddy.embeddings import EddyEmbeddings
 
 FINGERPRINT = "eddy_fingerprint"

@@ -17,12 +17,12 @@ from chroma_eddy import Hit, Index, Piece, WriteReport, open_index, pieces
 from chroma_eddy.document import OWN
 from chroma_eddy.names import MAIN
 from chroma_eddy.rows import DIGEST, PIECE, own_metadata
-from eddy_embed.engines import in_worker
+from eddy_embed.encoding.validation import check_kind, several
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.ids import document_identity
-from eddy_embed.inputs import check_kind, several
-from eddy_embed.pages import PAGES, Pages
-from eddy_embed.parameters import refuse_unknown
+from eddy_embed.integrations.arguments import refuse_unknown
+from eddy_embed.integrations.document_ids import document_identity
+from eddy_embed.integrations.page_numbers import PAGES, Pages
+from eddy_embed.integrations.shared_embedders import in_worker
 from langchain_eddy.embeddings import EddyEmbeddings
 from langchain_eddy.passages import check_document, identity_of, name_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+from eddy_embed.analysis.plots import check_picture
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.pictures import check_picture
 from mteb_eddy.costs import Cost
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from mteb.types import PromptType
 
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, NotFitted
-from eddy_embed.fingerprint import digest
+from eddy_embed.model.fingerprint import digest
 from mteb_eddy.costs import Cost, measured
 
 if TYPE_CHECKING:

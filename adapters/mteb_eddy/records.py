@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.files import whole
+from eddy_embed.utils.atomic_files import whole
 from mteb_eddy.costs import Cost
 
 if TYPE_CHECKING:

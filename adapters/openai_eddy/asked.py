@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
-from eddy_embed.layout import TextRole
+from eddy_embed.parts.layout import TextRole
 from openai_eddy.errors import ApiError, invalid
 from openai_eddy.limits import Limits
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from eddy_embed import Embedder
-    from eddy_embed.layout import TextRole
+    from eddy_embed.parts.layout import TextRole
     from openai_eddy.limits import Limits
 
     Vectors = NDArray[np.float32]

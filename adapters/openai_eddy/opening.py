@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from eddy_embed import Embedder, methods
-from eddy_embed.engines import open_embedder
+from eddy_embed.encoding.build import open_model
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.opening import open_model
+from eddy_embed.integrations.shared_embedders import open_embedder
 
 LOADING = ("device", "dtype", "revision", "trust_remote_code", "local_files_only")
 """Options that concern the loading of a model, which several methods share."""

@@ -10,7 +10,7 @@ import typer
 
 from eddy_embed.cli.options import Device, Dtype, Instruction, MaxLength, MethodText, Model
 from eddy_embed.errors import InvalidParameter, MissingExtra
-from eddy_embed.files import whole
+from eddy_embed.utils.atomic_files import whole
 
 if TYPE_CHECKING:
     import ray.data
@@ -66,8 +66,8 @@ def embed(
     if missing:
         raise MissingExtra(f"{', '.join(missing)} not installed; pip install 'eddy-embed[ray]'")
     from eddy_embed import methods
-    from eddy_embed.inputs import check_parts
-    from eddy_embed.postprocess import Fitted
+    from eddy_embed.encoding.validation import check_parts
+    from eddy_embed.parts.postprocess import Fitted
 
     check_parts(part or ["document"])
     methods.parse(method)

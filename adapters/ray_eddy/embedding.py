@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from eddy_embed import Embedder
-from eddy_embed.document import Part
-from eddy_embed.engines import ENGINE_SETTINGS
+from eddy_embed.encoding.document import Part
+from eddy_embed.encoding.validation import check_one, check_options, check_parts
 from eddy_embed.errors import EddyError, InvalidParameter, InvalidText, NotFinite, NotFitted, TextTooLong
-from eddy_embed.inputs import check_one, check_options, check_parts
-from eddy_embed.parameters import plain, refuse_unknown
-from eddy_embed.postprocess import Fitted
+from eddy_embed.integrations.arguments import plain, refuse_unknown
+from eddy_embed.integrations.shared_embedders import ENGINE_SETTINGS
+from eddy_embed.parts.postprocess import Fitted
 from ray_eddy.tables import MADE, as_table, flat
 
 if TYPE_CHECKING:

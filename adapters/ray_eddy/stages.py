@@ -22,7 +22,7 @@ from ray_eddy.waiting import patiently
 if TYPE_CHECKING:
     from chroma_eddy import Entry
     from eddy_embed import Embedder, LongDocument
-    from eddy_embed.document import Part
+    from eddy_embed.encoding.document import Part
 
 AGAIN = " again"
 """Behind the name of an embedder that was started again."""

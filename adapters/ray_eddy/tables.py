@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from eddy_embed import LongDocument, Span
-    from eddy_embed.document import Part
+    from eddy_embed.encoding.document import Part
 
     Vector = NDArray[np.float32]
 

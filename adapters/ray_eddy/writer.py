@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from eddy_embed import LongDocument
-    from eddy_embed.document import Part
+    from eddy_embed.encoding.document import Part
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eddy_embed import Embedder
-from eddy_embed.pictures import save
+from eddy_embed.analysis.plots import save
 from speed.texts import text_of, uniform
 from speed.timing import seconds
 

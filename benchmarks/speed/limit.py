@@ -13,8 +13,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from eddy_embed import Embedder, products
-from eddy_embed.batching import budget, passes
+from eddy_embed import Embedder
+from eddy_embed.encoding.batching import budget, passes
+from eddy_embed.model.speed import onednn_linear
 from speed.timing import ratio
 
 if TYPE_CHECKING:
@@ -80,5 +81,5 @@ def least(model: Any, lengths: list[int], batch_tokens: int | None = None) -> Ca
 
 def fastest(weight: torch.Tensor) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
     """What multiplies by a weight in the least time here."""
-    in_mkl = products.slower_in_mkl() and weight.dtype == torch.float32 and weight.device.type == "cpu"
-    return products.product if in_mkl or weight.is_mkldnn else functional.linear
+    in_mkl = onednn_linear.slower_in_mkl() and weight.dtype == torch.float32 and weight.device.type == "cpu"
+    return onednn_linear.product if in_mkl or weight.is_mkldnn else functional.linear

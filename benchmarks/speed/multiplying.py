@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from eddy_embed import Embedder, products
+from eddy_embed import Embedder
+from eddy_embed.model.speed import onednn_linear
 from speed.timing import embedding
 
 if TYPE_CHECKING:
@@ -27,18 +28,18 @@ def rows(model: Any, halved: Any, tokenizer: Any, sorts: dict[str, list[str]], r
     Raises:
         SystemExit: Torch has no oneDNN here.
     """
-    if not products.available():
+    if not onednn_linear.available():
         raise SystemExit("this build of torch has no oneDNN to multiply with, or no other library beside it")
     own = partial(Embedder, tokenizer=tokenizer, method="plain:exit=-1")
     made = {}
     for by_onednn in (True, False):
-        with mock.patch.object(products, "slower_in_mkl", return_value=by_onednn):
+        with mock.patch.object(onednn_linear, "slower_in_mkl", return_value=by_onednn):
             made[by_onednn] = own(model)
     laid = []
     pairs = [("oneDNN over MKL", made[True], made[False])]
     for kind, each in (("float32", model), ("bfloat16", halved)):
         other = copy.deepcopy(each)
-        products.prepack(other)
+        onednn_linear.prepack(other)
         laid.append(own(other))
         if any(tensor.is_mkldnn for tensor in other.parameters()):
             pairs.append((f"{kind}, prepacked over as it came", laid[-1], own(each)))

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, MistralConfig, Pre
 
 import eddy_embed
 
-BUNDLED = Path(eddy_embed.__file__).parent / "models" / "tiny"
+BUNDLED = Path(eddy_embed.__file__).parent / "model" / "tiny"
 """The bundled model; where only its tokenizer is used, texts become about as many tokens as with a large one's."""
 WINDOW = 40_960
 

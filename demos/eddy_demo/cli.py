@@ -40,7 +40,7 @@ from eddy_demo.recipe import MODEL, PASSAGE_SIZE, choose_recipe, delete, holds_l
 from eddy_demo.serving import serve
 from eddy_demo.shelving import app as library_app
 from eddy_embed.errors import EddyError
-from eddy_embed.stopping import Stopped, stoppable
+from eddy_embed.utils.interrupts import Stopped, stoppable
 
 if TYPE_CHECKING:
     from eddy_demo.ask import Answer

@@ -25,7 +25,7 @@ def measured(model: str) -> str | None:
         InvalidParameter: A parameter of its method is wrong.
     """
     from eddy_embed import methods
-    from eddy_embed.loading import locate
+    from eddy_embed.model.loading.pretrained import locate
 
     file = Path(locate(model)) / NAME
     if not file.is_file():

@@ -12,7 +12,7 @@ from chroma_eddy import NoIndex, open_index
 from eddy_demo.library import NAME
 from eddy_demo.recipe import CHROMA, NEXT, Recipe, write_recipe
 from eddy_embed.errors import FingerprintMismatch, IncompatibleMethods, InvalidParameter
-from eddy_embed.files import whole
+from eddy_embed.utils.atomic_files import whole
 
 if TYPE_CHECKING:
     from chroma_eddy import WriteReport

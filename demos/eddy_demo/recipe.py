@@ -10,7 +10,7 @@ from pathlib import Path
 from chroma_eddy.locking import LOCK, WRITER
 from eddy_demo.defaults import METHOD, measured
 from eddy_demo.errors import LibraryMismatch, NoLibrary
-from eddy_embed.files import whole
+from eddy_embed.utils.atomic_files import whole
 
 FORMAT = 2
 MODEL = "eddy-tiny"

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from eddy_demo.errors import MissingPart
 from eddy_demo.options import DEFAULT_LIBRARY, DeviceOption, LibraryOption, MethodOption, ModelOption, err
-from eddy_embed.stopping import Stopped
+from eddy_embed.utils.interrupts import Stopped
 
 PORT = 8765
 _NEEDED = ("fastapi", "jinja2", "uvicorn")

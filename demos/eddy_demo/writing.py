@@ -9,7 +9,7 @@ from pathlib import Path
 
 from chroma_eddy.locking import LOCK, Lock
 from eddy_demo.recipe import CHROMA, check_free, holds_library
-from eddy_embed.stopping import Stopped
+from eddy_embed.utils.interrupts import Stopped
 
 
 @contextmanager

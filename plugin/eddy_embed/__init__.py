@@ -6,26 +6,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eddy_embed.comparison import Compared, compare
-    from eddy_embed.document import LongDocument, Passage, Span
+    from eddy_embed.analysis.compare import Compared, compare
     from eddy_embed.embedder import Embedder
-    from eddy_embed.explanation import Explanation
-    from eddy_embed.method import Method
-    from eddy_embed.segment import Segmenter, Sentence
+    from eddy_embed.encoding.document import LongDocument, Passage, Span
+    from eddy_embed.encoding.explain import Explanation
+    from eddy_embed.methods.method import Method
+    from eddy_embed.text.sentences import Segmenter, Sentence
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Compared": "comparison",
+    "Compared": "analysis.compare",
     "Embedder": "embedder",
-    "Explanation": "explanation",
-    "LongDocument": "document",
-    "Method": "method",
-    "Passage": "document",
-    "Segmenter": "segment",
-    "Sentence": "segment",
-    "Span": "document",
-    "compare": "comparison",
+    "Explanation": "encoding.explain",
+    "LongDocument": "encoding.document",
+    "Method": "methods.method",
+    "Passage": "encoding.document",
+    "Segmenter": "text.sentences",
+    "Sentence": "text.sentences",
+    "Span": "encoding.document",
+    "compare": "analysis.compare",
 }
 
 __all__ = [

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, cast, overload
 
+from eddy_embed.encoding.explain import Explanation, explain
+from eddy_embed.encoding.validation import check_one, checked_role, checked_texts, chunks
 from eddy_embed.errors import IncompatibleMethods
-from eddy_embed.explanation import Explanation, explain
-from eddy_embed.fingerprint import Counts, digest, weights_digest
-from eddy_embed.inputs import check_one, checked_role, checked_texts, chunks
+from eddy_embed.model.fingerprint import Counts, digest, weights_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from eddy_embed.backbone import Backbone
-    from eddy_embed.layout import TextRole
-    from eddy_embed.method import Method
-    from eddy_embed.pipeline import Pipeline
-    from eddy_embed.postprocess import Fitted
+    from eddy_embed.encoding.pipeline import Pipeline
+    from eddy_embed.methods.method import Method
+    from eddy_embed.model.backbone import Backbone
+    from eddy_embed.parts.layout import TextRole
+    from eddy_embed.parts.postprocess import Fitted
 
 _MAKER = (
     *("architecture", "config", "weights", "tokenizer", "text_instruction", "query_instruction"),

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 
 from eddy_embed import methods
-from eddy_embed.document import LongDocument, Part, PassageUnit
-from eddy_embed.errors import InvalidParameter
-from eddy_embed.finish import unit
-from eddy_embed.inputs import (
+from eddy_embed.encoding.build import assemble, first_finish, open_model
+from eddy_embed.encoding.document import LongDocument, Part, PassageUnit
+from eddy_embed.encoding.finalize import unit
+from eddy_embed.encoding.planner import Overflow
+from eddy_embed.encoding.validation import (
     PARTS,
     PASSAGES,
     check_one,
@@ -25,12 +26,11 @@ from eddy_embed.inputs import (
     chunks,
     torch_name,
 )
-from eddy_embed.layout import TextRole
-from eddy_embed.method import Method
-from eddy_embed.opening import assemble, first_finish, open_model
-from eddy_embed.plan import Overflow
-from eddy_embed.postprocess import Fitted, Moments, fit
-from eddy_embed.progress import Progress
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.methods.method import Method
+from eddy_embed.parts.layout import TextRole
+from eddy_embed.parts.postprocess import Fitted, Moments, fit
+from eddy_embed.utils.progress import Progress
 from eddy_embed.variants import Varied
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from eddy_embed import methods
 from eddy_embed.described import Described
-from eddy_embed.fingerprint import Counts
-from eddy_embed.inputs import check_kind, check_options
-from eddy_embed.opening import finish_for
-from eddy_embed.postprocess import Fitted
+from eddy_embed.encoding.build import finish_for
+from eddy_embed.encoding.validation import check_kind, check_options
+from eddy_embed.model.fingerprint import Counts
+from eddy_embed.parts.postprocess import Fitted
 
 if TYPE_CHECKING:
-    from eddy_embed.layout import TextRole
+    from eddy_embed.parts.layout import TextRole
 
 _E = TypeVar("_E", bound="Varied")
 

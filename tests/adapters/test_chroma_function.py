@@ -27,7 +27,7 @@ from eddy_embed.errors import (
     UnknownMethod,
 )
 
-TINY = Path(eddy_embed.__path__[0]) / "models" / "tiny"
+TINY = Path(eddy_embed.__path__[0]) / "model" / "tiny"
 TEXTS = [
     "The ferry to the island leaves at nine in the morning.",
     "Bread rises because yeast turns sugar into gas. Bakers wait for it.",

@@ -21,7 +21,7 @@ from tests.adapters.serving import NAME, until
 
 from eddy_embed import Embedder
 from eddy_embed.cli import main
-from eddy_embed.products import filled
+from eddy_embed.model.speed.onednn_linear import filled
 
 EDDY = str(Path(sys.executable).parent / "eddy")
 METHOD, OTHER = "plain:exit=2", "plain:exit=1"

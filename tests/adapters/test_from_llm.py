@@ -19,7 +19,7 @@ from eddy_embed.errors import InvalidParameter
 from langchain_eddy import EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
 
-TINY = str(Path(eddy_embed.__path__[0]) / "models" / "tiny")
+TINY = str(Path(eddy_embed.__path__[0]) / "model" / "tiny")
 PROMPT = "The ferry to the island leaves"
 TEXTS = [f"Sentence number {i} tells of the sea. It is a short one. " * 4 for i in range(12)]
 

@@ -93,7 +93,7 @@ def test_is_what_langchain_asks_for(embeddings):
 
     import eddy_embed
 
-    tokenizer = AutoTokenizer.from_pretrained(f"{eddy_embed.__path__[0]}/models/tiny")
+    tokenizer = AutoTokenizer.from_pretrained(f"{eddy_embed.__path__[0]}/model/tiny")
     theirs = SentenceTextSplitter.from_huggingface_tokenizer(tokenizer, chunk_size=24).split_text(STORY)
     assert theirs == SentenceTextSplitter.from_embeddings(embeddings, chunk_size=24).split_text(STORY)
     documents = [Document(STORY, metadata={"source": "a"}), Document(" ")]

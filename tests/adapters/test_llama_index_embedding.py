@@ -39,7 +39,7 @@ from eddy_embed.errors import (
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser
 
-TINY = Path(eddy_embed.__path__[0]) / "models" / "tiny"
+TINY = Path(eddy_embed.__path__[0]) / "model" / "tiny"
 TEXTS = [
     "The ferry to the island leaves at nine in the morning.",
     "Bread rises because yeast turns sugar into gas. Bakers wait for it.",
@@ -274,7 +274,7 @@ def live():
 
     import eddy_embed
 
-    folder = f"{eddy_embed.__path__[0]}/models/tiny"
+    folder = f"{eddy_embed.__path__[0]}/model/tiny"
     return AutoModelForCausalLM.from_pretrained(folder, dtype="float32"), AutoTokenizer.from_pretrained(folder)
 
 

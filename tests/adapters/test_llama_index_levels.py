@@ -21,7 +21,7 @@ from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from chroma_eddy import Document as Whole
 from chroma_eddy import open_index
-from eddy_embed.document import Part
+from eddy_embed.encoding.document import Part
 from eddy_embed.errors import InvalidParameter
 from langchain_eddy import EddyEmbeddings, embed_passages
 from llama_index.embeddings.eddy import EddyEmbedding

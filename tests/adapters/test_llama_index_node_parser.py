@@ -236,7 +236,7 @@ def test_a_live_model_does_not_travel_silently():
 
     import eddy_embed
 
-    folder = f"{eddy_embed.__path__[0]}/models/tiny"
+    folder = f"{eddy_embed.__path__[0]}/model/tiny"
     model, tokenizer = (
         AutoModelForCausalLM.from_pretrained(folder, dtype="float32"),
         AutoTokenizer.from_pretrained(folder),

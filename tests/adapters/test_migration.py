@@ -21,7 +21,7 @@ from eddy_embed.errors import InvalidParameter
 from langchain_eddy import EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
 
-TINY = str(Path(eddy_embed.__path__[0]) / "models" / "tiny")
+TINY = str(Path(eddy_embed.__path__[0]) / "model" / "tiny")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "migration.md"
 VALUES: dict[str, Any] = {
     "model_name": "eddy-tiny",

@@ -20,8 +20,8 @@ from tests.adapters.mteb_tasks import PAIRS, TEXTS, stand_in
 from typer.testing import CliRunner
 
 from eddy_embed import Embedder
+from eddy_embed.analysis.evaluate import metrics
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, NotFitted
-from eddy_embed.evaluate import metrics
 from mteb_eddy import EddyEncoder, LoCoV1, command, evaluate, report, run_suite, running, suite
 from mteb_eddy.records import Journal
 

@@ -6,8 +6,8 @@ import uuid
 
 import pytest
 
-from eddy_embed.engines import open_embedder, settings_key, settings_of
-from eddy_embed.ids import document_identity, is_random, passage_id
+from eddy_embed.integrations.document_ids import document_identity, is_random, passage_id
+from eddy_embed.integrations.shared_embedders import open_embedder, settings_key, settings_of
 from langchain_eddy import EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
 

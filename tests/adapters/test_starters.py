@@ -26,7 +26,7 @@ from langchain_eddy import EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser
 
-TINY = str(Path(eddy_embed.__path__[0]) / "models" / "tiny")
+TINY = str(Path(eddy_embed.__path__[0]) / "model" / "tiny")
 FILES = {
     "ferry.txt": "The ferry to the island leaves at nine in the morning. Dogs travel for free.",
     "bread.txt": "Bread rises because yeast turns sugar into gas. Bakers wait for it.",

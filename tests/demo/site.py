@@ -20,7 +20,7 @@ from eddy_demo.web.app import create_app
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.server import bind
 from eddy_demo.web.shelf import Choice
-from eddy_embed import batching
+from eddy_embed.encoding import batching
 
 PATIENCE = 120.0
 """Seconds after which a test gives up: a crowded machine is slow."""

@@ -22,7 +22,7 @@ from chroma_eddy.store import Store
 from eddy_demo import handbook
 from eddy_demo.reading import read
 from eddy_embed import Embedder
-from eddy_embed.loading import BUNDLED
+from eddy_embed.model.loading.pretrained import BUNDLED
 
 Run = Callable[..., Any]
 QUESTION = "When do boats with a deep keel leave?"

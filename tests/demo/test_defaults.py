@@ -14,7 +14,7 @@ from tests.demo.conftest import opened
 from eddy_demo.reading import read
 from eddy_demo.recipe import read_recipe
 from eddy_embed import Embedder
-from eddy_embed.loading import BUNDLED
+from eddy_embed.model.loading.pretrained import BUNDLED
 
 Run = Callable[..., Any]
 BEST = "plain:exit=-3+whiten"

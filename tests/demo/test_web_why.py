@@ -21,7 +21,7 @@ from eddy_demo.web.events import Threads
 from eddy_demo.web.generating import citations
 from eddy_demo.web.limits import Limits
 from eddy_embed import Embedder
-from eddy_embed.loading import BUNDLED
+from eddy_embed.model.loading.pretrained import BUNDLED
 
 QUESTION = "What happens to a document that is longer than the model's window?"
 

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from eddy_embed.evaluate.embedded import Embedded
-from eddy_embed.evaluate.outcome import Cost, Outcome
-from eddy_embed.evaluate.run import _judged
-from eddy_embed.evaluate.systems import System
-from eddy_embed.evaluate.tasks import Classification, OddOneOut, Pairs, Retrieval, Task
-from eddy_embed.finish import unit
+from eddy_embed.analysis.evaluate.results import Cost, Outcome
+from eddy_embed.analysis.evaluate.runner import _judged
+from eddy_embed.analysis.evaluate.systems import System
+from eddy_embed.analysis.evaluate.task_vectors import Embedded
+from eddy_embed.analysis.evaluate.tasks import Classification, OddOneOut, Pairs, Retrieval, Task
+from eddy_embed.encoding.finalize import unit
 
 DOCUMENTS, QUERIES, WIDTH = 120, 900, 24
 NO_PAIRS = np.zeros((0, 2), np.int64)

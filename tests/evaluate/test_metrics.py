@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 from sklearn.metrics import ndcg_score
 
-from eddy_embed.evaluate import metrics
-from eddy_embed.evaluate.outcome import Cost, Outcome
-from eddy_embed.evaluate.run import _retrieval
-from eddy_embed.evaluate.systems import System
-from eddy_embed.evaluate.tasks import Retrieval
+from eddy_embed.analysis.evaluate import metrics
+from eddy_embed.analysis.evaluate.results import Cost, Outcome
+from eddy_embed.analysis.evaluate.runner import _retrieval
+from eddy_embed.analysis.evaluate.systems import System
+from eddy_embed.analysis.evaluate.tasks import Retrieval
 
 values = st.lists(st.integers(0, 5), min_size=3, max_size=30)
 

@@ -13,15 +13,15 @@ from tests import families
 from typer.testing import CliRunner
 
 from eddy_embed import Embedder
+from eddy_embed.analysis.evaluate import tables
+from eddy_embed.analysis.evaluate.results import Journal, Outcome
+from eddy_embed.analysis.evaluate.runner import Evaluation
+from eddy_embed.analysis.evaluate.systems import System, beside
+from eddy_embed.analysis.evaluate.task_vectors import embed
+from eddy_embed.analysis.evaluate.tasks import find_tasks
 from eddy_embed.cli import app
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.evaluate import report
-from eddy_embed.evaluate.embedded import embed
-from eddy_embed.evaluate.outcome import Journal, Outcome
-from eddy_embed.evaluate.run import Evaluation
-from eddy_embed.evaluate.systems import System, beside
-from eddy_embed.evaluate.tasks import find_tasks
-from eddy_embed.postprocess import Moments, Post, fit
+from eddy_embed.parts.postprocess import Moments, Post, fit
 
 SUBJECTS = {
     "river": "The river floods its banks. Boats wait below the lock until the water falls.",
@@ -217,12 +217,12 @@ def test_every_system_stands_beside_its_baseline() -> None:
 
 def test_a_table_marks_ties_and_keeps_cost_beside_the_score(folder: Path, tmp_path: Path) -> None:
     found = list(measure(["plain", "htp", "bm25", "plain:exit=0"], find_tasks(folder)).values())
-    rows = {line.split("`")[1]: line for line in report.table(found, "plain").splitlines()[2:]}
+    rows = {line.split("`")[1]: line for line in tables.table(found, "plain").splitlines()[2:]}
     assert rows["plain"].endswith("| 1.00× | 1.00× |")
     assert "≤" in rows["plain:exit=0"] and "≤" not in rows["htp"]
     assert sum(rows["htp"].count(sign) for sign in (" = ", " + ", " - ")) == 5
-    saved = report.summary(found, "plain")
-    report.save(tmp_path / "out.json", {"model": "tiny"}, saved)
+    saved = tables.summary(found, "plain")
+    tables.save(tmp_path / "out.json", {"model": "tiny"}, saved)
     assert json.loads((tmp_path / "out.json").read_text()) == {"model": "tiny", "outcomes": saved}
     for row, outcome in zip(saved, found, strict=True):
         assert row["scores"][outcome.metric][0] == pytest.approx(outcome.score(), abs=1e-4)

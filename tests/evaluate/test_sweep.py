@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from tests import families
 
-from eddy_embed import pictures
+from eddy_embed.analysis import plots
+from eddy_embed.analysis.evaluate import grid
+from eddy_embed.analysis.evaluate.results import Cost, Outcome
+from eddy_embed.analysis.evaluate.systems import System
 from eddy_embed.cli import main
 from eddy_embed.cli import sweep as cli
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.evaluate import sweep
-from eddy_embed.evaluate.outcome import Cost, Outcome
-from eddy_embed.evaluate.systems import System
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ from eddy_embed.evaluate.systems import System
     ],
 )
 def test_combinations(method: str, specs: list[str], expected: list[str] | None) -> None:
-    found = sweep.points(method, sweep.parse_varied(specs))
+    found = grid.points(method, grid.parse_varied(specs))
     texts = [point.method for point in found]
     if method == "tp+tempscale":
         expected = [f"tp:range=1-{end}+tempscale{tau}" for end in (2, 4) for tau in (":tau=0.7", ":tau=1.0")]
@@ -57,9 +57,9 @@ def test_combinations(method: str, specs: list[str], expected: list[str] | None)
 )
 def test_what_cannot_be_varied(method: str, spec: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        sweep.points(method, sweep.parse_varied([spec]))
+        grid.points(method, grid.parse_varied([spec]))
     with pytest.raises(InvalidParameter, match="given twice"):
-        sweep.parse_varied(["exit=-1", "exit=-2"])
+        grid.parse_varied(["exit=-1", "exit=-2"])
 
 
 def outcome(text: str, values: list[float], layers: int) -> Outcome:
@@ -76,26 +76,26 @@ def test_the_best_is_chosen_and_ties_are_named_cheapest_first() -> None:
         outcome("plain:exit=5", near.tolist(), 5),
     ]
     found += [outcome("plain:exit=3", near[::-1].tolist(), 3), outcome("plain:exit=4", good.tolist(), 4)]
-    best, ties = sweep.choose(found)
+    best, ties = grid.choose(found)
     highest = max(each.score() for each in found)
     assert best.score() == highest and best is next(each for each in found if each.score() == highest)
     assert [tie.cost.layers for tie in ties] == sorted({3, 4, 5} - {best.cost.layers})
-    told = sweep.chosen_by(best, found[0])
+    told = grid.chosen_by(best, found[0])
     assert told["method"] == best.system.text and told["difference"][1] > 0
     with pytest.raises(InvalidParameter, match="none of the combinations"):
-        sweep.choose([])
+        grid.choose([])
 
 
 def test_curves_keep_the_order_of_the_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the first curve lacks a value, because the model could not run it."""
-    combinations = sweep.points("tp", {"exit": ("4", "3", "2"), "range": ("1-4", "1-2")})
+    combinations = grid.points("tp", {"exit": ("4", "3", "2"), "range": ("1-4", "1-2")})
     found = {
         point.method: outcome(point.method, [0.0, 1.0], 3) for point in combinations if point.values[1][1] == "1-2"
     }
     found[combinations[0].method] = outcome(combinations[0].method, [1.0, 1.0], 4)
     found.pop(combinations[1].method)
     drawn = []
-    monkeypatch.setattr(pictures, "save", lambda figure, path: drawn.append(figure))
+    monkeypatch.setattr(plots, "save", lambda figure, path: drawn.append(figure))
     cli._draw(Path("curve.svg"), "dev", found, combinations)
     (axes,) = drawn[0].axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["4", "3", "2"]

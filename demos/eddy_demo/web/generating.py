@@ -10,7 +10,7 @@ from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 from eddy_demo.errors import DemoError
-from eddy_embed.loading import best_device, chosen_dtype, locate
+from eddy_embed.model.loading.pretrained import best_device, chosen_dtype, locate
 
 if TYPE_CHECKING:
     import torch

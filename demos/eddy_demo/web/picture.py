@@ -10,7 +10,7 @@ from eddy_demo.show import printable
 
 if TYPE_CHECKING:
     from eddy_demo.web.why import Lengths
-    from eddy_embed.explanation import Explanation
+    from eddy_embed.encoding.explain import Explanation
 
 WIDTH = 900
 ROW = 96

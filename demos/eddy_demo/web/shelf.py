@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from eddy_demo.web.generating import Generator
-    from eddy_embed.document import LongDocument
+    from eddy_embed.encoding.document import LongDocument
 
     Vectors = NDArray[np.float32]
 

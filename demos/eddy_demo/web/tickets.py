@@ -19,7 +19,7 @@ from chroma_eddy.locking import Lock
 from eddy_demo.errors import ServedAlready
 from eddy_demo.reading import UPLOADS as SUFFIXES
 from eddy_demo.recipe import UPLOADS, check_free, holds_library
-from eddy_embed.files import whole
+from eddy_embed.utils.atomic_files import whole
 
 ORIGIN = "upload:"
 _ID = re.compile(r"[0-9a-f]{64}")

@@ -15,15 +15,15 @@ from eddy_demo.show import printable
 from eddy_demo.web.reader import MARKS
 from eddy_demo.web.shelf import cosines
 from eddy_embed import Embedder
-from eddy_embed.inputs import PASSAGES
+from eddy_embed.encoding.validation import PASSAGES
 from eddy_embed.methods import parse
 
 if TYPE_CHECKING:
     from chroma_eddy import Index
     from eddy_demo.web.limits import Limits
     from eddy_demo.web.shelf import Book, Shelf
-    from eddy_embed.document import LongDocument
-    from eddy_embed.explanation import Explanation
+    from eddy_embed.encoding.document import LongDocument
+    from eddy_embed.encoding.explain import Explanation
 
 SHOWN = 6
 """Passages of each method."""

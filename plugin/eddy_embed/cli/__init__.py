@@ -9,9 +9,9 @@ import typer
 
 from eddy_embed import __version__
 from eddy_embed.cli import compare, diagnose, embed, evaluate, layers, sweep
-from eddy_embed.cli.offered import Commands
+from eddy_embed.cli.plugins import Commands
 from eddy_embed.errors import EddyError
-from eddy_embed.stopping import Stopped, stoppable
+from eddy_embed.utils.interrupts import Stopped, stoppable
 
 app = typer.Typer(
     name="eddy",

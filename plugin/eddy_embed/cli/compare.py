@@ -17,7 +17,7 @@ from eddy_embed.errors import EddyError
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from eddy_embed.comparison import Compared
+    from eddy_embed.analysis.compare import Compared
 
 GAP = 4
 """Blanks between two matrices."""
@@ -44,12 +44,12 @@ def compare(
     dtype: Dtype = "auto",
 ) -> None:
     """Show the cosines of texts under several methods side by side."""
-    from eddy_embed import comparison, pictures
+    from eddy_embed.analysis import compare, plots
 
     given = list(given_texts(texts, file))
     if plot is not None:
-        pictures.check_picture(plot)
-    found = comparison.compare(
+        plots.check_picture(plot)
+    found = compare.compare(
         given,
         model,
         method,
@@ -77,7 +77,7 @@ def compare(
         raise EddyError("none of the methods can be run on this model and these texts")
     if plot is not None:
         shown = {each.method: each.reason or "" if each.cosines is None else each.cosines for each in found}
-        pictures.draw_matrices(plot, shown)
+        plots.draw_matrices(plot, shown)
 
 
 def _show(texts: list[str], found: list[Compared]) -> None:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from eddy_embed.cli.bar import Bar
 from eddy_embed.cli.options import Device, Dtype, MaxLength, MethodText, given_texts
-from eddy_embed.files import whole
+from eddy_embed.cli.progress import Bar
+from eddy_embed.utils.atomic_files import whole
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from eddy_embed.diagnose import Diagnosis
+    from eddy_embed.analysis.diagnose import Diagnosis
 
 FILES = ("diagnosis.json", "report.html")
 
@@ -50,15 +50,15 @@ def diagnose(
 ) -> None:
     """Look at what a method makes of texts: length collapse, the space of vectors, attention, gradients."""
     from eddy_embed import methods as registry
-    from eddy_embed.pictures import check_picture
+    from eddy_embed.analysis.plots import check_picture
 
     registry.parse(method)
     if output is not None:
         check_picture(output.absolute().parent / f"picture.{pictures}")
         output.mkdir(exist_ok=True)
-    from eddy_embed.diagnose import Extent
-    from eddy_embed.diagnose import diagnose as run
-    from eddy_embed.diagnose.sample import read_pairs, read_texts
+    from eddy_embed.analysis.diagnose import Extent
+    from eddy_embed.analysis.diagnose import diagnose as run
+    from eddy_embed.analysis.diagnose.sampling import read_pairs, read_texts
 
     given = read_texts(file) if file.suffix.lower() == ".jsonl" else list(given_texts(None, file))
     alike = [] if pairs is None else read_pairs(pairs)
@@ -82,8 +82,8 @@ def _lengths(text: str | None) -> tuple[int, ...]:
 
 
 def _write(found: Diagnosis, folder: Path, form: Literal["svg", "png"]) -> None:
-    from eddy_embed.diagnose.drawing import draw
-    from eddy_embed.diagnose.page import page
+    from eddy_embed.analysis.diagnose.figures import draw
+    from eddy_embed.analysis.diagnose.html_report import page
 
     files = draw(found, folder, form)
     written = (json.dumps(found.settings, indent=1) + "\n", page(found, files))
@@ -97,7 +97,7 @@ def _show(found: Diagnosis) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from eddy_embed.diagnose.page import rows_of_space
+    from eddy_embed.analysis.diagnose.html_report import rows_of_space
 
     console = Console(highlight=False)
     console.print(Text(f"{found.about['model']}, {found.about['method']}: {found.about['texts']} texts\n"))

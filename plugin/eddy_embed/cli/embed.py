@@ -22,7 +22,7 @@ from eddy_embed.cli.options import (
     given_texts,
     open_embedder,
 )
-from eddy_embed.files import whole
+from eddy_embed.utils.atomic_files import whole
 
 if TYPE_CHECKING:
     import numpy as np

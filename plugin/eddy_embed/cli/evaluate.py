@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eddy_embed.cli.bar import Bar
+from eddy_embed.analysis.plots import check_picture, draw_scores
 from eddy_embed.cli.options import Device, Dtype, Model, measuring
-from eddy_embed.pictures import check_picture, draw_scores
+from eddy_embed.cli.progress import Bar
 
 if TYPE_CHECKING:
-    from eddy_embed.evaluate.systems import System
+    from eddy_embed.analysis.evaluate.systems import System
 
 
 def evaluate(
@@ -65,12 +65,12 @@ def evaluate(
         check_picture(picture)
         if fit_samples is None:
             raise typer.BadParameter(f"{picture} shows what --fit-samples asks for; name them", param_hint="--plot")
+    from eddy_embed.analysis.evaluate import tables
+    from eddy_embed.analysis.evaluate.results import Journal
+    from eddy_embed.analysis.evaluate.runner import Evaluation
+    from eddy_embed.analysis.evaluate.systems import System, beside
+    from eddy_embed.analysis.evaluate.tasks import find_tasks
     from eddy_embed.embedder import Embedder
-    from eddy_embed.evaluate import report
-    from eddy_embed.evaluate.outcome import Journal
-    from eddy_embed.evaluate.run import Evaluation
-    from eddy_embed.evaluate.systems import System, beside
-    from eddy_embed.evaluate.tasks import find_tasks
 
     reference = System.named(baseline).text
     wanted = beside(systems or [], reference, query_mean=query_mean)
@@ -84,19 +84,19 @@ def evaluate(
             bar.step,
         ).run([*wanted, *more], find_tasks(folder, tasks))
     outcomes = [outcome for outcome in found if outcome.system in wanted]
-    typer.echo(report.table(outcomes, reference))
-    retrieval = report.retrieval_table(outcomes)
-    typer.echo(f"\n{report.legend(outcomes, reference, passage_size)}")
+    typer.echo(tables.table(outcomes, reference))
+    retrieval = tables.retrieval_table(outcomes)
+    typer.echo(f"\n{tables.legend(outcomes, reference, passage_size)}")
     if retrieval:
         typer.echo(f"\n{retrieval}")
     if more:
         fitted = {replace(system, fit_on=None) for system in more}
         curves = [outcome for outcome in found if replace(outcome.system, fit_on=None) in fitted]
         typer.echo(
-            f"\nScores by the number of vectors that post-processing was fitted on:\n\n{report.by_sample(curves)}"
+            f"\nScores by the number of vectors that post-processing was fitted on:\n\n{tables.by_sample(curves)}"
         )
         if picture is not None:
-            draw_scores(picture, report.panels(curves), "vectors fitted on")
+            draw_scores(picture, tables.panels(curves), "vectors fitted on")
 
 
 def _sampled(systems: list[System], sizes: str | None) -> list[System]:

@@ -13,7 +13,7 @@ import typer
 from eddy_embed.cli.options import Device, Dtype, Picture
 
 if TYPE_CHECKING:
-    from eddy_embed.layers import Measured
+    from eddy_embed.analysis.layers import Measured
 
 AXIS = 44
 """Characters of the curve's axis."""
@@ -37,11 +37,11 @@ def layers(
     dtype: Dtype = "auto",
 ) -> None:
     """Find the layers that kv may re-route: where the states of your own sentences have the fewest dimensions."""
-    from eddy_embed import pictures
-    from eddy_embed.layers import measure, read_sentences
+    from eddy_embed.analysis import plots
+    from eddy_embed.analysis.layers import measure, read_sentences
 
     if plot is not None:
-        pictures.check_picture(plot)
+        plots.check_picture(plot)
     found = read_sentences(sample, lines=lines, language=language)
     measured = measure(
         model,
@@ -55,7 +55,7 @@ def layers(
     )
     if plot is not None:
         title = f"{measured.model}: {measured.proposal.method}"
-        pictures.draw_curve(plot, measured.dimensions, measured.proposal.layers, title)
+        plots.draw_curve(plot, measured.dimensions, measured.proposal.layers, title)
     if as_json:
         typer.echo(json.dumps(measured.settings))
     else:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eddy_embed.cli.bar import Bar
+from eddy_embed.analysis.plots import check_picture, draw_scores
 from eddy_embed.cli.options import Device, Dtype, MethodText, Picture, measuring
-from eddy_embed.pictures import check_picture, draw_scores
+from eddy_embed.cli.progress import Bar
 
 if TYPE_CHECKING:
-    from eddy_embed.evaluate.outcome import Outcome
-    from eddy_embed.evaluate.sweep import Point
+    from eddy_embed.analysis.evaluate.grid import Point
+    from eddy_embed.analysis.evaluate.results import Outcome
 
 
 def sweep(
@@ -56,20 +56,20 @@ def sweep(
         check_picture(plot)
     if record is not None and record.suffix != ".json":
         raise typer.BadParameter(f"{record} must end in .json", param_hint="--record")
+    from eddy_embed.analysis.evaluate import grid, tables
+    from eddy_embed.analysis.evaluate.results import Journal
+    from eddy_embed.analysis.evaluate.runner import Evaluation
+    from eddy_embed.analysis.evaluate.systems import System
+    from eddy_embed.analysis.evaluate.tasks import digest, find_tasks
     from eddy_embed.embedder import Embedder
-    from eddy_embed.evaluate import report, sweep
-    from eddy_embed.evaluate.outcome import Journal
-    from eddy_embed.evaluate.run import Evaluation
-    from eddy_embed.evaluate.systems import System
-    from eddy_embed.evaluate.tasks import digest, find_tasks
 
-    combinations = sweep.points(method, sweep.parse_varied(vary))
+    combinations = grid.points(method, grid.parse_varied(vary))
     (task,) = find_tasks(folder, [dev])
     held_back = find_tasks(folder, reported) if reported else []
-    sweep.check_dev(task, held_back)
+    grid.check_dev(task, held_back)
     with Embedder(model, method="plain", device=device, dtype=dtype) as embedder:
         origin = {name: embedder.settings[name] for name in ("weights", "tokenizer")}
-        there, reasons = sweep.runnable([point.method for point in combinations], embedder.backbone)
+        there, reasons = grid.runnable([point.method for point in combinations], embedder.backbone)
     for text, reason in reasons.items():
         typer.echo(f"left out: {text}: {reason}", err=True)
     systems = [System.named(text) for text in dict.fromkeys([*there, "plain"])]
@@ -83,25 +83,25 @@ def sweep(
         ).run(systems, [task])
     held = {outcome.system.text: outcome for outcome in found}
     tried = [held[text] for text in dict.fromkeys(there) if text in held]
-    best, ties = sweep.choose(tried)
-    typer.echo(report.table(list(held.values()), "plain"))
-    typer.echo(f"\n{report.legend(tried, 'plain', passage_size)}")
+    best, ties = grid.choose(tried)
+    typer.echo(tables.table(list(held.values()), "plain"))
+    typer.echo(f"\n{tables.legend(tried, 'plain', passage_size)}")
     if plot is not None:
         _draw(plot, task.name, held, combinations)
     about = {
         "model": model,
         **origin,
         "method": method,
-        "varied": {name: list(values) for name, values in sweep.parse_varied(vary).items()},
+        "varied": {name: list(values) for name, values in grid.parse_varied(vary).items()},
         "passage_size": passage_size,
         "command": shlex.join(["eddy", *sys.argv[1:]]),
         "dev": task.name,
         "dev_data": digest(task),
         "reported": {each.name: digest(each) for each in held_back},
-        "chosen": sweep.chosen_by(best, held.get("plain")),
+        "chosen": grid.chosen_by(best, held.get("plain")),
     }
     if record is not None:
-        report.save(record, about, report.summary(list(held.values()), "plain"))
+        tables.save(record, about, tables.summary(list(held.values()), "plain"))
     cheaper = next((tie for tie in ties if tie.cost.work < best.cost.work), None)
     if cheaper is not None:
         share = cheaper.cost.work / best.cost.work
@@ -110,10 +110,10 @@ def sweep(
 
 
 def _draw(path: Path, task: str, held: dict[str, Outcome], combinations: list[Point]) -> None:
-    from eddy_embed.evaluate import sweep
+    from eddy_embed.analysis.evaluate import grid
 
     metric = next(iter(held.values())).metric
     name = combinations[0].values[0][0]
-    drawn = {curve or combinations[0].method: row for curve, row in sweep.curves(held, combinations).items()}
+    drawn = {curve or combinations[0].method: row for curve, row in grid.curves(held, combinations).items()}
     order = list(dict.fromkeys(point.first for point in combinations))
     draw_scores(path, {f"{task}, {metric}": drawn}, name, order)

@@ -7,27 +7,27 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
-from eddy_embed.method import Method
 from eddy_embed.methods.echo import echo
 from eddy_embed.methods.htp import htp
 from eddy_embed.methods.kv import kv, reroute
 from eddy_embed.methods.last2avg import last2avg
+from eddy_embed.methods.method import Method
 from eddy_embed.methods.plain import plain
-from eddy_embed.methods.post import abtt, centre, post_method, truncate, whiten
-from eddy_embed.methods.presets import default_exit, default_layers, default_range, published_names
+from eddy_embed.methods.postprocessing import abtt, centre, post_method, truncate, whiten
 from eddy_embed.methods.prompts import cot, knowledge, metaeol, prompteol
+from eddy_embed.methods.published import default_exit, default_layers, default_range, published_names
 from eddy_embed.methods.readout import readout
 from eddy_embed.methods.reba import reba
 from eddy_embed.methods.registry import build_term, describe, names, register
+from eddy_embed.methods.spec import parse_terms
 from eddy_embed.methods.tempscale import tempscale
 from eddy_embed.methods.tp import tp
-from eddy_embed.text import parse_terms
 
 if TYPE_CHECKING:
-    from eddy_embed.attention import Reroute
-    from eddy_embed.backbone import Backbone
-    from eddy_embed.postprocess import Post
-    from eddy_embed.readout import Readout
+    from eddy_embed.model.attention import Reroute
+    from eddy_embed.model.backbone import Backbone
+    from eddy_embed.parts.postprocess import Post
+    from eddy_embed.parts.readout import Readout
 
 __all__ = [
     "abtt",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from eddy_embed.method import Method
-from eddy_embed.text import Term
+from eddy_embed.methods.method import Method
+from eddy_embed.methods.spec import Term
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from eddy_embed.method import Method
 from eddy_embed.methods.build import build
-from eddy_embed.readout import LayerMean
+from eddy_embed.methods.method import Method
+from eddy_embed.parts.readout import LayerMean
 
 
 def last2avg() -> Method:

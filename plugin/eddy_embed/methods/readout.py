@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.build import build
-from eddy_embed.readout import Pool, Readout
+from eddy_embed.parts.readout import Pool, Readout
 
 if TYPE_CHECKING:
-    from eddy_embed.method import Method
+    from eddy_embed.methods.method import Method
 
 
 def readout(

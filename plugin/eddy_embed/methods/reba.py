@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, cast
 
-from eddy_embed.attention import Watch
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.layout import Layout
 from eddy_embed.methods.build import build
-from eddy_embed.readout import Readout
-from eddy_embed.repetition import Repetition
+from eddy_embed.model.attention import Watch
+from eddy_embed.parts.layout import Layout
+from eddy_embed.parts.readout import Readout
+from eddy_embed.parts.repetition import Repetition
 
 if TYPE_CHECKING:
-    from eddy_embed.method import Method
+    from eddy_embed.methods.method import Method
 
 
 def reba(

@@ -12,8 +12,8 @@ from eddy_embed.errors import InvalidParameter, UnknownMethod
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eddy_embed.method import Method
-    from eddy_embed.text import Term
+    from eddy_embed.methods.method import Method
+    from eddy_embed.methods.spec import Term
 
     _F = TypeVar("_F", bound=Callable[..., Method])
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eddy_embed.attention import Temperature
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.build import build
+from eddy_embed.model.attention import Temperature
 
 if TYPE_CHECKING:
-    from eddy_embed.method import Method
+    from eddy_embed.methods.method import Method
 
 TAU = 0.8
 """Unless said otherwise in the paper."""

@@ -14,9 +14,9 @@ from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATTR
 
-from eddy_embed.engines import Holder, in_worker
+from eddy_embed.encoding.validation import check_kind, check_one, several
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
-from eddy_embed.inputs import check_kind, check_one, several
+from eddy_embed.integrations.shared_embedders import Holder, in_worker
 from llama_index.embeddings.eddy import bookkeeping
 from llama_index.embeddings.eddy.cache import RoleKeyedCache, query_role
 from llama_index.embeddings.eddy.parameters import checked, parts_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from llama_index.core.storage.kvstore.types import DEFAULT_COLLECTION, BaseKVStore
 
-from eddy_embed.inputs import check_kind
+from eddy_embed.encoding.validation import check_kind
 
 if TYPE_CHECKING:
     from llama_index.embeddings.eddy.base import EddyEmbedding

@@ -7,9 +7,9 @@ from typing import Any
 
 from llama_index.core.callbacks import CallbackManager
 
+from eddy_embed.encoding.validation import check_count
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.inputs import check_count
-from eddy_embed.parameters import plain, put, refuse_unknown
+from eddy_embed.integrations.arguments import plain, put, refuse_unknown
 
 # Parameters of HuggingFaceEmbedding that have no counterpart under another name.
 _ELSEWHERE = {

@@ -15,12 +15,12 @@ from llama_index.core.node_parser.node_utils import default_id_func
 from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 from llama_index.core.utils import get_tqdm_iterable
 
-from eddy_embed.document import Part, PassageUnit, Span
-from eddy_embed.engines import in_worker
+from eddy_embed.encoding.document import Part, PassageUnit, Span
+from eddy_embed.encoding.validation import PASSAGES, check_kind, check_options, check_parts
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, InvalidText
-from eddy_embed.ids import document_identity, is_random, passage_id
-from eddy_embed.inputs import PASSAGES, check_kind, check_options, check_parts
-from eddy_embed.parameters import refuse_unknown
+from eddy_embed.integrations.arguments import refuse_unknown
+from eddy_embed.integrations.document_ids import document_identity, is_random, passage_id
+from eddy_embed.integrations.shared_embedders import in_worker
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.embeddings.eddy.given import embedding_of
 from llama_index.node_parser.eddy.nodes import LEVELS, document_nodes, link_levels, part_of, whole_files, without_pages

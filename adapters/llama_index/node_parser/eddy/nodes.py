@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from llama_index.core.node_parser.node_utils import build_nodes_from_splits
 from llama_index.core.schema import BaseNode, Document, MetadataMode, NodeRelationship, RelatedNodeInfo, TextNode
 
-from eddy_embed.document import Part, Passage, Span, heading_path
-from eddy_embed.inputs import check_kind
-from eddy_embed.pages import LAST_LABEL, PAGES, Pages, files, joined
+from eddy_embed.encoding.document import Part, Passage, Span, heading_path
+from eddy_embed.encoding.validation import check_kind
+from eddy_embed.integrations.page_numbers import LAST_LABEL, PAGES, Pages, files, joined
 from llama_index.embeddings.eddy import bookkeeping
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ from chroma_eddy.names import MAIN
 from chroma_eddy.reading import Rows
 from chroma_eddy.rows import DIGEST, DOCUMENT, PIECE
 from chroma_eddy.searching import asked
-from eddy_embed.engines import in_worker
+from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import EddyError, InvalidParameter
-from eddy_embed.inputs import check_kind
-from eddy_embed.parameters import refuse_unknown
+from eddy_embed.integrations.arguments import refuse_unknown
+from eddy_embed.integrations.shared_embedders import in_worker
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.embeddings.eddy.given import embedding_of
 from llama_index.vector_stores.eddy.filters import as_where, condition_of, joined

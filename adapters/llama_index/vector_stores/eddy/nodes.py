@@ -11,8 +11,8 @@ from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_
 from chroma_eddy import Piece
 from chroma_eddy.document import OWN
 from chroma_eddy.rows import DOCUMENT, END, FRAMEWORKS, PIECE, START, own_metadata
+from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.inputs import check_kind
 from llama_index.embeddings.eddy import bookkeeping
 
 DOCUMENT_KEYS = ("document_id", "doc_id", "ref_doc_id")

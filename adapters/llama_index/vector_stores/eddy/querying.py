@@ -13,7 +13,7 @@ from chroma_eddy.names import MAIN
 from chroma_eddy.rows import FRAMEWORKS
 from chroma_eddy.searching import Wanted
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
-from eddy_embed.parameters import refuse_unknown
+from eddy_embed.integrations.arguments import refuse_unknown
 from llama_index.embeddings.eddy import bookkeeping
 from llama_index.vector_stores.eddy.filters import as_where, condition_of
 

@@ -1,0 +1,1 @@
+"""What to ask of a method and a model: diagnosis, evaluation, layers, comparison of texts."""

@@ -1,0 +1,130 @@
+"""The same texts under several methods: one matrix of cosines for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from eddy_embed import methods as registry
+from eddy_embed.embedder import Embedder
+from eddy_embed.encoding.build import Opened, open_model
+from eddy_embed.encoding.finalize import unit
+from eddy_embed.encoding.validation import check_options, checked_role, several, torch_name
+from eddy_embed.errors import (
+    IncompatibleMethods,
+    InvalidParameter,
+    NotFinite,
+    NotFitted,
+    TextTooLong,
+    UnsupportedModel,
+)
+from eddy_embed.methods.method import Method
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+
+    import torch
+    from numpy.typing import NDArray
+
+    from eddy_embed.parts.layout import TextRole
+
+_LOADING: dict[str, Any] = {
+    "device": None,
+    "dtype": "auto",
+    "revision": None,
+    "cache_folder": None,
+    "trust_remote_code": False,
+    "local_files_only": False,
+    "model_kwargs": None,
+    "show_progress": False,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """Texts under one method.
+
+    Attributes:
+        method: The method in text form.
+        cosines: Of every two texts, shape (texts, texts); None where the method cannot be run.
+        reason: Why it cannot, None where it can.
+    """
+
+    method: str
+    cosines: NDArray[np.float64] | None
+    reason: str | None
+
+
+def default_methods() -> list[str]:
+    """Every registered method with its defaults, joined to `plain` where it reads nothing out by itself.
+
+    Post-processing is left out, which has nothing to show before it was fitted on a library, and so is what only
+    says how another method is read.
+    """
+    found = []
+    for name in registry.names():
+        method = registry.parse(name)
+        if method.readout is None and method.post is None:
+            found.append(f"plain+{name}")
+        elif method.readout is not None and method.layout is not None:
+            found.append(name)
+    return found
+
+
+def compare(
+    texts: Iterable[str],
+    model: str | os.PathLike[str] | torch.nn.Module,
+    methods: Iterable[str | Method] | None = None,
+    *,
+    role: TextRole = "document",
+    tokenizer: Any | None = None,
+    **options: Any,
+) -> list[Compared]:
+    """Cosines of texts under several methods, with one and the same model, which is loaded once.
+
+    Args:
+        texts: Two or more.
+        model: Bundled name, folder, Hugging Face id, or a loaded model.
+        methods: Text forms or Methods; None: `default_methods`.
+        role: Whether the texts are documents or queries.
+        tokenizer: The tokenizer of a loaded model (a fast one).
+        **options: Further arguments of `Embedder`.
+
+    Returns:
+        In the order of the methods. A method that cannot be run on this model or with these texts has the reason in
+        place of its matrix.
+
+    Raises:
+        InvalidText: A text is blank, no string, or not valid Unicode.
+        InvalidParameter: There is one text only, or an argument is outside its range.
+        UnknownMethod: No method of that name.
+        ModelNotFound: No usable model there.
+        UnsupportedModel: What the configuration describes is no causal language model.
+    """
+    given = several(texts)
+    if len(given) < 2:
+        raise InvalidParameter(f"compare needs two texts or more, not {len(given)}; add one")
+    checked_role(role)
+    named = default_methods() if methods is None else methods
+    asked = [method if isinstance(method, Method) else registry.parse(method) for method in named]
+    loading = {name: options.pop(name, default) for name, default in _LOADING.items()}
+    loading.update({name: torch_name(loading[name]) for name in ("device", "dtype")})
+    check_options({**options, **loading})
+    loading["model_kwargs"] = dict(loading["model_kwargs"] or {})
+    opened = open_model(model, registry.plain(), tokenizer, **loading)
+    # What plain refuses is wrong with the arguments, what another method refuses is a reason of its own.
+    Embedder(opened.model, tokenizer=opened.tokenizer, method="plain", **{**options, "post": None}).close()
+    return [_compared(given, method, opened, role, options) for method in asked]
+
+
+def _compared(texts: list[str], method: Method, opened: Opened, role: TextRole, options: dict[str, Any]) -> Compared:
+    try:
+        with Embedder(opened.model, tokenizer=opened.tokenizer, method=method, **options) as embedder:
+            vectors = embedder.encode_query(texts) if role == "query" else embedder.encode_document(texts)
+    except (IncompatibleMethods, InvalidParameter, NotFinite, NotFitted, TextTooLong, UnsupportedModel) as error:
+        return Compared(str(method), None, str(error))
+    units = unit(vectors.astype(np.float64))
+    return Compared(str(method), units @ units.T, None)

@@ -1,0 +1,93 @@
+"""Vectors of texts at every layer of a method, out of one pass each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eddy_embed.encoding.finalize import Finish, unit
+from eddy_embed.errors import InvalidParameter, NotFinite
+from eddy_embed.model.fingerprint import Counts
+from eddy_embed.parts.postprocess import Moments, fit
+from eddy_embed.utils.progress import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from eddy_embed.encoding.pipeline import Pipeline
+    from eddy_embed.parts.postprocess import Post
+
+    Floats = NDArray[np.float32]
+    Doubles = NDArray[np.float64]
+
+TOGETHER = 64
+"""Texts whose states are held in double precision at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """What was read of some texts.
+
+    Attributes:
+        states: Pooled, at each layer, shape (layers, texts, width); the last one is the exit's.
+        layers: l of each h[l].
+        reason: Why there is the exit's layer alone, None where there are all.
+    """
+
+    states: Floats
+    layers: tuple[int, ...]
+    reason: str | None
+
+    def vectors(self, pipeline: Pipeline, post: Post | None) -> Doubles:
+        """The method's vectors of length 1, at its exit, shape (texts, dimension).
+
+        Post-processing is fitted on these very texts.
+        """
+        raw = self.states[-1].astype(np.float64)
+        finish = replace(pipeline.finish, normalize=True, post=None, fitted=None)
+        found = finish(raw, 0)
+        if post is None:
+            return found
+        fitted = fit(post, Moments.of(found)) if post.learns else None
+        return Finish(normalize=True, post=post, fitted=fitted)(found, 0)
+
+    def level(self, at: int) -> Doubles:
+        """Vectors of length 1 at one layer, before what a fine-tuned model does behind its last one."""
+        return unit(self.states[at].astype(np.float64))
+
+
+def read(pipeline: Pipeline, texts: list[str], told: Callable[[int, int], None], *, every: bool = True) -> Read:
+    """Pooled states of texts.
+
+    Args:
+        pipeline: Of the method.
+        texts: Not blank, valid Unicode.
+        told: Called with the number of texts read and their total.
+        every: Whether all layers up to the exit are wanted; otherwise the exit alone.
+
+    Raises:
+        NotFinite: A state holds NaN or infinity.
+    """
+    runner = pipeline.open_runner
+    exit_layer = runner.host.exit_layer
+    layers, reason = tuple(range(exit_layer + 1)) if every else (exit_layer,), None
+    if len(layers) > 1:
+        try:
+            runner = runner.at_layers(layers)
+        except InvalidParameter as error:
+            layers, reason = (exit_layer,), str(error)
+    reading = replace(pipeline, runner=runner, finish=Finish(normalize=False), counts=Counts())
+    states = np.empty((len(layers), len(texts), runner.host.width), np.float32)
+    with Progress(show=False) as bar:
+        for first in range(0, len(texts), TOGETHER):
+            part = texts[first : first + TOGETHER]
+            for at, raw in reading.vectors(part, "document", bar):
+                states[:, first + at] = raw.reshape(len(layers), -1)
+            told(min(first + TOGETHER, len(texts)), len(texts))
+    if not np.isfinite(states).all():
+        raise NotFinite("a text's states hold NaN or infinity; load the model with dtype='float32'")
+    return Read(states, layers, reason)

@@ -1,0 +1,138 @@
+"""What happens inside passes over single texts: attention as a filter, re-routed entries, gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from eddy_embed.analysis.diagnose.attention_spectra import Spectra
+from eddy_embed.analysis.diagnose.geometry import high_share
+from eddy_embed.analysis.diagnose.sensitivity import by_place, evenness, probes, sensitivity
+from eddy_embed.encoding.batching import out_of_memory
+from eddy_embed.errors import InvalidParameter, UnsupportedModel
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from eddy_embed.encoding.pipeline import Pipeline
+    from eddy_embed.text.sequence import Sequence
+
+    Doubles = NDArray[np.float64]
+
+PLACES = 20
+"""Places of a text, from its beginning to its end, over which curves are drawn."""
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """One pass over one text.
+
+    Attributes:
+        tokens: Length of its sequence.
+        sigma: sigma_a by layer, the mean over heads.
+        share: High-frequency share of attention by layer, the mean over heads.
+        states: High-frequency share of the states that were read, by layer.
+        entries: By layer, what the text's tokens pay to the re-routed entries, shape (tokens of the text,).
+        sees: Number of tokens that each of these sees, itself included.
+    """
+
+    tokens: int
+    sigma: Doubles
+    share: Doubles
+    states: Doubles
+    entries: dict[int, Doubles]
+    sees: NDArray[np.int64]
+
+
+def laid_out(pipeline: Pipeline, text: str) -> Sequence:
+    """The first sequence that a text becomes: of its first window, and of the first wording where there are several."""
+    (plan,) = pipeline.planner.plan([text], "document")
+    return plan.jobs[0].sequence
+
+
+def see(pipeline: Pipeline, text: str, *, filters: bool = True) -> Seen:
+    """Watch attention over one text.
+
+    Args:
+        pipeline: Of the method.
+        text: Its first window is looked at.
+        filters: Whether attention is to be measured as a filter; otherwise only the entries.
+
+    Raises:
+        UnsupportedModel: The model's attention is out of reach.
+    """
+    runner = pipeline.open_runner
+    runner.host.reach(["a watch"])
+    layers = tuple(range(runner.host.exit_layer + 1))
+    try:
+        runner = runner.at_layers(layers)
+    except InvalidParameter:
+        layers = (runner.host.exit_layer,)
+    sequence = laid_out(pipeline, text)
+    watch = Spectra(filters=filters)
+    hidden, _ = runner.hidden([sequence], "document", watch)
+    states = hidden.double().cpu().numpy().reshape(len(sequence), len(layers), -1)
+    own = sequence.text
+    return Seen(
+        tokens=len(sequence),
+        sigma=np.array([each.sigma.mean() for each in watch.filters]),
+        share=np.array([each.share.mean() for each in watch.filters]),
+        states=np.array([high_share(states[:, at]) for at in range(len(layers))]),
+        entries={layer: paid[own] for layer, paid in watch.entries.items()},
+        sees=own + 1,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Moved:
+    """How much the tokens of one text move the readouts.
+
+    Attributes:
+        mean: The mean over the text's tokens, by each of them, shape (tokens,).
+        last: The sequence's last token, likewise.
+    """
+
+    mean: Doubles
+    last: Doubles
+
+    @property
+    def places(self) -> tuple[Doubles, Doubles]:
+        """Both over the places of the text."""
+        return by_place(self.mean, PLACES), by_place(self.last, PLACES)
+
+    @property
+    def evenness(self) -> tuple[float, float]:
+        """Both as shares of the tokens that count."""
+        return evenness(self.mean), evenness(self.last)
+
+
+def moved(pipeline: Pipeline, text: str, count: int) -> Moved:
+    """Gradients of the mean over a text's tokens, and of the sequence's last token, at the method's exit.
+
+    Args:
+        pipeline: Of the method.
+        text: Its first window is looked at.
+        count: Directions of the readout.
+
+    Raises:
+        UnsupportedModel: Gradients do not pass through the model.
+        MemoryError: They do not fit in memory.
+    """
+    runner = pipeline.open_runner
+    sequence = laid_out(pipeline, text)
+    leaves: list[torch.Tensor] = []
+    own = torch.from_numpy(sequence.text)
+    try:
+        hidden, _ = runner.hidden([sequence], "document", leaves=leaves)
+        states = hidden.float() if hidden.dtype in (torch.float16, torch.bfloat16) else hidden
+        directions = probes(states.shape[1], count)
+        readouts = (states[own.to(states.device)].mean(0), states[-1])
+        mean, last = (sensitivity(readout, leaves[0], directions) for readout in readouts)
+    except (MemoryError, RuntimeError) as error:
+        if out_of_memory(error):
+            raise MemoryError(f"gradients over {len(sequence)} tokens do not fit in memory; take fewer") from error
+        raise UnsupportedModel(f"{runner.host.name} gives no gradients: {error}") from error
+    return Moved(mean[sequence.text], last[sequence.text])

@@ -1,0 +1,104 @@
+"""What is measured: a method with its post-processing, or a count of words, and what it is compared with."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from eddy_embed import methods
+from eddy_embed.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from eddy_embed.methods.method import Method
+
+WORDS = ("bm25", "overlap")
+"""Systems without a language model."""
+BESIDE = (*WORDS, "plain:exit=0", "plain", "plain:pool=last")
+"""Stand beside every other: words, the mean of raw token embeddings, the mean and the last of the last states."""
+
+
+@dataclass(frozen=True)
+class System:
+    """One row of a table.
+
+    Attributes:
+        text: A method's text form, or one of `WORDS`.
+        query_mean: Whether queries lose a mean of their own, learned from other queries of the task.
+        fit_on: Vectors of the library that post-processing is fitted on; None for all.
+    """
+
+    text: str
+    query_mean: bool = False
+    fit_on: int | None = None
+
+    @classmethod
+    def named(cls, text: str) -> System:
+        """A system by its name, methods in the form that they print.
+
+        Raises:
+            UnknownMethod: No method has that name.
+            InvalidParameter: A parameter is unknown, or its value is wrong.
+        """
+        if text in WORDS:
+            return cls(text)
+        method = methods.parse(text)
+        if method.readout is None:
+            raise InvalidParameter(f"{method} has no readout; join it with a method that has one, such as plain")
+        return cls(str(method))
+
+    @property
+    def label(self) -> str:
+        """How it is shown."""
+        notes = [note for note, told in (("query mean", self.query_mean), (f"on {self.fit_on}", self.fit_on)) if told]
+        return f"{self.text} ({', '.join(notes)})" if notes else self.text
+
+    @property
+    def method(self) -> Method:
+        """The method, post-processing included."""
+        return methods.parse(self.text)
+
+    @property
+    def learns(self) -> bool:
+        """Whether it has post-processing that is fitted."""
+        return self.text not in WORDS and self.method.post is not None and self.method.post.learns
+
+    @property
+    def family(self) -> str:
+        """Equal for systems whose vectors come out of the same passes, at one layer or another."""
+        method = methods.with_post(self.method, None)
+        # Placeholders that are pooled are copied once more at the exit, and attention is watched up to it: every exit
+        # has a pass of its own.
+        if method.readout is not None and not method.readout.placeholders and method.watch is None:
+            method = replace(method, readout=replace(method.readout, exit=None))
+        return json.dumps([[term.name for term in method.terms], method.settings])
+
+    def reference(self, baseline: str) -> System:
+        """What it is compared with: the baseline with the same post-processing, unless that has one of its own."""
+        if self.text in WORDS or baseline in WORDS or methods.parse(baseline).post is not None:
+            return System(baseline)
+        return replace(self, text=str(methods.with_post(methods.parse(baseline), self.method.post)))
+
+
+def beside(texts: Iterable[str], baseline: str, *, query_mean: bool = False) -> list[System]:
+    """The systems that a table shows: those that stand beside every other, those asked for, and what they need.
+
+    Args:
+        texts: Methods' text forms, or `WORDS`.
+        baseline: What others are compared with.
+        query_mean: Whether every system with post-processing is also shown with a mean of its own for queries.
+    """
+    found = [System.named(text) for text in (*BESIDE, baseline, *texts)]
+    if query_mean:
+        more = [replace(system, query_mean=True) for system in found if system.learns]
+        found = [each for system in found for each in (system, *(one for one in more if one.text == system.text))]
+    references = {system: system.reference(System.named(baseline).text) for system in dict.fromkeys(found)}
+    shown: dict[System, None] = {}
+    for system, reference in references.items():
+        # The reference stands above the first that is compared with it.
+        shown.setdefault(reference)
+        shown.setdefault(system)
+    first = [System.named(text) for text in BESIDE]
+    return [*first, *(system for system in shown if system not in first)]

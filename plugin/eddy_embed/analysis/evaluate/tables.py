@@ -1,0 +1,165 @@
+"""Outcomes as tables: scores with intervals, differences from a reference, cost."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from eddy_embed.analysis.evaluate.metrics import Interval
+from eddy_embed.model.fingerprint import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from eddy_embed.analysis.evaluate.results import Outcome
+    from eddy_embed.analysis.evaluate.systems import System
+
+    Held = dict[tuple[System, str], Outcome]
+
+
+def table(outcomes: Sequence[Outcome], baseline: str) -> str:
+    """A Markdown table: a row for each system, the main score of each task, then the cost.
+
+    Args:
+        outcomes: In the order of their rows.
+        baseline: What systems are compared with, under the same post-processing.
+    """
+    held = {(outcome.system, outcome.task): outcome for outcome in outcomes}
+    metric = {outcome.task: outcome.metric for outcome in outcomes}
+    lines = [
+        f"| method | {' | '.join(f'{task}, {name}' for task, name in metric.items())} | work | time |",
+        f"|---|{'---|' * (len(metric) + 2)}",
+    ]
+    for system in dict.fromkeys(outcome.system for outcome in outcomes):
+        cells = [*(_cell(held, system, task, baseline) for task in metric), *_costs(held, system, baseline, metric)]
+        lines.append(f"| `{system.label}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def retrieval_table(outcomes: Sequence[Outcome]) -> str:
+    """A Markdown table of all scores of retrieval tasks; empty where there is no such task."""
+    held = {(outcome.system, outcome.task): outcome for outcome in outcomes if outcome.metric == "ndcg@10"}
+    columns = [
+        (task, name) for task, names in {o.task: list(o.metrics) for o in held.values()}.items() for name in names
+    ]
+    if not columns:
+        return ""
+    lines = [
+        f"| method | {' | '.join(f'{task}, {name}' for task, name in columns)} |",
+        f"|---|{'---|' * len(columns)}",
+    ]
+    for system in dict.fromkeys(system for system, _ in held):
+        cells = [f"{held[system, task].score(name):.3f}" if (system, task) in held else "" for task, name in columns]
+        lines.append(f"| `{system.label}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def legend(outcomes: Sequence[Outcome], baseline: str, passage_size: int) -> str:
+    """What the table's signs mean."""
+    parts = [
+        f"± is half the 95 % bootstrap interval. Against `{baseline}` with the same post-processing, `+` and `-`: the "
+        "paired 95 % interval of the difference leaves zero out; `=`: a tie."
+    ]
+    if any(outcome.metric == "ndcg@10" for outcome in outcomes):
+        parts.append(
+            f"Retrieval: passages of whole sentences, at most {passage_size} tokens; a document's score is the largest "
+            "cosine of its passages with the query."
+        )
+    if any(outcome.system.method.post for outcome in outcomes if outcome.cost.tokens):
+        parts.append("Post-processing is fitted on the task's own texts, without labels or gold.")
+    if any(outcome.system.query_mean for outcome in outcomes):
+        parts.append("Query mean: each half of the queries is centred by the mean of the other half.")
+    parts.append(
+        f"Work is positions times layers run, time is seconds, both over those of `{baseline}`; `≤`: the pass was "
+        "shared with a method that reads a later layer."
+    )
+    return " ".join(parts)
+
+
+def by_sample(outcomes: Sequence[Outcome]) -> str:
+    """A Markdown table of scores against the number of vectors that post-processing was fitted on."""
+    found = panels(outcomes)
+    sizes = list(dict.fromkeys(size for curves in found.values() for points in curves.values() for size in points))
+    lines = [f"| task | method | {' | '.join(sizes)} |", f"|---|---|{'---|' * len(sizes)}"]
+    for task, curves in found.items():
+        for system, points in curves.items():
+            cells = [_shown(Interval(*points[size])) if size in points else "" for size in sizes]
+            lines.append(f"| {task} | `{system}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def panels(outcomes: Sequence[Outcome]) -> dict[str, dict[str, dict[str, tuple[float, float, float]]]]:
+    """By task and system, the score with its interval at each number of vectors fitted on, "all" last."""
+    found: dict[str, dict[str, dict[str, tuple[float, float, float]]]] = {}
+    for outcome in sorted(outcomes, key=lambda outcome: outcome.system.fit_on or math.inf):
+        size = "all" if outcome.system.fit_on is None else f"{outcome.system.fit_on:,}"
+        interval = outcome.interval()
+        curves = found.setdefault(f"{outcome.task}, {outcome.metric}", {})
+        points = curves.setdefault(replace(outcome.system, fit_on=None).label, {})
+        points[size] = (interval.value, interval.low, interval.high)
+    return found
+
+
+def summary(outcomes: Sequence[Outcome], baseline: str) -> list[dict[str, Any]]:
+    """Scores, intervals, differences and costs as plain values, without those of single items."""
+    held = {(outcome.system, outcome.task): outcome for outcome in outcomes}
+    rows = []
+    for outcome in outcomes:
+        reference = held.get((outcome.system.reference(baseline), outcome.task))
+        row: dict[str, Any] = {"system": outcome.system.label, "task": outcome.task, "scores": {}}
+        for metric in outcome.metrics:
+            row["scores"][metric] = outcome.interval(metric).rounded
+        if reference is not None and reference is not outcome:
+            row["reference"] = reference.system.label
+            row["difference"] = outcome.difference(reference).rounded
+        if outcome.cost.tokens:
+            row["cost"] = {**vars(outcome.cost), "seconds": round(outcome.cost.seconds, 2)}
+        about = outcome.identity
+        rows.append({**row, "data": about.get("data"), "version": about.get("version"), "identity": identity(about)})
+    return rows
+
+
+def identity(about: dict[str, Any]) -> str:
+    """A digest of what an outcome follows from: the model's fingerprint, the method's settings and the data.
+
+    The package's version is left out: that equal fingerprints give equal vectors holds from one to the next.
+    """
+    return digest({name: value for name, value in about.items() if name != "version"})[:16]
+
+
+def save(path: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """Write a summary as JSON, a line for each outcome."""
+    lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
+    head = json.dumps(about, indent=1).removesuffix("\n}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'{head},\n "outcomes": [\n{lines}\n ]\n}}\n', encoding="utf-8")
+
+
+def _shown(interval: Interval) -> str:
+    return f"{interval.value:.3f} ± {(interval.high - interval.low) / 2:.3f}"
+
+
+def _cell(held: Held, system: System, task: str, baseline: str) -> str:
+    outcome, reference = held.get((system, task)), held.get((system.reference(baseline), task))
+    if outcome is None:
+        return ""
+    shown = _shown(outcome.interval())
+    if reference is None or reference is outcome:
+        return shown
+    difference = outcome.difference(reference)
+    return f"{shown} {'=' if difference.tie else '+' if difference.value > 0 else '-'}"
+
+
+def _costs(held: Held, system: System, baseline: str, tasks: Iterable[str]) -> tuple[str, str]:
+    reference = system.reference(baseline)
+    pairs = [(held.get((system, task)), held.get((reference, task))) for task in tasks]
+    both = [(mine.cost, other.cost) for mine, other in pairs if mine and other and mine.cost.work and other.cost.work]
+    if not both:
+        return "", ""
+    work = sum(mine.work for mine, _ in both) / sum(other.work for _, other in both)
+    time = sum(mine.seconds for mine, _ in both) / sum(other.seconds for _, other in both)
+    shared = any(mine.ran > mine.layers for mine, _ in both)
+    return f"{work:.2f}×", f"{'≤ ' if shared else ''}{time:.2f}×"

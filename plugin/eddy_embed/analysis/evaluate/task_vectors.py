@@ -1,0 +1,154 @@
+"""A task's texts as vectors: every text is embedded once, and several exit layers are read out of one pass."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eddy_embed.analysis.evaluate.results import Cost
+from eddy_embed.analysis.evaluate.tasks import OddOneOut, Pairs, Retrieval
+from eddy_embed.encoding.finalize import Finish, unit
+from eddy_embed.encoding.validation import PASSAGES
+from eddy_embed.model.fingerprint import Counts
+from eddy_embed.parts.postprocess import Moments, fit
+from eddy_embed.utils.progress import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from eddy_embed.analysis.evaluate.tasks import Task
+    from eddy_embed.embedder import Embedder
+    from eddy_embed.encoding.pipeline import Pipeline
+    from eddy_embed.parts.layout import TextRole
+    from eddy_embed.parts.postprocess import Post
+
+    Doubles = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+    Told = Callable[[int, int, str], None] | None
+
+SEED = 0
+"""Of the order in which a library's vectors are drawn for fits on some of them, and of the queries' two halves."""
+
+
+@dataclass(frozen=True, eq=False)
+class Embedded:
+    """A task's texts at one exit layer, vectors of length 1 in float64.
+
+    Attributes:
+        library: Passages of the documents, the distinct texts of pairs, the texts to be classified, or words, shape
+            (vectors, width); post-processing is fitted on these.
+        owners: For retrieval, the document of each library vector, for words its question, shape (vectors,).
+        asked: Queries, or test texts; empty for pairs and words, shape (texts, width).
+        pairs: For pairs, the library's vectors of each, shape (pairs, 2).
+        cost: Of the vectors.
+    """
+
+    library: Doubles
+    owners: Ints
+    asked: Doubles
+    pairs: Ints
+    cost: Cost
+
+    def processed(self, post: Post, *, query_mean: bool = False, fit_on: int | None = None) -> Embedded:
+        """The same texts under post-processing fitted on the library in one streaming pass.
+
+        Args:
+            post: What is done.
+            query_mean: Whether queries lose a mean of their own: each half of them, drawn once for all, that of the
+                other half, so that no query takes part in what is subtracted from it.
+            fit_on: Library vectors to fit on, None for all; fewer are among those of every larger number.
+        """
+        if not post.learns:
+            finish = Finish(normalize=True, post=post)
+            asked = finish(self.asked, 0) if len(self.asked) else self.asked
+            return replace(self, library=finish(self.library, 0), asked=asked)
+        chosen = self.library
+        if fit_on is not None:
+            chosen = chosen[np.random.default_rng(SEED).permutation(len(chosen))[:fit_on]]
+        moments = Moments.of(chosen)
+        finish = Finish(normalize=True, post=post, fitted=fit(post, moments))
+        asked = self.asked
+        if query_mean:
+            half = np.zeros(len(asked), bool)
+            half[np.random.default_rng(SEED).permutation(len(asked))[: len(asked) // 2]] = True
+            after: Doubles | None = None
+            for mine in (half, ~half):
+                own = replace(finish, fitted=fit(post, moments, Moments.of(asked[~mine])))
+                found = own(asked[mine], 0, "query")
+                after = np.empty((len(asked), found.shape[1])) if after is None else after
+                after[mine] = found
+            asked = asked if after is None else after
+        elif len(asked):
+            asked = finish(asked, 0)
+        return replace(self, library=finish(self.library, 0), asked=asked)
+
+
+def embed(embedder: Embedder, layers: list[int], task: Task, passage_size: int, told: Told = None) -> list[Embedded]:
+    """A task's texts, at each of several exit layers.
+
+    Args:
+        embedder: Without post-processing; its exit is the last of the layers, or a later one.
+        layers: Exit layers.
+        task: Whose texts.
+        passage_size: Most tokens in a passage.
+        told: Called with sequences done, their total, and "embed".
+    """
+    counts = Counts()
+    runner = embedder._pipeline.open_runner
+    ran = runner.host.exit_layer
+    pipeline = replace(
+        embedder._pipeline,
+        runner=runner if layers == [ran] else runner.at_layers(tuple(layers)),
+        finish=Finish(normalize=False),
+        counts=counts,
+    )
+    started = time.perf_counter()
+    with Progress(show=False, callback=told) as bar:
+        library, owners, asked, pairs = _vectors(pipeline, task, passage_size, embedder.reads_spans, bar)
+    seconds = time.perf_counter() - started
+    head = embedder._pipeline.finish.head or (lambda raw: raw)
+    sides = zip(np.split(library, len(layers), axis=1), np.split(asked, len(layers), axis=1), strict=True)
+    return [
+        Embedded(
+            unit(head(mine.astype(np.float64))),
+            owners,
+            unit(head(other.astype(np.float64))),
+            pairs,
+            # Where h[0] is read, one layer runs all the same.
+            Cost(seconds, counts.tokens, counts.positions, max(layer, 1), max(ran, 1)),
+        )
+        for layer, (mine, other) in zip(layers, sides, strict=True)
+    ]
+
+
+def _vectors(
+    pipeline: Pipeline, task: Task, passage_size: int, late: bool, bar: Progress
+) -> tuple[NDArray[np.float32], Ints, NDArray[np.float32], Ints]:
+    def flat(texts: list[str], role: TextRole = "document") -> NDArray[np.float32]:
+        rows = np.empty((len(texts), pipeline.open_runner.width), np.float32)
+        for at, vector in pipeline.vectors(texts, role, bar):
+            rows[at] = vector
+        return rows
+
+    no_pairs = np.zeros((0, 2), np.int64)
+    if isinstance(task, Retrieval):
+        documents = list(pipeline.documents(task.texts, passage_size, late, bar, PASSAGES))
+        library = np.stack([passage.vector for each in documents for passage in each.passages])
+        owners = np.repeat(np.arange(len(documents)), [len(each.passages) for each in documents])
+        return library, owners, flat(task.queries, "query"), no_pairs
+    if isinstance(task, Pairs):
+        number: dict[str, int] = {}
+        rows = [[number.setdefault(text, len(number)) for text in side] for side in (task.first, task.second)]
+        library = flat(list(number))
+        return library, np.arange(len(library)), library[:0], np.array(rows, np.int64).T
+    if isinstance(task, OddOneOut):
+        words = zip(task.texts, task.spans, strict=True)
+        library = np.concatenate([pipeline.words(text, [span], bar) for text, span in words]).astype(np.float32)
+        return library, np.array(task.questions, np.int64), library[:0], no_pairs
+    both = flat(task.texts + task.test_texts)
+    return both[: len(task.texts)], np.arange(len(task.texts)), both[len(task.texts) :], no_pairs

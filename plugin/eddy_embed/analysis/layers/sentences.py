@@ -1,0 +1,54 @@
+"""Sentences of files and folders."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from eddy_embed.errors import InvalidParameter, InvalidText
+from eddy_embed.text.sentences import Segmenter
+
+SUFFIXES = (".txt", ".md")
+"""Files read: plain text and Markdown."""
+
+
+def read_sentences(path: Path, *, lines: bool = False, language: str = "en") -> list[str]:
+    """Sentences of a file, of all files of a folder and those below it, or of standard input.
+
+    Args:
+        path: A .txt or .md file in UTF-8, a folder with such files, or - for standard input. A folder's other files
+            are left alone.
+        lines: Every line that is not blank is a sentence. False: they are found as in documents.
+        language: Language code for sentences.
+
+    Raises:
+        InvalidParameter: Nothing that can be read is there.
+        InvalidText: A file is not UTF-8.
+        OSError: The file cannot be opened.
+    """
+    segmenter = Segmenter(language)
+    found: list[str] = []
+    for name, raw in _files(path):
+        try:
+            text = raw.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise InvalidText(f"{name}: byte {error.start} is not UTF-8; convert the file first") from None
+        if lines:
+            found += [line.strip() for line in text.split("\n") if line.strip()]
+        else:
+            found += [sentence.text for sentence in segmenter.sentences(text)]
+    return found
+
+
+def _files(path: Path) -> list[tuple[str, bytes]]:
+    if str(path) == "-":
+        return [("standard input", sys.stdin.buffer.read())]
+    known = " or ".join(SUFFIXES)
+    if path.is_dir():
+        inside = sorted(each for each in path.rglob("*") if each.suffix.lower() in SUFFIXES and each.is_file())
+        if not inside:
+            raise InvalidParameter(f"the folder {path} has no {known} files; name one that has, or a file")
+        return [(str(each), each.read_bytes()) for each in inside]
+    if path.exists() and path.suffix.lower() not in SUFFIXES:
+        raise InvalidParameter(f"{path} must be a {known} file or a folder of them; convert it to text first")
+    return [(str(path), path.read_bytes())]

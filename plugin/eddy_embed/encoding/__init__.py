@@ -1,0 +1,1 @@
+"""From texts to vectors: validation, planning, batching, the forward pass, finishing."""

@@ -1,0 +1,253 @@
+"""A model and a method made into a pipeline: loaded or shared, resolved, checked."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from eddy_embed import methods
+from eddy_embed.encoding.batching import budget
+from eddy_embed.encoding.finalize import Finish
+from eddy_embed.encoding.pipeline import Pipeline
+from eddy_embed.encoding.planner import Overflow, Planner
+from eddy_embed.encoding.runner import Runner
+from eddy_embed.errors import InvalidParameter, UnsupportedModel
+from eddy_embed.model.host import Host
+from eddy_embed.model.loading.pretrained import BUNDLED, load, locate
+from eddy_embed.model.loading.sentence_transformers import LIBRARY, Trained, read, unwrapped
+from eddy_embed.model.speed.onednn_linear import unpack
+from eddy_embed.model.view import describe
+from eddy_embed.model.weights import device_of
+from eddy_embed.parts.postprocess import Fitted
+from eddy_embed.text.sentences import Segmenter
+from eddy_embed.text.tokenizer import Tokenizer
+from eddy_embed.utils.glibc_malloc import keep_freed
+
+if TYPE_CHECKING:
+    from eddy_embed.methods.method import Method
+    from eddy_embed.model.backbone import Backbone
+    from eddy_embed.model.loading.dense_head import Head
+    from eddy_embed.parts.layout import Layout, TextRole
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A model with the method resolved for it.
+
+    Attributes:
+        name: Under which it was asked for, or its class.
+        model: The base model, or the loaded one that was given.
+        tokenizer: Its tokenizer.
+        backbone: Shape of the full model.
+        method: With every default filled in.
+        trained: What an embedding model of sentence-transformers brings beside its weights, None for any other.
+    """
+
+    name: str
+    model: torch.nn.Module
+    tokenizer: Any
+    backbone: Backbone
+    method: Method
+    trained: Trained | None = None
+
+
+def open_model(
+    model: str | os.PathLike[str] | torch.nn.Module,
+    method: Method,
+    tokenizer: Any | None,
+    *,
+    device: str | None,
+    dtype: str,
+    revision: str | None,
+    cache_folder: str | os.PathLike[str] | None,
+    trust_remote_code: bool,
+    local_files_only: bool,
+    model_kwargs: dict[str, Any],
+    show_progress: bool,
+) -> Opened:
+    """Share a loaded model, or load one up to the method's exit layer; see `Embedder` for the arguments."""
+    trained: Trained | None = None
+    if type(model).__module__.startswith(f"{LIBRARY}."):
+        model, own, trained = unwrapped(model)
+        tokenizer = own if tokenizer is None else tokenizer
+    if isinstance(model, torch.nn.Module):
+        if tokenizer is None:
+            raise InvalidParameter("a loaded model needs tokenizer=, the one it was trained with")
+        asked = {"revision": revision, "cache_folder": cache_folder, "model_kwargs": model_kwargs}
+        refused = [name for name, value in asked.items() if value]
+        first, place = next(model.parameters()), device_of(model)
+        if device is not None and device not in (str(place), place.type):
+            refused.append("device")
+        if dtype not in ("auto", str(first.dtype).removeprefix("torch.")):
+            refused.append("dtype")
+        if refused:
+            raise InvalidParameter(
+                f"{', '.join(refused)}: a loaded model stays as it is and where it is; leave this out, or name it"
+            )
+        backbone = describe(getattr(model, "config", None))
+        backbone = replace(backbone, pooling=None if trained is None else trained.pooling)
+        name = str(getattr(model, "name_or_path", "") or type(model).__name__)
+        return Opened(name, model, tokenizer, backbone, methods.resolve(method, backbone), trained)
+    if not isinstance(model, str | os.PathLike):
+        raise InvalidParameter(f"model={model!r:.80} must be a name, a folder, or a loaded model")
+    name = os.fspath(model)
+    options = {
+        "revision": revision,
+        "cache_dir": None if cache_folder is None else os.fspath(cache_folder),
+        "trust_remote_code": trust_remote_code,
+        "local_files_only": local_files_only,
+    }
+
+    told = {key: value for key, value in options.items() if value not in (None, False)}
+    trained = None if name in BUNDLED else read(locate(model), told)
+    base, tokenizer, backbone = load(
+        model,
+        exit_of=lambda backbone: methods.resolve(method, backbone).exit_layer,
+        device=device,
+        dtype=dtype,
+        options=told,
+        model_kwargs=model_kwargs,
+        tokenizer=tokenizer,
+        show_progress=show_progress,
+        pooling=None if trained is None else trained.pooling,
+        subfolder="" if trained is None else trained.subfolder,
+    )
+    return Opened(name, base, tokenizer, backbone, methods.resolve(method, backbone), trained)
+
+
+def assemble(
+    opened: Opened,
+    *,
+    max_length: int | None,
+    overflow: Overflow,
+    instructions: dict[TextRole, str | None],
+    language: str,
+    finish: Finish,
+    batch_tokens: int | None,
+    batch_size: int | None,
+    compile: bool = False,
+) -> Pipeline:
+    """The pipeline of an opened model; see `Embedder` for the arguments."""
+    host = host_for(opened, compile=compile)
+    planner = planner_for(
+        opened, host, max_length=max_length, overflow=overflow, instructions=instructions, language=language
+    )
+    most = budget(batch_tokens, host.device)
+    return Pipeline(planner, Runner(host, opened.method, batch_tokens=most, batch_size=batch_size), finish)
+
+
+def host_for(opened: Opened, *, compile: bool = False) -> Host:
+    """An opened model, up to the layer that its method reads, compiled or not."""
+    make = partial(Host, opened.model, exit_layer=opened.method.exit_layer, layers=opened.backbone.layers)
+    try:
+        host = make()
+    except UnsupportedModel:
+        if not unpack(opened.model):
+            raise
+        host = make()  # a few models, such as Mamba, look at weights past their modules
+    if compile:
+        host.compile()
+    if host.device.type == "cpu":
+        keep_freed()
+    return host
+
+
+def planner_for(
+    opened: Opened,
+    host: Host,
+    *,
+    max_length: int | None,
+    overflow: Overflow,
+    instructions: dict[TextRole, str | None],
+    language: str,
+) -> Planner:
+    """What lays texts out for an opened model; see `Embedder` for the arguments."""
+    own = opened.trained
+    tokenizer = Tokenizer(opened.tokenizer, lower=own is not None and own.lower)
+    rows = opened.backbone.window - host.first_position  # of a table of positions, those that tokens can stand at
+    made_for = tokenizer.max_length if own is None or own.max_length is None else own.max_length
+    attached = frozenset(role for role, given in instructions.items() if own and given is None and own.prompts[role])
+    if own is not None:
+        instructions = {role: own.prompts[role] if role in attached else given for role, given in instructions.items()}
+        _check_prompts(opened.name, tokenizer, [instructions[role] for role in attached])
+    return Planner(
+        layout=cast("Layout", opened.method.layout),
+        tokenizer=tokenizer,
+        segmenter=Segmenter(language),
+        max_length=_window(max_length, min(rows, made_for), min(rows, max(made_for, tokenizer.max_length))),
+        overflow=overflow,
+        instructions=instructions,
+        closed=host.bidirectional or own is not None,
+        attached=attached,
+    )
+
+
+def first_finish(opened: Opened, post: Fitted | str | os.PathLike[str] | None, normalize: bool) -> Finish:
+    """The last stage of an opened model; see `Embedder` for the arguments.
+
+    Raises:
+        InvalidParameter: As `finish_for`; or vectors of length 1 are asked of a model whose lengths mean something.
+        UnsupportedModel: What the model does to its pooled states does not go with their width.
+    """
+    own, width = opened.trained, opened.backbone.hidden
+    head = None if own is None else own.head
+    if head is not None and head.start not in (None, width):
+        raise UnsupportedModel(
+            f"{opened.name}: the module behind its pooling takes {head.start} numbers, and its states have {width}"
+        )
+    if own is not None and normalize and own.similarity != "cosine" and not own.unit:
+        raise InvalidParameter(
+            f"{opened.name} was trained for similarity_fn_name={own.similarity!r}, where the lengths of vectors count; "
+            "pass normalize=False to keep them, and search by that, or by cosine"
+        )
+    width = width if head is None else head.width or width
+    return finish_for(opened.method, width, post, normalize, head)
+
+
+def finish_for(
+    method: Method, width: int, post: Fitted | str | os.PathLike[str] | None, normalize: bool, head: Head | None
+) -> Finish:
+    """The last stage for a method, whose vectors have that width before any post-processing.
+
+    Raises:
+        InvalidParameter: What was fitted goes with another method or another model, or post-processing asks for more
+            dimensions than the model has.
+    """
+    if method.post is not None:
+        method.post.dimension(width)
+    fitted = post if post is None or isinstance(post, Fitted) else Fitted.load(post)
+    if fitted is not None and fitted.post != method.post:
+        raise InvalidParameter(
+            f"post= holds {fitted.post}, the method {method} asks for {method.post}; use the file that was fitted with "
+            "this method, or fit again"
+        )
+    if fitted is not None and len(fitted.mean) != width:
+        raise InvalidParameter(
+            f"post= was fitted on vectors of width {len(fitted.mean)}, this model's have {width}; fit it "
+            "again with this model"
+        )
+    return Finish(normalize, method.post, fitted, head)
+
+
+def _check_prompts(name: str, tokenizer: Tokenizer, prompts: list[str | None]) -> None:
+    for prompt in prompts:
+        if prompt and (found := tokenizer.specials_in(prompt)):
+            raise UnsupportedModel(
+                f"{name}: its prompt {prompt!r} holds the special token {found[0]!r}, which would be text here; "
+                "pass query_instruction= and text_instruction=, each a wording of yours or '' for none"
+            )
+
+
+def _window(max_length: int | None, usual: int, window: int) -> int:
+    if max_length is None:
+        return usual
+    if not 1 <= max_length <= window:
+        raise InvalidParameter(
+            f"max_length={max_length} must lie between 1 and the model's window of {window} tokens; longer texts are "
+            "read in windows"
+        )
+    return int(max_length)

@@ -1,0 +1,196 @@
+"""From checked texts to vectors: planned, run, finished."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from eddy_embed.encoding.document import LongDocument, Part, PassageUnit, assemble, group_sentences
+from eddy_embed.encoding.validation import chunks
+from eddy_embed.errors import EddyError, InvalidParameter
+from eddy_embed.model.fingerprint import Counts
+from eddy_embed.parts.repetition import repeated_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from collections.abc import Sequence as Seq
+
+    from numpy.typing import NDArray
+
+    from eddy_embed.encoding.finalize import Finish
+    from eddy_embed.encoding.planner import Planned, Planner
+    from eddy_embed.encoding.runner import Runner, Sums
+    from eddy_embed.parts.layout import TextRole
+    from eddy_embed.text.sequence import Ints
+    from eddy_embed.utils.progress import Progress
+
+    Vectors = NDArray[np.float32]
+    Doubles = NDArray[np.float64]
+    Read = tuple[Vectors, Ints]
+
+ALONE_CHARACTERS = 100_000
+"""Characters of documents whose parts are embedded together, each by itself: enough for full batches."""
+
+
+FINISHED = 1024
+"""Vectors of a text's spans that are finished together."""
+
+
+@dataclass(eq=False)
+class Pipeline:
+    """The three stages, and what has passed through them.
+
+    Attributes:
+        planner: Texts to sequences.
+        runner: Sequences to sums of states; None once it is closed.
+        finish: Sums to vectors.
+        counts: What was read so far.
+    """
+
+    planner: Planner
+    runner: Runner | None
+    finish: Finish
+    counts: Counts = field(default_factory=Counts)
+
+    @property
+    def open_runner(self) -> Runner:
+        """The runner.
+
+        Raises:
+            EddyError: It was closed.
+        """
+        if self.runner is None:
+            raise EddyError("this embedder is closed; make a new one")
+        return self.runner
+
+    def vectors(self, texts: list[str], role: TextRole, bar: Progress) -> Iterator[tuple[int, Doubles]]:
+        """Index and vector of every text, in the full precision of the sums."""
+        for first, chunk in chunks(texts):
+            planned = self.planner.plan(chunk, role, first=first)
+            self.counts.add(planned)
+            for at, sums in enumerate(self._run(planned, [[] for _ in planned], bar, role), start=first):
+                yield at, self.finish(sums.document, at, role)
+
+    def documents(
+        self,
+        texts: list[str],
+        passage_size: int,
+        late: bool,
+        bar: Progress,
+        parts: Collection[Part],
+        passage_unit: PassageUnit = "tokens",
+    ) -> Iterator[LongDocument]:
+        """Every text with the vectors of its parts.
+
+        Args:
+            texts: The documents.
+            passage_size: Most tokens in a passage.
+            late: Whether parts are read out of the pass over the whole.
+            bar: Told of every window done.
+            parts: Which vectors are wanted.
+            passage_unit: What `passage_size` counts.
+        """
+        for first, chunk in chunks(texts):
+            planned = self.planner.plan(chunk, "document", first=first, sentences=True)
+            self.counts.add(planned)
+            groups = [_passages(plan, passage_size, passage_unit) for plan in planned]
+            divisions = [_divisions(plan, passages) for plan, passages in zip(planned, groups, strict=True)]
+            wholes: list[Doubles | None] = [None] * len(planned)
+            read: Iterator[tuple[Read | None, Read | None]]
+            if late:
+                # Passages are read in any case: a sentence without tokens has its passage's vector.
+                kinds = (0, 1) if "sentences" in parts else (1,) if "passages" in parts else ()
+                sums = self._run(planned, [[spans[kind] for kind in kinds] for spans in divisions], bar)
+                wholes = [each.document for each in sums]
+                read = (self._within(each, kinds, at) for at, each in enumerate(sums, start=first))
+            else:
+                if "document" in parts:
+                    wholes = [each.document for each in self._run(planned, [[] for _ in planned], bar)]
+                read = self._alone(chunk, divisions, parts, first, bar)
+            for at, (text, plan, (sentences, passages)) in enumerate(zip(chunk, planned, read, strict=True)):
+                whole = wholes[at]
+                vector = None if whole is None else self.finish(whole, first + at).astype(np.float32)
+                yield assemble(text, plan, groups[at], sentences, passages, vector, parts)
+
+    def _run(
+        self, planned: Seq[Planned], divisions: Seq[Seq[Ints]], bar: Progress, role: TextRole = "document"
+    ) -> list[Sums]:
+        jobs = [job for plan in planned for job in plan.jobs]
+        self.counts.positions += sum(job.length + repeated_tokens(job, self.planner.layout.repetition) for job in jobs)
+        return self.open_runner.run(planned, divisions, bar, role)
+
+    def words(self, text: str, spans: list[tuple[int, int]], bar: Progress) -> Doubles:
+        """Vectors of spans of a text's characters, shape (spans, width); they may overlap.
+
+        Raises:
+            InvalidParameter: A span has no token that is read.
+        """
+        (plan,) = planned = self.planner.plan([text], "document")
+        self.counts.add(planned)
+        # A division of its own for each: divisions are ordered and disjoint, words need not be.
+        (sums,) = self._run(planned, [[np.array([span], np.int64) for span in spans]], bar)
+        for at, (size, span) in enumerate(zip(sums.sizes, spans, strict=True)):
+            if size[0] == 0:
+                cut = f", of which the last {plan.truncated} tokens are cut" if plan.truncated else ""
+                raise InvalidParameter(
+                    f"span {at}, {span}, has no token in the text that is read{cut}; choose another span or a longer "
+                    "max_length"
+                )
+        means = [total[0] / size[0] for total, size in zip(sums.parts, sums.sizes, strict=True)]
+        return self.finish(np.stack(means), 0)
+
+    def _within(self, sums: Sums, kinds: Seq[int], text: int) -> tuple[Read | None, Read | None]:
+        """Sentences (kind 0) and passages (kind 1) out of the pass over the whole; None for those not summed."""
+        found = {
+            kind: (self._means(total, sizes, text), sizes)
+            for kind, total, sizes in zip(kinds, sums.parts, sums.sizes, strict=True)
+        }
+        return found.get(0), found.get(1)
+
+    def _means(self, total: Doubles, sizes: Ints, text: int) -> Vectors:
+        # In groups: several copies in double precision of all sentences of a long text would take more than the text.
+        groups = np.split(np.arange(len(total)), range(FINISHED, len(total), FINISHED))
+        means = (total[rows] / np.maximum(sizes[rows], 1)[:, None] for rows in groups)
+        return np.concatenate([self.finish(raw, text).astype(np.float32) for raw in means])
+
+    def _alone(
+        self, texts: list[str], divisions: list[list[Ints]], parts: Collection[Part], first: int, bar: Progress
+    ) -> Iterator[tuple[Read | None, Read | None]]:
+        """Sentences and passages of each text, each embedded by itself; None for those not wanted."""
+        for begin, group in chunks(texts, ALONE_CHARACTERS):
+            at = range(begin, begin + len(group))
+            sentences, passages = (
+                self._each(texts, [(number, divisions[number][kind]) for number in at], first, bar)
+                if name in parts
+                else [None] * len(group)
+                for kind, name in enumerate(("sentences", "passages"))
+            )
+            yield from zip(sentences, passages, strict=True)
+
+    def _each(self, texts: list[str], spans: list[tuple[int, Ints]], first: int, bar: Progress) -> list[Read]:
+        cut = [texts[number][start:end] for number, rows in spans for start, end in rows.tolist()]
+        planned = self.planner.plan(cut, "document")
+        sums = self._run(planned, [[] for _ in planned], bar)
+        found: list[Read] = []
+        at = 0
+        for number, rows in spans:
+            raw = np.stack([each.document for each in sums[at : at + len(rows)]])
+            sizes = np.array([plan.tokens for plan in planned[at : at + len(rows)]], np.int64)
+            found.append((self.finish(raw, first + number).astype(np.float32), sizes))
+            at += len(rows)
+        return found
+
+
+def _passages(plan: Planned, size: int, unit: PassageUnit) -> list[tuple[int, int]]:
+    sizes = cast("Ints", plan.sizes)
+    counted = sizes if unit == "tokens" else np.ones_like(sizes)
+    return group_sentences(counted.tolist(), size, cast("Ints", plan.levels).tolist())
+
+
+def _divisions(plan: Planned, passages: list[tuple[int, int]]) -> list[Ints]:
+    """The sentences' spans, and the passages' from their first sentence's start to their last one's end."""
+    spans = cast("Ints", plan.spans)
+    around = [(spans[first, 0], spans[last, 1]) for first, last in passages]
+    return [spans, np.array(around, np.int64).reshape(-1, 2)]

@@ -1,0 +1,285 @@
+"""Planned texts through the model: passes, readout, and the sums over the windows of each text."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import torch
+
+from eddy_embed.encoding.backward_attention import Refiner
+from eddy_embed.encoding.batching import passes, run_halving
+from eddy_embed.encoding.document import positions_by_span
+from eddy_embed.errors import InvalidParameter, UnsupportedModel
+from eddy_embed.model.host import TEMPERATURE
+from eddy_embed.parts.copy_edges import copy_states
+from eddy_embed.parts.readout import LayerMean, Readout, gather
+from eddy_embed.text.sequence import pack
+from eddy_embed.utils.dtypes import exact
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence as Seq
+
+    from numpy.typing import NDArray
+
+    from eddy_embed.encoding.job import Job
+    from eddy_embed.encoding.planner import Planned
+    from eddy_embed.methods.method import Method
+    from eddy_embed.model.attention import Watcher
+    from eddy_embed.model.host import Host
+    from eddy_embed.parts.layout import TextRole
+    from eddy_embed.text.sequence import Ints, Packed, Sequence
+    from eddy_embed.utils.progress import Progress
+
+    Raw = NDArray[np.float64]
+
+
+@dataclass(eq=False)
+class Sums:
+    """Sums of raw states of one text over its windows.
+
+    Attributes:
+        document: Sum of the sequences' pooled states, each times its share, shape (width,).
+        parts: For each division of the text, the sum of states of every span, shape (spans, width).
+        sizes: For each division of the text, the tokens in those sums, shape (spans,).
+    """
+
+    document: Raw
+    parts: list[Raw]
+    sizes: list[Ints]
+
+    @classmethod
+    def zero(cls, width: int, divisions: Seq[Ints]) -> Sums:
+        """Nothing summed yet, for divisions of shape (spans, 2)."""
+        return cls(
+            document=np.zeros(width),
+            parts=[np.zeros((len(spans), width)) for spans in divisions],
+            sizes=[np.zeros(len(spans), np.int64) for spans in divisions],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Read:
+    """What one job reads: the document's positions and weights, then the positions of spans of each division."""
+
+    index: Ints
+    weight: Raw
+    lengths: Ints
+    spans: list[Ints]
+
+
+class Runner:
+    """Runs planned texts with one method on one host."""
+
+    def __init__(self, host: Host, method: Method, *, batch_tokens: int, batch_size: int | None) -> None:
+        """Prepare the placeholders' values.
+
+        Args:
+            host: The model.
+            method: A resolved method.
+            batch_tokens: Most tokens in a pass.
+            batch_size: Most sequences in a pass, None for no limit.
+        """
+        self.host = host
+        self._readout = cast("Readout", method.readout)
+        self._rewired = method.rewire.inputs(host.exit_layer) if method.rewire else range(0)
+        self._copied = method.copied(host.layers)
+        self._average = method.average or LayerMean(1)
+        self._temperature = method.temperature
+        self._reroute = method.reroute
+        repetition = method.layout.repetition if method.layout else None
+        self._refiner = None if method.watch is None else Refiner(method.watch, repetition, batch_tokens)
+        suits(host, method)
+        # What a method asks of attention is tried when it is prepared, not with the first text.
+        inside = {
+            TEMPERATURE: method.temperature,
+            "re-routed entries": method.reroute,
+            "a watch": method.watch,
+        }
+        host.reach([name for name, part in inside.items() if part is not None])
+        host.kernels(self._reroute, watched=method.watch is not None)
+        self._values = host.placeholder_values(method.rewire.seed) if method.rewire else None
+        # Passes of several threads beside each other would only share the processor, and multiply the memory.
+        self._lock = threading.Lock()
+        self.batch_tokens = batch_tokens
+        self._batch_size = batch_size
+        self._layers: tuple[int, ...] = (host.exit_layer,)
+
+    @property
+    def width(self) -> int:
+        """Width of the sums."""
+        return self.host.width * len(self._layers)
+
+    def at_layers(self, layers: tuple[int, ...]) -> Runner:
+        """The same runner, reading the states of several layers side by side out of each pass.
+
+        Args:
+            layers: Each at most the host's exit layer.
+
+        Raises:
+            InvalidParameter: A layer is not run, or the method copies states at its exit, which is one layer, or
+                weighs them by the attention up to it.
+        """
+        if self._refiner is not None:
+            raise InvalidParameter(
+                f"layers {layers}: the method weighs states by the attention up to its exit, another for each layer; "
+                "run it once for each exit"
+            )
+        if self._readout.placeholders or not layers or not 0 <= min(layers) <= max(layers) <= self.host.exit_layer:
+            raise InvalidParameter(f"layers {layers} cannot be read out of one pass up to layer {self.host.exit_layer}")
+        self._average.layers(min(layers))
+        other = copy.copy(self)
+        other._layers = layers
+        return other
+
+    def run(
+        self, planned: Seq[Planned], divisions: Seq[Seq[Ints]], bar: Progress, role: TextRole = "document"
+    ) -> list[Sums]:
+        """Run texts.
+
+        Args:
+            planned: The texts.
+            divisions: For each text, the divisions whose spans are wanted, each of shape (spans, 2).
+            bar: Told of every window done.
+            role: What the texts are.
+
+        Returns:
+            Sums for each text.
+        """
+        jobs = [(at, job) for at, plan in enumerate(planned) for job in plan.jobs]
+        bar.expect(len(jobs))
+        sums = [Sums.zero(self.width, spans) for spans in divisions]
+
+        def together(members: list[tuple[int, Job]]) -> list[tuple[_Read, Raw]]:
+            return self._pass([job for _, job in members], [divisions[at] for at, _ in members], role)
+
+        for batch in passes([job.length for _, job in jobs], self.batch_tokens, self._batch_size):
+            members = [(at, job.laid()) for at, job in (jobs[index] for index in batch)]
+            with self._lock:
+                results = run_halving(together, members)
+            for (at, job), (read, rows) in zip(members, results, strict=True):
+                _add(sums[at], job.share, read, rows)
+            bar.advance(len(batch))
+        return sums
+
+    def _pass(self, jobs: list[Job], divisions: list[Seq[Ints]], role: TextRole) -> list[tuple[_Read, Raw]]:
+        reads = [_read(self._readout, job, spans) for job, spans in zip(jobs, divisions, strict=True)]
+        with torch.inference_mode():
+            hidden, starts = self._states([job.sequence for job in jobs], reads, role)
+            index = np.concatenate([read.index + first for read, first in zip(reads, starts, strict=True)])
+            weight = np.concatenate([read.weight for read in reads])
+            lengths = np.concatenate([read.lengths for read in reads])
+            rows = gather(hidden, *(torch.from_numpy(array).to(hidden.device) for array in (index, weight, lengths)))
+            if self._refiner is not None:
+                totals = np.add.reduceat(weight, np.cumsum(lengths) - lengths)
+                rows = self._refiner.shared(rows, torch.from_numpy(totals).to(rows))
+        split = np.cumsum([len(read.lengths) for read in reads])[:-1]
+        return list(zip(reads, np.split(rows.double().cpu().numpy(), split), strict=True))
+
+    def _states(self, sequences: list[Sequence], reads: list[_Read], role: TextRole) -> tuple[torch.Tensor, Ints]:
+        """The states that are read, and the index in them of each sequence's position 0."""
+        refiner = self._refiner
+        if refiner is None:
+            hidden, packed = self.hidden(sequences, role)
+            return hidden, packed.offsets[:-1]
+        spans = [(int(read.index.min()), int(read.index.max()) + 1) for read in reads]
+        if refiner.by_pieces:
+            hidden, packed = self.hidden(sequences, role)
+            blocks = refiner.pieced(sequences, spans, lambda pieces, watching: self.hidden(pieces, role, watching))
+        else:
+            watching = refiner.watching(spans)
+            hidden, packed = self.hidden(sequences, role, watching)
+            blocks = refiner.watched(watching, len(sequences))
+        return refiner.states(hidden, packed.offsets, spans, blocks)
+
+    def hidden(
+        self,
+        sequences: list[Sequence],
+        role: TextRole,
+        watching: Watcher | None = None,
+        leaves: list[torch.Tensor] | None = None,
+    ) -> tuple[torch.Tensor, Packed]:
+        """States of all tokens of some sequences in one pass, before any readout.
+
+        Args:
+            sequences: Laid out.
+            role: What their texts are.
+            watching: Watches the attention of every layer, None for nobody.
+            leaves: Where given, gradients are recorded, and the states that enter the model are added to it.
+
+        Returns:
+            States of the layers that are read, side by side, shape (tokens, layers * width), and where they stand.
+        """
+        packed = pack(sequences)
+        factors = None
+        if self._temperature is not None:
+            factors = [self._temperature.factor(len(sequence), role == "query") for sequence in sequences]
+        wanted = [self._average.layers(layer) for layer in self._layers]
+        flat = tuple(layer for layers in wanted for layer in layers)
+        hidden = self.host.run(
+            packed, self._rewired, self._values, factors, self._reroute, flat, watching, leaves=leaves
+        )
+        if len(packed.edges) and any(layer in self._copied for layer in flat):
+            edges = torch.from_numpy(packed.edges).to(hidden.device)
+            each = zip(flat, torch.tensor_split(hidden, len(flat), dim=1), strict=True)
+            hidden = torch.cat([copy_states(h, edges) if layer in self._copied else h for layer, h in each], dim=1)
+        if self._average.count == 1:
+            return hidden, packed
+        several = hidden.to(exact(hidden.dtype)).reshape(len(hidden), len(wanted), self._average.count, self.host.width)
+        return several.mean(2).flatten(1), packed
+
+
+def suits(host: Host, method: Method) -> None:
+    """Hold that a method asks a bidirectional model for nothing that makes up for reading from left to right.
+
+    And no other model for its first token.
+
+    Raises:
+        UnsupportedModel: It does.
+    """
+    wording = method.layout.chosen if method.layout is not None else {}
+    parts = {
+        "a prompt": "template" in wording,
+        "placeholders": "placeholders" in wording or method.rewire is not None,
+        "a repeated text": "repetition" in wording,
+        "a rewritten text": "revision" in wording,
+        "re-routed entries": method.reroute is not None,
+        "a watch": method.watch is not None,
+    }
+    if method.readout is not None and method.readout.pool == "cls" and not host.bidirectional:
+        raise UnsupportedModel(
+            f"{host.name} reads from left to right, so its first token has seen nothing of the text and pool=cls would "
+            "give all texts one vector; use pool=mean or pool=last"
+        )
+    asked = [name for name, used in parts.items() if used]
+    if host.bidirectional and asked:
+        raise UnsupportedModel(
+            f"{host.name} reads in both directions, which leaves no reason for {' and '.join(asked)}; use plain, alone "
+            "or with tempscale, last2avg, readout or post-processing"
+        )
+
+
+def _read(readout: Readout, job: Job, divisions: Seq[Ints]) -> _Read:
+    index, weight = readout.weights(job.sequence, job.counted)
+    indices, lengths, present = [index], [len(index)], []
+    for spans in divisions:
+        found, positions = positions_by_span(job, spans)
+        present.append(found)
+        indices += positions
+        lengths += [len(run) for run in positions]
+    flat = np.concatenate(indices)
+    weights = np.ones(len(flat))
+    weights[: len(weight)] = weight
+    return _Read(flat, weights, np.array(lengths, np.int64), present)
+
+
+def _add(sums: Sums, share: float, read: _Read, rows: Raw) -> None:
+    sums.document += share * rows[0]
+    at = 1
+    for total, size, found in zip(sums.parts, sums.sizes, read.spans, strict=True):
+        total[found] += rows[at : at + len(found)]
+        size[found] += read.lengths[at : at + len(found)]
+        at += len(found)

@@ -1,0 +1,1 @@
+"""What adapters share: arguments, loaded embedders, document ids, page numbers."""

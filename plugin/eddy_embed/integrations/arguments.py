@@ -1,0 +1,93 @@
+"""Arguments of the adapters' classes: what is meant by a wrong name, and plain values in place of objects."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from eddy_embed.encoding.validation import check_options, torch_name
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.methods.method import Method
+from eddy_embed.parts.postprocess import Fitted
+
+
+def refuse_unknown(
+    owner: str, given: Mapping[str, Any], known: Iterable[str], elsewhere: Mapping[str, str] | None = None
+) -> None:
+    """Refuse names that do not exist.
+
+    Args:
+        owner: The class, for the message.
+        given: Arguments by name.
+        known: The names that exist.
+        elsewhere: What to do instead, for names that other libraries have.
+
+    Raises:
+        InvalidParameter: With the name, its value, and what is meant by it.
+    """
+    names = sorted(known)
+    for name, value in given.items():
+        if name in names:
+            continue
+        near = difflib.get_close_matches(name, names, n=1)
+        guess = f"did you mean {near[0]}=?" if near else f"known: {', '.join(names)}"
+        raise InvalidParameter(
+            f"{owner} has no parameter {name!r} (given: {value!r}); {(elsewhere or {}).get(name, guess)}"
+        )
+
+
+def put(values: dict[str, Any], name: str, value: Any, origin: str) -> None:
+    """Take over what was given under another name.
+
+    Args:
+        values: Arguments by name.
+        name: The parameter.
+        value: What was given.
+        origin: The other name, for the message.
+
+    Raises:
+        InvalidParameter: Something else was given under the parameter's own name.
+    """
+    if values.get(name) not in (None, value):
+        raise InvalidParameter(f"{origin}={value!r} and {name}={values[name]!r} differ; give one of them.")
+    values[name] = value
+
+
+def plain(owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The same arguments with text in place of paths, methods and torch objects, so that they can be stored and sent.
+
+    Args:
+        owner: The class, for messages.
+        given: Arguments by name.
+
+    Raises:
+        InvalidParameter: The model or the method is missing, or has no name; or a value is of the wrong kind.
+    """
+    values = dict(given)
+    model_name, method = values.get("model_name"), values.get("method")
+    if model_name is None:
+        raise InvalidParameter("model_name is missing; name a model, such as model_name='eddy-tiny'.")
+    if not isinstance(model_name, (str, os.PathLike)):
+        raise InvalidParameter(
+            f"model_name is a {type(model_name).__name__}, not a name or path; "
+            f"for a loaded model use {owner}.from_model(model, tokenizer, method=...)."
+        )
+    if method is None:
+        raise InvalidParameter("method is missing; name one, such as method='htp' (`eddy methods` lists them).")
+    if isinstance(method, Method) and not method.terms:
+        raise InvalidParameter(
+            f"method={method!r:.80} was put together by hand and has no name by which {owner} could store or send it; "
+            "register a function that makes it with eddy_embed.methods.register, and name that."
+        )
+    values.update(model_name=os.fspath(model_name), method=str(method))
+    values["dtype"] = "auto" if values.get("dtype") is None else torch_name(values["dtype"])
+    values["device"] = torch_name(values.get("device"))
+    check_options(values)
+    if isinstance(values.get("post"), Fitted):
+        raise InvalidParameter(f"post= must be a file here, so that {owner} can store and send it; save() writes one.")
+    for name in ("cache_folder", "post"):
+        if values.get(name) is not None:
+            values[name] = os.fspath(values[name])
+    return values

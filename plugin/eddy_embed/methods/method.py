@@ -1,0 +1,144 @@
+"""Method: the parts of a training-free embedding method, and how two of them join."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from eddy_embed.errors import IncompatibleMethods, InvalidParameter
+from eddy_embed.methods.spec import Term, print_terms
+from eddy_embed.model.attention import Reroute, Temperature, Watch
+from eddy_embed.parts.copy_edges import CopyEdges
+from eddy_embed.parts.layout import Layout
+from eddy_embed.parts.postprocess import Post
+from eddy_embed.parts.readout import LayerMean, Readout
+
+
+@dataclass(frozen=True)
+class Method:
+    """What one forward pass does at the moments that a method may touch. A part that is None is left as it is.
+
+    Attributes:
+        layout: The tokens laid out.
+        rewire: A layer's input.
+        temperature: Inside attention: what divides its logits.
+        reroute: Inside attention: its further entries.
+        watch: Beside attention: what later tokens paid to earlier ones, for the readout.
+        readout: Hidden states to vectors.
+        average: Before the readout: the layers whose states are averaged.
+        post: What is done to vectors, fitted on a library.
+        decides: Whether the readout takes the place of that of a method joined to it.
+        terms: The registered names and parameters it was made from; empty for a method put together by hand.
+    """
+
+    layout: Layout | None = None
+    rewire: CopyEdges | None = None
+    temperature: Temperature | None = None
+    reroute: Reroute | None = None
+    watch: Watch | None = None
+    readout: Readout | None = None
+    average: LayerMean | None = None
+    post: Post | None = None
+    decides: bool = False
+    terms: tuple[Term, ...] = ()
+
+    def __or__(self, other: Method) -> Method:
+        """Join two methods that set different parts; truncation may follow other post-processing.
+
+        Two layouts join where one brings the wording and the other the placeholders. A readout that `decides` takes
+        the place of the other's.
+
+        Raises:
+            IncompatibleMethods: Both set the same part, or the parts do not go together.
+        """
+        chosen = {part: getattr(self, part) or getattr(other, part) for part in _PARTS}
+        twice = [part for part in _PARTS if getattr(self, part) is not None and getattr(other, part) is not None]
+        if self.layout is not None and other.layout is not None:
+            chosen["layout"], twice[:1] = self._laid_out(self.layout, other.layout, other)
+        if "readout" in twice and self.decides != other.decides:
+            twice.remove("readout")
+            chosen["readout"] = self.readout if self.decides else other.readout
+        both = None if self.post is None or other.post is None else self.post.joined(other.post)
+        if both is not None:
+            twice.remove("post")
+            chosen["post"] = both
+        if twice:
+            settled = twice == ["readout"] and not self.decides and chosen["watch"] is None
+            remedy = f"; name the readout to use, as in {self}+{other}+readout:pool=mean" if settled else ""
+            raise IncompatibleMethods(
+                f"{self} and {other} both set {', '.join(twice)}; a method sets each part at most once{remedy}"
+            )
+        decides = self.decides or other.decides
+        if decides and chosen["watch"] is not None:
+            raise IncompatibleMethods(
+                f"{self} and {other}: only what is read is refined by attention, so reba comes with a readout of its "
+                "own; choose by its pool= and exit="
+            )
+        return Method(**chosen, decides=decides, terms=self.terms + other.terms if self.terms and other.terms else ())
+
+    def _laid_out(self, own: Layout, theirs: Layout, other: Method) -> tuple[Layout, list[str]]:
+        """Both layouts in one, and what both choose."""
+        if type(own) is not Layout or type(theirs) is not Layout:
+            return own, ["layout"]
+        if both := [part for part in own.chosen if part in theirs.chosen]:
+            return own, both
+        try:
+            return own.joined(theirs), []
+        except InvalidParameter as error:
+            raise IncompatibleMethods(f"{self} and {other} do not go together: {error}") from error
+
+    def __str__(self) -> str:
+        """The text form, `name:key=value+name`, which `eddy_embed.methods.parse` reads back."""
+        return print_terms(self.terms) if self.terms else repr(self)
+
+    @property
+    def exit_layer(self) -> int:
+        """The layer that is read.
+
+        Raises:
+            InvalidParameter: It depends on the model, and the method is not resolved for one.
+        """
+        if self.readout is None or self.readout.exit is None or self.readout.exit < 0:
+            raise InvalidParameter(f"{self}: its exit layer depends on the model; resolve the method for one first")
+        return self.readout.exit
+
+    @property
+    def reads_spans(self) -> bool:
+        """Whether parts of a text can be read out of a pass over the whole: where positions are averaged."""
+        return self.readout is not None and self.readout.spans
+
+    @property
+    def reads_words(self) -> bool:
+        """Whether words have vectors: where positions are averaged, or states weighed for each token."""
+        return self.reads_spans or self.watch is not None
+
+    def copied(self, layers: int) -> range:
+        """Layers where, if they are read, states are copied once more: placeholders that are pooled (HTP, section 4.4).
+
+        Args:
+            layers: Of the full model.
+        """
+        pools = self.readout is not None and self.readout.placeholders
+        return self.rewire.inputs(layers) if self.rewire is not None and pools else range(0)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that decides a vector, as plain values; registered names do not.
+
+        A part of a class that is not Eddy's brings the name of the class.
+        """
+        parts = {name: getattr(self, name) for name in _PARTS}
+        return {name: {**_values(part), **_class_of(part)} for name, part in parts.items() if part is not None}
+
+
+_PARTS = [field.name for field in fields(Method) if field.name not in ("decides", "terms")]
+
+
+def _values(part: Any) -> dict[str, Any]:
+    """The fields of a part; `specials` only where it is set: all other fingerprints are older than it."""
+    return {name: value for name, value in asdict(part).items() if name != "specials" or value}
+
+
+def _class_of(part: object) -> dict[str, str]:
+    kind = type(part)
+    return {} if kind.__module__.startswith("eddy_embed.") else {"class": f"{kind.__module__}.{kind.__qualname__}"}

@@ -1,0 +1,58 @@
+"""Post-processing by name: what a library's vectors have in common, taken out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eddy_embed.methods.build import build
+from eddy_embed.parts.postprocess import Post
+
+if TYPE_CHECKING:
+    from eddy_embed.methods.method import Method
+
+
+def centre() -> Method:
+    """Vectors minus the library's mean."""
+    return build(centre, {}, post=Post("centre"))
+
+
+def abtt(k: int = 1) -> Method:
+    """Vectors minus the library's mean and top principal components (Mu and Viswanath 2018).
+
+    Args:
+        k: Components removed.
+    """
+    return build(abtt, {"k": k}, post=Post("abtt", components=k))
+
+
+def whiten(dims: int | None = None) -> Method:
+    """Vectors whitened on the library, with shrinkage (Su et al. 2021; Ledoit and Wolf 2004).
+
+    Args:
+        dims: Dimensions kept, None for all.
+    """
+    return build(whiten, {"dims": dims}, post=Post("whiten", dims=dims))
+
+
+def truncate(dims: int | None = None) -> Method:
+    """The first dimensions of vectors, after all other post-processing; nothing has to be fitted.
+
+    What sentence-transformers does with `truncate_dim`. It serves models and whitened vectors whose first dimensions
+    say the most; a raw language model's do not.
+
+    Args:
+        dims: Dimensions kept, None for all.
+    """
+    return build(truncate, {"dims": dims}, post=Post("truncate", keep=dims))
+
+
+def post_method(post: Post) -> Method:
+    """The method that asks for this post-processing."""
+    cut = truncate(post.keep)
+    if not post.learns:
+        return cut
+    if post.kind == "whiten":
+        learned = whiten(post.dims)
+    else:
+        learned = centre() if post.kind == "centre" else abtt(post.components)
+    return learned if post.keep is None else learned | cut

@@ -1,0 +1,39 @@
+"""Inside attention: temperature, sinks, re-routed entries, a watch, and kernels; none builds an n x n matrix.
+
+Whole sequences go through torch's fused attention. `blocked` walks over blocks of queries, for layers whose
+logits are capped, which no fused kernel does, or whose window hides distant keys; scores in float32 (float64 for
+float64 queries). The kernels of a layer are chosen when the model is loaded (`choice`), and never changed.
+"""
+
+from __future__ import annotations
+
+from eddy_embed.model.attention.blocked import SCORES
+from eddy_embed.model.attention.dispatch import attend
+from eddy_embed.model.attention.extra_entries import Angles, entry_keys
+from eddy_embed.model.attention.groups import Group, group
+from eddy_embed.model.attention.kernel_choice import BLOCKED, OWN, Kernel, Kernels, Place, choose
+from eddy_embed.model.attention.row_scores import Rows
+from eddy_embed.model.attention.traits import Reroute, Temperature, Traits
+from eddy_embed.model.attention.watcher import Watch, Watcher, Watching
+
+__all__ = [
+    "BLOCKED",
+    "OWN",
+    "SCORES",
+    "Angles",
+    "Group",
+    "Kernel",
+    "Kernels",
+    "Place",
+    "Reroute",
+    "Rows",
+    "Temperature",
+    "Traits",
+    "Watch",
+    "Watcher",
+    "Watching",
+    "attend",
+    "choose",
+    "entry_keys",
+    "group",
+]

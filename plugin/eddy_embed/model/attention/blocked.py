@@ -1,0 +1,71 @@
+"""Attention by blocks of queries, for layers whose logits are capped or whose window hides distant keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eddy_embed.model.attention.relative_bias import between
+from eddy_embed.utils.dtypes import exact
+
+if TYPE_CHECKING:
+    import torch
+
+    from eddy_embed.model.attention.traits import Traits
+
+SCORES = 2**24
+"""Scores that the blocked kernel holds at once."""
+ROWS = 128
+"""Most queries in a block: the smaller, the fewer keys are scored that a window or the order of the text hides."""
+
+
+def blocked(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    traits: Traits,
+    factor: float,
+    bias: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention, and the logarithm of the softmax's denominator, shape (batch, heads, tokens); bias as in `between`."""
+    import torch
+
+    dtype = exact(query.dtype)
+    batch, heads, length, width = query.shape
+    shared = key.shape[1]
+    q = query.reshape(batch, shared, heads // shared, length, width).to(dtype) * traits.scale
+    k, v = (states.unsqueeze(2).to(dtype) for states in (key, value))
+    out = query.new_empty(batch, heads, length, value.shape[3])
+    mass = query.new_empty(batch, heads, length, dtype=dtype)
+    positions = torch.arange(length, device=query.device)
+    block = max(1, min(length, ROWS, SCORES // (batch * heads * length)))
+    for first in range(0, length, block):
+        end = min(first + block, length)
+        seen = 0 if traits.window is None else max(0, first - traits.window + 1)
+        last = end if traits.causal else length if traits.window is None else min(length, end - 1 + traits.window)
+        scores = capped(q[..., first:end, :] @ k[..., seen:last, :].transpose(-1, -2), traits)
+        if bias is not None:
+            scores += between(bias, first, end, seen, last).to(dtype).reshape(scores.shape[1:])
+        scores = scores * factor
+        distance = positions[first:end, None] - positions[None, seen:last]
+        scores = scores.masked_fill(unseen(distance, traits), float("-inf"))
+        mass[:, :, first:end] = scores.logsumexp(-1).flatten(1, 2)
+        out[:, :, first:end] = (scores.softmax(-1) @ v[..., seen:last, :]).flatten(1, 2).to(query.dtype)
+    return out, mass
+
+
+def unseen(distance: torch.Tensor, traits: Traits) -> torch.Tensor:
+    """Which keys the order of the text or the layer's window hides.
+
+    Args:
+        distance: Positions of queries minus positions of keys, any shape.
+        traits: Of the layer.
+    """
+    hidden = (distance < 0) & traits.causal
+    return hidden if traits.window is None else hidden | (distance.abs() >= traits.window)
+
+
+def capped(scores: torch.Tensor, traits: Traits) -> torch.Tensor:
+    """Scaled logits behind the layer's soft cap."""
+    import torch
+
+    return scores if traits.cap is None else torch.tanh(scores / traits.cap) * traits.cap

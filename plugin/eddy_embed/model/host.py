@@ -1,0 +1,350 @@
+"""The language model that does the work: shared or loaded up to the exit, run on packed sequences, left as is.
+
+With `view`, `weights`, `products`, `adapted`, `moments`, `loading` and `folder` it alone names what is transformers'.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
+from eddy_embed.model.attention import BLOCKED, OWN, Kernels, Reroute, Traits, group
+from eddy_embed.model.hooks import ATTENTION, Pass, current, install, register
+from eddy_embed.model.loading.peft import adapters, base_of
+from eddy_embed.model.position_bias import by_distance
+from eddy_embed.model.self_check import Trial, announced, looks_ahead, same
+from eddy_embed.model.softmax_hook import softened
+from eddy_embed.model.speed.compile_layers import compile_layers
+from eddy_embed.model.speed.fused_rms_norm import fuse
+from eddy_embed.model.speed.onednn_linear import filled, quicken
+from eddy_embed.model.view import behind, deciding, find_layers, reading, rows_of_positions, spread_of, trial, view_of
+from eddy_embed.model.weights import device_of, named_tensors, quantised
+from eddy_embed.text.sequence import Packed, beside, pack, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from eddy_embed.model.attention import Watcher
+    from eddy_embed.text.sequence import Ints
+
+TEMPERATURE = "a temperature"
+TRIED = 12
+"""Tokens of the text on which a model is tried."""
+
+
+class Host:
+    """A language model from its embeddings up to the exit layer."""
+
+    def __init__(self, model: nn.Module, *, exit_layer: int, layers: int) -> None:
+        """Make a view of a model and check on a tiny text that it computes what the model computes.
+
+        Args:
+            model: A transformers model, with or without its language-model head.
+            exit_layer: The layer M to read; the view ends there.
+            layers: Number L of layers of the full model.
+
+        Raises:
+            UnsupportedModel: The view would not give the model's own hidden states.
+            NotFinite: The model gives NaN or infinity.
+        """
+        self.exit_layer = exit_layer
+        self.layers = layers
+        # h[0] is read on the way into the first layer, so one layer always stays.
+        self.kept = max(exit_layer, 1)
+        self.first_position = 0  # where the model's own positions begin
+        self.own = False  # whether attention is the model's own, out of our reach
+        self._ahead = False  # whether such a model's tokens see later ones
+        self.name = type(model).__name__
+        base = base_of(model)
+        with trial(base):
+            self._view = view_of(reading(base))
+            if getattr(self._view, "pooler", None) is not None:
+                self._view.pooler = None  # makes of the states something that is never read
+            stack = find_layers(self._view)
+            places = ((parent, *each) for parent in self._view.modules() for each in parent.named_children())
+            self._parent, name = next((parent, name) for parent, name, child in places if child is stack)
+            self._stack = nn.ModuleList(list(stack)[: self.kept])
+            setattr(self._parent, name, self._stack)
+            self._view.config.num_hidden_layers = self.kept
+            if getattr(self._view.config, "is_encoder_decoder", False):
+                self._view.config.is_encoder_decoder = False  # no decoder is in the view
+            self._view.eval()
+            self.adapters = adapters(self._view)  # refused before a pass changes shared weights
+            self.device = device_of(self._view.get_input_embeddings())
+            self.dtype = next(p.dtype for p in self._view.parameters() if p.is_floating_point())
+            self.coarse = self.dtype.itemsize < 4 or quantised(self._view)
+            quicken(self._view)
+            rotary = [module for module in self._view.modules() if type(module).__name__.endswith("RotaryEmbedding")]
+            install(self._view.get_input_embeddings(), self._stack, rotary)
+            self._rows = int(self._view.get_input_embeddings().weight.shape[0])
+            if exit_layer < layers:
+                # Below the full depth nothing reads the final norm.
+                two = pack([plain(np.zeros(2, np.int64))])
+                for name in behind(self._parent, self._stack, lambda: self._forward(two, Pass(group(two.offsets)))):
+                    setattr(self._parent, name, nn.Identity())
+            self.traits: tuple[Traits, ...] = ()
+            self._kernels: dict[tuple[Reroute | None, bool], tuple[Kernels, ...]] = {}
+            self._check()
+
+    @property
+    def width(self) -> int:
+        """Width of a hidden state."""
+        return int(self._view.config.hidden_size)
+
+    @property
+    def bidirectional(self) -> bool:
+        """Whether tokens see later ones."""
+        return self._ahead or any(not traits.causal for traits in self.traits)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The configuration that decides hidden states, as plain values, and what was found in the attention layers."""
+        config, attention = deciding(self._view.config, self.kept), [t.stated for t in self.traits]
+        return {"config": config, "attention": attention, **({"adapters": self.adapters} if self.adapters else {})}
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the tensors that the view reads: embeddings and kept layers."""
+        return sum(tensor.numel() * tensor.element_size() for _, tensor in self.tensors())
+
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Names and tensors of the view, each tensor once."""
+        yield from named_tensors(self._view)
+
+    def placeholder_values(self, seed: int) -> torch.Tensor:
+        """Values of placeholders, PST and B-PST, shape (2, width): Gaussian, as spread as embeddings.
+
+        They are made in numpy, so that they are the same on every device.
+        """
+        spread = spread_of(self._view.get_input_embeddings(), int(self._view.config.vocab_size), self.device)
+        values = np.stack([np.random.default_rng([seed, kind]).standard_normal(self.width) * spread for kind in (0, 1)])
+        return torch.from_numpy(values).to(self.device, self.dtype)
+
+    def run(
+        self,
+        packed: Packed,
+        rewired: range,
+        values: torch.Tensor | None,
+        factors: list[float] | None = None,
+        reroute: Reroute | None = None,
+        layers: tuple[int, ...] | None = None,
+        watching: Watcher | None = None,
+        rows: torch.Tensor | None = None,
+        leaves: list[torch.Tensor] | None = None,
+    ) -> torch.Tensor:
+        """Hidden states at the exit layer, or at several layers up to it.
+
+        Args:
+            packed: The sequences.
+            rewired: Indices l whose state h[l] is copied along the edges on its way into layer l+1.
+            values: Values of the two kinds of placeholder, shape (2, width); needed where the sequences hold any.
+            factors: Factor on the logits of each sequence, None for 1.
+            reroute: Further entries in the attention of some layers, None for none.
+            layers: Layers l whose states are read, each at most M; None: M alone.
+            watching: Watches the attention of every layer, None for nobody.
+            rows: Tokens whose states are read, None for all; of the others nothing is kept.
+            leaves: Where given, gradients are recorded, and the states that enter the model are added to it.
+
+        Returns:
+            The h[l] side by side, shape (tokens, layers * width), in the model's dtype.
+
+        Raises:
+            InterventionDidNotRun: A copy, a placeholder or an attention layer did not run as often as it must.
+        """
+        if int(packed.ids.max()) >= self._rows:
+            raise UnsupportedModel(
+                f"{self.name} has {self._rows} token embeddings, and the tokenizer gives {int(packed.ids.max())}: they "
+                "do not belong together; pass tokenizer= the one that the model was trained with"
+            )
+        wanted = (self.exit_layer,) if layers is None else layers
+        if self.own:
+            return self._beside(packed, rewired, values, factors, wanted, rows, leaves)
+        windows = [traits.window for traits in self.traits if traits.window is not None]
+        groups = group(packed.offsets, factors, windows, self.bidirectional, self.device)
+        call = Pass(groups, reroute=reroute, traits=self.traits, captures=frozenset(wanted), rows=rows)
+        # Only the blocked kernel gives the denominator a gradient too.
+        chosen = self.kernels(reroute, watching is not None) if leaves is None else (BLOCKED,) * self.kept
+        call.leaves, call.kernels, call.watching = leaves, chosen, watching
+        if watching is not None:
+            watching.begin(groups, packed.offsets)
+        routes = sum(layer <= self.kept for layer in reroute.layers or ()) if reroute else 0
+        watches = self.kept if watching is not None else 0
+        inside = {"attention": self.kept, "re-routing": routes, "watch": watches, "softmax": 0}
+        self._counted(call, packed, rewired, values, inside)
+        return call.side_by_side(wanted)
+
+    def _beside(
+        self,
+        packed: Packed,
+        rewired: range,
+        values: torch.Tensor | None,
+        factors: list[float] | None,
+        wanted: tuple[int, ...],
+        rows: torch.Tensor | None,
+        leaves: list[torch.Tensor] | None,
+    ) -> torch.Tensor:
+        """`run` where attention is the model's own: each sequence in a row of its own, beside others of like length.
+
+        What a row is filled up with stands behind its tokens, and causality hides it from them; where tokens see later
+        ones, only rows of one length share a pass.
+        """
+        states = torch.empty(0, device=self.device)
+        inside = {"attention": 0, "re-routing": 0, "watch": 0, "softmax": 0 if factors is None else self.kept}
+        for members in group(packed.offsets, factors, even=self.bidirectional):
+            part = beside(packed, members.rows.numpy())
+            factor = None if factors is None else members.factor
+            call = Pass([], captures=frozenset(wanted), factor=factor, leaves=leaves)
+            self._counted(call, part, rewired, values, inside)
+            found = call.side_by_side(wanted)
+            if not len(states):
+                states = found.new_empty(len(packed.ids), found.shape[1])
+            states[members.tokens.to(found.device)] = found[members.real.to(found.device)]
+        return states if rows is None else states[rows.to(states.device)]
+
+    def _counted(
+        self, call: Pass, packed: Packed, rewired: range, values: torch.Tensor | None, inside: dict[str, int]
+    ) -> None:
+        """Run a pass with its placeholders and copies, and count; `inside`: how often attention is to be touched."""
+        if len(packed.placeholders):
+            if values is None:
+                raise InterventionDidNotRun("the sequences hold placeholders, but no values were given for them")
+            placed = torch.from_numpy(packed.placeholders).to(self.device)
+            call.placeholders = (placed[:, 0], values[placed[:, 1]])
+        if len(packed.edges):
+            call.edges = torch.from_numpy(packed.edges).to(self.device)
+            call.rewired = rewired
+        self._forward(packed, call)
+        expected = {"embedding": 1, "copy": len(call.rewired), **inside}
+        ran = {
+            "embedding": call.embedded,
+            "copy": call.copies,
+            "attention": len(call.seen),
+            "re-routing": call.rerouted,
+            "watch": call.watched,
+            "softmax": call.softened,
+        }
+        if ran != expected or call.captured.keys() != call.captures:
+            raise InterventionDidNotRun(f"{self.name}: expected {expected} runs, counted {ran}; no vector is returned")
+
+    def reach(self, asked: list[str]) -> None:
+        """Hold that attention can be given what a method asks of it.
+
+        Of a model that computes its attention itself, the softmax can be found, and so it can be given a temperature.
+
+        Args:
+            asked: What it asks, in words; `TEMPERATURE` is one of them.
+
+        Raises:
+            UnsupportedModel: The model computes its attention out of our reach.
+        """
+        if self.own and asked and not (asked == [TEMPERATURE] and self._softens()):
+            raise UnsupportedModel(
+                f"{self.name} computes its attention itself, past transformers' registry, so {' and '.join(asked)} "
+                "cannot be put into it; use a method that leaves attention as it is, such as plain, prompteol or htp"
+            )
+
+    def _softens(self) -> bool:
+        """Whether the softmax of every layer's attention is found."""
+        call = Pass([], factor=1.0)
+        self._forward(self._text(TRIED), call)
+        return call.softened == self.kept
+
+    def kernels(self, reroute: Reroute | None, watched: bool) -> tuple[Kernels, ...]:
+        """The kernels of each layer that runs: chosen once for a method, and tried then and there.
+
+        Args:
+            reroute: Further entries in the attention of some layers, None for none.
+            watched: Whether attention is watched.
+
+        Raises:
+            UnsupportedModel: A kernel does not give what the blocked one gives here, or keys cannot be re-based.
+        """
+        if self.own:
+            return (OWN,) * self.kept
+        key = (reroute, watched)
+        if key not in self._kernels:
+            trial = Trial(self.name, self._forward, self._text(TRIED), self.traits, self.exit_layer, self.coarse)
+            self._kernels[key] = trial.kernels(reroute, watched)
+        return self._kernels[key]
+
+    def compile(self) -> None:
+        """Have layers run as compiled; raises what `compile_layers` raises."""
+        compile_layers(self.name, [*self._stack], lambda n: self._states(self._text(n)), self.traits, self.coarse)
+
+    def _text(self, length: int) -> Packed:
+        return pack([plain(self._trial(length))])
+
+    def _trial(self, length: int) -> Ints:
+        return np.arange(length, dtype=np.int64) * 7919 % int(self._view.config.vocab_size)
+
+    def _forward(self, packed: Packed, call: Pass, counted: bool = True) -> torch.Tensor:
+        # Our attention knows the sequences of one long row; the model's own takes one in each.
+        rows, call.tokens = len(packed.offsets) - 1 if self.own else 1, len(packed.ids)
+        ours = call.kernels is not None and call.leaves is None  # nothing but our attention mixes rows
+        more = filled(call.tokens, self.device) - call.tokens if ours else 0
+        laid = (torch.from_numpy(each) for each in (packed.ids, packed.positions + self.first_position))
+        ids, positions = (nn.functional.pad(each, (0, more)).to(self.device).view(rows, -1) for each in laid)
+        token = current.set(call)
+        try:
+            with call.mode, softened(call, ids.shape, self._view.config):
+                out = self._view(input_ids=ids, position_ids=positions if counted else None, use_cache=False)
+        finally:
+            current.reset(token)
+        if not hasattr(out, "last_hidden_state"):
+            raise UnsupportedModel(
+                f"{self.name} gives no hidden states, and the model inside it was not found; hand over that one, such "
+                "as model.model"
+            )
+        states: torch.Tensor = out.last_hidden_state.flatten(0, 1)[: call.tokens]
+        call.capture(self.layers, states)
+        return states
+
+    def _check(self) -> None:
+        """Compare the view with the model's own attention, and a packed sequence with the same one alone.
+
+        This finds out architectures that pass the attention registry by, mix neighbouring tokens in other ways, or
+        treat positions differently, whatever their class is called.
+        """
+        # Two of one length behind each other go to attention in another way than others.
+        texts = [*np.split(self._trial(TRIED - 2), 2), self._trial(TRIED - 2), self._trial(TRIED)]
+        alone = [pack([plain(ids)]) for ids in texts]
+        given = self._view.config._attn_implementation
+        settable = self._view._can_set_attn_implementation()  # setting what cannot be set only makes a warning
+        if settable:
+            self._view.set_attn_implementation("eager")
+        with rows_of_positions(self._view) as found:  # the model counts its positions itself
+            expected = torch.cat([self._states(packed, counted=False) for packed in alone])
+        fuse(self._view)
+        self.first_position = found[0] if found else 0
+        call = Pass(group(alone[0].offsets))
+        if settable:
+            register()
+            by_distance(self._view)
+            self._view.set_attn_implementation(ATTENTION)
+            self._forward(alone[0], call)
+        if 0 < len(call.seen) < self.kept:
+            raise UnsupportedModel(
+                f"{self.name}: {len(call.seen)} of {self.kept} layers run their attention through transformers' "
+                "registry, so it cannot be computed exactly here; use a model whose class supports attention_interface"
+            )
+        self.traits, self.own = tuple(call.seen), not call.seen
+        if self.own:
+            if settable:
+                self._view.set_attn_implementation(given)
+            # The same tokens, and behind them others.
+            half = TRIED // 2
+            ends = (texts[-1], np.tile(texts[-1][:half], 2))
+            self._ahead = looks_ahead(*(self._states(pack([plain(ids)]))[:half] for ids in ends))
+        kinds = list(getattr(self._view.config, "layer_types", None) or [])[: self.kept]
+        announced(self.name, self.traits, kinds, call.local)
+        ours = self.run(pack([plain(ids) for ids in texts]), range(0), None)
+        same(self.name, ours, expected, self.width, self.coarse)
+
+    def _states(self, packed: Packed, counted: bool = True) -> torch.Tensor:
+        call = Pass(group(packed.offsets), captures=frozenset({self.exit_layer}))
+        self._forward(packed, call, counted)
+        return call.captured[self.exit_layer]

@@ -1,0 +1,1 @@
+"""Models from the hub, from folders of sentence-transformers, and with PEFT adapters."""

@@ -1,0 +1,178 @@
+"""PEFT adapters: on a model that is handed over, or in a folder that names the model that they were trained on."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError
+from torch import nn
+from transformers.utils.hub import cached_file
+from transformers.utils.peft_utils import find_adapter_config_file
+
+from eddy_embed.errors import ModelNotFound, UnsupportedModel
+from eddy_embed.model.weights import dispatched, layer_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KINDS = ("adalora", "ia3", "loha", "lokr", "lora", "trainable_tokens")
+"""Kinds of adapter that do all they do inside the modules that they wrap."""
+_PREFIX = "base_model.model."
+_REMEDY = "save the merged model (merge_and_unload), where PEFT can merge, and name that"
+
+
+def base_of(model: Any) -> nn.Module:
+    """A model without its head, adapters in place.
+
+    Raises:
+        UnsupportedModel: What was trained is a prompt, which stands in front of the model.
+    """
+    if hasattr(model, "get_base_model"):  # a PeftModel
+        prompts = [name for name, each in getattr(model, "peft_config", {}).items() if each.is_prompt_learning]
+        if prompts:
+            raise UnsupportedModel(
+                f"{type(model).__name__}: the adapter {prompts[0]!r} is a trained prompt in front of the model, which "
+                "is not supported; hand over get_base_model(), to embed without it"
+            )
+        model = model.get_base_model()
+    base: nn.Module = getattr(model, "base_model", model)
+    return base
+
+
+def adapters(model: nn.Module) -> list[dict[str, Any]]:
+    """What decides vectors in a model's adapters beside their tensors, as plain values: one for each wrapped module.
+
+    Raises:
+        UnsupportedModel: There are adapters of which it is not known that they keep to the modules that they wrap, or
+            merged ones were switched off, which are taken out of the weights in the next pass.
+    """
+    found = []
+    for name, module in _wrapped(model):
+        kind = type(module).__module__.split(".")[2]
+        activated = any("ALora" in type(each).__name__ for each in getattr(module, "lora_variant", {}).values())
+        if type(module).__module__.startswith("peft.tuners.") and (kind not in KINDS or activated):
+            raise UnsupportedModel(
+                f"{type(model).__name__}: adapters of kind {'alora' if activated else kind} are not supported (those "
+                f"that are: {', '.join(KINDS)}); {_REMEDY}"
+            )
+        disabled, merged = bool(module.disable_adapters), list(getattr(module, "merged_adapters", []))
+        if disabled and merged:
+            raise UnsupportedModel(
+                f"{type(model).__name__}: the adapters {merged} are merged and switched off at once, and PEFT takes "
+                "them out of the weights in the next pass; call unmerge_adapter() before"
+            )
+        active = list(module.active_adapters)
+        scaling = getattr(module, "scaling", {})
+        scales = {each: scaling[each] for each in active if each in scaling} if isinstance(scaling, dict) else {}
+        found.append({"module": name, "active": active, "merged": merged, "disabled": disabled, "scaling": scales})
+    return found
+
+
+def _wrapped(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    for name, module in model.named_modules():
+        if type(module).__module__.startswith("peft.") and hasattr(module, "active_adapters"):
+            yield name, module
+
+
+def adapter_at(where: str, options: dict[str, Any]) -> dict[str, Any] | None:
+    """The configuration of the adapter that a folder or a hub id holds, None where it holds none.
+
+    Raises:
+        ModelNotFound: It holds a whole model too, or does not say which model the adapter goes with.
+        UnsupportedModel: PEFT is not installed, or the adapter is of a kind that is not supported.
+    """
+    hub = {key: value for key, value in options.items() if key != "trust_remote_code"}
+    path = find_adapter_config_file(where, **hub)
+    if path is None:
+        return None
+    config: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+    if holds(where, "config.json", options):
+        raise ModelNotFound(
+            f"{where!r} holds a model (config.json) and an adapter (adapter_config.json), and which is meant cannot be "
+            f"told; give the adapter a folder of its own, or {_REMEDY}"
+        )
+    if find_spec("peft") is None:
+        raise UnsupportedModel(f"{where!r} holds a PEFT adapter; pip install peft, or {_REMEDY}")
+    kind = str(config.get("peft_type")).lower()
+    if kind not in KINDS or config.get("alora_invocation_tokens"):
+        raise UnsupportedModel(f"{where!r} holds an adapter of kind {kind}, which is not supported; {_REMEDY}")
+    if not config.get("base_model_name_or_path"):
+        raise ModelNotFound(f"{where!r} holds an adapter that does not name its model (base_model_name_or_path)")
+    return config
+
+
+def holds(where: str, name: str, options: dict[str, Any]) -> bool:
+    """Whether a folder or a hub id holds a file."""
+    hub = {key: value for key, value in options.items() if key != "trust_remote_code"}
+    quiet = dict.fromkeys((f"_raise_exceptions_for_{e}" for e in ("missing_entries", "connection_errors")), False)
+    return cached_file(where, name, **hub, **quiet) is not None
+
+
+def attach(model: nn.Module, where: str, options: dict[str, Any], kept: int) -> nn.Module:
+    """Put an adapter into a base model of which some upper layers were not loaded.
+
+    Args:
+        model: The base model.
+        where: Folder or hub id of the adapter.
+        options: Keyword arguments of every `from_pretrained`.
+        kept: Number of layers loaded.
+
+    Raises:
+        UnsupportedModel: The adapter's tensors are not those that the model has places for.
+        ModelNotFound: Its tensors cannot be read.
+    """
+    from peft import (
+        PeftConfig,
+        get_peft_model_state_dict,
+        inject_adapter_in_model,
+        load_peft_weights,
+        set_peft_model_state_dict,
+    )
+
+    hub = {key: value for key, value in options.items() if key != "trust_remote_code"}
+    prefix = f"{getattr(model, 'base_model_prefix', '')}."
+    config = PeftConfig.from_pretrained(where, **hub)
+    if dispatched(model):
+        raise UnsupportedModel(
+            f"{where!r}: the model is spread by device_map, so the adapter cannot be put in by name; hand over "
+            "PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(..), ..)"
+        )
+    try:
+        read = load_peft_weights(where, device="cpu", **hub)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ModelNotFound(f"the adapter's weights in {where!r} could not be read: {error}") from error
+    found = {name.removeprefix(_PREFIX): tensor for name, tensor in read.items()}
+    whole: nn.Module = model
+    if any(name.startswith(prefix) for name in found):
+        # Trained on the model with its head: so are the names in its configuration, and the head's part is left out.
+        found = {name: tensor for name, tensor in found.items() if name.startswith(prefix)}
+        whole = _Headless(model, prefix[:-1])
+    found = {name: tensor for name, tensor in found.items() if layer_of(name) < kept}
+    if not found:
+        return model  # all of it is above the exit
+    try:
+        inject_adapter_in_model(config, whole)
+        places = set(get_peft_model_state_dict(whole, save_embedding_layers=False))
+        if set(found) - places:  # embeddings are saved whole where tokens were added, or they are adapted
+            places |= set(found) & set(get_peft_model_state_dict(whole, save_embedding_layers=True))
+        if wrong := sorted(places ^ set(found)):
+            raise ValueError(f"{len(wrong)} of its tensors do not fit, such as {wrong[0]}")
+        set_peft_model_state_dict(whole, found)
+    except (RuntimeError, ValueError) as error:
+        raise UnsupportedModel(
+            f"{where!r}: the adapter does not fit {type(model).__name__}: {error}; {_REMEDY}"
+        ) from error
+    return model
+
+
+class _Headless(nn.Module):
+    """A base model under the name that it has in the model with its head."""
+
+    def __init__(self, base: Any, name: str) -> None:
+        super().__init__()
+        setattr(self, name, base)
+        self.config = base.config
+        self.get_input_embeddings, self.get_output_embeddings = base.get_input_embeddings, base.get_output_embeddings

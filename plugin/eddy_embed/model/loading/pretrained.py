@@ -1,0 +1,290 @@
+"""Models by name: bundled, a local folder, or a Hugging Face id, read from disk only up to the exit layer."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import (
+    MODEL_FOR_TEXT_ENCODING_MAPPING,
+    MODEL_MAPPING,
+    AutoConfig,
+    AutoModel,
+    AutoModelForTextEncoding,
+    AutoTokenizer,
+)
+from transformers.utils import logging
+
+from eddy_embed.encoding.batching import out_of_memory
+from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
+from eddy_embed.model.loading.peft import adapter_at, attach, holds
+from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16, prepack
+from eddy_embed.model.view import describe
+from eddy_embed.model.weights import layer_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from eddy_embed.model.backbone import Backbone, Pooling
+
+BUNDLED = {"eddy-tiny": Path(__file__).parents[1] / "tiny"}
+"""Models that come with the package."""
+DTYPE = "EDDY_DTYPE"
+"""The variable that names what "auto" stands for."""
+PREPACK = "EDDY_PREPACK"
+"""The variable that says with 0 that weights are to stay as the file has them, in memory that processes share."""
+
+
+def locate(name: str | os.PathLike[str]) -> str:
+    """The folder of a bundled or local model, or the hub id as it is.
+
+    Raises:
+        ModelNotFound: The name looks like a path, and nothing is there.
+    """
+    text = os.fspath(name)
+    if text in BUNDLED:
+        return str(BUNDLED[text])
+    path = Path(text).expanduser()
+    try:
+        there = path.exists()
+    except (OSError, ValueError) as error:  # longer than a path may be, or with a NUL in it
+        raise ModelNotFound(f"model {text!r:.80} is no name of a model: {_first_line(error):.80}") from None
+    if path.is_dir():
+        if not any((path / file).is_file() for file in ("config.json", "modules.json", "adapter_config.json")):
+            raise ModelNotFound(f"{text!r} holds no config.json; name the folder that save_pretrained wrote")
+        return str(path)
+    if path.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1 or there:
+        raise ModelNotFound(f"no model folder at {text!r}; name a folder that save_pretrained wrote, or a hub id")
+    return text
+
+
+def load(
+    name: str | os.PathLike[str],
+    *,
+    exit_of: Callable[[Backbone], int],
+    device: str | None,
+    dtype: str,
+    options: dict[str, Any],
+    model_kwargs: dict[str, Any],
+    tokenizer: Any | None,
+    show_progress: bool,
+    pooling: Pooling | None = None,
+    subfolder: str = "",
+) -> tuple[torch.nn.Module, Any, Backbone]:
+    """Load a model's base up to its exit layer, and its tokenizer.
+
+    Args:
+        name: Bundled name, folder or hub id.
+        exit_of: Gives the exit layer M for a backbone.
+        device: Where to put the weights; None: an accelerator if there is one, else the processor.
+        dtype: "auto", "float32", "bfloat16", "float16" or "float64". "auto" is what the variable EDDY_DTYPE names,
+            else the checkpoint's own on an accelerator; on a processor bfloat16 where it multiplies in it and the
+            checkpoint is in half precision, else float32.
+        options: Keyword arguments of every `from_pretrained` (revision, cache_dir, ..).
+        model_kwargs: Further keyword arguments of the model's `from_pretrained`.
+        tokenizer: A tokenizer to use instead of the model's own.
+        show_progress: Show a bar while weights are read.
+        pooling: How an embedding model was trained to be read.
+        subfolder: Where in the folder or repository the model is.
+
+    Returns:
+        The base model without head and upper layers, the tokenizer, and the shape of the full model.
+
+    Raises:
+        ModelNotFound: Nothing usable is there.
+        UnsupportedModel: It is no causal language model, or weights are missing.
+        InvalidParameter: The device, the dtype, one of `model_kwargs` or a variable cannot be used.
+    """
+    where, laid = locate(name), prepacks()
+    options = {**options, "subfolder": subfolder} if subfolder else options
+    if device is not None and "device_map" in model_kwargs:
+        raise InvalidParameter(
+            f"device={device!r} and model_kwargs' device_map say the same thing twice; leave one out"
+        )
+    device = best_device() if device is None else _usable(device)
+    try:
+        source = _Source.of(where, options)
+        config = AutoConfig.from_pretrained(source.base, **source.options)
+        tokenizer = source.tokenizer() if tokenizer is None else tokenizer
+    except (OSError, ValueError) as error:
+        raise ModelNotFound(
+            f"model {os.fspath(name)!r} could not be opened: {_first_line(error)} Bundled models: "
+            f"{', '.join(BUNDLED)}; otherwise name a folder that save_pretrained wrote, or a hub id that "
+            "can be reached or is cached"
+        ) from error
+    quantised = "quantization_config" in model_kwargs or getattr(config, "quantization_config", None) is not None
+    kind = chosen_dtype(dtype, device, config, quantised)
+    backbone = replace(describe(config), pooling=pooling)
+    kept = max(exit_of(backbone), 1)
+    for key, value in vars(config).items():
+        if isinstance(value, list) and len(value) == backbone.layers:
+            setattr(config, key, value[:kept])
+    config.num_hidden_layers = kept
+    if isinstance(model_kwargs.get("device_map"), dict):
+        model_kwargs = {**model_kwargs, "device_map": _of_base(model_kwargs["device_map"], config, kept)}
+    with _reading(name, model_kwargs, show_progress):
+        model, info = _kind(config).from_pretrained(
+            source.base,
+            config=config,
+            dtype=kind,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # reported in `info`, and refused below
+            **source.options,
+            **model_kwargs,
+        )
+    _complete(name, info)
+    if source.adapter is not None:
+        model = attach(model, source.adapter, options, kept)
+    if "device_map" not in model_kwargs:
+        model = model.to(device)
+        # Code of somebody else's, as an adapter's is, may look at weights past their modules.
+        if laid and source.adapter is None and type(model).__module__.startswith("transformers."):
+            prepack(model)
+    return model, tokenizer, backbone
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where a model's weights are, and the adapter that goes on top, if any."""
+
+    own_options: dict[str, Any]
+    base: str
+    options: dict[str, Any]
+    adapter: str | None
+
+    @classmethod
+    def of(cls, where: str, options: dict[str, Any]) -> _Source:
+        adapter = adapter_at(where, options)
+        if adapter is None:
+            return cls(options, where, options, None)
+        told = {key: value for key, value in options.items() if key not in ("revision", "subfolder")}
+        if adapter.get("revision"):
+            told["revision"] = adapter["revision"]
+        return cls(options, locate(adapter["base_model_name_or_path"]), told, where)
+
+    def tokenizer(self) -> Any:
+        """The adapter's own where it has one."""
+        if self.adapter is not None and holds(self.adapter, "tokenizer_config.json", self.own_options):
+            return AutoTokenizer.from_pretrained(self.adapter, **self.own_options)
+        return AutoTokenizer.from_pretrained(self.base, **self.options)
+
+
+def _complete(name: str | os.PathLike[str], info: dict[str, Any]) -> None:
+    # Nothing reads what an encoder's pooler makes, and many checkpoints leave it out.
+    missing = (key for key in info["missing_keys"] if not key.startswith("pooler."))
+    absent = sorted(missing) + sorted(str(entry) for entry in info["mismatched_keys"])
+    if absent:
+        raise UnsupportedModel(
+            f"{os.fspath(name)!r}: {len(absent)} tensors are missing from the checkpoint or have another shape, "
+            f"such as {absent[0]}; embedding with random weights is refused. If only the embeddings are missing, "
+            "because they are stored as those of the output, load the model with AutoModelForCausalLM, and hand it over"
+        )
+
+
+@contextmanager
+def _reading(name: str | os.PathLike[str], model_kwargs: dict[str, Any], show_progress: bool) -> Iterator[None]:
+    """Say what is wrong with weights that cannot be read or put to use."""
+    try:
+        with _quiet(show_progress):
+            yield
+    except (TypeError, ImportError) as error:
+        raise InvalidParameter(
+            f"model_kwargs={model_kwargs!r} is refused by the model: {_first_line(error)}"
+        ) from error
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ModelNotFound(f"weights of {os.fspath(name)!r} could not be read: {_first_line(error)}") from error
+    except RuntimeError as error:
+        if out_of_memory(error):
+            raise
+        raise UnsupportedModel(
+            f"weights of {os.fspath(name)!r} cannot be put to use up to the exit alone: {_first_line(error)} Load the "
+            "model with AutoModelForCausalLM, and hand it over"
+        ) from error
+
+
+def _kind(config: Any) -> Any:
+    """What loads a model without its head, and without the decoder where there is an encoder that stands alone."""
+    if type(config) not in MODEL_FOR_TEXT_ENCODING_MAPPING:
+        return AutoModel
+    # A checkpoint of the encoder alone may say that it is none of an encoder and a decoder.
+    named = str(getattr(MODEL_FOR_TEXT_ENCODING_MAPPING[type(config)], "__name__", "")).endswith("EncoderModel")
+    return AutoModelForTextEncoding if named or getattr(config, "is_encoder_decoder", False) else AutoModel
+
+
+@contextmanager
+def _quiet(show_progress: bool) -> Iterator[None]:
+    """Hold back the bar, and the report of unread tensors: it would list the layers left out on purpose."""
+    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(40)
+    if not show_progress:
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bar:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def _of_base(device_map: dict[str, Any], config: Any, kept: int) -> dict[str, Any]:
+    """The part of a device map that is about the base model's loaded layers, under the names that they have there."""
+    prefix = f"{getattr(MODEL_MAPPING.get(type(config), None), 'base_model_prefix', '')}."
+    if any(name.startswith(prefix) for name in device_map):  # written for the model with its head
+        inside = {name: place for name, place in device_map.items() if name == "" or name.startswith(prefix)}
+        device_map = {name.removeprefix(prefix): place for name, place in inside.items()}
+    return {name: place for name, place in device_map.items() if layer_of(name) < kept}
+
+
+def _usable(device: str) -> str:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, ValueError) as error:
+        raise InvalidParameter(f"device={device!r} cannot be used here: {_first_line(error)}") from None
+    return device
+
+
+def best_device() -> str:
+    """An accelerator if there is one, else the processor."""
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def chosen_dtype(name: str, device: str, config: Any, quantised: bool) -> Any:
+    """What a name of a dtype stands for, with a checkpoint on a device: torch's, or "auto" for the checkpoint's own."""
+    known = {"float32", "bfloat16", "float16", "float64"}
+    origin = "dtype"
+    if name == "auto" and (named := os.environ.get(DTYPE)):
+        name, origin = named, DTYPE
+    if name == "auto":
+        if device != "cpu":
+            return "auto"
+        own = getattr(config, "dtype", None)  # none in configurations that older versions wrote: float32
+        half = own in (torch.bfloat16, torch.float16) and not quantised
+        return torch.bfloat16 if half and multiplies_bfloat16() else torch.float32
+    if name not in known:
+        raise InvalidParameter(f"{origin}={name!r} is unknown; choose auto, {', '.join(sorted(known))}")
+    if name == "float16" and device == "cpu":
+        raise InvalidParameter(f"{origin}='float16' is unusably slow on a processor; choose 'bfloat16' or 'float32'")
+    return getattr(torch, name)
+
+
+def prepacks() -> bool:
+    """Whether weights are kept as they are multiplied by.
+
+    Raises:
+        InvalidParameter: The variable says neither 0 nor 1.
+    """
+    value = os.environ.get(PREPACK) or "1"
+    if value not in ("0", "1"):
+        raise InvalidParameter(f"{PREPACK}={value!r} is unknown; choose 1, or 0 for weights as the file has them")
+    return value == "1"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

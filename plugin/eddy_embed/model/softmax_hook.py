@@ -1,0 +1,70 @@
+"""A temperature in attention that a model computes itself: the softmax of each layer is found while it runs."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+
+    from eddy_embed.model.hooks import Pass
+
+_SOFTMAX = (functional.softmax, torch.softmax, torch.Tensor.softmax)
+_FUSED = (functional.scaled_dot_product_attention,)
+
+
+def softened(call: Pass, shape: Sequence[int], config: Any) -> AbstractContextManager[object]:
+    """Within it, what enters the softmax of attention is multiplied by the pass's factor, and the times are counted.
+
+    Args:
+        call: The pass; without a factor nothing is looked at.
+        shape: Of its tokens, (rows, length).
+        config: The model's.
+    """
+    if call.factor is None:
+        return nullcontext()
+    heads = int(getattr(config, "num_attention_heads", None) or 0)
+    return _Softened(call, call.factor, int(shape[0]) * heads, int(shape[1]))
+
+
+class _Softened(TorchFunctionMode):
+    """Sees the calls of torch that its own thread makes, and no others; the model's code and modules stay as they are.
+
+    The softmax of attention is the one over all keys of all queries of all heads: no other has that shape. Fused
+    attention computes softmax(query x key x scale + mask), so there the query and the mask are multiplied.
+    """
+
+    def __init__(self, call: Pass, factor: float, matrices: int, length: int) -> None:
+        super().__init__()
+        self._call, self._factor, self._matrices, self._length = call, factor, matrices, length
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _SOFTMAX and args and self._of_attention(args[0]):
+            args = (self._times(args[0]), *args[1:])
+            self._call.softened += 1
+        elif func in _FUSED and len(args) >= 3 and self._between_all(args[0], args[1]):
+            args = (self._times(args[0]), *args[1:3], *(self._times(mask) for mask in args[3:4]), *args[4:])
+            if "attn_mask" in kwargs:
+                kwargs = {**kwargs, "attn_mask": self._times(kwargs["attn_mask"])}
+            self._call.softened += 1
+        return func(*args, **kwargs)
+
+    def _times(self, states: torch.Tensor | None) -> torch.Tensor | None:
+        return states if states is None or states.dtype == torch.bool else states * self._factor
+
+    def _of_attention(self, scores: torch.Tensor) -> bool:
+        side = self._length
+        return tuple(scores.shape[-2:]) == (side, side) and scores.numel() == self._matrices * side * side
+
+    def _between_all(self, query: torch.Tensor, key: torch.Tensor) -> bool:
+        whole = query.shape[-2] == key.shape[-2] == self._length
+        return whole and query.numel() == self._matrices * self._length * query.shape[-1]

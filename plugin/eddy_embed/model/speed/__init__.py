@@ -1,0 +1,1 @@
+"""The same products in less time."""

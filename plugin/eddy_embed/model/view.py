@@ -1,0 +1,209 @@
+"""A view of a model: its own modules, configuration, hooks and layer list around the very same weights."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from eddy_embed.encoding.batching import out_of_memory
+from eddy_embed.errors import EddyError, UnsupportedModel
+from eddy_embed.model.backbone import Backbone
+from eddy_embed.model.weights import SharedCopies, copies_itself, dispatched, quantised
+
+DECODER = "name a decoder, such as a Llama, Qwen, Gemma or GPT-2 checkpoint"
+"""What to do where a model is none."""
+VALUES_SAMPLED = 4096
+"""Rows of a vocabulary from which the spread of its embeddings is measured."""
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+@contextmanager
+def trial(model: nn.Module) -> Iterator[None]:
+    """Say that a model cannot be run, whatever its own code raises on a text that it certainly could read.
+
+    Raises:
+        UnsupportedModel: In place of what the model raised.
+    """
+    try:
+        yield
+    except (EddyError, MemoryError):
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        if out_of_memory(error):
+            raise
+        kinds = sorted({str(p.dtype).removeprefix("torch.") for p in model.parameters() if p.is_floating_point()})
+        mixed = f"its weights are {' and '.join(kinds)} at once: load it in one of them" if len(kinds) > 1 else DECODER
+        said = next(iter(str(error).splitlines()), "")
+        raise UnsupportedModel(
+            f"{type(model).__name__} fails on a trial text ({type(error).__name__}: {said}); {mixed}"
+        ) from error
+
+
+def describe(config: Any) -> Backbone:
+    """The shape of a model, from its configuration.
+
+    Raises:
+        UnsupportedModel: It is no causal language model's configuration.
+    """
+    try:
+        return Backbone(
+            architecture=str(config.model_type),
+            layers=int(config.num_hidden_layers),
+            hidden=int(config.hidden_size),
+            vocabulary=int(config.vocab_size),
+            window=_window(config),
+        )
+    except AttributeError as error:
+        raise UnsupportedModel(
+            f"{type(config).__name__} does not describe a causal language model ({error}); {DECODER}"
+        ) from None
+
+
+_INCIDENTAL = re.compile(
+    r"_.*|dtype|torch_dtype|architectures|transformers_version|num_hidden_layers|.*_token_id|use_cache|return_.*|output_.*"
+    r"|id2label|label2id|tie_word_embeddings|is_decoder|initializer_range|.*dropout|.*pdrop"
+)
+
+
+def deciding(config: Any, kept: int) -> dict[str, Any]:
+    """The entries of a configuration that decide hidden states, as plain values.
+
+    Args:
+        config: A transformers configuration.
+        kept: Layers that run; of a list by layer, what is said of these.
+    """
+    entries = {key: value for key, value in config.to_dict().items() if not _INCIDENTAL.fullmatch(key)}
+    run = {key: value[:kept] if isinstance(value, list) else value for key, value in entries.items()}
+    found: dict[str, Any] = json.loads(json.dumps(run, default=str))
+    return found
+
+
+def _window(config: Any) -> int:
+    """The longest sequence in which a token's state does not depend on how long the others of its pass are.
+
+    Models with "longrope" angles switch to others when a pass holds a sequence longer than their original window.
+    """
+    window = int(getattr(config, "max_position_embeddings", None) or 2**31)
+    angles = getattr(config, "rope_parameters", None) or {}
+    for rope in [angles, *angles.values()]:
+        if isinstance(rope, dict) and rope.get("rope_type") == "longrope":
+            window = min(window, int(rope.get("original_max_position_embeddings") or window))
+    return window
+
+
+def reading(base: Any) -> Any:
+    """What of a model reads text: all of it, or the encoder where that is a model of its own, with the same words."""
+    encoder: Any = getattr(base, "encoder", None)
+    if not hasattr(encoder, "get_input_embeddings"):
+        return base
+    return encoder if encoder.get_input_embeddings().weight is base.get_input_embeddings().weight else base
+
+
+def find_layers(base: Any) -> nn.ModuleList:
+    """The model's stack of layers: the one ModuleList as long as the configuration says.
+
+    Raises:
+        UnsupportedModel: There is none, or more than one.
+    """
+    wanted = int(base.config.num_hidden_layers)
+    found: dict[str, nn.ModuleList] = {}
+    for name, module in base.named_modules():
+        inside = any(name.startswith(f"{outer}.") for outer in found)
+        if isinstance(module, nn.ModuleList) and len(module) == wanted and not inside:
+            found[name] = module
+    if len(found) != 1:
+        names = ", ".join(found) or "none"
+        raise UnsupportedModel(f"{type(base).__name__}: expected one list of {wanted} layers, found {names}")
+    return next(iter(found.values()))
+
+
+def behind(parent: nn.Module, layers: nn.ModuleList, run: Callable[[], object]) -> set[str]:
+    """Names of a module's children that run after the last of its layers.
+
+    Args:
+        parent: The module.
+        layers: The layers, one of its children.
+        run: Runs a pass.
+    """
+    tail: set[str] = set()
+    left = False
+
+    def note(name: str) -> Any:
+        def hook(*_: Any) -> None:
+            nonlocal left
+            left = left or name == ""
+            if left and name:
+                tail.add(name)
+
+        return hook
+
+    handles = [layers[-1].register_forward_hook(note(""))]
+    for name, child in parent.named_children():
+        if child is not layers:
+            handles.append(child.register_forward_pre_hook(note(name)))
+    run()
+    for handle in handles:
+        handle.remove()
+    return tail
+
+
+@contextmanager
+def rows_of_positions(base: Any) -> Iterator[list[int]]:
+    """The first row that each pass looks up in a table of learned positions; nothing where there is no such table.
+
+    RoBERTa's positions begin behind the row that stands for padding, BERT's at the first.
+    """
+    rows, words = getattr(base.config, "max_position_embeddings", None), base.get_input_embeddings()
+    tables = [m for m in base.modules() if type(m) is nn.Embedding and m.num_embeddings == rows and m is not words]
+    found: list[int] = []
+    handles = [m.register_forward_pre_hook(lambda _, args: found.append(int(args[0].min()))) for m in tables]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def spread_of(embedding: nn.Module, rows: int, device: torch.device) -> float:
+    """Standard deviation of what a module that looks tokens up puts out, over a sample of its rows."""
+    ids = torch.from_numpy(np.linspace(0, rows - 1, min(rows, VALUES_SAMPLED)).astype(np.int64))
+    with torch.inference_mode():
+        return float(embedding(ids.to(device)).double().std(correction=0))
+
+
+def view_of(base: nn.Module) -> Any:
+    """Copy a model's modules around its weights.
+
+    Nothing that is done to the copy can be seen from the model itself, at any moment, from any thread.
+
+    Raises:
+        UnsupportedModel: The model copies its tensors too.
+    """
+    # Buffers outside the state dict are working memory, which a module may write to in a pass (rotary angles).
+    own = {id(module._buffers[name]) for module in base.modules() for name in module._non_persistent_buffers_set}
+    shared = {id(tensor): tensor for tensor in [*base.parameters(), *base.buffers()] if id(tensor) not in own}
+    # Parameters that a pass changes are copied too, around the same memory.
+    changing = {name for name, tensor in base.named_parameters() if copies_itself(tensor)}
+    for tensor in (base.get_parameter(name) for name in changing):
+        del shared[id(tensor)]
+    # Other people's hooks belong to their model: they must not fire on our passes, nor need they be fit to be copied.
+    hooks = {id(getattr(module, kind)): OrderedDict[int, Any]() for module in base.modules() for kind in _HOOKS}
+    try:
+        with SharedCopies(own) if quantised(base) or dispatched(base) else nullcontext():
+            view = copy.deepcopy(base, memo={**shared, **hooks})
+    except Exception as error:
+        raise UnsupportedModel(f"{type(base).__name__} cannot be copied around its weights: {error}") from error
+    held = {id(tensor) for tensor in [*view.parameters(), *view.buffers()]}
+    moved = any(view.get_parameter(name).data_ptr() != base.get_parameter(name).data_ptr() for name in changing)
+    if moved or not set(shared) <= held:
+        raise UnsupportedModel(f"{type(base).__name__} copies its weights when it is copied, so it cannot be shared")
+    return view

@@ -1,0 +1,330 @@
+"""Texts to Sequences: one template, its copies of the text, its placeholders."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, fields, replace
+from string import Formatter
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.parts.placeholders import Blocks, Inserts
+from eddy_embed.parts.repetition import Repetition
+from eddy_embed.parts.rewriting import Revised, Revision, revise
+from eddy_embed.text.sequence import PLACEHOLDER_ID, Role, Sequence, last_overlapping, owners
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence as Seq
+
+    from eddy_embed.text.sequence import Ints
+    from eddy_embed.text.tokenizer import Tokens
+
+TextRole = Literal["document", "query"]
+TextSource = Literal["last", "text"]
+_NONE = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a text is laid out as tokens.
+
+    Attributes:
+        template: Wording with one `{text}` or more.
+        query_template: Wording for queries, where it differs.
+        others: Further wordings; a text is run in each, and its vector is the mean over all.
+        instructed: Wording around an instruction, with `{instruction}` and `{prompt}`.
+        placeholders: Number of PST placeholders ahead of the text (Token Prepending). They stand after the colon that
+            introduces the text, or right before the text without one.
+        source: The token whose state they get: the sequence's "last", or the last of the "text" (of its last copy,
+            blanks at its end aside).
+        blocks: Placeholders by blocks of sentences instead.
+        end: Whether the tokenizer's end token stands behind it all.
+        revision: How the text is rewritten first; None: it stands there as it is.
+        repetition: The bare text several times over, the first copy read.
+    """
+
+    template: str = "{text}"
+    query_template: str | None = None
+    others: tuple[str, ...] = ()
+    instructed: str = "{instruction} {prompt}"
+    placeholders: int = 0
+    source: TextSource = "last"
+    blocks: Blocks | None = None
+    end: bool = False
+    revision: Revision | None = None
+    repetition: Repetition | None = None
+
+    def __post_init__(self) -> None:
+        """Check the wordings.
+
+        Raises:
+            InvalidParameter: A template has no `{text}`, unknown fields, or unbalanced braces; or a negative number
+                of placeholders; or both kinds at once; or an unknown source; or blocks where the text stands twice.
+        """
+        wordings = (self.template, self.query_template or "{text}", *self.others)
+        for template in wordings:
+            if _fields(template).count("text") < 1 or set(_fields(template)) - {"text"}:
+                raise InvalidParameter(f"template {template!r} needs {{text}} and no other field")
+        if sorted(_fields(self.instructed)) != ["instruction", "prompt"]:
+            raise InvalidParameter(f"template {self.instructed!r} needs {{instruction}} and {{prompt}}, once each")
+        if self.placeholders < 0:
+            raise InvalidParameter(f"placeholders={self.placeholders} must not be negative")
+        if self.source not in get_args(TextSource):
+            raise InvalidParameter(
+                f"source={self.source!r} is unknown; choose one of {', '.join(get_args(TextSource))}"
+            )
+        if self.revision is not None and self.revision not in get_args(Revision):
+            raise InvalidParameter(f"revision={self.revision!r} is unknown; choose one of {get_args(Revision)}")
+        if self.placeholders and self.blocks:
+            raise InvalidParameter("one kind of placeholder at a time: by text (tp) or by block (htp)")
+        if self.blocks and any(_fields(template).count("text") > 1 for template in wordings):
+            raise InvalidParameter("blocks (htp) divide a text that stands there once, and this wording holds it twice")
+        if self.repetition is not None and replace(self, repetition=None) != Layout(instructed=self.instructed):
+            raise InvalidParameter(
+                "a repeated text stands alone: attention to its first copy must come from the text itself, so it goes "
+                "with no template, no placeholders and no end token"
+            )
+
+    @property
+    def chosen(self) -> dict[str, tuple[str, ...]]:
+        """What differs from the bare text, and the fields that say so."""
+        parts: dict[str, tuple[str, ...]] = {
+            "template": ("template", "query_template", "others", "end"),
+            "placeholders": ("placeholders", "source", "blocks"),
+        }
+        grouped = {name for names in parts.values() for name in names}
+        parts |= {field.name: (field.name,) for field in fields(self) if field.name not in grouped}
+        bare = {field.name: field.default for field in fields(self)}
+        return {part: names for part, names in parts.items() if any(getattr(self, n) != bare[n] for n in names)}
+
+    def joined(self, other: Layout) -> Layout:
+        """Both in one: the template of one, the placeholders of the other.
+
+        Args:
+            other: Chooses nothing that this one chooses.
+
+        Raises:
+            InvalidParameter: The two do not go together.
+        """
+        return replace(self, **{n: getattr(other, n) for names in other.chosen.values() for n in names})
+
+    @property
+    def needs_sentences(self) -> bool:
+        """Whether the text has to be segmented before it can be laid out."""
+        return self.revision == "sentences" or (self.blocks is not None and self.blocks.needs_sentences)
+
+    @property
+    def may_end(self) -> bool:
+        """Whether an end token may stand behind it all: it always does, or a state is to be read behind the text."""
+        return self.end or (self.blocks is not None and self.blocks.source == "released")
+
+    @property
+    def wordings(self) -> list[Layout]:
+        """The same layout once for each of its wordings."""
+        if not self.others:
+            return [self]
+        more = [replace(self, template=template, query_template=None, others=()) for template in self.others]
+        return [replace(self, others=()), *more]
+
+    def fill(self, text: str, role: TextRole, instruction: str | None, sentences: Ints | None = None) -> Prompt:
+        """Write the text into the wording for its role.
+
+        Args:
+            text: The text, which is not blank.
+            role: What it is.
+            instruction: Stands around its prompt, None for none.
+            sentences: Rows (start, end) of its sentences, shape (sentences, 2); needed where `needs_sentences`.
+        """
+        revised = None
+        if self.revision is not None:
+            revised = revise(self.revision, text, sentences)
+            text, sentences = revised.string, revised.spans
+        template = (self.query_template or self.template) if role == "query" else self.template
+        if self.repetition is not None:
+            template = self.repetition.template
+        head, tail = _around_prompt(self.instructed, instruction) if instruction else ("", "")
+        string, introduced = head, None
+        slots: list[tuple[int, int]] = []
+        for literal, field in _literals(template):
+            colon = literal.rfind(":") if field and not slots else -1
+            if colon >= 0:
+                introduced = len(string) + colon + 1
+            string += literal
+            if field:
+                slots.append((len(string), len(string) + len(text)))
+                string += text
+        string += tail
+        if self.revision == "quoted":
+            # Slots may then begin before the string: the blanks of their texts that were cut off.
+            blank = len(string) - len(string.lstrip())
+            string, introduced = string.strip(), introduced and introduced - blank
+            slots = [(start - blank, end - blank) for start, end in slots]
+        return Prompt(string, np.array(slots, np.int64), introduced, sentences, revised)
+
+    def arrange(
+        self, prompt: Prompt, tokens: Tokens, prefix: Ints, end: int | None = None, suffix: Seq[int] = ()
+    ) -> Sequence:
+        """Place a filled prompt's tokens, the specials around them, and the placeholders among them.
+
+        Args:
+            prompt: The filled prompt.
+            tokens: Its tokens, offsets counted in the prompt.
+            prefix: Ids of the specials that the tokenizer puts in front.
+            end: Id of the end token, None for none; it is left out where the layout needs one only if nothing else
+                stands behind the text, and something does.
+            suffix: Ids of the specials that the tokenizer puts behind, where they belong there; they take the place of
+                the end token.
+
+        Returns:
+            A sequence whose offsets count characters of the text.
+        """
+        copies = owners(tokens.starts, tokens.ends, prompt.slots)
+        straddling = (copies >= 0) & (tokens.starts < prompt.slots[np.maximum(copies, 0), 0])
+        for at in np.flatnonzero(straddling).tolist():
+            if prompt.wording_first(int(tokens.starts[at]), int(tokens.ends[at]), int(copies[at])):
+                copies[at] = -1
+        is_text = copies >= 0
+        slot_starts = prompt.slots[np.maximum(copies, 0), 0]
+        slot_ends = prompt.slots[np.maximum(copies, 0), 1]
+        starts = np.maximum(tokens.starts, slot_starts) - slot_starts
+        ends = np.minimum(tokens.ends, slot_ends) - slot_starts
+        if prompt.revised is not None:
+            starts, ends = prompt.revised.source(starts, ends)
+        plain = Sequence(
+            ids=tokens.ids,
+            roles=np.where(is_text, int(Role.TEXT), int(Role.PROMPT)),
+            starts=np.where(is_text, starts, -1),
+            ends=np.where(is_text, ends, -1),
+            copies=copies,
+            edges=np.empty((0, 2), np.int64),
+        )
+        own = np.flatnonzero(is_text)
+        behind = np.array(suffix, np.int64)
+        if not len(behind) and end is not None and (self.end or (len(own) > 0 and int(own[-1]) == len(tokens.ids) - 1)):
+            behind = np.array([end], np.int64)
+        plain = _between(plain, _NONE, behind)
+        sequence = _insert(plain, self._placeholders(prompt, tokens, own, len(plain)), prefix)
+        return self.repetition.apply(sequence) if self.repetition is not None and len(own) else sequence
+
+    def _placeholders(self, prompt: Prompt, tokens: Tokens, own: Ints, length: int) -> Inserts:
+        if self.blocks is not None:
+            moved = None if prompt.sentences is None else prompt.sentences + prompt.slots[0, 0]
+            return self.blocks.inserts(tokens, own, moved, length)
+        if not self.placeholders:
+            return Inserts.none()
+        before = int(own[0]) if len(own) else len(tokens.ids)
+        if prompt.introduced is not None:
+            before = int(np.searchsorted(tokens.starts, prompt.introduced, side="left"))
+        source = length - 1
+        if self.source == "text":
+            source = max(int(last_overlapping(tokens.starts, tokens.ends, prompt.visible[-1:])[0]), 0)
+        return Inserts.of_text(self.placeholders, before, source)
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """A filled template.
+
+    Attributes:
+        string: What is tokenized.
+        slots: Rows (start, end) of the copies of the text, in characters of `string`, shape (copies, 2).
+        introduced: Character after the colon that introduces the first copy, None without a colon.
+        sentences: Rows (start, end) of the sentences, counted in what stands in a slot, shape (sentences, 2).
+        revised: What stands in a slot, where that is not the text as it is.
+    """
+
+    string: str
+    slots: Ints
+    introduced: int | None
+    sentences: Ints | None = None
+    revised: Revised | None = None
+
+    @property
+    def visible(self) -> Ints:
+        """Rows (start, end) of the copies without the blanks at their end, shape (copies, 2)."""
+        start, end = np.maximum(self.slots[-1], 0)
+        blank = len(self.string[start:end]) - len(self.string[start:end].rstrip())
+        return np.asarray(self.slots - np.array([0, blank]))
+
+    def wording_first(self, start: int, end: int, slot: int) -> bool:
+        """Whether a token that reaches into a slot begins with the wording's own characters, blanks aside."""
+        border = int(self.slots[slot, 0])
+        return not (self.string[start:border].isspace() and self.string[border:end].strip())
+
+
+def _fields(template: str) -> list[str]:
+    return [field for _, field in _literals(template) if field]
+
+
+@functools.lru_cache(maxsize=256)
+def _literals(template: str) -> tuple[tuple[str, str], ...]:
+    try:
+        parts = list(Formatter().parse(template))
+    except ValueError as error:
+        raise InvalidParameter(f"template {template!r} is malformed: {error}; write a brace as {{{{ or }}}}") from None
+    for _, field, form, conversion in parts:
+        if field == "" or form or conversion:
+            raise InvalidParameter(
+                f"template {template!r} has a field without a name, or one with a format; name it only"
+            )
+    return tuple((literal, field or "") for literal, field, _, _ in parts)
+
+
+def _around_prompt(instructed: str, instruction: str) -> tuple[str, str]:
+    head, tail = "", None
+    for literal, field in _literals(instructed):
+        written = literal + (instruction if field == "instruction" else "")
+        head, tail = (head + written, tail) if tail is None else (head, tail + written)
+        if field == "prompt":
+            tail = ""
+    return head, tail or ""
+
+
+def _between(sequence: Sequence, before: Ints, behind: Ints) -> Sequence:
+    """The sequence between specials."""
+    if not len(before) and not len(behind):
+        return sequence
+
+    def around(values: Ints, special: int) -> Ints:
+        out = np.full(len(before) + len(values) + len(behind), special, np.int64)
+        out[len(before) : len(before) + len(values)] = values
+        return out
+
+    return replace(
+        sequence,
+        ids=np.concatenate([before, sequence.ids, behind]),
+        roles=around(sequence.roles, int(Role.SPECIAL)),
+        starts=around(sequence.starts, -1),
+        ends=around(sequence.ends, -1),
+        copies=around(sequence.copies, -1),
+        edges=sequence.edges + len(before),
+    )
+
+
+def _insert(plain: Sequence, inserts: Inserts, prefix: Ints) -> Sequence:
+    specials = len(prefix)
+    if not len(inserts.before):  # as most queries have it
+        return _between(plain, prefix, _NONE)
+    order = np.argsort(inserts.before, kind="stable")
+    before, roles, sources = inserts.before[order], inserts.roles[order], inserts.sources[order]
+    moved = np.arange(len(plain)) + np.searchsorted(before, np.arange(len(plain)), side="right") + specials
+    placed = before + np.arange(len(before)) + specials
+
+    def spread(values: Ints, special: int, placeholder: Ints | int) -> Ints:
+        out = np.full(specials + len(plain) + len(before), special, np.int64)
+        out[moved] = values
+        out[placed] = placeholder
+        return out
+
+    ids = spread(plain.ids, 0, PLACEHOLDER_ID)
+    ids[:specials] = prefix
+    return Sequence(
+        ids=ids,
+        roles=spread(plain.roles, int(Role.SPECIAL), roles),
+        starts=spread(plain.starts, -1, -1),
+        ends=spread(plain.ends, -1, -1),
+        copies=spread(plain.copies, -1, -1),
+        edges=np.stack([placed, moved[sources] if len(sources) else placed], axis=1),
+    )

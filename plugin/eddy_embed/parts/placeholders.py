@@ -1,0 +1,141 @@
+"""Placeholders: before which token they stand, and whose state they get."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.text.sequence import Role, last_overlapping, owners
+
+if TYPE_CHECKING:
+    from eddy_embed.text.sequence import Ints
+    from eddy_embed.text.tokenizer import Tokens
+
+BlockSource = Literal["end", "released"]
+
+
+@dataclass(frozen=True, eq=False)
+class Inserts:
+    """Placeholders to insert: before which token, as what, and the token whose state they get; shape (inserts,)."""
+
+    before: Ints
+    roles: Ints
+    sources: Ints
+
+    @classmethod
+    def none(cls) -> Inserts:
+        """Nothing to insert."""
+        return cls(*(np.empty(0, np.int64) for _ in range(3)))
+
+    @classmethod
+    def of_text(cls, count: int, before: int, source: int) -> Inserts:
+        """Placeholders side by side that all get one state."""
+        return cls(*(np.full(count, value, np.int64) for value in (before, int(Role.PST), source)))
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Placeholders of Hierarchical Token Prepending: K consecutive sentences, or N consecutive tokens, are a block.
+
+    Attributes:
+        sentences: K, the sentences of a block.
+        every: N, the tokens of a block instead; "auto" for a text's tokens divided by its sentences, at least 1.
+        local: Whether a PST stands before every block.
+        summary: Whether the B-PSTs of all blocks stand ahead of the first.
+        source: The state that a block's placeholders get: "end", of the last token that overlaps its characters; or
+            "released", of the token before the next block's, for the last block of the first token behind the text.
+    """
+
+    sentences: int = 1
+    every: int | Literal["auto"] | None = None
+    local: bool = True
+    summary: bool = True
+    source: BlockSource = "end"
+
+    def __post_init__(self) -> None:
+        """Refuse empty blocks.
+
+        Raises:
+            InvalidParameter: K or N is below 1, both are given, neither kind of placeholder is wanted, or the source
+                is unknown.
+        """
+        if self.sentences < 1:
+            raise InvalidParameter(f"k={self.sentences} must be at least 1")
+        if isinstance(self.every, str) and self.every != "auto":
+            raise InvalidParameter(f"every={self.every!r} must be a number of tokens, or auto")
+        if isinstance(self.every, int) and self.every < 1:
+            raise InvalidParameter(f"every={self.every} must be at least 1")
+        if self.every is not None and self.sentences != 1:
+            raise InvalidParameter(f"k={self.sentences} and every={self.every}: blocks are of sentences or of tokens")
+        if not (self.local or self.summary):
+            raise InvalidParameter("blocks need PST, B-PST or both; local_only and global_only exclude each other")
+        if self.source not in get_args(BlockSource):
+            raise InvalidParameter(
+                f"source={self.source!r} is unknown; choose one of {', '.join(get_args(BlockSource))}"
+            )
+
+    @property
+    def needs_sentences(self) -> bool:
+        """Whether blocks depend on where the text's sentences end."""
+        return not isinstance(self.every, int)
+
+    def settled(self, tokens: int, sentences: int) -> Blocks:
+        """The same blocks with the number of tokens that a text of so many tokens and sentences has in each."""
+        return replace(self, every=max(1, tokens // max(sentences, 1))) if self.every == "auto" else self
+
+    def count(self, tokens: int, sentences: int) -> int:
+        """Placeholders of a text of so many tokens and sentences."""
+        every = self.settled(tokens, sentences).every
+        blocks = -(-tokens // every) if isinstance(every, int) else -(-sentences // self.sentences)
+        return blocks * (int(self.local) + int(self.summary))
+
+    def room(self, budget: int) -> int:
+        """Most tokens of one sentence that, with its placeholders, do not exceed a budget; settled blocks."""
+        each = self.count(1, 1)
+        return (budget - each) * self.every // (self.every + each) if isinstance(self.every, int) else budget - each
+
+    def inserts(self, tokens: Tokens, own: Ints, sentences: Ints | None, length: int) -> Inserts:
+        """The placeholders of one text.
+
+        Args:
+            tokens: Tokens of the filled prompt.
+            own: Indices of those that are the text's, in order.
+            sentences: Rows (start, end) of the text's sentences, counted in the prompt, shape (sentences, 2).
+            length: Tokens of the sequence, an end token included.
+
+        Raises:
+            InvalidParameter: Sentences are needed and were not given.
+        """
+        if self.needs_sentences and sentences is None:
+            raise InvalidParameter("a layout with blocks needs the text's sentences")
+        every = self.settled(len(own), 0 if sentences is None else len(sentences)).every
+        if isinstance(every, int):
+            before, sources = own[::every], np.append(own[every - 1 :: every], own[-1:])[: -(-len(own) // every)]
+        else:
+            before, sources = self._by_sentence(tokens, np.zeros((0, 2), np.int64) if sentences is None else sentences)
+        if self.source == "released" and len(before):
+            behind = int(own[-1]) + 1 if len(own) else 0
+            sources = np.append(before[1:] - 1, min(behind, length - 1))
+        first = np.full(len(before), own[0] if len(own) else len(tokens.ids), np.int64)
+        kinds = [(first, Role.BPST)] * self.summary + [(before, Role.PST)] * self.local
+        return Inserts(
+            before=np.concatenate([at for at, _ in kinds]),
+            roles=np.repeat([int(role) for _, role in kinds], len(before)),
+            sources=np.tile(sources, len(kinds)),
+        )
+
+    def _by_sentence(self, tokens: Tokens, sentences: Ints) -> tuple[Ints, Ints]:
+        """The token that each block begins with, and the one that it ends with."""
+        firsts = sentences[:: self.sentences, 0]
+        lasts = np.append(sentences[self.sentences - 1 :: self.sentences, 1], sentences[-1:, 1])[: len(firsts)]
+        spans = np.stack([firsts, lasts], axis=1)
+        sources = last_overlapping(tokens.starts, tokens.ends, spans)
+        owner = owners(tokens.starts, tokens.ends, spans)
+        owned, begins = np.unique(owner[owner >= 0], return_index=True)
+        before = sources.copy() + 1
+        before[owned] = np.flatnonzero(owner >= 0)[begins]
+        kept = sources >= 0
+        return before[kept], sources[kept]

@@ -1,0 +1,339 @@
+"""Post-processing fitted on a library's vectors, never on labels: centring, removal of top components, whitening.
+
+Vectors of a language model as it is lie in a narrow cone: their common direction says nothing about a text. What a
+library's own vectors have in common can be measured and taken out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
+from zipfile import BadZipFile
+
+import numpy as np
+
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter, NotFinite
+from eddy_embed.utils.atomic_files import whole
+from eddy_embed.utils.diff import differences
+
+if TYPE_CHECKING:
+    import os
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.floating[Any]]
+    Doubles = NDArray[np.float64]
+
+LEAST = 1e-12
+"""Smallest variance over the largest with which the shrunk covariance still says something of every direction."""
+
+Kind = Literal["centre", "abtt", "whiten", "truncate"]
+
+
+@dataclass(frozen=True)
+class Post:
+    """What is done to vectors after pooling, before they are normalised.
+
+    Attributes:
+        kind: "centre": minus the mean. "abtt": minus the mean and the projections on the top components (Mu and
+            Viswanath 2018). "whiten": minus the mean, rotated to principal components, each divided by the square root
+            of its shrunk variance (Su et al. 2021, with the shrinkage of Ledoit and Wolf 2004). "truncate": nothing
+            that is learned.
+        components: Top components that "abtt" removes.
+        dims: Components that "whiten" keeps, None for all.
+        keep: Leading dimensions that are kept of what comes out, None for all.
+    """
+
+    kind: Kind
+    components: int = 0
+    dims: int | None = None
+    keep: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their range.
+
+        Raises:
+            InvalidParameter: With the value.
+        """
+        if self.kind not in get_args(Kind):
+            raise InvalidParameter(f"post {self.kind!r} is unknown; choose one of {', '.join(get_args(Kind))}")
+        if self.kind == "abtt" and self.components < 1:
+            raise InvalidParameter(f"abtt: k={self.components} must be at least 1")
+        if self.dims is not None and self.dims < 1:
+            raise InvalidParameter(f"whiten: dims={self.dims} must be at least 1")
+        if self.keep is not None and self.keep < 1:
+            raise InvalidParameter(f"truncate: dims={self.keep} must be at least 1")
+        if self.keep is not None and self.dims is not None and self.keep > self.dims:
+            raise InvalidParameter(f"truncate: dims={self.keep} were asked for, whiten keeps {self.dims}")
+
+    @property
+    def learns(self) -> bool:
+        """Whether it has to be fitted on vectors before it can be applied."""
+        return self.kind != "truncate"
+
+    def joined(self, other: Post) -> Post | None:
+        """Both, where one of them only truncates, which is done last; None where they exclude each other."""
+        first, last = (other, self) if self.kind == "truncate" else (self, other)
+        if last.kind != "truncate" or not first.learns or first.keep is not None:
+            return None
+        return replace(first, keep=last.keep)
+
+    def dimension(self, width: int) -> int:
+        """Width of the vectors that come out, for those of `width` that go in.
+
+        Raises:
+            InvalidParameter: More dimensions or components are asked for than there are.
+        """
+        wanted = max(self.components, self.dims or 0, self.keep or 0)
+        if wanted > width:
+            what = "components" if self.learns and self.keep != wanted else "dimensions"
+            raise InvalidParameter(f"{self.kind}: {wanted} {what} were asked for, vectors have {width}")
+        return self.keep or self.dims or width
+
+
+class Moments:
+    """Mean, covariance and shrinkage of vectors that pass by once, in float64.
+
+    Sums are taken around the first batch's mean: in a narrow cone, sums around zero would cancel.
+    """
+
+    def __init__(self, width: int) -> None:
+        """Nothing seen yet.
+
+        Args:
+            width: Width of the vectors.
+        """
+        self.count = 0
+        self._origin: Doubles | None = None
+        self._sum = np.zeros(width)
+        self._outer = np.zeros((width, width))
+        self._cubic = np.zeros(width)
+        self._quartic = 0.0
+
+    @classmethod
+    def of(cls, vectors: Floats) -> Moments:
+        """Those of vectors of shape (vectors, width), which are seen at once."""
+        moments = cls(vectors.shape[1])
+        moments.add(vectors)
+        return moments
+
+    def add(self, vectors: Floats) -> None:
+        """See vectors of shape (vectors, width).
+
+        Raises:
+            NotFinite: One holds NaN or infinity.
+        """
+        x = np.asarray(vectors, np.float64)
+        if not np.isfinite(x).all():
+            raise NotFinite("a vector to fit on holds NaN or infinity; embed its text again")
+        if len(x) == 0:
+            return
+        if self._origin is None:
+            self._origin = x.mean(0)
+        x = x - self._origin
+        squares = np.einsum("nd,nd->n", x, x)
+        self.count += len(x)
+        self._sum += x.sum(0)
+        self._outer += x.T @ x
+        self._cubic += squares @ x
+        self._quartic += float(squares @ squares)
+
+    @property
+    def mean(self) -> Doubles:
+        """Shape (width,)."""
+        self._require(1)
+        origin = np.zeros(len(self._sum)) if self._origin is None else self._origin
+        return np.asarray(origin + self._sum / self.count)
+
+    @property
+    def covariance(self) -> Doubles:
+        """Divided by the number of vectors, shape (width, width)."""
+        self._require(2)
+        shift = self._sum / self.count
+        return np.asarray(self._outer / self.count - np.outer(shift, shift))
+
+    @property
+    def shrinkage(self) -> float:
+        """Ledoit and Wolf's weight of the spherical covariance, between 0 and 1 (2004, section 3.2)."""
+        covariance, width, n = self.covariance, len(self._sum), self.count
+        shift = self._sum / n
+        square = float(shift @ shift)
+        # Sum over vectors of |x - m|^4, expanded so that one pass suffices.
+        fourth = self._quartic - 4 * float(self._cubic @ shift) + 4 * float(shift @ self._outer @ shift)
+        fourth += 2 * square * float(np.trace(self._outer)) - 4 * n * square**2 + n * square**2
+        scale = float(np.trace(covariance)) / width
+        dispersion = float((covariance**2).sum()) / width - scale**2
+        error = (fourth / n**2 - float((covariance**2).sum()) / n) / width
+        return 0.0 if dispersion <= 0 else min(max(error, 0.0), dispersion) / dispersion
+
+    def _require(self, count: int) -> None:
+        if self.count < count:
+            raise InvalidParameter(f"post-processing needs at least {count} vectors to fit on, not {self.count}")
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """Post-processing with what it learned from a library.
+
+    Attributes:
+        post: What is done.
+        mean: Subtracted, shape (width,).
+        matrix: Applied after that, shape (width, components); None for none.
+        count: Vectors it was fitted on.
+        query_mean: Subtracted from queries instead of `mean`, shape (width,); None: queries are taken like documents.
+        maker: What decided the vectors that it was fitted on, as `Embedder.maker` says; None: unknown.
+    """
+
+    post: Post
+    mean: Doubles
+    matrix: Doubles | None
+    count: int
+    query_mean: Doubles | None = None
+    maker: dict[str, Any] | None = None
+
+    def check_maker(self, maker: dict[str, Any]) -> None:
+        """Refuse vectors of another model, method or setting than those that it was fitted on.
+
+        Args:
+            maker: `Embedder.maker` of what makes the vectors.
+
+        Raises:
+            FingerprintMismatch: With what differs.
+        """
+        if self.maker is None:
+            return
+        there, here = dict(self.maker), dict(maker)
+        if self.query_mean is None:  # then no query had a part in it
+            for told in (there, here):
+                for name in ("query_instruction", "query_attached"):
+                    told.pop(name, None)
+        found = differences(there, here)
+        if found:
+            shown = "; ".join(f"{name} {theirs!r:.40}, here {ours!r:.40}" for name, theirs, ours in found[:5])
+            more = f"; and {len(found) - 5} more" if len(found) > 5 else ""
+            raise FingerprintMismatch(
+                f"the post-processing was fitted on vectors of another maker: {shown}{more}. Use the model, method and "
+                "settings that it was fitted with, or fit it again with these"
+            )
+
+    @property
+    def dimension(self) -> int:
+        """Width of the vectors that come out."""
+        return self.post.dimension(len(self.mean))
+
+    @property
+    def digest(self) -> str:
+        """Hash of the fitted values, rounded to float32."""
+        found = hashlib.sha256(json.dumps(asdict(self.post), sort_keys=True).encode())
+        for array in (self.mean, self.matrix):
+            found.update(b"none" if array is None else array.astype("<f4").tobytes())
+        if self.query_mean is not None:
+            found.update(b"queries" + self.query_mean.astype("<f4").tobytes())
+        return found.hexdigest()
+
+    def apply(self, vectors: Floats, role: Literal["document", "query"] = "document") -> Doubles:
+        """Process vectors of shape (.., width), without normalising them.
+
+        Args:
+            vectors: Of length 1, as they leave the method.
+            role: Whether they are documents' or queries'.
+
+        Raises:
+            InvalidParameter: They have another width.
+        """
+        x = np.asarray(vectors, np.float64)
+        if x.shape[-1] != len(self.mean):
+            raise InvalidParameter(
+                f"vectors of width {x.shape[-1]} do not go with post-processing fitted on width {len(self.mean)}; "
+                "fit it again with this model"
+            )
+        x = x - (self.query_mean if role == "query" and self.query_mean is not None else self.mean)
+        return np.asarray((x if self.matrix is None else x @ self.matrix)[..., : self.post.keep])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to a .npz file, whole or not at all."""
+        arrays: dict[str, Any] = {"mean": self.mean, "post": json.dumps(asdict(self.post)), "count": self.count}
+        arrays["maker"] = json.dumps(self.maker)
+        if self.matrix is not None:
+            arrays["matrix"] = self.matrix
+        if self.query_mean is not None:
+            arrays["query_mean"] = self.query_mean
+        with whole(path) as file:
+            np.savez(file, **arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Fitted:
+        """Read what `save` wrote.
+
+        Raises:
+            InvalidParameter: The file is absent or holds something else.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as held:
+                post = Post(**json.loads(str(held["post"])))
+                matrix = held["matrix"] if "matrix" in held else None
+                query_mean = held["query_mean"] if "query_mean" in held else None
+                maker = json.loads(str(held["maker"]))
+                return cls(post, held["mean"], matrix, int(held["count"]), query_mean, maker)
+        except (OSError, EOFError, BadZipFile, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InvalidParameter(f"no fitted post-processing at {path}: {error}; fit it first") from error
+
+
+def fit(post: Post, moments: Moments, queries: Moments | None = None) -> Fitted:
+    """Learn from vectors' moments.
+
+    Args:
+        post: What is to be done.
+        moments: Of the library's passage vectors, as they leave the method.
+        queries: Of sample queries' vectors, for a mean of their own; None: queries are taken like documents.
+
+    Raises:
+        InvalidParameter: There are fewer than two vectors, or more components are asked for than there are.
+    """
+    if not post.learns:
+        raise InvalidParameter(f"{post.kind} learns nothing from vectors; join centre, abtt or whiten")
+    if moments.count < 2 or not np.trace(moments.covariance) > 0:
+        raise InvalidParameter(
+            f"{post.kind} needs at least 2 vectors that differ to be fitted on, not {moments.count} alike; give it "
+            "more of the library's texts"
+        )
+    width = len(moments.mean)
+    post.dimension(width)
+    query_mean = None if queries is None else _query_mean(queries, moments)
+    if post.kind == "centre":
+        return Fitted(post, moments.mean, None, moments.count, query_mean)
+    values, axes = np.linalg.eigh(moments.covariance)
+    values, axes = values[::-1], _signed(axes[:, ::-1])
+    if post.kind == "abtt":
+        top = axes[:, : post.components]
+        return Fitted(post, moments.mean, np.eye(width) - top @ top.T, moments.count, query_mean)
+    shrinkage = moments.shrinkage
+    shrunk = (1 - shrinkage) * np.maximum(values, 0) + shrinkage * values.mean()
+    if shrunk[-1] < LEAST * shrunk[0]:
+        # Two vectors, or two that come equally often: they differ along one line, which the estimate takes for exact.
+        # All other directions would be blown up, so the covariance is shrunk to the sphere, and whitening centres.
+        shrunk = np.full(width, values.mean())
+    return Fitted(post, moments.mean, (axes / np.sqrt(shrunk))[:, : post.dims], moments.count, query_mean)
+
+
+def _query_mean(queries: Moments, library: Moments) -> Doubles:
+    """The queries' mean, drawn towards the library's by as much as it may be off (James and Stein 1961).
+
+    Its squared error is estimated by the queries' spread around it, the library's counted as one query more: a single
+    query, or several that are alike, then do not lose all that they say to their own mean.
+    """
+    spread = np.trace(library.covariance)
+    if queries.count > 1:
+        spread = spread / queries.count + np.trace(queries.covariance)
+    apart = queries.mean - library.mean
+    distance = float(apart @ apart)
+    weight = 1.0 if distance == 0 else min(1.0, float(spread) / queries.count / distance)
+    return np.asarray(queries.mean - weight * apart)
+
+
+def _signed(axes: Doubles) -> Doubles:
+    """The same axes with their largest entry positive, so that a fit is the same on every machine."""
+    largest = axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])]
+    return np.asarray(axes * np.where(largest < 0, -1.0, 1.0))

@@ -1,0 +1,170 @@
+"""Hidden states to vectors: which positions are averaged, with which weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.text.sequence import Role
+from eddy_embed.utils.dtypes import exact
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import NDArray
+
+    from eddy_embed.text.sequence import Ints, Sequence
+
+Pool = Literal["mean", "last", "hybrid", "weighted", "cls"]
+
+
+@dataclass(frozen=True)
+class Readout:
+    """Where vectors are read.
+
+    Attributes:
+        exit: Layer M whose output h[M] is read, counted over h[0] .. h[L] as Python counts: -1 is h[L]. None: the
+            backbone's default, filled in before anything runs.
+        pool: "mean" over the text's tokens, "last" token of the sequence, "hybrid" (half of each), "weighted"
+            (mean with weights 1, 2, 3 ..; SGPT, Muennighoff 2022) or "cls", the first token of the sequence. None: as
+            the model was trained to be read, or the mean; filled in before anything runs.
+        placeholders: Whether the mean also covers placeholders (HTP, section 4.4 read literally).
+        prompt: Whether the mean also covers the prompt around the text, an instruction included (KV-Embedding).
+        end: Whether the mean also covers the sequence's end token (Echo as released).
+        text_end: Whether "last" is the last token of the text that is read instead of the sequence's.
+        half: Whether the mean covers the first half of the sequence instead, whatever stands there (ReBA as released).
+        specials: Whether the mean also covers the tokenizer's specials; those ahead of a prompt only with the prompt.
+    """
+
+    exit: int | None = -1
+    pool: Pool | None = "mean"
+    placeholders: bool = False
+    prompt: bool = False
+    end: bool = False
+    text_end: bool = False
+    half: bool = False
+    specials: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse unknown poolings.
+
+        Raises:
+            InvalidParameter: `pool` is none of them.
+        """
+        if self.pool is not None and self.pool not in get_args(Pool):
+            raise InvalidParameter(f"pool={self.pool!r} is unknown; choose one of {', '.join(get_args(Pool))}")
+
+    @property
+    def spans(self) -> bool:
+        """Whether a part of a text can be read out of a pass over the whole: only where positions are averaged.
+
+        A part's vector is the mean over its tokens. A class with weights of its own says so itself where that is fine.
+        """
+        return self.pool in (None, "mean", "weighted") and type(self).weights is Readout.weights
+
+    def layer(self, layers: int) -> int:
+        """The exit layer M of a model of `layers` layers, 0 <= M <= layers.
+
+        Raises:
+            InvalidParameter: The model has no such layer.
+        """
+        if self.exit is None:
+            raise InvalidParameter("the exit layer is not set; resolve the method against a backbone first")
+        exit_layer = self.exit if self.exit >= 0 else self.exit + layers + 1
+        if not 0 <= exit_layer <= layers:
+            raise InvalidParameter(
+                f"exit={self.exit} is outside a model of {layers} layers; choose {-layers - 1} .. {layers}"
+            )
+        return exit_layer
+
+    def weights(self, sequence: Sequence, counted: Ints) -> tuple[Ints, NDArray[np.float64]]:
+        """Positions to read and their weights, which sum to 1.
+
+        Args:
+            sequence: The sequence read.
+            counted: Positions of the text tokens that this sequence answers for, in order.
+
+        Returns:
+            Positions and weights, both of shape (positions,).
+        """
+        last = sequence.text[-1:] if self.text_end else np.array([len(sequence) - 1], np.int64)
+        if self.pool == "last":
+            return last, np.ones(1)
+        if self.pool == "cls":
+            return np.zeros(1, np.int64), np.ones(1)
+        if self.half:
+            counted = np.arange(max(len(sequence) // 2, 1))
+        if self.placeholders:
+            extra = np.flatnonzero((sequence.roles == Role.PST) | (sequence.roles == Role.BPST))
+            counted = np.sort(np.concatenate([counted, extra]))
+        prompt = np.flatnonzero(sequence.roles == Role.PROMPT)
+        if self.prompt:
+            counted = np.sort(np.concatenate([counted, prompt]))
+        if self.specials:
+            extra = np.flatnonzero(sequence.roles == Role.SPECIAL)
+            extra = extra if self.prompt or not len(prompt) else extra[extra > prompt[0]]
+            counted = np.sort(np.concatenate([counted, extra]))
+        if self.end:
+            counted = np.append(counted, last)
+        if self.pool == "weighted":
+            ranks = np.arange(1, len(counted) + 1, dtype=np.float64)
+            return counted, ranks / ranks.sum()
+        share = np.full(len(counted), 1 / len(counted))
+        if self.pool == "mean":
+            return counted, share
+        return np.concatenate([counted, last]), np.append(share / 2, 0.5)
+
+
+@dataclass(frozen=True)
+class LayerMean:
+    """The states of several layers, averaged before they are read.
+
+    Attributes:
+        count: Layers: that which is read and those right below it.
+    """
+
+    count: int = 2
+
+    def __post_init__(self) -> None:
+        """Refuse the mean of nothing.
+
+        Raises:
+            InvalidParameter: `count` is below 1.
+        """
+        if self.count < 1:
+            raise InvalidParameter(f"count={self.count} must be at least 1")
+
+    def layers(self, exit_layer: int) -> tuple[int, ...]:
+        """The layers averaged where `exit_layer` is read.
+
+        Raises:
+            InvalidParameter: There are not so many up to it.
+        """
+        if exit_layer < self.count - 1:
+            raise InvalidParameter(
+                f"the mean of {self.count} layers needs {self.count - 1} below the exit, which is layer {exit_layer}; "
+                "choose a later exit"
+            )
+        return tuple(range(exit_layer - self.count + 1, exit_layer + 1))
+
+
+def gather(hidden: torch.Tensor, index: torch.Tensor, weight: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Weighted sums over runs of positions, in float32 (float64 for float64 states).
+
+    Args:
+        hidden: States, shape (tokens, width).
+        index: Positions read, run after run, shape (positions,).
+        weight: Weight of each position read, shape (positions,).
+        lengths: Number of positions in each run, shape (runs,).
+
+    Returns:
+        One sum for each run, shape (runs, width). Every run is summed by itself and in order, so that its value does
+        not depend on its neighbours.
+    """
+    import torch
+
+    dtype = exact(hidden.dtype)
+    read = hidden.index_select(0, index).to(dtype) * weight.to(dtype).unsqueeze(1)
+    return torch.segment_reduce(read, "sum", lengths=lengths, axis=0)

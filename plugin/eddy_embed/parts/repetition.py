@@ -1,0 +1,129 @@
+"""The text's tokens several times over, the first copy read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.text.sequence import Role, Sequence
+
+if TYPE_CHECKING:
+    from eddy_embed.encoding.job import Job, Later
+    from eddy_embed.text.sequence import Ints
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """How often the text stands there, nothing but the tokenizer's specials and an instruction in front of it.
+
+    Attributes:
+        times: Copies, the first included.
+        joiner: Stands between the copies, which are then written and tokenized as one string; None: the ids of the
+            one tokenized text are repeated.
+        piece: The text stands there once, and each piece of so many of its tokens is repeated by itself, in a
+            sequence of its own; None: the whole text is repeated.
+        cut: Whether truncation, where it is chosen, cuts the end of the last copy instead of the text itself.
+    """
+
+    times: int = 2
+    joiner: str | None = None
+    piece: int | None = None
+    cut: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be repeated.
+
+        Raises:
+            InvalidParameter: A number is below 1, or pieces are to be joined by a string.
+        """
+        if self.times < 1:
+            raise InvalidParameter(f"k={self.times} must be at least 1")
+        if self.piece is not None and self.piece < 1:
+            raise InvalidParameter(f"piece={self.piece} must be at least 1 token")
+        if self.piece is not None and self.joiner is not None:
+            raise InvalidParameter(
+                f"piece={self.piece} repeats the ids of a piece, which joiner={self.joiner!r} would change; "
+                "leave one out"
+            )
+
+    @property
+    def template(self) -> str:
+        """The wording that is tokenized."""
+        if self.joiner is None:
+            return "{text}"
+        return self.joiner.replace("{", "{{").replace("}", "}}").join(["{text}"] * self.times)
+
+    def apply(self, sequence: Sequence) -> Sequence:
+        """The sequence with its text's tokens repeated, marked so that the first copy is read."""
+        if self.joiner is None and self.piece is None:
+            own = sequence.text
+            behind = np.arange(own[-1] + 1, len(sequence))
+            order = np.concatenate([np.arange(own[-1] + 1), *[own] * (self.times - 1), behind])
+            copies = sequence.copies[order]
+            copies[own[0] : own[0] + self.times * len(own)] = np.repeat(np.arange(self.times), len(own))
+            sequence = _picked(sequence, order, copies)
+        return replace(sequence, first=True)
+
+
+def shortened(sequence: Sequence, length: int) -> Sequence:
+    """The first so many tokens of a sequence without edges."""
+    return _picked(sequence, np.arange(length), sequence.copies[:length])
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A piece of a text, repeated by itself.
+
+    Attributes:
+        sequence: Specials, then the copies.
+        start: Position of its first token in the text's own sequence.
+        size: Tokens of one copy.
+        front: Specials ahead of them.
+    """
+
+    sequence: Sequence
+    start: int
+    size: int
+    front: int
+
+
+def pieces(sequence: Sequence, repetition: Repetition) -> list[Piece]:
+    """The pieces of a text, in order, each behind the specials that stand in front of the text.
+
+    Args:
+        sequence: The text's own sequence.
+        repetition: With a length of piece.
+    """
+    size = repetition.piece or len(sequence)
+    front = np.flatnonzero(sequence.roles == Role.SPECIAL)
+    own = sequence.text
+    found = []
+    for first in range(0, len(own), size):
+        run = own[first : first + size]
+        order = np.concatenate([front, *[run] * repetition.times])
+        copies = np.concatenate([np.full(len(front), -1, np.int64), np.repeat(np.arange(repetition.times), len(run))])
+        found.append(Piece(_picked(sequence, order, copies), int(run[0]), len(run), len(front)))
+    return found
+
+
+def repeated_tokens(job: Job | Later, repetition: Repetition | None) -> int:
+    """Tokens of all pieces of a text, which run beside its own sequence."""
+    if repetition is None or repetition.piece is None:
+        return 0
+    sequence = job.sequence
+    size, front = len(sequence.text), int((sequence.roles == Role.SPECIAL).sum())
+    return repetition.times * size - (-size // repetition.piece) * front
+
+
+def _picked(sequence: Sequence, order: Ints, copies: Ints) -> Sequence:
+    return replace(
+        sequence,
+        ids=sequence.ids[order],
+        roles=sequence.roles[order],
+        starts=sequence.starts[order],
+        ends=sequence.ends[order],
+        copies=copies,
+    )

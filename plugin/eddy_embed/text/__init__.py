@@ -1,0 +1,1 @@
+"""Texts before the model: sentences, tokens, sequences; numpy only."""

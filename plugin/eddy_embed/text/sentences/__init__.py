@@ -1,0 +1,121 @@
+"""Sentences with exact character offsets, by spaCy's tokenizers and rules of our own; no torch, no trained model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from eddy_embed.errors import InvalidParameter, InvalidText
+from eddy_embed.text.sentences.blocks import blocks
+from eddy_embed.text.sentences.clauses import cut
+from eddy_embed.text.sentences.headings import CONTINUED
+from eddy_embed.text.sentences.patterns import SURROGATE, VISIBLE
+from eddy_embed.text.sentences.spacy_pipelines import get_pipeline, languages
+
+__all__ = ["RULES", "Segmenter", "Sentence", "languages"]
+
+RULES = "spacy-rules-1"
+"""Name of the rules in force; the number rises whenever any text could be segmented otherwise than before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence of a text: ``source[start:end] == text``, in characters, without surrounding whitespace.
+
+    ``level`` is 0, or that of a heading: 1 to 6, or ``CONTINUED`` for what follows a heading on its own line.
+    """
+
+    start: int
+    end: int
+    text: str
+    level: int = 0
+
+
+class Segmenter:
+    """Splits a text into sentences; equal texts give equal sentences, in any thread and any process.
+
+    The sentences are in order and disjoint, and what lies between them is whitespace: joined with the gaps they give
+    the text back. A blank line, a list item, a heading, a table row, a line of a fenced code block and the line of
+    another speaker start a new sentence; a single line break does not, unless the lines are too long to be
+    hard-wrapped. A sentence longer than ``max_chars`` is cut at the border of a clause.
+
+    Args:
+        language: Code of one of spaCy's languages (see ``languages()``); ``"xx"`` is the generic one. It chooses the
+            tokenizer and the abbreviations. Stops of all scripts are known in every language.
+        max_chars: Most characters in a sentence, at least 1.
+
+    Raises:
+        InvalidParameter: The language is unknown or ``max_chars`` is not a positive integer.
+    """
+
+    def __init__(self, language: str = "en", max_chars: int = 1000) -> None:
+        if not isinstance(language, str) or language not in languages():
+            raise InvalidParameter(
+                f"language={language!r} is none of spaCy's languages; eddy_embed.text.sentences.languages() lists "
+                'them, and "xx" is the generic one'
+            )
+        if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < 1:
+            raise InvalidParameter(f"max_chars={max_chars!r} must be an integer of at least 1, such as 1000")
+        self.language = language
+        self.max_chars = max_chars
+
+    def __repr__(self) -> str:
+        """Return the call that makes an equal segmenter."""
+        return f"Segmenter(language={self.language!r}, max_chars={self.max_chars})"
+
+    @property
+    def fingerprint(self) -> str:
+        """Rules, language and limit in one line, such as ``spacy-rules-1:en:1000``; equal means equal sentences."""
+        return f"{RULES}:{self.language}:{self.max_chars}"
+
+    def sentences(self, text: str) -> list[Sentence]:
+        """Split a text into sentences.
+
+        Args:
+            text: Any text. Blank text has no sentences.
+
+        Returns:
+            The sentences in order; every character that is not whitespace is in exactly one of them.
+
+        Raises:
+            InvalidText: Not a string, or a string with lone surrogates, which is not valid Unicode.
+        """
+        if not isinstance(text, str):
+            raise InvalidText(f"cannot segment a {type(text).__name__}: pass a str (decode bytes first)")
+        if not text.isascii() and (lone := SURROGATE.search(text)):
+            raise InvalidText(
+                f"lone surrogate {lone.group()!r} at character {lone.start()}: not valid Unicode; decode the source "
+                'with errors="replace" or remove it'
+            )
+        return [Sentence(start, end, text[start:end], level) for start, end, level in self._visible(text)]
+
+    def _visible(self, text: str) -> Iterator[tuple[int, int, int]]:
+        """Join spans that hold only invisible characters to a neighbour, as a tokenizer may give them no token."""
+        held: tuple[int, int, int] | None = None
+        for start, end, level in self._spans(text):
+            if held is None:
+                held = (start, end, level)
+                continue
+            joins = not VISIBLE.search(text, start, end) or not VISIBLE.search(text, *held[:2])
+            if joins and end - held[0] <= self.max_chars:
+                held = (held[0], end, max(held[2], level))
+            else:
+                yield held
+                held = (start, end, level)
+        if held is not None:
+            yield held
+
+    def _spans(self, text: str) -> Iterator[tuple[int, int, int]]:
+        rules = get_pipeline(self.language).rules
+        for start, end, prose, level in blocks(text):
+            inside = rules.boundaries(text[start:end].rstrip()) if prose else []
+            for left, right in pairwise([start, *(start + offset for offset in inside), end]):
+                piece = text[left:right]
+                left += len(piece) - len(piece.lstrip())
+                right = left + len(piece.strip())
+                if right - left > self.max_chars:
+                    yield from ((*span, 0) for span in cut(text, left, right, self.max_chars))
+                elif right > left:
+                    yield left, right, level
+                    level = level and CONTINUED

@@ -1,0 +1,196 @@
+"""Lines to blocks: paragraphs, list items, headings, table rows and lines of code."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from eddy_embed.text.sentences.headings import level_of, plain_level_of
+
+Line = tuple[int, int]
+Block = tuple[int, int, bool, int]
+"""Start, end, whether it is prose: otherwise it is one unit, however many stops it has; and its level as a heading."""
+
+_WRAP_WIDTH = 200
+_WRAP_WORDS = 20
+_CAPITALS_WIDTH = 80
+_LABEL_WIDTH = 40
+_TABS = 2
+
+_INVISIBLE_LEAD = " \t\u200b\u200e\u200f\u2060\ufeff\xa0\u3000"
+_FENCE = re.compile(r"(`{3,}|~{3,})")
+_HEADING = re.compile(r"#{1,6}(?:\s+\S|$)")
+_UNDERLINE = re.compile(r"(?:={2,}|-{2,})$")
+_RULE = re.compile(r"(?:[-*_=~#+]\s*){3,}$")
+_ROW = re.compile(r"\|.|\+[-=+]+\+$")
+_DELIMITER_ROW = re.compile(r"\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)+\|?$")
+_LONE_QUOTE_MARK = re.compile(r"(?:>\s*)+$")
+_ITEM = re.compile(
+    r"(?P<bullet>[-*+•‣◦⁃▪▫●○■□➢➤✓✔✗·])\s"
+    r"|(?P<dash>[–—])\s"
+    r"|\(?(?P<number>\d{1,3})[.)]\s"
+    r"|(?P<letter>\(?(?:[A-Za-z]|[ivx]{1,5}|[IVXLC]{1,6})[.)]\s|\d+(?:\.\d+)+[.)]?\s)"
+)
+_ENDED = re.compile(r"[.!?:;…。！？：；][\"'”’»)\]*_]*$")
+_STOP = re.compile(r"[.!?:;,…。！？：；，、]")
+_LABEL = re.compile(
+    r"\s*[-*>]*\s*(?:"
+    r"[\[(]\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)?[\])]"
+    r"|(?:\d{1,2}:\d{2}(?::\d{2})?\s+)?[^\W\d_a-z][^\s:：]*(?:[ \t][^\s:：]+){0,3}\s?[:：]\**(?=\s|$)"
+    r"|[\u3040-\u30ff\u4e00-\u9fff]{1,8}：)"
+)
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """Divide a text into blocks; no sentence goes over the border of a block.
+
+    Args:
+        text: Any text. Lines end where ``str.splitlines`` ends them.
+
+    Yields:
+        Blocks in order. Characters outside of them are whitespace.
+    """
+    return _Reader(text).read()
+
+
+class _Reader:
+    """Reads lines and keeps the paragraph that is still open."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.open: list[Line] = []
+        self.kind = ""
+        self.fence = ""
+        self.in_table = False
+        self.last_fence: dict[str, int] = {}
+        self.in_capitals = text.isupper()
+
+    def read(self) -> Iterator[Block]:
+        at = 0
+        lines = self.text.splitlines(keepends=True)
+        if "```" in self.text or "~~~" in self.text:
+            bare = (line.strip() for line in lines)
+            self.last_fence = {line[0]: i for i, line in enumerate(bare) if line and line.strip(line[0]) == ""}
+        for number, line in enumerate(lines):
+            start, at = at, at + len(line)
+            bare_line = line.strip()
+            if not bare_line:
+                yield from self._close()
+                self.in_table = False
+                continue
+            if self._is_code(bare_line, number):
+                yield from self._close()
+                yield start, at, False, 0
+                continue
+            yield from self._line((start, at), bare_line.lstrip(_INVISIBLE_LEAD) or bare_line)
+            if line.endswith("\u2029"):
+                yield from self._close()
+        yield from self._close()
+
+    def _is_code(self, line: str, number: int) -> bool:
+        """Follow the fences; an opening fence that nothing closes is an ordinary line, or it would swallow the rest."""
+        if self.fence:
+            if line.startswith(self.fence) and line.strip(self.fence[0]) == "":
+                self.fence = ""
+            return True
+        match = _FENCE.match(line) if line[0] in "`~" else None
+        if match and self.last_fence.get(line[0], -1) > number:
+            self.fence = match.group()
+            return True
+        return False
+
+    def _line(self, span: Line, line: str) -> Iterator[Block]:
+        if _DELIMITER_ROW.match(line) and "|" in line:
+            header = self.open.pop() if self.open else None
+            yield from self._close()
+            if header:
+                yield *header, False, 0
+            yield *span, False, 0
+            self.in_table = True
+        elif _ROW.match(line) or (self.in_table and "|" in line) or line.count("\t") >= _TABS:
+            yield from self._close()
+            yield *span, False, 0
+        elif _HEADING.match(line):
+            yield from self._close()
+            yield *span, False, level_of(line)
+        elif _UNDERLINE.match(line) and len(self.open) == 1 and not self.kind and not self._ended():
+            yield self.open.pop()[0], span[1], False, level_of(line)
+        elif _RULE.match(line):
+            yield from self._close()
+            yield *span, False, 0
+        elif _LONE_QUOTE_MARK.match(line) and self.open:
+            self.open.append(span)
+            yield from self._close()
+        else:
+            kind = self._item(line)
+            if kind:
+                yield from self._close()
+                self.kind = kind
+            self.open.append(span)
+
+    def _item(self, line: str) -> str:
+        """Return the kind of list item that a line opens, or an empty string.
+
+        Hard-wrapped prose has lines that begin with "5. ", "A. " or a dash by chance; such a line opens an item only
+        where a sentence or an item of the same kind ended.
+        """
+        match = _ITEM.match(line)
+        if not match:
+            return ""
+        kind = str(match.lastgroup)
+        sure = kind == "bullet" or match["number"] == "1" or not self.open or self.kind == kind
+        return kind if sure or self._ended() else ""
+
+    def _ended(self) -> bool:
+        start, end = self.open[-1]
+        return bool(_ENDED.search(self.text[max(start, end - 40) : end].rstrip()))
+
+    def _close(self) -> Iterator[Block]:
+        lines, self.open, self.kind = self.open, [], ""
+        if not lines:
+            return
+        first = 0
+        borders = self._borders(lines) if len(lines) > 1 else []
+        # A line alone between blank lines, or one in capitals that is set off from the paragraph below it.
+        head = self.text[slice(*lines[0])].strip() if len(lines) == 1 or borders == [1] else ""
+        level = plain_level_of(head, self.in_capitals) if head and (len(lines) == 1 or head.isupper()) else 0
+        for border in borders:
+            yield lines[first][0], lines[border - 1][1], True, 0 if first else level
+            first = border
+        yield lines[first][0], lines[-1][1], True, 0 if first else level
+
+    def _borders(self, lines: list[Line]) -> list[int]:
+        """Return the indices of the lines of a paragraph that begin a block of their own."""
+        texts = [self.text[start:end].strip() for start, end in lines]
+        everywhere = list(range(1, len(lines)))
+        long = {i for i, line in enumerate(texts) if _is_paragraph(line)}
+        if 2 * sum(len(texts[i]) for i in long) >= sum(map(len, texts)):
+            return everywhere
+        if len(lines) > 2 and all(len(line.split()) <= 2 and not _STOP.search(line) for line in texts):
+            return everywhere
+        borders = {i for i in everywhere if i in long or i - 1 in long} | _speakers(texts)
+        if borders:
+            return sorted(borders - {0})
+        head, then = texts[0], texts[1]
+        if head.isupper() and len(head) <= _CAPITALS_WIDTH and not then.isupper() and not then[:1].islower():
+            return [1] if not head.endswith(",") else []
+        return []
+
+
+def _speakers(texts: list[str]) -> set[int]:
+    """Return the lines that begin with a speaker's name or a field's: one alone, or a few in much prose, is chance."""
+    labels = {
+        i: match.group().strip()
+        for i, line in enumerate(texts)
+        if (match := _LABEL.match(line)) and match.end() <= _LABEL_WIDTH
+    }
+    if len(labels) * 4 < len(texts):
+        often = Counter(labels.values())
+        labels = {i: label for i, label in labels.items() if label.isupper() or often[label] > 1}
+    return set(labels) if len(labels) > 1 else set()
+
+
+def _is_paragraph(line: str) -> bool:
+    """Whether a line is too long to be hard-wrapped, so that line breaks beside it mean something."""
+    return len(line) > _WRAP_WIDTH and (len(line.split()) >= _WRAP_WORDS or "。" in line)

@@ -1,0 +1,243 @@
+"""Where a sentence ends: rules over characters and over the tokens that spaCy finds before full stops."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from eddy_embed.text.sentences import lexicon
+from eddy_embed.text.sentences.patterns import (
+    ALNUM,
+    CJK_CHARACTER,
+    NEXT,
+    QUOTES_CLOSED,
+    STRONG,
+    WORD,
+    candidates,
+    wide_stops,
+)
+
+_DOTTED = re.compile(r"(?<![^\W_])(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,2}$")
+_SPACED = re.compile(r"(?<![^\W_])(?:[^\W\d_]\.[ \xa0\u202f\u2009]?)+[^\W\d_]$")
+_ENUMERATOR = re.compile(r"[\s(\[>*_#\"'“–—•-]*(?:\d{1,3}|\d+(?:\.\d+)+|[^\W\d_]|[ivx]{1,5}|[IVXLC]{1,6})[)\]]?$")
+_AFTER_COLON = re.compile(r":\s+\(?\d{1,2}$")
+_SYMBOL_NUMBER = re.compile(r"(?:[IVXLC]+|[A-Z])\b")
+_ROMAN = re.compile(r"[IVXLCDM]{2,}$")
+_MIXED_CASE = re.compile(r"[^\W\d_]{1,3}[A-Z]")
+_ADDRESS = re.compile(r"(?:@|://|www\.)\S*$")
+_DATE = re.compile(r"\d{1,2}\.|\d{4}\b")
+_ADVERB = re.compile(r"[A-Z]\w+ly,\s")
+_LAST_WORD = re.compile(r"([^\W_]+)[\W_]*$")
+_UNIT = re.compile(r"(?:\d\s?|°)[^\W\d_]$")
+_NOT_A_START = ",;:)]}»”%、，；：）」』"
+_JAPANESE_GOES_ON = re.compile(r"\s*(?:と|って|っ|な|の|を|は|が|も|に|で|、|，)")
+_CHINESE_SPEECH = re.compile(r"[^\s，。！？；：“”]{0,3}?[说說道问問喊答叫]")
+_ATTRIBUTION = re.compile(
+    rf"(?:I|(?!(?:He|She|They|We|It|You)\b)[A-Z][\w'’.-]*(?:\s+[A-Z][\w'’.-]*){{0,2}})\s+(?:{lexicon.SPEECH})\b"
+)
+_LOOK_BACK = 48
+_LOOK_AHEAD = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """A run of stops that might end a sentence, with what stands around it."""
+
+    text: str
+    since: int
+    """Where the sentence that it might end begins."""
+    start: int
+    run: str
+    end: int
+    """Behind the stops and all that closes with them."""
+    next: int
+    """Where the next word, number or symbol begins."""
+    next_word: str
+
+    @property
+    def before(self) -> str:
+        return self.text[max(self.since, self.start - _LOOK_BACK) : self.start]
+
+    @property
+    def follower(self) -> str:
+        return self.text[self.next]
+
+
+class Rules:
+    """The rules of a language.
+
+    Args:
+        language: spaCy's code of the language.
+        kept_whole: Words that spaCy's tokenizer keeps together with their stop, given without it.
+        stops: spaCy's inventory of stops of all scripts.
+        word_before: Returns the token in a run of characters that a stop at an offset belongs to or follows.
+    """
+
+    def __init__(
+        self,
+        language: str,
+        kept_whole: Iterable[str],
+        stops: Iterable[str],
+        word_before: Callable[[str, int], str],
+    ) -> None:
+        self.word_before = word_before
+        self.kept_whole = frozenset(word for word in kept_whole if len(word) > 1 and word[0].isalpha())
+        self.wide = frozenset(wide_stops(stops))
+        self.candidates = candidates("".join(sorted(self.wide)))
+        self.starters = lexicon.STARTERS.get(language, frozenset())
+        self.titles = lexicon.TITLES | lexicon.TITLES_OF.get(language, frozenset())
+        self.has_ordinal_stop = language in lexicon.ORDINAL_STOP
+
+    def boundaries(self, text: str) -> list[int]:
+        """Find the ends of sentences inside a block of prose.
+
+        Args:
+            text: One block, of any length, without whitespace at its end.
+
+        Returns:
+            Rising offsets behind the stop, its brackets and quotes; the end of the block is not among them.
+        """
+        found: list[int] = []
+        is_lower = text.islower()
+        since = quotes = counted = 0
+        first_word = _first_word(text, 0)
+        for match in self.candidates.finditer(text):
+            if not self._may_stop(text, match):
+                continue
+            end = match.end()
+            if text.endswith(' "', match.start(), end):
+                quotes, counted = quotes + text.count('"', counted, end - 1), end - 1
+                # After an even number of marks this one opens what follows.
+                end -= 2 * (quotes % 2 == 0)
+            position = NEXT.match(text, end).end()  # type: ignore[union-attr]  # it matches the empty string
+            if position >= len(text):
+                break
+            word = WORD.match(text, position)
+            has_word = first_word < match.start()
+            next_word = word.group() if word else ""
+            if has_word and self._ends(
+                _Stop(text, since, match.start(), match["run"], end, position, next_word), is_lower
+            ):
+                since = counted = end
+                quotes = 0
+                first_word = _first_word(text, since)
+                found.append(since)
+        if found and first_word >= len(text):
+            found.pop()
+        return found
+
+    def _may_stop(self, text: str, match: re.Match[str]) -> bool:
+        end = match.end()
+        if end >= len(text) or text[end].isspace():
+            return end < len(text)
+        run = match["run"]
+        if run[-1] in self.wide:
+            # A full-width full stop is a decimal point too.
+            return not (text[end].isdigit() and text[match.start() - 1 : match.start()].isdigit())
+        before = CJK_CHARACTER.match(text, match.start() - 1) if match.start() else None
+        after = CJK_CHARACTER.match(text, end)
+        return bool(before and after) if run[-1] in ".…" else bool(before or after)
+
+    def _ends(self, stop: _Stop, is_lower: bool) -> bool:
+        text = stop.text
+        if stop.follower in _NOT_A_START:
+            return False
+        inverted = any(mark in text[stop.end : stop.next] for mark in "¿¡")
+        small = stop.follower.islower() and not inverted and not _MIXED_CASE.match(text, stop.next)
+        if small and not is_lower:
+            return False
+        if any(mark in STRONG or mark in self.wide for mark in stop.run):
+            return self._ends_strongly(stop)
+        if len(stop.run) > 1 or stop.run == "…":
+            said = _LAST_WORD.search(stop.before)
+            repeats = said is not None and said[1].casefold() == stop.next_word.casefold()
+            return not repeats and not small and not stop.follower.isdigit()
+        return not self._is_abbreviation(stop, is_lower)
+
+    def _ends_strongly(self, stop: _Stop) -> bool:
+        closing = stop.text[stop.start + len(stop.run) : stop.end]
+        if closing and closing[0] in ")]" and stop.text[stop.start - 1 : stop.start] in ("(", "["):
+            return False
+        if any(mark in QUOTES_CLOSED for mark in closing):
+            if _ATTRIBUTION.match(stop.text, stop.next) or _JAPANESE_GOES_ON.match(stop.text, stop.end):
+                return False
+            return not _CHINESE_SPEECH.match(stop.text, stop.end)
+        return True
+
+    def _is_abbreviation(self, stop: _Stop, is_lower: bool) -> bool:
+        """Whether a single stop belongs to the word or number before it and the sentence goes on."""
+        is_near = stop.start - stop.since < _LOOK_BACK
+        if is_near and _ENUMERATOR.match(stop.text[stop.since : stop.start]):
+            return True
+        word = self._word_before(stop)
+        if not word or _ADDRESS.search(stop.before):
+            return False
+        begins = (stop.next_word.capitalize() if is_lower else stop.next_word) in self.starters
+        begins = begins or bool(_ADVERB.match(stop.text, stop.next))
+        if word.isdecimal():
+            return self._is_ordinal(stop, word, begins)
+        low, capital = word.lower(), word[0].isupper() or is_lower
+        if low in lexicon.NEVER_LAST:
+            return True
+        if low in self.titles and capital:
+            return low != "st" or not begins or not _follows_name(stop, word)
+        if low in lexicon.NUMBERED and _is_number(stop, low):
+            return True
+        dotted = _DOTTED.search(stop.before) or _SPACED.search(stop.before)
+        if dotted or (len(word) == 1 and word.lower() != word.upper()):
+            return self._is_initial(stop, dotted.group() if dotted else word, begins)
+        if low in lexicon.LISTING_LAST:
+            return stop.follower.isdigit() or stop.follower.islower()
+        if low in lexicon.MAY_BE_LAST or word in self.kept_whole:
+            return not begins
+        return self.has_ordinal_stop and not begins and bool(_ROMAN.match(word)) and stop.follower.isalpha()
+
+    def _word_before(self, stop: _Stop) -> str:
+        """Return the word that ends with the stop, without it; nothing if whitespace or the sentence's start does."""
+        run = stop.before.rsplit(maxsplit=1)[-1:]
+        if not run or stop.before[-1].isspace():
+            return ""
+        closing = stop.text[stop.start : min(stop.end, stop.start + _LOOK_AHEAD)].split()[0]
+        word = self.word_before(run[0] + closing, len(run[0]))
+        return word[max(word.rfind("/"), word.rfind("(")) + 1 :]
+
+    def _is_ordinal(self, stop: _Stop, word: str, begins: bool) -> bool:
+        if len(word) <= 2 and _AFTER_COLON.search(stop.before):
+            return True
+        if not self.has_ordinal_stop or len(word) > 2:
+            return False
+        return bool(_DATE.match(stop.text, stop.next)) or (stop.follower.isalpha() and not begins)
+
+    def _is_initial(self, stop: _Stop, letters: str, begins: bool) -> bool:
+        key = "".join(letters.split()).lower()
+        if key in lexicon.NEVER_LAST:
+            return True
+        if key in lexicon.CLOCK:
+            goes_on = stop.follower.isdigit() or stop.follower.islower()
+            return goes_on or stop.next_word in lexicon.CLOCK_FOLLOWERS
+        if key in lexicon.LISTING_LAST:
+            return stop.follower.islower()
+        if len(letters) == 1 and _UNIT.search(stop.before):
+            return False
+        if letters == "I":
+            said = _LAST_WORD.search(stop.before[:-1])
+            return not (said and said[1].islower()) and not begins
+        return not begins
+
+
+def _first_word(text: str, at: int) -> int:
+    match = ALNUM.search(text, at)
+    return match.start() if match else len(text)
+
+
+def _follows_name(stop: _Stop, word: str) -> bool:
+    """Whether "St." stands behind a name, as in "Main St.", and is no saint."""
+    said = _LAST_WORD.search(stop.before[: -len(word)])
+    return said is not None and said[1][0].isupper()
+
+
+def _is_number(stop: _Stop, low: str) -> bool:
+    if stop.follower.isdigit():
+        return True
+    return low != "no" and bool(_SYMBOL_NUMBER.match(stop.text, stop.next))

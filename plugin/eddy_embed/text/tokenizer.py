@@ -1,0 +1,183 @@
+"""A private, locked copy of a fast tokenizer: ids with exact character offsets, and the specials around them."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tokenizers import normalizers
+
+from eddy_embed.errors import InvalidText, UnsupportedModel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence as Seq
+
+    from eddy_embed.text.sequence import Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """Tokens of a string, without specials: ids and character offsets, each of shape (tokens,)."""
+
+    ids: Ints
+    starts: Ints
+    ends: Ints
+
+
+TOGETHER = 2**16
+"""Characters that the library tokenizes in a call: it holds hundreds of bytes for each token until it returns."""
+STRETCH = 2**15
+"""Characters of a long text that are tokenized at once."""
+MARGIN = 2**10
+"""Characters beside a stretch."""
+
+
+class Tokenizer:
+    """Tokenizes as the model's own tokenizer does, from any thread.
+
+    A copy is taken because fast tokenizers may not be used from two threads at once and the original may be in use
+    elsewhere. Wording that looks like a special token ("</s>" in a text about tokenizers) is read as text.
+    """
+
+    def __init__(self, tokenizer: Any, lower: bool = False) -> None:
+        """Copy a tokenizer.
+
+        Args:
+            tokenizer: A fast transformers tokenizer.
+            lower: Whether text is put in lower case first, whatever the tokenizer does.
+
+        Raises:
+            UnsupportedModel: It gives no character offsets.
+        """
+        if not getattr(tokenizer, "is_fast", False):
+            raise UnsupportedModel(
+                f"{type(tokenizer).__name__} gives no character offsets; pass tokenizer= a fast one "
+                "(AutoTokenizer.from_pretrained(..., use_fast=True))"
+            )
+        self._tokenizer = copy.deepcopy(tokenizer)
+        if lower:
+            backend = self._tokenizer.backend_tokenizer
+            own = [] if backend.normalizer is None else [backend.normalizer]
+            backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
+        probe = self._tokenizer("a", return_special_tokens_mask=True)
+        body = probe["special_tokens_mask"].index(0) if 0 in probe["special_tokens_mask"] else 0
+        self.prefix: Ints = np.array(probe["input_ids"][:body], np.int64)
+        behind = probe["special_tokens_mask"][::-1].index(0) if 0 in probe["special_tokens_mask"] else 0
+        self.suffix: Ints = np.array(probe["input_ids"][len(probe["input_ids"]) - behind :], np.int64)
+        # After the probe: a call through transformers sets all of these to its own arguments.
+        self._tokenizer.backend_tokenizer.encode_special_tokens = True
+        self._tokenizer.backend_tokenizer.no_truncation()
+        self._tokenizer.backend_tokenizer.no_padding()
+        self._lock = threading.Lock()
+        self.max_length = int(min(self._tokenizer.model_max_length, 2**31))
+
+    def __call__(self, texts: Seq[str]) -> list[Tokens]:
+        """Tokenize strings of valid Unicode, without adding specials."""
+        found: list[Tokens] = []
+        first = size = 0
+        for at, text in enumerate(texts, start=1):
+            size += len(text)
+            if size < TOGETHER and at < len(texts):
+                continue
+            with self._lock:
+                backend = self._tokenizer.backend_tokenizer
+                if at - first == 1:  # which needs no other thread
+                    encodings = [backend.encode(texts[first], add_special_tokens=False)]
+                else:
+                    encodings = backend.encode_batch(texts[first:at], add_special_tokens=False)
+            found += map(_tokens, encodings)
+            first, size = at, 0
+        return found
+
+    def places(self, text: str) -> tuple[Ints, Ints]:
+        """First character of each token of a text, and the one after its last, each of shape (tokens,).
+
+        A long text is tokenized in stretches, each with what stands on both sides of it, where tokens are those of the
+        whole text as long as no more than `MARGIN` characters decide on one.
+        """
+        if len(text) <= TOGETHER:
+            (tokens,) = self([text])
+            return tokens.starts, tokens.ends
+        starts, ends = [], []
+        for low in range(0, len(text), STRETCH):
+            begin, high = max(low - MARGIN, 0), low + STRETCH
+            (tokens,) = self([text[begin : high + MARGIN]])
+            own_starts, own_ends = tokens.starts + begin, tokens.ends + begin
+            own = (own_ends > low) & ((own_ends <= high) | (high >= len(text)))
+            starts.append(own_starts[own])
+            ends.append(own_ends[own])
+        return np.maximum.accumulate(np.concatenate(starts)), np.concatenate(ends)
+
+    def text(self, ids: Seq[int]) -> str:
+        """The text that token ids stand for; the specials around it may be among them.
+
+        Raises:
+            InvalidText: The tokenizer writes no text so: ids of another one, specials amid the text, or half of a
+                character.
+        """
+        before, behind, own = self.prefix.tolist(), self.suffix.tolist(), list(ids)
+        if before and own[: len(before)] == before:
+            own = own[len(before) :]
+        if behind and own[-len(behind) :] == behind:
+            own = own[: -len(behind)]
+        with self._lock:
+            size = self._tokenizer.backend_tokenizer.get_vocab_size(with_added_tokens=True)
+            known = all(0 <= each < size for each in own)
+            text = self._tokenizer.backend_tokenizer.decode(own, skip_special_tokens=False) if known else ""
+        # Ids of another tokenizer stand for some text here too; only its own are what it makes of that text.
+        if not own or self([text])[0].ids.tolist() != own:
+            shown = ", ".join(map(str, own[:5])) + ", .." * (len(own) > 5)
+            raise InvalidText(f"no text has the token ids [{shown}] in this model's tokenizer; send the text itself")
+        return str(text)
+
+    def piece(self, token: int) -> str:
+        """The vocabulary's own spelling of a token."""
+        with self._lock:
+            return str(self._tokenizer.convert_ids_to_tokens(token))
+
+    def specials_in(self, text: str) -> list[str]:
+        """Spellings of special tokens that a text holds, which are read as text here."""
+        with self._lock:
+            return [token for token in self._tokenizer.all_special_tokens if token in text]
+
+    @property
+    def end(self) -> int:
+        """Id of the end token.
+
+        Raises:
+            UnsupportedModel: The tokenizer has none.
+        """
+        if self._tokenizer.eos_token_id is None:
+            raise UnsupportedModel("the method puts an end token behind the text, and this tokenizer has none")
+        return int(self._tokenizer.eos_token_id)
+
+    @property
+    def digest(self) -> str:
+        """Hash of everything that decides which ids a text gets."""
+        with self._lock:
+            spec = self._tokenizer.backend_tokenizer.to_str()
+        return hashlib.sha256(f"{spec}|{self.prefix.tolist()}".encode()).hexdigest()
+
+
+def raise_on_surrogates(text: str, name: str) -> None:
+    """Refuse a string that holds half of a surrogate pair, which no encoding can carry.
+
+    Raises:
+        InvalidText: With the text's name, the character and its offset.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidText(
+            f"{name} holds the lone surrogate U+{ord(text[error.start]):04X} at character {error.start}, which is not "
+            "valid Unicode; decode its source with errors='replace', or drop the character"
+        ) from None
+
+
+def _tokens(encoding: Any) -> Tokens:
+    offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+    return Tokens(np.array(encoding.ids, np.int64), offsets[:, 0], offsets[:, 1])

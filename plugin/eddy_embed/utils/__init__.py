@@ -1,0 +1,1 @@
+"""What every package may use: files, interrupts, progress, dtypes, memory."""
