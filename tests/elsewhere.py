@@ -11,7 +11,6 @@ import copy
 import json
 import os
 import sys
-from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +27,6 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from eddy_embed import Embedder
 from eddy_embed.analysis.diagnose import Extent, diagnose
 from eddy_embed.model.attention import Group, Place, groups
-from eddy_embed.model.speed import fused_rms_norm
 
 ATEN = torch.ops.aten
 NAME = "elsewhere"
@@ -190,7 +188,7 @@ class Asked:
 
 
 def computed(use: str, model: Any, options: dict[str, Any]) -> tuple[list[float], dict[str, Any]]:
-    """All numbers that an embedder gives; its device, and the norms that go through the kernel."""
+    """All numbers that an embedder gives, and its device."""
     if use == "diagnosis":
         extent = Extent(gradients=1, tokens=24, probes=2)
         found = diagnose(model, TEXTS, pairs=[(TEXTS[0], TEXTS[1])], extent=extent, **options)
@@ -203,11 +201,7 @@ def computed(use: str, model: Any, options: dict[str, Any]) -> tuple[list[float]
             vectors = embedder.encode_words(text, [(0, 5), (30, 47)])
         else:
             vectors = embedder.encode_document(TEXTS)
-        modules = embedder._pipeline.open_runner.host._view.modules()
-        fused = Counter(
-            type(each).__name__ for each in modules if type(each).forward.__module__ == fused_rms_norm.__name__
-        )
-        return vectors.ravel().tolist(), {"device": embedder.device, "fused": dict(fused)}
+        return vectors.ravel().tolist(), {"device": embedder.device}
 
 
 def answer(asked: Asked) -> dict[str, Any]:
@@ -232,7 +226,6 @@ def answer(asked: Asked) -> dict[str, Any]:
     exact = expected if asked.dtype == "float32" else numbers(False, "float32")[0]
     elsewhere = Elsewhere()
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(fused_rms_norm, "DEVICES", (NAME,)))
         stack.enter_context(mock.patch.object(groups, "VIEWED", (NAME, "cpu")))
         if asked.capability is not None:
             of = Place.of

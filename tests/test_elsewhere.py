@@ -77,22 +77,6 @@ def test_kernels_of_nvidia_devices(family: str, method: str, dtype: str, kernel:
     assert called not in held(ask(family, method=method, dtype=dtype))["ran"]
 
 
-NORMS = {
-    "llama": {"LlamaRMSNorm": 13},
-    "qwen3": {"Qwen3RMSNorm": 25},
-    "olmo2": {"Olmo2RMSNorm": 25},
-    "t5": {"T5LayerNorm": 13},
-    "gemma2": {},  # adds one to the weight
-    "gpt2": {},  # subtracts the mean
-}
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("family", NORMS)
-def test_norms_by_the_function_that_accelerators_have_a_kernel_for(family: str, dtype: str, ask: Ask) -> None:
-    assert held(ask(family, dtype=dtype))["fused"] == NORMS[family]
-
-
 @pytest.mark.parametrize("use", ["passages", "words", "diagnosis"])
 def test_whatever_is_asked_of_an_embedder(use: str, ask: Ask) -> None:
     held(ask("llama", method="htp", use=use), 1e-4 if use == "diagnosis" else SAME)

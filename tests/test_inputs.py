@@ -32,7 +32,6 @@ WRONG: dict[str, list[Any]] = {
     "normalize": NO_FLAG,
     "trust_remote_code": NO_FLAG,
     "local_files_only": NO_FLAG,
-    "compile": NO_FLAG,
     "show_progress": NO_FLAG,
     "post": NO_TEXT,
     "device": [*NO_TEXT, ""],

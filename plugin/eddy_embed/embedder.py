@@ -74,7 +74,6 @@ class Embedder(Varied):
         trust_remote_code: bool = False,
         local_files_only: bool = False,
         model_kwargs: dict[str, Any] | None = None,
-        compile: bool = False,
         show_progress: bool = False,
     ) -> None:
         """Load a model up to the method's exit layer, or share a loaded one.
@@ -103,8 +102,6 @@ class Embedder(Varied):
             trust_remote_code: Whether a model may bring its own code.
             local_files_only: Never ask the hub.
             model_kwargs: Further keyword arguments of the model's `from_pretrained`.
-            compile: Whether layers run as torch.compile makes them: on a processor with a C++ compiler, less time for
-                vectors that differ by roundings, behind some seconds of compiling.
             show_progress: Show a bar on long work.
 
         Raises:
@@ -139,7 +136,6 @@ class Embedder(Varied):
             finish=first_finish(opened, post, normalize),
             batch_tokens=batch_tokens,
             batch_size=batch_size,
-            compile=compile,
         )
         self.max_length = self._pipeline.planner.max_length
         self.show_progress = show_progress

@@ -11,6 +11,7 @@ from eddy_embed import __version__
 from eddy_embed.cli import compare, diagnose, embed, evaluate, layers, sweep
 from eddy_embed.cli.plugins import Commands
 from eddy_embed.errors import EddyError
+from eddy_embed.utils.glibc_malloc import keep_freed
 from eddy_embed.utils.interrupts import Stopped, stoppable
 
 app = typer.Typer(
@@ -52,6 +53,7 @@ def _root(
 
 def main() -> None:
     """Run the command line; errors of ours and of the file system end in a sentence, not a traceback."""
+    keep_freed()
     try:
         with stoppable():
             app()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, cast
 import typer
 
 from eddy_embed.cli.options import (
-    Compile,
     Device,
     Dtype,
     Instruction,
@@ -55,7 +54,6 @@ def embed(
     max_length: MaxLength = None,
     device: Device = None,
     dtype: Dtype = "auto",
-    compile: Compile = False,
 ) -> None:
     """Embed texts, one vector each."""
     if output is not None and output.suffix not in (".npy", ".jsonl"):
@@ -65,7 +63,7 @@ def embed(
         raise typer.BadParameter("no texts; give some, or a file with --input", param_hint="TEXTS")
     # Opened first: a place that cannot be written to should not come to light after the work.
     with nullcontext() if output is None else whole(output) as sink:
-        embedder = open_embedder(model, method, instruction, max_length, device, dtype, compile)
+        embedder = open_embedder(model, method, instruction, max_length, device, dtype)
         embedder.show_progress = len(given) > 1 and sys.stderr.isatty()
         vectors = embedder.encode_query(given) if role == "query" else embedder.encode_document(given)
         if output is not None and output.suffix == ".npy":

@@ -24,9 +24,6 @@ MaxLength = Annotated[int | None, typer.Option(help="Most tokens in a pass. Defa
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, mps. Default: an accelerator if there is one.")]
 Picture = Annotated[Path | None, typer.Option("--plot", help="Draw it as a picture too: a .png or .svg file.")]
 Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16.")]
-Compile = Annotated[
-    bool, typer.Option("--compile", help="Run layers as torch.compile makes them: for many texts, on a processor.")
-]
 
 
 def open_embedder(
@@ -36,7 +33,6 @@ def open_embedder(
     max_length: int | None,
     device: str | None,
     dtype: str,
-    compile: bool = False,
 ) -> Embedder:
     """An embedder; a misspelt method is refused before a model loads."""
     from eddy_embed import methods as registry
@@ -52,7 +48,6 @@ def open_embedder(
         max_length=max_length,
         device=device,
         dtype=dtype,
-        compile=compile,
     )
 
 

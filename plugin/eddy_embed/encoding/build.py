@@ -25,7 +25,6 @@ from eddy_embed.model.weights import device_of
 from eddy_embed.parts.postprocess import Fitted
 from eddy_embed.text.sentences import Segmenter
 from eddy_embed.text.tokenizer import Tokenizer
-from eddy_embed.utils.glibc_malloc import keep_freed
 
 if TYPE_CHECKING:
     from eddy_embed.methods.method import Method
@@ -129,10 +128,9 @@ def assemble(
     finish: Finish,
     batch_tokens: int | None,
     batch_size: int | None,
-    compile: bool = False,
 ) -> Pipeline:
     """The pipeline of an opened model; see `Embedder` for the arguments."""
-    host = host_for(opened, compile=compile)
+    host = host_for(opened)
     planner = planner_for(
         opened, host, max_length=max_length, overflow=overflow, instructions=instructions, language=language
     )
@@ -140,8 +138,8 @@ def assemble(
     return Pipeline(planner, Runner(host, opened.method, batch_tokens=most, batch_size=batch_size), finish)
 
 
-def host_for(opened: Opened, *, compile: bool = False) -> Host:
-    """An opened model, up to the layer that its method reads, compiled or not."""
+def host_for(opened: Opened) -> Host:
+    """An opened model, up to the layer that its method reads."""
     make = partial(Host, opened.model, exit_layer=opened.method.exit_layer, layers=opened.backbone.layers)
     try:
         host = make()
@@ -149,10 +147,6 @@ def host_for(opened: Opened, *, compile: bool = False) -> Host:
         if not unpack(opened.model):
             raise
         host = make()  # a few models, such as Mamba, look at weights past their modules
-    if compile:
-        host.compile()
-    if host.device.type == "cpu":
-        keep_freed()
     return host
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ENGINE_SETTINGS = (
     *("method", "max_length", "overflow", "query_instruction", "text_instruction", "normalize", "post", "batch_size"),
     *("batch_tokens", "device", "dtype", "language", "revision", "cache_folder", "trust_remote_code"),
-    *("local_files_only", "model_kwargs", "compile"),
+    *("local_files_only", "model_kwargs"),
 )
 """Arguments of `eddy_embed.Embedder` that are part of a configuration, beside the model."""
 

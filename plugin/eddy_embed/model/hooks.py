@@ -139,51 +139,27 @@ def _attention(
     is_causal: bool | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    scale = scaling if scaling is not None else query.shape[-1] ** -0.5
-    causal = bool(getattr(module, "is_causal", True)) if is_causal is None else is_causal
-    name = type(module).__name__
-    if torch.compiler.is_compiling():  # a layer is traced (`compiled`)
-        known = (float(scale), softcap, sliding_window, causal, s_aux)
-        return torch.ops.eddy_embed.attention(query, key, value, *known), None
-    row = None if position_bias is None else _row(module, position_bias, _under_way().groups, causal)
-    traits = Traits(float(scale), softcap, sliding_window, s_aux is not None, causal, row is not None)
-    return attended(name, query, key, value, traits, row, s_aux), None
-
-
-def _under_way() -> Pass:
     call = current.get()
+    name = type(module).__name__
     if call is None:
         raise InterventionDidNotRun(f"attention {ATTENTION!r} works inside Eddy's own passes only; use sdpa instead")
-    return call
+    scale = float(scaling if scaling is not None else query.shape[-1] ** -0.5)
+    causal = bool(getattr(module, "is_causal", True)) if is_causal is None else is_causal
+    bias = None if position_bias is None else _row(module, position_bias, call.groups, causal)
+    traits = Traits(scale, softcap, sliding_window, s_aux is not None, causal, bias is not None)
+    return _attend_in_pass(call, name, traits, (query, key, value), bias, s_aux), None
 
 
-def attended(
+def _attend_in_pass(
+    call: Pass,
     name: str,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
     traits: Traits,
+    states: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     bias: torch.Tensor | None,
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
-    """The attention of a layer, as the pass under way asks for.
-
-    Args:
-        name: The layer's class.
-        query: Shape (1, heads, tokens, head width).
-        key: Shape (1, key-value heads, tokens, head width).
-        value: Shape (1, key-value heads, tokens, head width).
-        traits: What the layer does to its logits.
-        bias: On the logits by distance, shape (heads, 2n - 1), as in `attend`.
-        sinks: A further logit for each head.
-
-    Returns:
-        Shape (1, tokens, heads, head width).
-
-    Raises:
-        InterventionDidNotRun: There is no pass, or the layer is not as it was at load.
-    """
-    call = _under_way()
+    """The attention of the next layer of a pass; `states` are its query, key and value."""
+    query, key, value = states
     index = len(call.seen)
     if call.traits is not None and (index >= len(call.traits) or call.traits[index] != traits):
         raise InterventionDidNotRun(f"attention {index + 1} of {name} is not as it was at load")

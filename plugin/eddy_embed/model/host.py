@@ -18,8 +18,6 @@ from eddy_embed.model.loading.peft import adapters, base_of
 from eddy_embed.model.position_bias import by_distance
 from eddy_embed.model.self_check import Trial, announced, looks_ahead, same
 from eddy_embed.model.softmax_hook import softened
-from eddy_embed.model.speed.compile_layers import compile_layers
-from eddy_embed.model.speed.fused_rms_norm import fuse
 from eddy_embed.model.speed.onednn_linear import filled, quicken
 from eddy_embed.model.view import behind, deciding, find_layers, reading, rows_of_positions, spread_of, trial, view_of
 from eddy_embed.model.weights import device_of, named_tensors, quantised
@@ -271,10 +269,6 @@ class Host:
             self._kernels[key] = trial.kernels(reroute, watched)
         return self._kernels[key]
 
-    def compile(self) -> None:
-        """Have layers run as compiled; raises what `compile_layers` raises."""
-        compile_layers(self.name, [*self._stack], lambda n: self._states(self._text(n)), self.traits, self.coarse)
-
     def _text(self, length: int) -> Packed:
         return pack([plain(self._trial(length))])
 
@@ -318,7 +312,6 @@ class Host:
             self._view.set_attn_implementation("eager")
         with rows_of_positions(self._view) as found:  # the model counts its positions itself
             expected = torch.cat([self._states(packed, counted=False) for packed in alone])
-        fuse(self._view)
         self.first_position = found[0] if found else 0
         call = Pass(group(alone[0].offsets))
         if settable:

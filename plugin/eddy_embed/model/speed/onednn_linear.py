@@ -154,8 +154,6 @@ def product(states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
             times as long.
         bias: Shape (out,), None for none.
     """
-    if torch.compiler.is_compiling():  # a layer is traced (`compiled`)
-        return cast("torch.Tensor", torch.ops.eddy_embed.product(states, weight, bias))
     if not states.numel() or torch.is_autocast_enabled("cpu"):
         return nn.functional.linear(states, unpacked(weight), bias)
     if torch.is_grad_enabled():

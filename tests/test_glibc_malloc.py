@@ -13,7 +13,8 @@ from eddy_embed.utils import glibc_malloc
 
 COUNTED = """
 import json, os, resource
-from eddy_embed import Embedder, allocator
+from eddy_embed import Embedder
+from eddy_embed.utils import glibc_malloc
 
 embedder = Embedder("eddy-tiny", method="plain", dtype="float32", device="cpu")
 text = "The ferry leaves at noon. " * 80
@@ -24,10 +25,10 @@ def faults():
     embedder.encode_document(text)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-told = [allocator.keep_freed(), faults()]
+told = [glibc_malloc.keep_freed(), faults()]
 os.environ.pop("MALLOC_TRIM_THRESHOLD_")
-allocator.keep_freed.cache_clear()
-print(json.dumps([*told, allocator.keep_freed(), faults()]))
+glibc_malloc.keep_freed.cache_clear()
+print(json.dumps([*told, glibc_malloc.keep_freed(), faults()]))
 """
 
 
