@@ -18,7 +18,7 @@ from grid import DEFAULTS, DEV, RAW, RESULTS, about, evaluation, parser, say, va
 from eddy_embed import Embedder, methods
 from eddy_embed.analysis.evaluate import tables
 from eddy_embed.analysis.evaluate.grid import chosen_by
-from eddy_embed.analysis.evaluate.results import Journal, Outcome
+from eddy_embed.analysis.evaluate.results import ResultStore, TaskResult
 from eddy_embed.analysis.evaluate.systems import WORDS, System, beside
 from eddy_embed.analysis.evaluate.tasks import find_tasks
 
@@ -38,8 +38,8 @@ def main() -> None:
     wanted = variants(Embedder(options.model, method="plain"), EXITS, POSTS)
     if options.method:
         wanted = [text for text in wanted if text.startswith(tuple(options.method))]
-    measuring = evaluation(options.model, Journal(options.journal, fresh=options.fresh))
-    outcomes: list[Outcome] = []
+    measuring = evaluation(options.model, ResultStore(options.journal, fresh=options.fresh))
+    outcomes: list[TaskResult] = []
     for task in find_tasks(options.data, options.task or list(DEV.values())):
         suited = [text for text in wanted if task.name != DEV["retrieval"] or _passages(text)]
         systems = beside([*suited, *(f"{RAW}{post}" for post in POSTS)], "plain", query_mean=True)
@@ -68,7 +68,7 @@ def main() -> None:
     say(f"written: {DEFAULTS}")
 
 
-def _eligible(outcome: Outcome, purpose: str) -> bool:
+def _eligible(outcome: TaskResult, purpose: str) -> bool:
     """Whether it can be a default: no baseline, without sample queries, and for retrieval with vectors of passages."""
     system: System = outcome.system
     if system.text in WORDS or system.text.startswith(RAW) or system.query_mean:

@@ -12,10 +12,10 @@ import numpy as np
 
 from eddy_embed import Embedder, __version__, methods
 from eddy_embed.analysis.evaluate.grid import runnable
-from eddy_embed.analysis.evaluate.results import Journal
+from eddy_embed.analysis.evaluate.results import ResultStore
 from eddy_embed.analysis.evaluate.runner import Evaluation
 from eddy_embed.analysis.evaluate.tasks import Classification, Task
-from eddy_embed.methods.spec import Term, parse_terms, print_terms
+from eddy_embed.methods.method import Term, parse_terms, print_terms
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULTS = ROOT / "plugin" / "eddy_embed" / "model" / "tiny" / "defaults.json"
@@ -153,7 +153,7 @@ def parser(about: str, journal: str) -> argparse.ArgumentParser:
     return found
 
 
-def evaluation(model: str | Path, journal: Journal) -> Evaluation:
+def evaluation(model: str | Path, journal: ResultStore) -> Evaluation:
     """Measures, keeps outcomes, and says what it does, save what was measured before."""
 
     def said(line: str) -> None:

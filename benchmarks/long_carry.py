@@ -32,11 +32,11 @@ from long_retrieval import PASSAGES, POSTS, Library, joined, outcomes_of, rounde
 from numpy.typing import NDArray
 
 from eddy_embed import Embedder, LongDocument, __version__, methods
-from eddy_embed.analysis.evaluate.results import Cost, Journal, Outcome
+from eddy_embed.analysis.evaluate.results import Cost, ResultStore, TaskResult
 from eddy_embed.analysis.evaluate.systems import System
 from eddy_embed.analysis.evaluate.tasks import Retrieval, find_tasks
-from eddy_embed.encoding.job import Job
 from eddy_embed.encoding.runner import Runner
+from eddy_embed.encoding.windows import Window
 from eddy_embed.text.sequence import PLACEHOLDER_ID, Packed, Role, Sequence, pack
 from eddy_embed.utils.progress import Progress
 
@@ -56,7 +56,7 @@ def main() -> None:
         for name, task in tasks.items()
         if isinstance(task, Retrieval)
     }
-    journal = Journal(options.journal, fresh=options.fresh)
+    journal = ResultStore(options.journal, fresh=options.fresh)
     rows = []
     for name, exit_layer, window, most in RUNS:
         found = [measured(libraries[name], exit_layer, window, most, way, options, journal) for way in WAYS]
@@ -92,8 +92,14 @@ def _arguments() -> argparse.Namespace:
 
 
 def measured(
-    library: Library, exit_layer: int, window: int, most: int, way: str, options: argparse.Namespace, journal: Journal
-) -> list[Outcome]:
+    library: Library,
+    exit_layer: int,
+    window: int,
+    most: int,
+    way: str,
+    options: argparse.Namespace,
+    journal: ResultStore,
+) -> list[TaskResult]:
     """A library in windows that get summaries in one of the ways, with each post-processing."""
     method = str(methods.parse(f"htp:exit={exit_layer}"))
     name = f"{library.name}, windows of {window}, {way}"
@@ -170,7 +176,7 @@ class Carrying(Runner):
         return self.host.run(packed, self._rewired, self._values, layers=self._layers), packed
 
 
-def carried(jobs: Seq[Job], most: int, filled: bool) -> tuple[list[Job], list[tuple[int, int, int, int]]]:
+def carried(jobs: Seq[Window], most: int, filled: bool) -> tuple[list[Window], list[tuple[int, int, int, int]]]:
     """Put entries ahead of each window for the last blocks that end before its text begins.
 
     Args:
@@ -181,7 +187,7 @@ def carried(jobs: Seq[Job], most: int, filled: bool) -> tuple[list[Job], list[tu
     Returns:
         The windows, and the copies: window and position of the entry, window and position of its block's end.
     """
-    moved: list[Job] = []
+    moved: list[Window] = []
     copies: list[tuple[int, int, int, int]] = []
     ends: list[tuple[int, int, int]] = []  # of blocks: the character, window and position
     for number, job in enumerate(jobs):
@@ -190,7 +196,7 @@ def carried(jobs: Seq[Job], most: int, filled: bool) -> tuple[list[Job], list[tu
         known = [(window, position) for character, window, position in ends if character <= begins]
         known = known[max(len(known) - most, 0) :]
         at = int(np.flatnonzero(sequence.roles == Role.BPST)[0])
-        moved.append(Job(_with_entries(sequence, at, len(known)), job.counted + len(known), job.share))
+        moved.append(Window(_with_entries(sequence, at, len(known)), job.counted + len(known), job.share))
         if filled:
             copies += [(number, at + entry, *source) for entry, source in enumerate(known)]
         sequence = moved[-1].sequence
@@ -217,7 +223,7 @@ def _with_entries(sequence: Sequence, at: int, count: int) -> Sequence:
     )
 
 
-def _row(task: str, window: int, most: int, nothing: Outcome, full: Outcome, empty: Outcome) -> dict[str, Any]:
+def _row(task: str, window: int, most: int, nothing: TaskResult, full: TaskResult, empty: TaskResult) -> dict[str, Any]:
     scores = {way: rounded(each.interval()) for way, each in zip(WAYS, (nothing, full, empty), strict=True)}
     return {
         "task": task,

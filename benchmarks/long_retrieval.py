@@ -32,9 +32,9 @@ from numpy.typing import NDArray
 
 from eddy_embed import Embedder, LongDocument, __version__, methods
 from eddy_embed.analysis.evaluate.metrics import ndcg, recall, reciprocal_rank
-from eddy_embed.analysis.evaluate.results import Cost, Journal, Outcome
+from eddy_embed.analysis.evaluate.results import Cost, ResultStore, TaskResult
 from eddy_embed.analysis.evaluate.systems import System
-from eddy_embed.analysis.evaluate.task_vectors import Embedded
+from eddy_embed.analysis.evaluate.task_vectors import TaskVectors
 from eddy_embed.analysis.evaluate.tasks import Retrieval, digest, find_tasks
 from eddy_embed.encoding.finalize import unit
 
@@ -87,8 +87,8 @@ def main() -> None:
         libraries["cranfield"] = joined(tasks["cranfield"], options.limit)
     if "squality" in tasks:
         libraries["squality"] = whole(tasks["squality"], options.limit)
-    journal = Journal(options.journal, fresh=options.fresh)
-    outcomes: dict[tuple[str, str, str], Outcome] = {}
+    journal = ResultStore(options.journal, fresh=options.fresh)
+    outcomes: dict[tuple[str, str, str], TaskResult] = {}
     for task, library in libraries.items():
         for method in options.method or [text for at in EXITS[task] for text in _at(at)]:
             for mode in MODES:
@@ -166,7 +166,9 @@ def _asked(name: str, task: Retrieval, texts: list[str], spans: list[Pairs]) -> 
     return Library(name, texts, spans, queries, grades, f"{digest(task)}:{len(texts)}")
 
 
-def measured(library: Library, method: str, mode: str, options: argparse.Namespace, journal: Journal) -> list[Outcome]:
+def measured(
+    library: Library, method: str, mode: str, options: argparse.Namespace, journal: ResultStore
+) -> list[TaskResult]:
     """A method on a library in one mode, with each post-processing; from the journal where it was measured before."""
     raw = str(methods.parse(method))
     name = f"{library.name} ({mode})"
@@ -207,7 +209,7 @@ def outcomes_of(
     systems: Sequence[System],
     cost: Cost,
     identity: dict[str, Any],
-) -> list[Outcome]:
+) -> list[TaskResult]:
     """Scores of documents' passages, with each system's post-processing.
 
     Args:
@@ -221,13 +223,13 @@ def outcomes_of(
     """
     vectors = unit(np.stack([p.vector for document in documents for p in document.passages]).astype(np.float64))
     owners = np.repeat(np.arange(len(documents)), [len(document.passages) for document in documents])
-    bare = Embedded(vectors, owners, unit(asked.astype(np.float64)), np.zeros((0, 2), np.int64), cost)
+    bare = TaskVectors(vectors, owners, unit(asked.astype(np.float64)), np.zeros((0, 2), np.int64), cost)
     pairs = held_by(documents, library.spans)
     found = []
     for system in systems:
         post = system.method.post
         after = bare if post is None else bare.processed(post, query_mean=False, fit_on=None)
-        found.append(Outcome(system, name, scored(library, pairs, after.asked @ after.library.T), cost, identity))
+        found.append(TaskResult(system, name, scored(library, pairs, after.asked @ after.library.T), cost, identity))
     return found
 
 
@@ -265,7 +267,7 @@ def scored(library: Library, pairs: Pairs, cosines: NDArray[np.float64]) -> dict
     return {metric: np.array(values) for metric, values in rows.items()}
 
 
-def _row(key: tuple[str, str, str], outcomes: dict[tuple[str, str, str], Outcome]) -> dict[str, Any]:
+def _row(key: tuple[str, str, str], outcomes: dict[tuple[str, str, str], TaskResult]) -> dict[str, Any]:
     task, mode, text = key
     outcome = outcomes[key]
     row: dict[str, Any] = {"task": task, "mode": mode, "method": text, "queries": len(outcome.metrics["ndcg@10"])}

@@ -50,7 +50,7 @@ from pages import card, page, short
 
 from eddy_embed import Embedder
 from eddy_embed.analysis.evaluate import tables
-from eddy_embed.analysis.evaluate.results import Journal
+from eddy_embed.analysis.evaluate.results import ResultStore
 from eddy_embed.analysis.evaluate.runner import Evaluation, applies
 from eddy_embed.analysis.evaluate.systems import WORDS, System, beside
 from eddy_embed.analysis.evaluate.tasks import Classification, Pairs, Retrieval, Task, find_tasks
@@ -105,7 +105,7 @@ def measure_bundled(options: Any) -> None:
         say(f"not measured: {name}, which is {'no task of this page' if name in there else f'not in {options.data}'}")
     tasks = [sampled(there[name]) for name in known if name in there]
     wanted = {task.name: _systems(task, texts, chosen) for task in tasks}
-    measuring = evaluation(MODEL, Journal(options.journal or ROOT / "runs" / "eddy-tiny.jsonl"))
+    measuring = evaluation(MODEL, ResultStore(options.journal or ROOT / "runs" / "eddy-tiny.jsonl"))
     complete(options, options.results / "eddy-tiny.json", head, measuring, tasks, wanted)
 
 
@@ -116,7 +116,7 @@ def measure_encoder(options: Any) -> None:
         head = about(name, embedder, f"python benchmarks/results.py --encoder {options.encoder.name}")
     tasks = [sampled(task) for task in find_tasks(options.data, options.task)]
     systems = [System("plain"), *(System(f"plain+tempscale:tau={tau}") for tau in TAUS[:-1])]
-    journal = Journal(options.journal or ROOT / "runs" / f"tempscale-{name}.jsonl")
+    journal = ResultStore(options.journal or ROOT / "runs" / f"tempscale-{name}.jsonl")
     wanted = {task.name: [system for system in systems if applies(system, task)] for task in tasks}
     head["tasks"] = [task.name for task in tasks]
     path = options.results / f"tempscale-{name}.json"

@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from eddy_embed import Embedder
 from eddy_embed.analysis.diagnose import Extent, diagnose
-from eddy_embed.model.attention import Group, Place, groups
+from eddy_embed.model.attention import DeviceInfo, Group, groups
 
 ATEN = torch.ops.aten
 NAME = "elsewhere"
@@ -228,13 +228,13 @@ def answer(asked: Asked) -> dict[str, Any]:
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(groups, "VIEWED", (NAME, "cpu")))
         if asked.capability is not None:
-            of = Place.of
+            of = DeviceInfo.of
 
-            def nvidia(query: torch.Tensor, value: torch.Tensor) -> Place:
+            def nvidia(query: torch.Tensor, value: torch.Tensor) -> DeviceInfo:
                 found = of(query, value)
-                return Place("cuda", found.dtype, found.width, found.value_width, asked.capability)
+                return DeviceInfo("cuda", found.dtype, found.width, found.value_width, asked.capability)
 
-            stack.enter_context(mock.patch.object(Place, "of", nvidia))
+            stack.enter_context(mock.patch.object(DeviceInfo, "of", nvidia))
         if asked.forgotten is not None:
             stack.enter_context(mock.patch.object(Group, asked.forgotten, lambda self, *_: self))
         stack.enter_context(elsewhere)

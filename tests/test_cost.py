@@ -25,8 +25,8 @@ def alike() -> Iterator[None]:
     """The same on every processor: products by the operator that torch's counter knows, and of the tokens alone."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(onednn_linear, "slower_in_mkl", lambda: False)
-        patch.setattr(onednn_linear, "filled", lambda rows, _: rows)
-        patch.setattr("eddy_embed.model.host.filled", onednn_linear.filled)
+        patch.setattr(onednn_linear, "pad_rows", lambda rows, _: rows)
+        patch.setattr("eddy_embed.model.host.pad_rows", onednn_linear.pad_rows)
         yield
 
 

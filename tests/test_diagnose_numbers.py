@@ -73,12 +73,14 @@ def test_one_vector_has_no_neighbour(number) -> None:
 
 
 def test_uniform_attention_lets_nothing_through() -> None:
-    found = attention_spectra.Filter.of(attention_spectra.Whole(torch.full((2, 30, 30), 1 / 30)))
+    found = attention_spectra.Filter.of(attention_spectra.FullAttention(torch.full((2, 30, 30), 1 / 30)))
     assert found.sigma.tolist() == [0, 0] and found.share.tolist() == [0, 0]
 
 
 def test_attention_to_oneself_lets_all_through() -> None:
-    found = attention_spectra.Filter.of(attention_spectra.Whole(torch.stack([torch.eye(20), torch.eye(20).flip(0)])))
+    found = attention_spectra.Filter.of(
+        attention_spectra.FullAttention(torch.stack([torch.eye(20), torch.eye(20).flip(0)]))
+    )
     assert found.sigma == pytest.approx([1, 1]) and found.share == pytest.approx([0.95, 0.95])
 
 
@@ -110,9 +112,9 @@ def test_sigma_is_the_largest_singular_value(length: int) -> None:
 def test_paying_alike_to_all_earlier_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = np.tril(np.ones((40, 40)))
     whole = torch.from_numpy(seen / seen.sum(1, keepdims=True)).unsqueeze(0)
-    expected = attention_spectra.Filter.of(attention_spectra.Whole(whole))
+    expected = attention_spectra.Filter.of(attention_spectra.FullAttention(whole))
     monkeypatch.setattr(attention_spectra, "SCORES", 40 * 7)
-    found = attention_spectra.Filter.of(attention_spectra.Even(40))
+    found = attention_spectra.Filter.of(attention_spectra.UniformAttention(40))
     assert found.sigma == pytest.approx(expected.sigma, rel=1e-6) and found.share == pytest.approx(
         expected.share, rel=1e-6
     )
@@ -127,7 +129,7 @@ def eager(family: str, text: str) -> list[torch.Tensor]:
     ids = torch.from_numpy(
         Embedder(model, tokenizer=tokenizer, method="plain")
         ._pipeline.planner.plan([text], "document")[0]
-        .jobs[0]
+        .windows[0]
         .sequence.ids
     )[None]
     given = model.config._attn_implementation
@@ -176,7 +178,7 @@ def test_what_goes_to_the_entries_is_what_the_tokens_lack(entries: int) -> None:
 
     found = see(embedder._pipeline, TEXT)
     assert list(found.entries) == [3, 4]
-    sequence = embedder._pipeline.planner.plan([TEXT], "document")[0].jobs[0].sequence
+    sequence = embedder._pipeline.planner.plan([TEXT], "document")[0].windows[0].sequence
     watch = Rest(filters=False)
     embedder._pipeline.open_runner.hidden([sequence], "document", watch)
     assert np.abs(rows[0]).max() < 1e-5
@@ -224,7 +226,7 @@ def test_gradients_are_those_of_the_model(family: str, method: str) -> None:
     model, tokenizer = families.build(family)
     embedder = Embedder(model, tokenizer=tokenizer, method=method)
     found = moved(embedder._pipeline, TEXT[:40], families.HIDDEN)
-    sequence = embedder._pipeline.planner.plan([TEXT[:40]], "document")[0].jobs[0].sequence
+    sequence = embedder._pipeline.planner.plan([TEXT[:40]], "document")[0].windows[0].sequence
     again = moved(embedder._pipeline, TEXT[:40], families.HIDDEN)
     assert np.array_equal(found.mean, again.mean) and len(found.last) == len(sequence.text)
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -251,7 +253,7 @@ def test_gradients_pass_through_copies_and_entries(method: str) -> None:
     """A first token is read by later ones only; copies and entries bring later tokens to earlier ones."""
     model, tokenizer = families.build("llama")
     embedder = Embedder(model, tokenizer=tokenizer, method=method)
-    sequence = embedder._pipeline.planner.plan([TEXT], "document")[0].jobs[0].sequence
+    sequence = embedder._pipeline.planner.plan([TEXT], "document")[0].windows[0].sequence
     leaves: list[torch.Tensor] = []
     states, _ = embedder._pipeline.open_runner.hidden([sequence], "document", leaves=leaves)
     early = int(sequence.text[4])

@@ -122,7 +122,7 @@ def test_every_window_of_a_long_text_ends_with_the_special() -> None:
     _, tokenizer = loaded("bert")
     e = embedder("bert", "plain", max_length=24)
     plans = e._pipeline.planner.plan([" ".join(TEXTS)], "document")
-    ids = [job.sequence.ids.tolist() for job in plans[0].jobs]
+    ids = [job.sequence.ids.tolist() for job in plans[0].windows]
     assert len(ids) > 2
     assert all(row[0] == tokenizer.bos_token_id and row[-1] == tokenizer.eos_token_id for row in ids)
     assert max(map(len, ids)) <= 24
@@ -134,7 +134,7 @@ def test_every_window_of_a_long_text_ends_with_the_special() -> None:
 def _causal(patch: pytest.MonkeyPatch) -> None:
     attend = hooks.attend
 
-    def mutated(query: Any, key: Any, value: Any, groups: Any, traits: attention.Traits, *more: Any) -> Any:
+    def mutated(query: Any, key: Any, value: Any, groups: Any, traits: attention.AttentionSpec, *more: Any) -> Any:
         return attend(query, key, value, groups, replace(traits, causal=True), *more)
 
     patch.setattr(hooks, "attend", mutated)

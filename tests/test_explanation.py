@@ -6,7 +6,7 @@ import pytest
 from tests import families
 from tests.comparison import TEXTS, embedder
 
-from eddy_embed.encoding.explain import Hidden
+from eddy_embed.encoding.explain import HiddenPlaceholder
 from eddy_embed.text.sequence import Role
 
 
@@ -32,7 +32,7 @@ def test_what_a_window_hides_of_the_placeholders_is_counted(family: str, method:
             none += token.role == Role.TEXT and bool(before) and not seen
             partly += token.role == Role.TEXT and 0 < len(seen) < len(before)
         if placed:
-            expected.append(Hidden(role, width, layers, none, partly))
+            expected.append(HiddenPlaceholder(role, width, layers, none, partly))
     assert explained.hidden == expected and expected[0].none > 0
     shown = (
         f"a window of 12 tokens, in layers {', '.join(map(str, layers))}: {expected[0].none} tokens of text see no <"

@@ -14,25 +14,25 @@ from tests.disk import files_of_at_most
 from eddy_embed import Embedder
 from eddy_embed.cli import main
 from eddy_embed.parts.postprocess import Fitted
-from eddy_embed.utils.atomic_files import whole
-from eddy_embed.utils.interrupts import Stopped, stoppable
+from eddy_embed.utils.atomic_files import atomic_write
+from eddy_embed.utils.interrupts import Interrupted, stoppable
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     target = tmp_path / "file"
-    with whole(target) as file:
+    with atomic_write(target) as file:
         file.write(b"first")
         assert not target.exists()
-    with whole(str(target)) as file:
+    with atomic_write(str(target)) as file:
         file.write(b"second")
         assert target.read_bytes() == b"first"
     assert target.read_bytes() == b"second"
-    for error in (KeyError, KeyboardInterrupt, Stopped):
-        with pytest.raises(error), whole(target) as file:
+    for error in (KeyError, KeyboardInterrupt, Interrupted):
+        with pytest.raises(error), atomic_write(target) as file:
             file.write(b"half")
             raise error
     (tmp_path / "link").symlink_to(target)
-    with whole(tmp_path / "link") as file:
+    with atomic_write(tmp_path / "link") as file:
         file.write(b"third")
     assert (tmp_path / "link").is_symlink() and target.read_bytes() == b"third"
     assert sorted(os.listdir(tmp_path)) == ["file", "link"]
@@ -41,20 +41,20 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
 def test_errors_name_the_file_and_leave_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"before")
     for place, reason in [("file/x", "Not a directory"), ("absent/x", "No such file"), (".", "Is a directory")]:
-        with pytest.raises(OSError, match=reason) as error, whole(tmp_path / place):
+        with pytest.raises(OSError, match=reason) as error, atomic_write(tmp_path / place):
             pytest.fail("the block must not run: the place is tried first")
         assert error.value.filename == str(tmp_path / place)
     with (
         files_of_at_most(10),
         pytest.raises(OSError, match="File too large") as error,
-        whole(tmp_path / "file") as file,
+        atomic_write(tmp_path / "file") as file,
     ):
         file.write(b"x" * 10_000)
     assert error.value.filename == str(tmp_path / "file")
-    with pytest.raises(OSError, match="No space left on device") as error, whole("/dev/full") as file:
+    with pytest.raises(OSError, match="No space left on device") as error, atomic_write("/dev/full") as file:
         file.write(b"x")
     assert error.value.filename == "/dev/full"
-    with pytest.raises(FileNotFoundError, match="another") as error, whole(tmp_path / "file"):
+    with pytest.raises(FileNotFoundError, match="another") as error, atomic_write(tmp_path / "file"):
         (tmp_path / "another").read_bytes()
     assert (tmp_path / "file").read_bytes() == b"before" and os.listdir(tmp_path) == ["file"]
 
@@ -109,7 +109,7 @@ def test_what_was_fitted_is_saved_whole(tmp_path: Path) -> None:
 def test_signals_become_one_exception_and_are_given_back() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     for number, said in ((signal.SIGINT, "Interrupted"), (signal.SIGHUP, "Stopped by SIGHUP")):
-        with pytest.raises(Stopped, match=said) as stop, stoppable():
+        with pytest.raises(Interrupted, match=said) as stop, stoppable():
             os.kill(os.getpid(), number)
             signal.sigtimedwait([], 5)
         assert stop.value.status == 128 + number

@@ -18,10 +18,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from eddy_embed.errors import UnsupportedModel
 from eddy_embed.model import attention
 from eddy_embed.model.attention import (
-    Kernels,
-    Place,
-    Reroute,
-    Traits,
+    AttentionSpec,
+    DeviceInfo,
+    KernelChoice,
     blocked,
     choose,
     dispatch,
@@ -30,15 +29,18 @@ from eddy_embed.model.attention import (
     watcher,
 )
 from eddy_embed.model.attention import blocked as blocked_kernel
+from eddy_embed.parts.attention import ExtraKeyValues
 
-OPEN, CAPPED, LOCAL = Traits(0.3, None, None), Traits(0.3, 8.0, None), Traits(0.3, None, 12)
+OPEN, CAPPED, LOCAL = AttentionSpec(0.3, None, None), AttentionSpec(0.3, 8.0, None), AttentionSpec(0.3, None, 12)
 BOTH = [replace(traits, causal=False) for traits in (OPEN, LOCAL, replace(CAPPED, window=3))]
 BIASED = [replace(traits, bias=True) for traits in (BOTH[0], BOTH[1], replace(CAPPED, causal=False))]
 SHAPES = [OPEN, CAPPED, LOCAL, replace(LOCAL, cap=2.0, window=3), replace(LOCAL, window=1), *BOTH]
 
 
-def on(device: str, dtype: str, width: int = 64, capability: tuple[int, int] | None = None, value: int = 0) -> Place:
-    return Place(device, dtype, width, value or width, capability)
+def on(
+    device: str, dtype: str, width: int = 64, capability: tuple[int, int] | None = None, value: int = 0
+) -> DeviceInfo:
+    return DeviceInfo(device, dtype, width, value or width, capability)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def on(device: str, dtype: str, width: int = 64, capability: tuple[int, int] | N
         (BIASED[0], on("cpu", "float32"), True, "blocked", "blocked"),
     ],
 )
-def test_the_choice(traits: Traits, place: Place, mass: bool, within: str, beyond: str) -> None:
+def test_the_choice(traits: AttentionSpec, place: DeviceInfo, mass: bool, within: str, beyond: str) -> None:
     chosen = choose(traits, place, mass)
     assert (chosen.within, chosen.beyond) == (within, beyond)
     assert (chosen.at(12), chosen.at(13)) == (within, beyond)
@@ -92,16 +94,16 @@ def packed(lengths: list[int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor
     return query, key, value, np.concatenate([[0], np.cumsum(lengths)])
 
 
-@pytest.mark.parametrize("reroute", [None, Reroute((1,), 0.5, 3)])
-def test_a_window_that_hides_nothing_needs_no_kernel_of_its_own(reroute: Reroute | None) -> None:
+@pytest.mark.parametrize("reroute", [None, ExtraKeyValues((1,), 0.5, 3)])
+def test_a_window_that_hides_nothing_needs_no_kernel_of_its_own(reroute: ExtraKeyValues | None) -> None:
     query, key, value, offsets = packed([11, 12, 13, 12, 30, 1])
     groups = attention.group(offsets, None, [12])
-    kernels = choose(LOCAL, Place.of(query, value), reroute is not None)
+    kernels = choose(LOCAL, DeviceInfo.of(query, value), reroute is not None)
     got = attention.attend(query, key, value, groups, LOCAL, kernels, reroute)
     expected = attention.attend(query, key, value, groups, LOCAL, attention.BLOCKED, reroute)
     assert kernels.within != kernels.beyond == "blocked"
     assert (got - expected).abs().max() <= 1e-12
-    wrong = Kernels(kernels.within, kernels.beyond, 13)
+    wrong = KernelChoice(kernels.within, kernels.beyond, 13)
     assert (attention.attend(query, key, value, groups, LOCAL, wrong, reroute) - expected).abs().max() > 1e-6
 
 
@@ -109,7 +111,7 @@ def test_a_window_that_hides_nothing_needs_no_kernel_of_its_own(reroute: Reroute
 @pytest.mark.parametrize(
     "traits", [OPEN, CAPPED, LOCAL, replace(LOCAL, cap=2.0, window=3), replace(LOCAL, window=1), *BOTH]
 )
-def test_blocks_of_queries_change_nothing(traits: Traits, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_queries_change_nothing(traits: AttentionSpec, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocked_kernel, "ROWS", rows)
     query, key, value, _ = packed([37])
     out, mass = blocked_kernel.blocked(query, key, value, traits, 1.25)
@@ -125,7 +127,7 @@ def test_blocks_of_queries_change_nothing(traits: Traits, rows: int, monkeypatch
 
 
 @pytest.mark.parametrize("traits", [CAPPED, LOCAL])
-def test_what_a_window_and_the_order_of_the_text_hide_is_not_scored(traits: Traits) -> None:
+def test_what_a_window_and_the_order_of_the_text_hide_is_not_scored(traits: AttentionSpec) -> None:
     def scored(length: int) -> int:
         query, key, value, _ = packed([length])
         with FlopCounterMode(display=False) as counted:
@@ -141,7 +143,7 @@ def test_without_causality_sequences_share_a_call_only_with_those_of_their_lengt
     query, key, value, offsets = packed([12, 11, 12, 30, 1, 11])
     groups = attention.group(offsets, even=True)
     assert sorted(tuple(members.rows.shape) for members in groups) == [(1, 1), (1, 30), (2, 11), (2, 12)]
-    kernels = choose(BOTH[0], Place.of(query, value), mass)
+    kernels = choose(BOTH[0], DeviceInfo.of(query, value), mass)
     got = attention.attend(query, key, value, groups, BOTH[0], kernels)
     expected = attention.attend(query, key, value, groups, BOTH[0], attention.BLOCKED)
     assert kernels.within == ("flash" if mass else "fused")
@@ -168,25 +170,29 @@ def test_on_a_processor_long_sequences_stand_alone(threads: int, monkeypatch: py
     assert sorted(tuple(members.rows.shape) for members in groups) == expected
     elsewhere = attention.group(offsets, device=torch.device("meta"))
     assert sorted(tuple(members.rows.shape) for members in elsewhere) == [(3, 66), (4, 33)]
-    kernels = choose(OPEN, Place.of(query, value), False)
+    kernels = choose(OPEN, DeviceInfo.of(query, value), False)
     both = (groups, attention.group(offsets))
     one, other = (attention.attend(query, key, value, each, OPEN, kernels) for each in both)
     assert (one - other).abs().max() <= 1e-12
 
 
 @pytest.mark.parametrize("mass", [False, True])
-@pytest.mark.parametrize("reroute", [None, Reroute((1,), 0.5, 2)])
+@pytest.mark.parametrize("reroute", [None, ExtraKeyValues((1,), 0.5, 2)])
 @pytest.mark.parametrize("traits", SHAPES)
 @pytest.mark.parametrize("lengths", [[6, 6, 6], [4, 4, 20, 20, 20], [3]])
 def test_sequences_of_one_length_behind_each_other_are_not_gathered(
-    lengths: list[int], traits: Traits, reroute: Reroute | None, mass: bool, monkeypatch: pytest.MonkeyPatch
+    lengths: list[int],
+    traits: AttentionSpec,
+    reroute: ExtraKeyValues | None,
+    mass: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     query, key, value, offsets = packed(lengths)
     more = [torch.cat([states, states[:, :, :2]], dim=2) for states in (query, key, value)]
     groups = attention.group(offsets)
     assert all(members.run is not None for members in groups)
     gathered = [replace(members, run=None) for members in groups]
-    kernels = choose(traits, Place.of(query, value), mass or reroute is not None)
+    kernels = choose(traits, DeviceInfo.of(query, value), mass or reroute is not None)
     for states in ([query, key, value], more):  # rows behind the last sequence belong to nobody
         found = attention.attend(*states, groups, traits, kernels, reroute)
         assert (found - attention.attend(*states, gathered, traits, kernels, reroute)).abs().max() <= 1e-12

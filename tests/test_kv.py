@@ -13,8 +13,9 @@ from tests.comparison import TEXTS, embedder, gap
 from eddy_embed import methods
 from eddy_embed.errors import InterventionDidNotRun, InvalidParameter
 from eddy_embed.model import attention
-from eddy_embed.model.attention import Reroute, Traits, dispatch
+from eddy_embed.model.attention import AttentionSpec, dispatch
 from eddy_embed.model.backbone import Backbone
+from eddy_embed.parts.attention import ExtraKeyValues
 
 ALL = [*families.FAMILIES, *families.MORE_FAMILIES]
 METHOD = "kv:layers=2-4"
@@ -44,10 +45,10 @@ def test_both_kernels_equal_a_softmax_over_all_entries(entries: int, shared: int
     tokens, heads, width = sum(lengths), 4, 16
     query = torch.randn(1, heads, tokens, width, generator=generator, dtype=torch.float64)
     key, value = torch.randn(2, 1, shared, tokens, width, generator=generator, dtype=torch.float64)
-    reroute = Reroute((1,), bias=0.7, entries=entries)
+    reroute = ExtraKeyValues((1,), bias=0.7, entries=entries)
     sinks = torch.linspace(-1, 3, heads, dtype=torch.float64) if sunk else None
-    traits = Traits(0.3, None, None, sunk)
-    kernels = attention.choose(traits, attention.Place.of(query, value), mass=True)
+    traits = AttentionSpec(0.3, None, None, sunk)
+    kernels = attention.choose(traits, attention.DeviceInfo.of(query, value), mass=True)
     assert kernels.at(30) == "flash"
     groups = attention.group(np.concatenate([[0], np.cumsum(lengths)]), [1.25] * len(lengths))
     fused = attention.attend(query, key, value, groups, traits, kernels, reroute, sinks=sinks)
@@ -96,13 +97,13 @@ def test_a_wrong_entry_is_noticed(family: str, name: str, monkeypatch: pytest.Mo
 
 def test_wrong_layers_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     e = embedder("llama", METHOD, exactly=True)
-    e._pipeline.runner._reroute = Reroute((3, 4, 5))
+    e._pipeline.runner._reroute = ExtraKeyValues((3, 4, 5))
     assert gap(e, "llama", METHOD, TEXTS) > 1e-5
 
 
 def test_a_skipped_layer_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     e = embedder("llama", METHOD)
-    e._pipeline.runner._reroute = Reroute((3, 3))
+    e._pipeline.runner._reroute = ExtraKeyValues((3, 3))
     with pytest.raises(InterventionDidNotRun, match="re-routing"):
         e.encode_document("Salt.")
 

@@ -11,15 +11,15 @@ import pytest
 from tests.comparison import embedder
 
 from eddy_embed.encoding.document import positions_by_span
-from eddy_embed.encoding.planner import Job
+from eddy_embed.encoding.planner import Window
 from eddy_embed.text.sentences import Segmenter
 from eddy_embed.text.sequence import Sequence
 
 
-def job(starts: np.ndarray, ends: np.ndarray) -> Job:
+def job(starts: np.ndarray, ends: np.ndarray) -> Window:
     none = np.zeros(len(starts), np.int64)
     sequence = Sequence(ids=none, roles=none, starts=starts, ends=ends, copies=none, edges=np.empty((0, 2), np.int64))
-    return Job(sequence, np.arange(len(starts)))
+    return Window(sequence, np.arange(len(starts)))
 
 
 def test_a_window_looks_at_its_own_sentences_only() -> None:

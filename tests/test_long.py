@@ -16,7 +16,7 @@ from tests.reference.windows import Window, document_vector, passes, span_vector
 from eddy_embed import Embedder
 from eddy_embed.encoding import dividing, planner, runner
 from eddy_embed.encoding.document import Part
-from eddy_embed.encoding.planner import Job
+from eddy_embed.encoding.windows import Window as EngineWindow
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, TextTooLong
 
 TEXT = (
@@ -49,10 +49,12 @@ WINDOW = 64
 
 def passes_of(e: Embedder, family: str, method: str, text: str) -> list[Window]:
     """The reference's passes over the engine's windows; `test_windows` shows what the engine's windows are like."""
-    return passes_over(e._pipeline.planner.plan([text], "document")[0].jobs, family, method, text)
+    return passes_over(e._pipeline.planner.plan([text], "document")[0].windows, family, method, text)
 
 
-def passes_over(jobs: list[Job], family: str, method: str, text: str, wording: str | None = None) -> list[Window]:
+def passes_over(
+    jobs: list[EngineWindow], family: str, method: str, text: str, wording: str | None = None
+) -> list[Window]:
     name, parameters = METHODS[method]
     assert len(jobs) > 2
     own = [(job.sequence.starts[job.sequence.text], job.sequence.ends[job.sequence.text]) for job in jobs]
@@ -75,7 +77,7 @@ def worded(e: Embedder, family: str, method: str) -> np.ndarray:
     A blank before the closing quotation mark is the text's in the engine and the wording's in the reference, so the
     weights are the engine's own.
     """
-    jobs = e._pipeline.planner.plan([TEXT], "document")[0].jobs
+    jobs = e._pipeline.planner.plan([TEXT], "document")[0].windows
     wordings: Any = METHODS[method][1].get("prompts") or [None]
     means = []
     # Wordings one behind the other, each from the text's beginning.
@@ -99,9 +101,9 @@ def test_windows_in_a_wording_weigh_as_many_tokens_as_they_count(family: str, me
 def test_windows_that_weigh_the_same_are_noticed(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     e, shared = embedder("llama", method, max_length=WINDOW), planner._shared
 
-    def mutated(wordings: list[planner.Planned]) -> planner.Planned:
+    def mutated(wordings: list[planner.TextPlan]) -> planner.TextPlan:
         planned = shared(wordings)
-        return replace(planned, jobs=[replace(job, share=1 / len(planned.jobs)) for job in planned.jobs])
+        return replace(planned, windows=[replace(job, share=1 / len(planned.windows)) for job in planned.windows])
 
     right = worded(e, "llama", method) if method in WORDED else document_vector(passes_of(e, "llama", method, TEXT))
     monkeypatch.setattr(planner, "_shared", mutated)
@@ -111,7 +113,7 @@ def test_windows_that_weigh_the_same_are_noticed(method: str, monkeypatch: pytes
 @pytest.mark.parametrize(("method", "max_length"), [("plain", WINDOW), ("htp", WINDOW), ("echo:preset=bare", 110)])
 def test_a_border_elsewhere_is_noticed(method: str, max_length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     e = embedder("qwen3", method, max_length=max_length)
-    jobs = e._pipeline.planner.plan([TEXT], "document")[0].jobs
+    jobs = e._pipeline.planner.plan([TEXT], "document")[0].windows
     assert any(len(job.counted) < len(job.sequence.text) for job in jobs), "windows overlap"
     right = document_vector(passes_of(e, "qwen3", method, TEXT))
     assert np.abs(e.encode_document(TEXT) - right).max() <= 1e-5
@@ -218,7 +220,7 @@ def test_parts_that_are_not_wanted_are_left_out_and_cost_nothing(late: bool, par
         "sentences": [TEXT[s.start : s.end] for s in whole.sentences],
     }
     wanted = alone["document"] if late else [text for name in parts for text in alone[name]]
-    assert ran == sum(len(job.sequence) for planned in planner(wanted, "document") for job in planned.jobs)
+    assert ran == sum(len(job.sequence) for planned in planner(wanted, "document") for job in planned.windows)
 
 
 @pytest.mark.parametrize("parts", [(), "passages", ("pages",), None])

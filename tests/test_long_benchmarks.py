@@ -11,7 +11,7 @@ import pytest
 from tests.comparison import embedder
 from tests.test_long import TEXT
 
-from eddy_embed.encoding.job import Job
+from eddy_embed.encoding.windows import Window
 from eddy_embed.text.sequence import Role, Sequence
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
@@ -86,7 +86,7 @@ def test_speeds_are_told_for_a_thousand_words() -> None:
     ]
 
 
-def window(start: int, ends: list[int]) -> Job:
+def window(start: int, ends: list[int]) -> Window:
     """A window of blocks of one token, each behind its PST, all behind their B-PSTs and a special."""
     count = len(ends)
     roles = [Role.SPECIAL, *[Role.BPST] * count, *[Role.PST, Role.TEXT] * count]
@@ -96,7 +96,7 @@ def window(start: int, ends: list[int]) -> Job:
     places[texts], stops[texts] = [start, *ends[:-1]], ends
     edges = [(1 + at, text) for at, text in enumerate(texts)] + [(text - 1, text) for text in texts]
     none = np.zeros(len(roles), np.int64)
-    return Job(Sequence(none, np.array(roles), places, stops, none, np.array(edges, np.int64)), texts)
+    return Window(Sequence(none, np.array(roles), places, stops, none, np.array(edges, np.int64)), texts)
 
 
 def test_what_is_carried_by_hand() -> None:

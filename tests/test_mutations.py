@@ -228,7 +228,7 @@ def _traits(patch: Patch, **changes: Callable[[object], object]) -> None:
     attend = hooks.attend
 
     def mutated(
-        query: object, key: object, value: object, groups: object, traits: attention.Traits, *more: object
+        query: object, key: object, value: object, groups: object, traits: attention.AttentionSpec, *more: object
     ) -> object:
         changed = {name: change(getattr(traits, name)) for name, change in changes.items()}
         return attend(query, key, value, groups, replace(traits, **changed), *more)
@@ -244,7 +244,7 @@ def _sinks(patch: Patch, change: Callable[[torch.Tensor], torch.Tensor | None]) 
 def _norm_left_out(patch: Patch) -> None:
     forward = host.Host._forward
 
-    def mutated(self: host.Host, packed: Packed, call: hooks.Pass, counted: bool = True) -> object:
+    def mutated(self: host.Host, packed: Packed, call: hooks.PassState, counted: bool = True) -> object:
         patch.setattr(self, "layers", LAYERS + 1)
         return forward(self, packed, call, counted)
 

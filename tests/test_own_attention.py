@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from eddy_embed import Embedder
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.model import host, softmax_hook
-from eddy_embed.model.hooks import Pass
+from eddy_embed.model.hooks import PassState
 from eddy_embed.text.sequence import Packed, pack
 from eddy_embed.text.sequence import plain as sequence
 
@@ -52,8 +52,8 @@ MUTATIONS = {
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_what_is_moved_into_rows_is_noticed_when_wrong(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    e, right = embedder("gpt_neo", HTP, exactly=True), host.beside
-    monkeypatch.setattr(host, "beside", lambda packed, rows: MUTATIONS[name](right(packed, rows)))
+    e, right = embedder("gpt_neo", HTP, exactly=True), host.padded_rows
+    monkeypatch.setattr(host, "padded_rows", lambda packed, rows: MUTATIONS[name](right(packed, rows)))
     try:
         difference = gap(e, "gpt_neo", HTP, ALIKE[:2])
     except IndexError:  # a position beyond the last that was learned
@@ -146,7 +146,7 @@ def test_a_softmax_that_is_not_found_is_no_silent_loss(
 
 @pytest.mark.parametrize("named", [False, True])
 def test_fused_attention_is_given_the_temperature_beside_its_mask(named: bool) -> None:
-    attend, call = torch.nn.functional.scaled_dot_product_attention, Pass([], factor=1.25)
+    attend, call = torch.nn.functional.scaled_dot_product_attention, PassState([], factor=1.25)
     with torch.random.fork_rng():
         torch.manual_seed(5)
         query, key, value = torch.randn(3, 2, 4, 7, 8, dtype=torch.float64)
@@ -163,7 +163,7 @@ def test_fused_attention_is_given_the_temperature_beside_its_mask(named: bool) -
 
 
 def test_other_threads_and_other_shapes_keep_their_softmax() -> None:
-    call = Pass([], factor=2.0)
+    call = PassState([], factor=2.0)
     scores = torch.tensor([0.0, 1.0]).expand(1, 3, 2, 2)
     right, sharp = scores.softmax(-1), (2 * scores).softmax(-1)
     config = transformers.MPNetConfig(**families._shape(None, num_attention_heads=3))

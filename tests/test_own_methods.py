@@ -17,7 +17,7 @@ from tests.reference.double import AllDouble
 from eddy_embed import Method, methods
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, UnknownMethod
 from eddy_embed.methods import registry
-from eddy_embed.methods.build import build
+from eddy_embed.methods.registry import build
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.readout import Readout
 

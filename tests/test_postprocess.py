@@ -20,7 +20,7 @@ from eddy_embed.errors import (
     NotFinite,
     NotFitted,
 )
-from eddy_embed.parts.postprocess import Fitted, Moments, Post, fit
+from eddy_embed.parts.postprocess import Fitted, Post, RunningCovariance, fit
 
 TEXTS = [
     f"Shelf {number} holds {what}. Nobody has counted them since spring, and the list is lost."
@@ -34,8 +34,8 @@ def cone(count: int, width: int = 12, seed: int = 0) -> np.ndarray:
     return generator.standard_normal((count, width)) @ generator.standard_normal((width, width)) + 100.0
 
 
-def seen(vectors: np.ndarray, batch: int = 7) -> Moments:
-    moments = Moments(vectors.shape[1])
+def seen(vectors: np.ndarray, batch: int = 7) -> RunningCovariance:
+    moments = RunningCovariance(vectors.shape[1])
     for first in range(0, len(vectors), batch):
         moments.add(vectors[first : first + batch])
     return moments
@@ -326,7 +326,7 @@ def test_a_mean_of_few_queries_stays_near_the_librarys(count: int) -> None:
     kept = np.linalg.norm(fitted.apply(asked, "query")) / np.linalg.norm(plain.apply(asked))
     assert kept > 0.8 / count**2
     with pytest.raises(InvalidParameter, match="at least 1"):
-        fit(Post("centre"), seen(library), Moments(library.shape[1]))
+        fit(Post("centre"), seen(library), RunningCovariance(library.shape[1]))
 
 
 def test_an_embedder_fits_a_mean_of_queries_and_uses_it_for_queries_alone() -> None:

@@ -65,12 +65,12 @@ def test_vectors_are_the_same(family: str, method: str, monkeypatch: pytest.Monk
 
 def test_passes_are_filled_up_to_few_numbers_of_rows() -> None:
     cpu = torch.device("cpu")
-    found = {rows: onednn_linear.filled(rows, cpu) for rows in range(1, 5000)}
+    found = {rows: onednn_linear.pad_rows(rows, cpu) for rows in range(1, 5000)}
     assert all(0 <= filled - rows < min(8, max(1, rows / 8)) for rows, filled in found.items() if rows < 512)
     assert all(0 <= filled - rows < rows / 32 and filled % 16 == 0 for rows, filled in found.items() if rows >= 512)
     assert (found[1], found[17], found[61], found[257], found[511], found[2000]) == (1, 18, 64, 264, 512, 2016)
     assert len({filled for rows, filled in found.items() if rows <= 1024}) <= 120
-    assert onednn_linear.filled(7, torch.device("meta")) == 7
+    assert onednn_linear.pad_rows(7, torch.device("meta")) == 7
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "bert", "t5", "qwen3_moe"])
@@ -107,7 +107,7 @@ def test_what_it_cannot_multiply_is_left_alone(monkeypatch: pytest.MonkeyPatch) 
     made["replaced"].forward = lambda states: states  # type: ignore[method-assign]
     made["derived"].__class__ = type("Own", (nn.Linear,), {})
     view = nn.ModuleDict(copy.deepcopy(made))
-    onednn_linear.quicken(view)
+    onednn_linear.use_onednn(view)
     changed = {name for name, module in view.items() if type(module) is not type(made[name])}
     assert changed == {"plain"}
 
@@ -115,7 +115,7 @@ def test_what_it_cannot_multiply_is_left_alone(monkeypatch: pytest.MonkeyPatch) 
 def test_gradients_and_nothing_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onednn_linear, "slower_in_mkl", lambda: True)
     view = nn.Sequential(nn.Linear(8, 4))
-    onednn_linear.quicken(view)
+    onednn_linear.use_onednn(view)
     states = torch.randn(3, 8, requires_grad=True)
     view(states).sum().backward()
     assert states.grad is not None and torch.allclose(states.grad, view[0].weight.sum(0).expand(3, 8))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from eddy_embed.encoding.document import group_sentences, positions_by_span
-from eddy_embed.encoding.planner import Job
+from eddy_embed.encoding.planner import Window
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.parts.readout import Pool, Readout, gather
 from eddy_embed.text.sequence import Role, Sequence
@@ -126,13 +126,13 @@ def test_only_averages_have_spans() -> None:
 )
 def test_tokens_of_spans(spans: list[tuple[int, int]], found: list[int], positions: list[list[int]]) -> None:
     laid = sequence()
-    index, runs = positions_by_span(Job(laid, laid.text), np.array(spans))
+    index, runs = positions_by_span(Window(laid, laid.text), np.array(spans))
     assert index.tolist() == found and [run.tolist() for run in runs] == positions
 
 
 def test_only_counted_tokens_are_a_spans() -> None:
     laid = sequence()
-    index, runs = positions_by_span(Job(laid, np.array([5])), np.array([(0, 1), (1, 3)]))
+    index, runs = positions_by_span(Window(laid, np.array([5])), np.array([(0, 1), (1, 3)]))
     assert index.tolist() == [1] and [run.tolist() for run in runs] == [[5]]
 
 
@@ -140,7 +140,7 @@ def test_a_span_inside_a_token_of_another_reads_that_token() -> None:
     starts, ends = np.array([0, 1, 3]), np.array([1, 3, 4])  # a, .b, c
     none = np.empty((0, 2), np.int64)
     laid = Sequence(np.arange(3), np.full(3, int(T)), starts, ends, np.zeros(3, np.int64), none)
-    index, runs = positions_by_span(Job(laid, laid.text), np.array([(0, 2), (2, 3), (3, 4)]))
+    index, runs = positions_by_span(Window(laid, laid.text), np.array([(0, 2), (2, 3), (3, 4)]))
     assert index.tolist() == [0, 1, 2] and [run.tolist() for run in runs] == [[0, 1], [1], [2]]
 
 

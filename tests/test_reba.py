@@ -19,9 +19,10 @@ from eddy_embed import Embedder, methods
 from eddy_embed.encoding import backward_attention
 from eddy_embed.errors import IncompatibleMethods, InterventionDidNotRun, InvalidParameter, InvalidText
 from eddy_embed.methods.method import Method
-from eddy_embed.model.attention import Reroute, Watch, Watching
+from eddy_embed.model.attention import AttentionRecorder
 from eddy_embed.model.attention.watcher import _Rectangles
-from eddy_embed.model.speed.onednn_linear import filled
+from eddy_embed.model.speed.onednn_linear import pad_rows
+from eddy_embed.parts.attention import BackwardAttention, ExtraKeyValues
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.readout import Readout
 from eddy_embed.parts.repetition import Repetition
@@ -41,7 +42,7 @@ def test_one_copy_read_last_is_plain(family: str) -> None:
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gpt_oss"])
 def test_a_rerouted_entry_is_in_the_softmax_and_not_watched(family: str) -> None:
     model, tokenizer = loaded(family, exactly=True)
-    method = methods.reba(pool="mean") | Method(reroute=Reroute((2, 4), bias=3.0, entries=2))
+    method = methods.reba(pool="mean") | Method(reroute=ExtraKeyValues((2, 4), bias=3.0, entries=2))
     e = Embedder(model, tokenizer=tokenizer, method=method)
     p = DEFAULTS | {"pool": "mean"}
     for text, vector in zip(TEXTS, exact(e, TEXTS), strict=True):
@@ -185,7 +186,7 @@ def test_what_it_does_not_go_with() -> None:
 
 def test_a_watch_refines_any_readout() -> None:
     model, tokenizer = loaded("llama")
-    parts = Layout(repetition=Repetition(2)), Watch(), Readout(pool="weighted")
+    parts = Layout(repetition=Repetition(2)), BackwardAttention(), Readout(pool="weighted")
     e = Embedder(model, tokenizer=tokenizer, method=Method(layout=parts[0], watch=parts[1], readout=parts[2]))
     layout, states = backward.embeddings(model, tokenizer, TEXTS[0], DEFAULTS, None)
     weights = np.arange(1, len(layout.text) + 1)
@@ -224,7 +225,7 @@ def test_the_last_token_takes_one_column_of_each_layer() -> None:
     assert 700 < tokens <= families.WINDOW
     # The model's own projections are the largest tensors of a pass, with the watch and without it.
     plainly, widest = largest("plain", 300)
-    rows, others = (filled(count, torch.device("cpu")) for count in (tokens, plainly))
+    rows, others = (pad_rows(count, torch.device("cpu")) for count in (tokens, plainly))
     assert most / rows == widest / others and most < tokens**2 / 4
     shorter, less = largest("reba", 75)
     assert most / less < 1.1 * tokens / shorter
@@ -271,8 +272,8 @@ def _last_layer(patch: pytest.MonkeyPatch) -> None:
 
 
 def _weights(patch: pytest.MonkeyPatch, change: Callable[..., Any]) -> None:
-    weights = Watching.weights
-    patch.setattr(Watching, "weights", lambda self, *more, **named: change(*weights(self, *more, **named)))
+    weights = AttentionRecorder.weights
+    patch.setattr(AttentionRecorder, "weights", lambda self, *more, **named: change(*weights(self, *more, **named)))
 
 
 def _not_halved(first: int, weights: torch.Tensor) -> tuple[int, torch.Tensor]:
@@ -290,7 +291,7 @@ def _later_only(first: int, weights: torch.Tensor) -> tuple[int, torch.Tensor]:
 def _with_bos(patch: pytest.MonkeyPatch) -> None:
     watching = backward_attention.Refiner.watching
 
-    def mutated(self: Any, spans: Any) -> Watching:
+    def mutated(self: Any, spans: Any) -> AttentionRecorder:
         made = watching(self, spans)
         made.first_rows -= 1
         return made
@@ -327,7 +328,7 @@ def test_mutation_is_noticed(name: str, method: str, monkeypatch: pytest.MonkeyP
 
 def test_a_layer_that_is_not_watched_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     e = embedder("llama", "reba")
-    monkeypatch.setattr(Watching, "begin", lambda self, groups, offsets: None)
+    monkeypatch.setattr(AttentionRecorder, "begin", lambda self, groups, offsets: None)
     host = e._pipeline.open_runner.host
     monkeypatch.setattr(host, "kept", host.kept + 1)
     with pytest.raises((InterventionDidNotRun, IndexError)):

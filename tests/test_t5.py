@@ -18,7 +18,7 @@ from tests.test_kernels import BIASED
 from eddy_embed import Embedder
 from eddy_embed.errors import UnsupportedModel
 from eddy_embed.model import attention, hooks, host
-from eddy_embed.model.attention import Kernels, blocked, dispatch, fused
+from eddy_embed.model.attention import KernelChoice, blocked, dispatch, fused
 from eddy_embed.model.attention.relative_bias import between
 
 METHOD = "plain+tempscale"
@@ -64,7 +64,7 @@ def test_the_bias_of_any_block_is_that_of_its_distances() -> None:
 
 @pytest.mark.parametrize("traits", BIASED, ids=str)
 def test_every_kernel_adds_the_bias_before_the_temperature(
-    traits: attention.Traits, monkeypatch: pytest.MonkeyPatch
+    traits: attention.AttentionSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lengths, factors = (1, 13, 13, 40), (1.25, 1.25, 1.25, 0.6)
     offsets = np.cumsum([0, *lengths])
@@ -83,7 +83,7 @@ def test_every_kernel_adds_the_bias_before_the_temperature(
             value,
             groups,
             traits,
-            Kernels(name, name),
+            KernelChoice(name, name),
             bias=bias,  # type: ignore[arg-type]
         )
         for at, factor in enumerate(factors):

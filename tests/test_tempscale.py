@@ -11,7 +11,8 @@ from tests.comparison import TEXTS, embedder, gap
 
 from eddy_embed import methods
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
-from eddy_embed.model.attention import Temperature, Traits, dispatch
+from eddy_embed.model.attention import AttentionSpec, dispatch
+from eddy_embed.parts.attention import Temperature
 
 ALL = [*families.FAMILIES, *families.MORE_FAMILIES]
 
@@ -108,7 +109,7 @@ def test_a_forgotten_temperature_is_noticed(family: str, monkeypatch: pytest.Mon
 def test_a_temperature_in_front_of_the_cap_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     right = dispatch.blocked
 
-    def wrong(query: object, key: object, value: object, traits: Traits, factor: float, *more: object) -> object:
+    def wrong(query: object, key: object, value: object, traits: AttentionSpec, factor: float, *more: object) -> object:
         return right(query, key, value, replace(traits, scale=traits.scale * factor), 1.0, *more)
 
     method = "plain+tempscale"

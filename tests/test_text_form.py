@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from eddy_embed import methods
 from eddy_embed.errors import EddyError, IncompatibleMethods, InvalidParameter, UnknownMethod
-from eddy_embed.methods.method import Method
-from eddy_embed.methods.spec import Term, parse_terms, print_terms
+from eddy_embed.methods.method import Method, Term, parse_terms, print_terms
 from eddy_embed.model.backbone import Backbone
 from eddy_embed.parts.copy_edges import CopyEdges
 from eddy_embed.parts.layout import Layout

@@ -19,7 +19,7 @@ from eddy_embed.encoding import pipeline
 from eddy_embed.encoding import planner as planning
 from eddy_embed.encoding.document import LongDocument, group_sentences
 from eddy_embed.encoding.planner import Planner
-from eddy_embed.encoding.runner import Sums
+from eddy_embed.encoding.runner import PooledSums
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.text import tokenizer as tokenizing
 from eddy_embed.text.sentences import Segmenter
@@ -211,7 +211,7 @@ class Counted:
 def test_a_long_text_is_never_tokenized_in_one_piece(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Counted(monkeypatch)
     planned = plan(text, "htp", "metaspace", 512)
-    assert len(planned.jobs) > 10
+    assert len(planned.windows) > 10
     # Once to count, once in windows that overlap by an eighth at most; a second time where the windows were too large.
     assert counted.characters < 4 * len(text)
     assert counted.most <= tokenizing.STRETCH + 2 * tokenizing.MARGIN < len(text)
@@ -219,13 +219,13 @@ def test_a_long_text_is_never_tokenized_in_one_piece(text: str, monkeypatch: pyt
 
 def test_what_is_not_wanted_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[int] = []
-    zero = Sums.zero.__func__  # type: ignore[attr-defined]
+    zero = PooledSums.zero.__func__  # type: ignore[attr-defined]
 
-    def seen(cls: type[Sums], width: int, divisions: Any) -> Sums:
+    def seen(cls: type[PooledSums], width: int, divisions: Any) -> PooledSums:
         kept.append(sum(map(len, divisions)))
         return zero(cls, width, divisions)
 
-    monkeypatch.setattr(Sums, "zero", classmethod(seen))
+    monkeypatch.setattr(PooledSums, "zero", classmethod(seen))
     text = TEXTS["german"]
     whole = long(text)
     for parts in (("document",), ("passages",), ("sentences",)):
@@ -298,8 +298,8 @@ def test_texts_that_are_counted_first_have_the_same_windows(
     usual = plan(TEXTS[name], layout, kind, 130)
     monkeypatch.setattr(planning, "LONG", 100)
     first = plan(TEXTS[name], layout, kind, 130)
-    assert len(first.jobs) == len(usual.jobs) > 1
-    for mine, theirs in zip(first.jobs, usual.jobs, strict=True):
+    assert len(first.windows) == len(usual.windows) > 1
+    for mine, theirs in zip(first.windows, usual.windows, strict=True):
         assert np.array_equal(mine.sequence.ids, theirs.sequence.ids)
         assert np.array_equal(mine.counted, theirs.counted)
     assert abs(first.tokens - usual.tokens) <= 1
@@ -314,16 +314,16 @@ def test_every_method_reads_them_the_same(method: str, overflow: str, monkeypatc
     monkeypatch.setattr(planning, "LONG", 100)
     first = planner.plan(["Salt.", text], "document", sentences=True)[1]
     assert np.array_equal(first.spans, usual.spans) and np.array_equal(first.levels, usual.levels)
-    assert max(len(job.sequence) for job in first.jobs) <= 160
-    assert abs(sum(job.share for job in first.jobs) - 1) < 1e-9
-    assert (first.windows > 1) == (overflow == "window")
+    assert max(len(job.sequence) for job in first.windows) <= 160
+    assert abs(sum(job.share for job in first.windows) - 1) < 1e-9
+    assert (first.window_count > 1) == (overflow == "window")
     # What is counted is the text as it is; a rewritten one may have a few tokens more.
     apart = usual.tokens / 50 if planner.layout.revision else 1
     assert abs(first.tokens - usual.tokens) <= apart and abs(first.truncated - usual.truncated) <= apart
     if "template" in planner.layout.chosen and overflow == "window":
         # In a wording, the text's first or last token may be another than alone, and a window end a sentence earlier.
-        assert abs(len(first.jobs) - len(usual.jobs)) <= len(usual.jobs) / 8
+        assert abs(len(first.windows) - len(usual.windows)) <= len(usual.windows) / 8
         return
-    for mine, theirs in zip(first.jobs, usual.jobs, strict=True):
+    for mine, theirs in zip(first.windows, usual.windows, strict=True):
         assert np.array_equal(mine.sequence.ids, theirs.sequence.ids)
         assert np.array_equal(mine.counted, theirs.counted) and abs(mine.share - theirs.share) < 1e-3

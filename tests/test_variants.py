@@ -38,7 +38,7 @@ def test_blocks_of_tokens_are_as_long_in_every_window_as_in_the_document(method:
     assert whole.spans is not None and e.method.layout is not None and isinstance(e.method.layout.blocks, Blocks)
     every = e.method.layout.blocks.every
     length = whole.tokens // len(whole.spans) if every == "auto" else every
-    jobs = e._pipeline.planner.plan([LONG], "document")[0].jobs
+    jobs = e._pipeline.planner.plan([LONG], "document")[0].windows
     assert len(jobs) > 5 and max(len(job.sequence) for job in jobs) <= 64
     kinds = 1 if "local" in method else 2
     for job in jobs:
@@ -112,7 +112,7 @@ def test_parts_of_rewritten_texts_are_parts_of_the_users(text: str, max_length: 
     e = embedder("llama", "htp:range=1-3,released_text=true", exactly=True, max_length=max_length)
     document = e.encode_long(text)
     assert [(s.start, s.end) for s in document.sentences] == list(sentences_of(text))
-    jobs = e._pipeline.planner.plan([text], "document")[0].jobs
+    jobs = e._pipeline.planner.plan([text], "document")[0].windows
     assert (len(jobs) > 1) == (max_length is not None and document.n_tokens > 48)
     for job in jobs:
         own = job.sequence.text

@@ -12,8 +12,8 @@ from tests import families
 from tests.comparison import INSTRUCTION
 
 from eddy_embed import methods
-from eddy_embed.encoding import windows
-from eddy_embed.encoding.planner import Job, Planned, Planner
+from eddy_embed.encoding.planner import Planner, TextPlan, Window
+from eddy_embed.encoding.windows import plan_windows
 from eddy_embed.errors import TextTooLong
 from eddy_embed.parts.layout import Layout
 from eddy_embed.text.sentences import Segmenter
@@ -29,7 +29,7 @@ def tokenizer(kind: str) -> Tokenizer:
     return Tokenizer(families.TOKENIZERS[kind]())
 
 
-def plan(text: str, layout: str, kind: str, max_length: int, *, instruction: str | None = None) -> Planned:
+def plan(text: str, layout: str, kind: str, max_length: int, *, instruction: str | None = None) -> TextPlan:
     """How a text is divided; no model is needed for that."""
     planner = Planner(
         layout=LAYOUTS[layout],
@@ -42,16 +42,16 @@ def plan(text: str, layout: str, kind: str, max_length: int, *, instruction: str
     return planner.plan([text], "document", sentences=True)[0]
 
 
-def characters(job: Job) -> set[int]:
+def characters(job: Window) -> set[int]:
     """Characters of the tokens that a job answers for."""
     starts, ends = job.sequence.starts[job.counted].tolist(), job.sequence.ends[job.counted].tolist()
     return {at for start, end in zip(starts, ends, strict=True) for at in range(start, end)}
 
 
-def check(text: str, planned: Planned, max_length: int) -> None:
+def check(text: str, planned: TextPlan, max_length: int) -> None:
     """Every window fits, and every character is counted in exactly one."""
     counted: set[int] = set()
-    for job in planned.jobs:
+    for job in planned.windows:
         assert len(job.sequence) <= max_length
         own = characters(job)
         assert not own & counted
@@ -73,7 +73,7 @@ def costs_and_budget(draw: st.DrawFn) -> tuple[list[int], int]:
 @settings(max_examples=300)
 def test_plan_covers_in_order_within_the_budget(case: tuple[list[int], int]) -> None:
     costs, budget = case
-    planned = windows.plan(costs, budget)
+    planned = plan_windows(costs, budget)
     assert planned[0].first == 0 and planned[-1].last == len(costs) - 1
     for window in planned:
         assert window.first <= window.last
@@ -87,13 +87,13 @@ def test_plan_covers_in_order_within_the_budget(case: tuple[list[int], int]) -> 
 
 def test_plan_by_hand() -> None:
     # 8 units of 10 in a budget of 40: room to share is 40 // 8 = 5, less than a unit
-    assert [(w.first, w.last) for w in windows.plan([10] * 8, 40)] == [(0, 3), (4, 7)]
+    assert [(w.first, w.last) for w in plan_windows([10] * 8, 40)] == [(0, 3), (4, 7)]
     # 8 units of 5: windows of 8 are full, the one unit before may be read again
-    assert [(w.first, w.last) for w in windows.plan([5] * 12, 40)] == [(0, 7), (7, 11)]
+    assert [(w.first, w.last) for w in plan_windows([5] * 12, 40)] == [(0, 7), (7, 11)]
     # unit 2 fills its window alone, so nothing is shared
-    assert [(w.first, w.last) for w in windows.plan([4, 4, 40, 4], 40)] == [(0, 1), (2, 2), (3, 3)]
+    assert [(w.first, w.last) for w in plan_windows([4, 4, 40, 4], 40)] == [(0, 1), (2, 2), (3, 3)]
     with pytest.raises(TextTooLong, match="unit 1 takes 41"):
-        windows.plan([1, 41], 40)
+        plan_windows([1, 41], 40)
 
 
 # --- every token counted once
@@ -112,7 +112,7 @@ MIXED = st.lists(st.tuples(WORDS, GAPS), min_size=1, max_size=60).map(lambda par
 )
 @settings(max_examples=200)
 def test_every_character_is_counted_once(text: str, layout: str, kind: str, room: int) -> None:
-    shortest = plan("a", layout, kind, 2**20).jobs[0].sequence
+    shortest = plan("a", layout, kind, 2**20).windows[0].sequence
     # Room for each copy: eight tokens are enough for any character and for the blanks around a slice.
     max_length = room * (int(shortest.copies.max()) + 1) + len(shortest)
     check(text, plan(text, layout, kind, max_length), max_length)
@@ -122,7 +122,7 @@ def test_an_instruction_takes_its_room_in_every_window() -> None:
     text = "The lamp was lit before the tide came in. " * 12
     bare = plan(text, "plain", "metaspace", 80)
     told = plan(text, "plain", "metaspace", 80, instruction=INSTRUCTION)
-    assert 1 < len(bare.jobs) < len(told.jobs)
+    assert 1 < len(bare.windows) < len(told.windows)
     check(text, told, 80)
 
 
@@ -142,14 +142,14 @@ LONG = {
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG)
 def test_hostile_texts_are_read_once_in_full(text: str, layout: str) -> None:
     planned = plan(text, layout, "metaspace", 512)
-    assert len(planned.jobs) > 1
+    assert len(planned.windows) > 1
     check(text, planned, 512)
 
 
 def test_characters_of_several_tokens_are_not_parted() -> None:
     # One sailing boat is four byte tokens; a window of 10 holds "<s>", "▁" and two of them.
     planned = plan("⛵️🙂🙂🙂🙂🙂", "plain", "metaspace", 10)
-    for job in planned.jobs:
+    for job in planned.windows:
         assert len(job.sequence) <= 10
     check("⛵️🙂🙂🙂🙂🙂", planned, 10)
 
@@ -157,7 +157,7 @@ def test_characters_of_several_tokens_are_not_parted() -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_too_small_a_window_is_refused_with_the_remedy(layout: str) -> None:
     text = "The river rose at night. By morning the bridge was gone! Who would carry the letters now?" * 2
-    enough = len(plan("a", layout, "metaspace", 2**20).jobs[0].sequence) + 8
+    enough = len(plan("a", layout, "metaspace", 2**20).windows[0].sequence) + 8
     for max_length in range(1, enough + 3):
         try:
             check(text, plan(text, layout, "metaspace", max_length), max_length)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space
 from chromadb.utils.embedding_functions import register_embedding_function
 
-from eddy_embed.encoding.validation import check_kind, several
+from eddy_embed.encoding.validation import check_kind, checked_text_list
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.arguments import plain, put, refuse_unknown
 from eddy_embed.integrations.shared_embedders import ENGINE_SETTINGS, name_of, open_embedder, settings_key
@@ -188,7 +188,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         Raises:
             InvalidText: A document is blank, or not valid Unicode.
         """
-        return cast("Embeddings", list(self.embedder.encode_document(several(input), show_progress=False)))
+        return cast("Embeddings", list(self.embedder.encode_document(checked_text_list(input), show_progress=False)))
 
     def embed_query(self, input: Documents) -> Embeddings:
         """Embed queries, with the query's wording and instruction.
@@ -199,7 +199,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         Raises:
             InvalidText: A query is blank, or not valid Unicode.
         """
-        return cast("Embeddings", list(self.embedder.encode_query(several(input), show_progress=False)))
+        return cast("Embeddings", list(self.embedder.encode_query(checked_text_list(input), show_progress=False)))
 
     @staticmethod
     def name() -> str:

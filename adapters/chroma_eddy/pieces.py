@@ -14,7 +14,7 @@ from chroma_eddy.locking import failures
 from chroma_eddy.names import MAIN
 from chroma_eddy.recipe import is_unfitted
 from chroma_eddy.rows import DIGEST, DOCUMENT, END, PIECE, START
-from eddy_embed.encoding.finalize import Finish
+from eddy_embed.encoding.finalize import VectorFinalizer
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 
@@ -159,7 +159,7 @@ def move(index: Index, following: Index, raw_of: Any) -> None:
     post: Fitted | None = following.post
     if post is None or not any_in(index):
         return
-    finish = Finish(normalize=following.embedder.normalize, post=post.post, fitted=post)
+    finish = VectorFinalizer(normalize=following.embedder.normalize, post=post.post, fitted=post)
     made = {FINGERPRINT: following.recipe.fingerprint}
     pages = index.store.pages(MAIN, where={PIECE: True}, metadatas=True, documents=True, embeddings=True)
     for rows in pages:

@@ -19,7 +19,7 @@ from chroma_eddy.writing import Progress, Writer, WriteReport
 from eddy_embed.encoding.finalize import unit
 from eddy_embed.encoding.validation import checked_texts
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.parts.postprocess import Moments, fit
+from eddy_embed.parts.postprocess import RunningCovariance, fit
 
 if TYPE_CHECKING:
     from chroma_eddy.function import EddyEmbeddingFunction
@@ -114,12 +114,12 @@ def _replace(index: Index, following: Index) -> None:
 
 
 def _fit(index: Index, embedder: Embedder, post: Fitted, queries: list[str] | None) -> Fitted:
-    moments = Moments(len(post.mean))
+    moments = RunningCovariance(len(post.mean))
     for vectors in _raw_passages(index, post, embedder.normalize):
         moments.add(vectors)
     asked = None
     if queries is not None:
-        asked = Moments(len(post.mean))
+        asked = RunningCovariance(len(post.mean))
         asked.add(unit(embedder.with_post(None).encode_query(queries, show_progress=False).astype(np.float64)))
     return rounded(replace(fit(post.post, moments, asked), maker=embedder.maker))
 

@@ -30,7 +30,7 @@ from chroma_eddy.transform import rounded
 from eddy_embed.encoding.finalize import unit
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.parts.postprocess import Moments, fit
+from eddy_embed.parts.postprocess import RunningCovariance, fit
 
 if TYPE_CHECKING:
     from chroma_eddy.index import Index
@@ -218,7 +218,7 @@ class Writer:
             index.adopt(None)
             self._flush(held)
             return
-        moments = Moments(own.backbone.hidden)
+        moments = RunningCovariance(own.backbone.hidden)
         for each in held:
             moments.add(unit(np.stack([passage.vector for passage in each.result.passages]).astype(np.float64)))
         fitted = replace(fit(cast("Post", own.method.post), moments), maker=own.maker)

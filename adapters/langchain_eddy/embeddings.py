@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from langchain_core.embeddings import Embeddings
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from eddy_embed.encoding.validation import check_one, several
+from eddy_embed.encoding.validation import check_one, checked_text_list
 from eddy_embed.errors import EddyError
-from eddy_embed.integrations.shared_embedders import Holder, in_worker
+from eddy_embed.integrations.shared_embedders import EmbedderOwner, in_worker
 from langchain_eddy.parameters import checked, parts_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class EddyEmbeddings(Holder, BaseModel, Embeddings):
+class EddyEmbeddings(EmbedderOwner, BaseModel, Embeddings):
     """Embeds queries and documents with a causal language model that was never trained to embed.
 
     The model is loaded when the object is made, so that a wrong name or method fails there. Objects of equal
@@ -122,7 +122,7 @@ class EddyEmbeddings(Holder, BaseModel, Embeddings):
             One vector for each, in their order.
         """
         vectors: list[list[float]] = self.embedder.encode_document(
-            several(texts), show_progress=self.show_progress
+            checked_text_list(texts), show_progress=self.show_progress
         ).tolist()
         return vectors
 

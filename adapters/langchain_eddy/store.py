@@ -17,7 +17,7 @@ from chroma_eddy import Hit, Index, Piece, WriteReport, open_index, pieces
 from chroma_eddy.document import OWN
 from chroma_eddy.names import MAIN
 from chroma_eddy.rows import DIGEST, PIECE, own_metadata
-from eddy_embed.encoding.validation import check_kind, several
+from eddy_embed.encoding.validation import check_kind, checked_text_list
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.arguments import refuse_unknown
 from eddy_embed.integrations.document_ids import document_identity
@@ -147,7 +147,7 @@ class EddyChroma(VectorStore):
             InvalidText: A text is blank, or not valid Unicode.
         """
         refuse_unknown("EddyChroma.add_texts", kwargs, ())
-        given = several(texts)
+        given = checked_text_list(texts)
         about = metadatas if metadatas is not None else [{} for _ in given]
         named = list(ids) if ids is not None else [None] * len(given)
         if not len(given) == len(about) == len(named):

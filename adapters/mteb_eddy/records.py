@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.utils.atomic_files import whole
+from eddy_embed.utils.atomic_files import atomic_write
 from mteb_eddy.costs import Cost
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Journal:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         rows = self.records.values() if self._anew else [record]
         text = "".join(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in rows)
-        with whole(self._path) if self._anew else self._path.open("ab") as file:
+        with atomic_write(self._path) if self._anew else self._path.open("ab") as file:
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())

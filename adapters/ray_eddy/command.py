@@ -10,7 +10,7 @@ import typer
 
 from eddy_embed.cli.options import Device, Dtype, Instruction, MaxLength, MethodText, Model
 from eddy_embed.errors import InvalidParameter, MissingExtra
-from eddy_embed.utils.atomic_files import whole
+from eddy_embed.utils.atomic_files import atomic_write
 
 if TYPE_CHECKING:
     import ray.data
@@ -117,7 +117,7 @@ def _write(dataset: ray.data.Dataset, output: str) -> int:
             failed = sum(t.num_rows - t.column("error").null_count for t in found.iter_batches(batch_format="pyarrow"))
         found.write_parquet(output)
         return failed
-    with whole(output) as sink:
+    with atomic_write(output) as sink:
         writer = None
         for table in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
             if writer is None:

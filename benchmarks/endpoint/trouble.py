@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from eddy_embed.model.speed.onednn_linear import filled
+from eddy_embed.model.speed.onednn_linear import pad_rows
 from endpoint.clients import OK, OVERLOADED, Connection, Known, Wrong, numbers, request
 
 AGAIN = 0.25
@@ -25,7 +25,7 @@ PATIENCE = 60
 """Seconds more to wait for a refusal."""
 ALONE = 100
 """Requests one after the other, before and after."""
-LENGTHS = sorted({filled(rows, torch.device("cpu")) for rows in range(1, 2049)})
+LENGTHS = sorted({pad_rows(rows, torch.device("cpu")) for rows in range(1, 2049)})
 """Tokens of inputs that meet every number of rows to which passes of up to 2,048 tokens are filled up."""
 STEP = 1000
 """Requests between two looks at the memory."""

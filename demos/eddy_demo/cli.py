@@ -40,7 +40,7 @@ from eddy_demo.recipe import MODEL, PASSAGE_SIZE, choose_recipe, delete, holds_l
 from eddy_demo.serving import serve
 from eddy_demo.shelving import app as library_app
 from eddy_embed.errors import EddyError
-from eddy_embed.utils.interrupts import Stopped, stoppable
+from eddy_embed.utils.interrupts import Interrupted, stoppable
 
 if TYPE_CHECKING:
     from eddy_demo.ask import Answer
@@ -246,7 +246,7 @@ def main() -> None:
         _fail(f"{error.filename or 'writing failed'}: {error.strerror or error}{room}")
     except MemoryError as error:
         _fail(f"out of memory: {error}")
-    except Stopped as stop:
+    except Interrupted as stop:
         err.print(" ".join(filter(None, [f"{stop}.", stop.hint])))
         sys.exit(stop.status)
 

@@ -12,7 +12,7 @@ from chroma_eddy import NoIndex, open_index
 from eddy_demo.library import NAME
 from eddy_demo.recipe import CHROMA, NEXT, Recipe, write_recipe
 from eddy_embed.errors import FingerprintMismatch, IncompatibleMethods, InvalidParameter
-from eddy_embed.utils.atomic_files import whole
+from eddy_embed.utils.atomic_files import atomic_write
 
 if TYPE_CHECKING:
     from chroma_eddy import WriteReport
@@ -53,7 +53,7 @@ def rebuild(
     if before == recipe and _taken(folder, embedder, recipe):
         _settle(folder, recipe)
         return None
-    with whole(folder / NEXT) as file:
+    with atomic_write(folder / NEXT) as file:
         file.write(json.dumps(asdict(recipe)).encode())
     try:
         with open_index(folder / CHROMA, NAME) as index:

@@ -10,7 +10,7 @@ from pathlib import Path
 from chroma_eddy.locking import LOCK, WRITER
 from eddy_demo.defaults import METHOD, measured
 from eddy_demo.errors import LibraryMismatch, NoLibrary
-from eddy_embed.utils.atomic_files import whole
+from eddy_embed.utils.atomic_files import atomic_write
 
 FORMAT = 2
 MODEL = "eddy-tiny"
@@ -149,7 +149,7 @@ def delete(folder: Path) -> None:
 
 def write_recipe(folder: Path, recipe: Recipe) -> None:
     """Write the recipe of a new library, whole or not at all."""
-    with whole(folder / "library.json") as file:
+    with atomic_write(folder / "library.json") as file:
         file.write(f"{json.dumps({'format': FORMAT, **asdict(recipe)}, indent=2)}\n".encode())
 
 

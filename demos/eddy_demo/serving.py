@@ -11,7 +11,7 @@ from rich.text import Text
 
 from eddy_demo.errors import MissingPart
 from eddy_demo.options import DEFAULT_LIBRARY, DeviceOption, LibraryOption, MethodOption, ModelOption, err
-from eddy_embed.utils.interrupts import Stopped
+from eddy_embed.utils.interrupts import Interrupted
 
 PORT = 8765
 _NEEDED = ("fastapi", "jinja2", "uvicorn")
@@ -60,5 +60,5 @@ def serve(
     try:
         choice = Choice(library, model, method, device, generate)
         run(choice, listener, {*names, *(allow_host or ())}, started=started)
-    except (KeyboardInterrupt, Stopped):
+    except (KeyboardInterrupt, Interrupted):
         err.print("Stopped. What was not read yet goes on when it is started again.")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from chroma_eddy.locking import LOCK, Lock
 from eddy_demo.recipe import CHROMA, check_free, holds_library
-from eddy_embed.utils.interrupts import Stopped
+from eddy_embed.utils.interrupts import Interrupted
 
 
 @contextmanager
@@ -25,8 +25,8 @@ def writing(folder: Path) -> Iterator[None]:
     try:
         with sole_writer(folder):
             yield
-    except (KeyboardInterrupt, Stopped) as error:
-        stop = error if isinstance(error, Stopped) else Stopped()
+    except (KeyboardInterrupt, Interrupted) as error:
+        stop = error if isinstance(error, Interrupted) else Interrupted()
         stop.hint = "Run the same command again to go on where it stopped."
         raise stop from None
 

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eddy_embed.analysis.compare import Compared, compare
+    from eddy_embed.analysis.compare import ComparisonResult, compare
     from eddy_embed.embedder import Embedder
     from eddy_embed.encoding.document import LongDocument, Passage, Span
     from eddy_embed.encoding.explain import Explanation
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Compared": "analysis.compare",
+    "ComparisonResult": "analysis.compare",
     "Embedder": "embedder",
     "Explanation": "encoding.explain",
     "LongDocument": "encoding.document",
@@ -29,7 +29,7 @@ _HOMES = {
 }
 
 __all__ = [
-    "Compared",
+    "ComparisonResult",
     "Embedder",
     "Explanation",
     "LongDocument",

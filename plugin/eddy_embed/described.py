@@ -6,9 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from eddy_embed.encoding.explain import Explanation, explain
+from eddy_embed.encoding.pipeline import Counts
 from eddy_embed.encoding.validation import check_one, checked_role, checked_texts, chunks
 from eddy_embed.errors import IncompatibleMethods
-from eddy_embed.model.fingerprint import Counts, digest, weights_digest
+from eddy_embed.model.fingerprint import digest, weights_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -29,7 +29,7 @@ from eddy_embed.encoding.validation import (
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Method
 from eddy_embed.parts.layout import TextRole
-from eddy_embed.parts.postprocess import Fitted, Moments, fit
+from eddy_embed.parts.postprocess import Fitted, RunningCovariance, fit
 from eddy_embed.utils.progress import Progress
 from eddy_embed.variants import Varied
 
@@ -284,7 +284,7 @@ class Embedder(Varied):
                 f"{self.method} has no post-processing to fit; join one, as in '{self.method}+whiten'"
             )
         plain = self.with_post(None)
-        moments = Moments(self.width)
+        moments = RunningCovariance(self.width)
         for _, chunk in chunks(checked_texts(texts)):
             documents = plain.encode_long(
                 chunk, passage_size=passage_size, late=self.reads_spans, parts=PASSAGES, show_progress=show_progress
@@ -293,7 +293,7 @@ class Embedder(Varied):
         asked = None
         if queries is not None:
             vectors = plain.encode_query(checked_texts(queries), show_progress=show_progress)
-            asked = Moments.of(unit(vectors.astype(np.float64)))
+            asked = RunningCovariance.of(unit(vectors.astype(np.float64)))
         fitted = replace(fit(self.method.post, moments, asked), maker=self.maker)
         self._pipeline.finish = replace(self._pipeline.finish, fitted=fitted)
         self._settings = None

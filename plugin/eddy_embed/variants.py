@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 from eddy_embed import methods
 from eddy_embed.described import Described
 from eddy_embed.encoding.build import finish_for
+from eddy_embed.encoding.pipeline import Counts
 from eddy_embed.encoding.validation import check_kind, check_options
-from eddy_embed.model.fingerprint import Counts
 from eddy_embed.parts.postprocess import Fitted
 
 if TYPE_CHECKING:

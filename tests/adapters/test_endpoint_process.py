@@ -21,7 +21,7 @@ from tests.adapters.serving import NAME, until
 
 from eddy_embed import Embedder
 from eddy_embed.cli import main
-from eddy_embed.model.speed.onednn_linear import filled
+from eddy_embed.model.speed.onednn_linear import pad_rows
 
 EDDY = str(Path(sys.executable).parent / "eddy")
 METHOD, OTHER = "plain:exit=2", "plain:exit=1"
@@ -133,7 +133,7 @@ def test_memory_stays_flat_over_10000_requests(serve) -> None:
             got = client.embeddings.create(model=NAME, input=[f"{TEXT}{number} " * (1 + number % 20)] * count)
             assert len(got.data) == count
 
-        for count in sorted({filled(rows, torch.device("cpu")) for rows in range(1, 1025)}):
+        for count in sorted({pad_rows(rows, torch.device("cpu")) for rows in range(1, 1025)}):
             client.embeddings.create(model=NAME, input=[5] * count)
         list(threads.map(one, range(2000)))
         before = resident()

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from eddy_embed.analysis.evaluate.results import Cost, Outcome
+from eddy_embed.analysis.evaluate.results import Cost, TaskResult
 from eddy_embed.analysis.evaluate.runner import _judged
 from eddy_embed.analysis.evaluate.systems import System
-from eddy_embed.analysis.evaluate.task_vectors import Embedded
+from eddy_embed.analysis.evaluate.task_vectors import TaskVectors
 from eddy_embed.analysis.evaluate.tasks import Classification, OddOneOut, Pairs, Retrieval, Task
 from eddy_embed.encoding.finalize import unit
 
@@ -18,9 +18,9 @@ DOCUMENTS, QUERIES, WIDTH = 120, 900, 24
 NO_PAIRS = np.zeros((0, 2), np.int64)
 
 
-def judged(task: Task, library: np.ndarray, asked: np.ndarray, pairs: np.ndarray = NO_PAIRS, owners=None) -> Outcome:
+def judged(task: Task, library: np.ndarray, asked: np.ndarray, pairs: np.ndarray = NO_PAIRS, owners=None) -> TaskResult:
     owners = np.arange(len(library)) if owners is None else owners
-    return _judged(System("plain"), task, Embedded(unit(library), owners, unit(asked), pairs, Cost()), {})
+    return _judged(System("plain"), task, TaskVectors(unit(library), owners, unit(asked), pairs, Cost()), {})
 
 
 def within(values: np.ndarray, expected: float) -> bool:

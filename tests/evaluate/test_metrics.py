@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 from sklearn.metrics import ndcg_score
 
 from eddy_embed.analysis.evaluate import metrics
-from eddy_embed.analysis.evaluate.results import Cost, Outcome
+from eddy_embed.analysis.evaluate.results import Cost, TaskResult
 from eddy_embed.analysis.evaluate.runner import _retrieval
 from eddy_embed.analysis.evaluate.systems import System
 from eddy_embed.analysis.evaluate.tasks import Retrieval
@@ -79,8 +79,8 @@ def test_recall_at_a_hundred_is_there_for_collections_that_large() -> None:
     assert found["recall@10"][0] == pytest.approx(1 / 3)
 
 
-def outcome(items: np.ndarray, metric: str = "accuracy") -> Outcome:
-    return Outcome(System("plain"), "t", {metric: items}, Cost(), {})
+def outcome(items: np.ndarray, metric: str = "accuracy") -> TaskResult:
+    return TaskResult(System("plain"), "t", {metric: items}, Cost(), {})
 
 
 def test_bootstrap_scores_are_those_of_the_drawn_items() -> None:

@@ -14,14 +14,14 @@ from typer.testing import CliRunner
 
 from eddy_embed import Embedder
 from eddy_embed.analysis.evaluate import tables
-from eddy_embed.analysis.evaluate.results import Journal, Outcome
+from eddy_embed.analysis.evaluate.results import ResultStore, TaskResult
 from eddy_embed.analysis.evaluate.runner import Evaluation
 from eddy_embed.analysis.evaluate.systems import System, beside
 from eddy_embed.analysis.evaluate.task_vectors import embed
 from eddy_embed.analysis.evaluate.tasks import find_tasks
 from eddy_embed.cli import app
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.parts.postprocess import Moments, Post, fit
+from eddy_embed.parts.postprocess import Post, RunningCovariance, fit
 
 SUBJECTS = {
     "river": "The river floods its banks. Boats wait below the lock until the water falls.",
@@ -79,7 +79,7 @@ def embedder(method: str) -> Embedder:
     return Embedder(model, tokenizer=tokenizer, method=method)
 
 
-def measure(names: list[str], tasks: list, **options) -> dict[tuple[str, str], Outcome]:
+def measure(names: list[str], tasks: list, **options) -> dict[tuple[str, str], TaskResult]:
     found = Evaluation(embedder, **options).run([System.named(name) for name in names], tasks)
     return {(outcome.system.label, outcome.task): outcome for outcome in found}
 
@@ -155,10 +155,10 @@ def test_queries_are_centred_by_the_mean_of_other_queries(folder: Path) -> None:
     done = vectors.processed(Post("centre"), query_mean=True)
     assert np.array_equal(done.library, vectors.processed(Post("centre")).library)
     order = np.random.default_rng(0).permutation(4)
-    seen = Moments(vectors.library.shape[1])
+    seen = RunningCovariance(vectors.library.shape[1])
     seen.add(vectors.library)
     for mine, others in ((order[:2], order[2:]), (order[2:], order[:2])):
-        asked = Moments(vectors.library.shape[1])
+        asked = RunningCovariance(vectors.library.shape[1])
         asked.add(vectors.asked[others])
         expected = fit(Post("centre"), seen, asked).apply(vectors.asked[mine], "query")
         assert np.allclose(done.asked[mine], expected / np.linalg.norm(expected, axis=1, keepdims=True))
@@ -172,7 +172,7 @@ def test_fits_on_more_vectors_include_those_on_fewer(folder: Path) -> None:
     assert np.array_equal(outcomes[1].metrics["accuracy"], outcomes[2].metrics["accuracy"])
     vectors = embed(embedder("plain"), [families.LAYERS], task, 256)[0]
     for size in (8, 16):
-        seen = Moments(vectors.library.shape[1])
+        seen = RunningCovariance(vectors.library.shape[1])
         seen.add(vectors.library[np.random.default_rng(0).permutation(24)[:size]])
         expected = fit(system.method.post, seen).apply(vectors.library)
         expected /= np.linalg.norm(expected, axis=1, keepdims=True)
@@ -237,11 +237,13 @@ def test_what_was_measured_is_not_measured_again(folder: Path, tmp_path: Path) -
     tasks = find_tasks(folder, ["same", "shelf"])
     said: list[str] = []
 
-    def again(**options) -> dict[tuple[str, str], Outcome]:
+    def again(**options) -> dict[tuple[str, str], TaskResult]:
         opened.clear()
         said.clear()
         fresh = options.pop("fresh", False)
-        return measure(["plain", "htp", "bm25"], tasks, journal=Journal(path, fresh=fresh), said=said.append, **options)
+        return measure(
+            ["plain", "htp", "bm25"], tasks, journal=ResultStore(path, fresh=fresh), said=said.append, **options
+        )
 
     first = again()
     assert opened == ["plain", "plain", "htp"]
@@ -272,7 +274,7 @@ def test_what_was_measured_is_not_measured_again(folder: Path, tmp_path: Path) -
     assert len(path.read_text().splitlines()) == 5 and path.read_text().endswith("\n")
     path.write_text(path.read_text()[:-40] + "\n")
     with pytest.raises(InvalidParameter, match=r"line 5 .*--fresh"):
-        Journal(path)
+        ResultStore(path)
 
 
 def test_the_command_line_prints_tables_and_goes_on(folder: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests import families
 
 from eddy_embed.analysis import plots
 from eddy_embed.analysis.evaluate import grid
-from eddy_embed.analysis.evaluate.results import Cost, Outcome
+from eddy_embed.analysis.evaluate.results import Cost, TaskResult
 from eddy_embed.analysis.evaluate.systems import System
 from eddy_embed.cli import main
 from eddy_embed.cli import sweep as cli
@@ -62,8 +62,8 @@ def test_what_cannot_be_varied(method: str, spec: str, said: str) -> None:
         grid.parse_varied(["exit=-1", "exit=-2"])
 
 
-def outcome(text: str, values: list[float], layers: int) -> Outcome:
-    return Outcome(System(text), "dev", {"accuracy": np.array(values)}, Cost(1.0, 10, 10, layers, layers), {})
+def outcome(text: str, values: list[float], layers: int) -> TaskResult:
+    return TaskResult(System(text), "dev", {"accuracy": np.array(values)}, Cost(1.0, 10, 10, layers, layers), {})
 
 
 def test_the_best_is_chosen_and_ties_are_named_cheapest_first() -> None:

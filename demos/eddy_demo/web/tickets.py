@@ -19,7 +19,7 @@ from chroma_eddy.locking import Lock
 from eddy_demo.errors import ServedAlready
 from eddy_demo.reading import UPLOADS as SUFFIXES
 from eddy_demo.recipe import UPLOADS, check_free, holds_library
-from eddy_embed.utils.atomic_files import whole
+from eddy_embed.utils.atomic_files import atomic_write
 
 ORIGIN = "upload:"
 _ID = re.compile(r"[0-9a-f]{64}")
@@ -117,7 +117,7 @@ class Tickets:
 
     def write(self, ticket: Ticket) -> None:
         """Write what is known of an upload."""
-        with whole(self.folder / f"{_checked(ticket.id)}.json") as file:
+        with atomic_write(self.folder / f"{_checked(ticket.id)}.json") as file:
             file.write(json.dumps(asdict(ticket)).encode())
 
     def fail(self, ticket: Ticket, error: str) -> Ticket:

@@ -9,9 +9,9 @@ import numpy as np
 
 from eddy_embed import methods as registry
 from eddy_embed.embedder import Embedder
-from eddy_embed.encoding.build import Opened, open_model
+from eddy_embed.encoding.build import LoadedModel, open_model
 from eddy_embed.encoding.finalize import unit
-from eddy_embed.encoding.validation import check_options, checked_role, several, torch_name
+from eddy_embed.encoding.validation import check_options, checked_role, checked_text_list, torch_name
 from eddy_embed.errors import (
     IncompatibleMethods,
     InvalidParameter,
@@ -44,7 +44,7 @@ _LOADING: dict[str, Any] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Compared:
+class ComparisonResult:
     """Texts under one method.
 
     Attributes:
@@ -82,7 +82,7 @@ def compare(
     role: TextRole = "document",
     tokenizer: Any | None = None,
     **options: Any,
-) -> list[Compared]:
+) -> list[ComparisonResult]:
     """Cosines of texts under several methods, with one and the same model, which is loaded once.
 
     Args:
@@ -104,7 +104,7 @@ def compare(
         ModelNotFound: No usable model there.
         UnsupportedModel: What the configuration describes is no causal language model.
     """
-    given = several(texts)
+    given = checked_text_list(texts)
     if len(given) < 2:
         raise InvalidParameter(f"compare needs two texts or more, not {len(given)}; add one")
     checked_role(role)
@@ -120,11 +120,13 @@ def compare(
     return [_compared(given, method, opened, role, options) for method in asked]
 
 
-def _compared(texts: list[str], method: Method, opened: Opened, role: TextRole, options: dict[str, Any]) -> Compared:
+def _compared(
+    texts: list[str], method: Method, opened: LoadedModel, role: TextRole, options: dict[str, Any]
+) -> ComparisonResult:
     try:
         with Embedder(opened.model, tokenizer=opened.tokenizer, method=method, **options) as embedder:
             vectors = embedder.encode_query(texts) if role == "query" else embedder.encode_document(texts)
     except (IncompatibleMethods, InvalidParameter, NotFinite, NotFitted, TextTooLong, UnsupportedModel) as error:
-        return Compared(str(method), None, str(error))
+        return ComparisonResult(str(method), None, str(error))
     units = unit(vectors.astype(np.float64))
-    return Compared(str(method), units @ units.T, None)
+    return ComparisonResult(str(method), units @ units.T, None)

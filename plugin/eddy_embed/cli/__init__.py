@@ -12,7 +12,7 @@ from eddy_embed.cli import compare, diagnose, embed, evaluate, layers, sweep
 from eddy_embed.cli.plugins import Commands
 from eddy_embed.errors import EddyError
 from eddy_embed.utils.glibc_malloc import keep_freed
-from eddy_embed.utils.interrupts import Stopped, stoppable
+from eddy_embed.utils.interrupts import Interrupted, stoppable
 
 app = typer.Typer(
     name="eddy",
@@ -63,7 +63,7 @@ def main() -> None:
         _fail(f"{named}{remedy.get(error.errno or 0, '')}", 1)
     except (EddyError, MemoryError) as error:
         _fail(str(error), 1)
-    except Stopped as stop:
+    except Interrupted as stop:
         _fail(str(stop), stop.status)
 
 

@@ -17,7 +17,7 @@ from eddy_embed.errors import EddyError
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from eddy_embed.analysis.compare import Compared
+    from eddy_embed.analysis.compare import ComparisonResult
 
 GAP = 4
 """Blanks between two matrices."""
@@ -80,7 +80,7 @@ def compare(
         plots.draw_matrices(plot, shown)
 
 
-def _show(texts: list[str], found: list[Compared]) -> None:
+def _show(texts: list[str], found: list[ComparisonResult]) -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -103,7 +103,7 @@ def _show(texts: list[str], found: list[Compared]) -> None:
             console.print(joined, soft_wrap=True)
 
 
-def _block(compared: Compared) -> list[Text]:
+def _block(compared: ComparisonResult) -> list[Text]:
     """Lines of equal width: the method, then its matrix with the greatest cosine in bold, or the reason."""
     from rich.text import Text
 

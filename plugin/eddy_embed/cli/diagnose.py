@@ -10,7 +10,7 @@ import typer
 
 from eddy_embed.cli.options import Device, Dtype, MaxLength, MethodText, given_texts
 from eddy_embed.cli.progress import Bar
-from eddy_embed.utils.atomic_files import whole
+from eddy_embed.utils.atomic_files import atomic_write
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -88,7 +88,7 @@ def _write(found: Diagnosis, folder: Path, form: Literal["svg", "png"]) -> None:
     files = draw(found, folder, form)
     written = (json.dumps(found.settings, indent=1) + "\n", page(found, files))
     for name, text in zip(FILES, written, strict=True):
-        with whole(folder / name) as file:
+        with atomic_write(folder / name) as file:
             file.write(text.encode())
     typer.echo(f"written: {folder / FILES[1]}", err=True)
 

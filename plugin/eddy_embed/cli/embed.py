@@ -21,7 +21,7 @@ from eddy_embed.cli.options import (
     given_texts,
     open_embedder,
 )
-from eddy_embed.utils.atomic_files import whole
+from eddy_embed.utils.atomic_files import atomic_write
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,7 +62,7 @@ def embed(
     if not given:
         raise typer.BadParameter("no texts; give some, or a file with --input", param_hint="TEXTS")
     # Opened first: a place that cannot be written to should not come to light after the work.
-    with nullcontext() if output is None else whole(output) as sink:
+    with nullcontext() if output is None else atomic_write(output) as sink:
         embedder = open_embedder(model, method, instruction, max_length, device, dtype)
         embedder.show_progress = len(given) > 1 and sys.stderr.isatty()
         vectors = embedder.encode_query(given) if role == "query" else embedder.encode_document(given)

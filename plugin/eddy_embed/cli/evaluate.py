@@ -66,7 +66,7 @@ def evaluate(
         if fit_samples is None:
             raise typer.BadParameter(f"{picture} shows what --fit-samples asks for; name them", param_hint="--plot")
     from eddy_embed.analysis.evaluate import tables
-    from eddy_embed.analysis.evaluate.results import Journal
+    from eddy_embed.analysis.evaluate.results import ResultStore
     from eddy_embed.analysis.evaluate.runner import Evaluation
     from eddy_embed.analysis.evaluate.systems import System, beside
     from eddy_embed.analysis.evaluate.tasks import find_tasks
@@ -79,7 +79,7 @@ def evaluate(
         found = Evaluation(
             lambda method: Embedder(model, method=method, device=device, dtype=dtype),
             passage_size,
-            Journal(output, fresh=fresh),
+            ResultStore(output, fresh=fresh),
             bar.say,
             bar.step,
         ).run([*wanted, *more], find_tasks(folder, tasks))

@@ -13,7 +13,7 @@ import typer
 from eddy_embed.cli.options import Device, Dtype, Picture
 
 if TYPE_CHECKING:
-    from eddy_embed.analysis.layers import Measured
+    from eddy_embed.analysis.layers import LayerMeasurement
 
 AXIS = 44
 """Characters of the curve's axis."""
@@ -62,7 +62,7 @@ def layers(
         _show(measured, len(set(found)))
 
 
-def _show(measured: Measured, there: int) -> None:
+def _show(measured: LayerMeasurement, there: int) -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -90,7 +90,7 @@ def _show(measured: Measured, there: int) -> None:
         console.print(row, soft_wrap=True)
 
 
-def _reason(measured: Measured) -> str:
+def _reason(measured: LayerMeasurement) -> str:
     minima = measured.proposal.minima
     if measured.proposal.rule == "one minimum":
         return f"One clear minimum, h[{minima[0]}]: the layers from the one that it enters on."

@@ -14,8 +14,8 @@ from eddy_embed.cli.options import Device, Dtype, MethodText, Picture, measuring
 from eddy_embed.cli.progress import Bar
 
 if TYPE_CHECKING:
-    from eddy_embed.analysis.evaluate.grid import Point
-    from eddy_embed.analysis.evaluate.results import Outcome
+    from eddy_embed.analysis.evaluate.grid import GridPoint
+    from eddy_embed.analysis.evaluate.results import TaskResult
 
 
 def sweep(
@@ -57,7 +57,7 @@ def sweep(
     if record is not None and record.suffix != ".json":
         raise typer.BadParameter(f"{record} must end in .json", param_hint="--record")
     from eddy_embed.analysis.evaluate import grid, tables
-    from eddy_embed.analysis.evaluate.results import Journal
+    from eddy_embed.analysis.evaluate.results import ResultStore
     from eddy_embed.analysis.evaluate.runner import Evaluation
     from eddy_embed.analysis.evaluate.systems import System
     from eddy_embed.analysis.evaluate.tasks import digest, find_tasks
@@ -77,7 +77,7 @@ def sweep(
         found = Evaluation(
             lambda text: Embedder(model, method=text, device=device, dtype=dtype),
             passage_size,
-            Journal(output, fresh=fresh),
+            ResultStore(output, fresh=fresh),
             bar.say,
             bar.step,
         ).run(systems, [task])
@@ -109,7 +109,7 @@ def sweep(
     typer.echo(f"\nchosen on {task.name}; report scores on other sets\nmethod  {best.system.text}")
 
 
-def _draw(path: Path, task: str, held: dict[str, Outcome], combinations: list[Point]) -> None:
+def _draw(path: Path, task: str, held: dict[str, TaskResult], combinations: list[GridPoint]) -> None:
     from eddy_embed.analysis.evaluate import grid
 
     metric = next(iter(held.values())).metric

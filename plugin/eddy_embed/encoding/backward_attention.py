@@ -9,22 +9,23 @@ import numpy as np
 import torch
 
 from eddy_embed.encoding.batching import passes
-from eddy_embed.model.attention import Watch, Watching
+from eddy_embed.model.attention import AttentionRecorder
+from eddy_embed.parts.attention import BackwardAttention
 from eddy_embed.parts.repetition import Repetition, pieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from collections.abc import Sequence as Seq
 
-    from eddy_embed.parts.repetition import Piece
+    from eddy_embed.parts.repetition import RepeatedPiece
     from eddy_embed.text.sequence import Ints, Sequence
 
     Span = tuple[int, int]
-    Run = Callable[[list[Sequence], Watching], object]
+    Run = Callable[[list[Sequence], AttentionRecorder], object]
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class StateMix:
     """What consecutive tokens of a sequence are made of.
 
     Attributes:
@@ -46,7 +47,7 @@ class Refiner:
         batch_tokens: Most tokens in one of these passes.
     """
 
-    watch: Watch
+    watch: BackwardAttention
     repetition: Repetition | None
     batch_tokens: int
 
@@ -55,19 +56,19 @@ class Refiner:
         """Whether attention is watched in passes of their own."""
         return self.repetition is not None and self.repetition.piece is not None
 
-    def watching(self, spans: Seq[Span]) -> Watching:
+    def watching(self, spans: Seq[Span]) -> AttentionRecorder:
         """The watch over a pass, of which these positions of each sequence are read."""
         columns = np.array(spans, np.int64)
         rows = columns[:, 0].copy()
         if self.watch.earlier:
             columns[:, 0] = 0
-        return Watching(rows, columns)
+        return AttentionRecorder(rows, columns)
 
-    def watched(self, watching: Watching, count: int) -> list[list[Block]]:
+    def watched(self, watching: AttentionRecorder, count: int) -> list[list[StateMix]]:
         """The blocks of a watched pass over so many sequences."""
-        return [[Block(*watching.weights(at, self.watch.earlier))] for at in range(count)]
+        return [[StateMix(*watching.weights(at, self.watch.earlier))] for at in range(count)]
 
-    def pieced(self, sequences: Seq[Sequence], spans: list[Span], run: Run) -> list[list[Block]]:
+    def pieced(self, sequences: Seq[Sequence], spans: list[Span], run: Run) -> list[list[StateMix]]:
         """The blocks of sequences whose pieces are watched alone (Duan et al. 2025, section 6).
 
         Args:
@@ -82,19 +83,21 @@ class Refiner:
             for piece in pieces(sequence, repetition)
             if piece.start < high and low < piece.start + piece.size
         ]
-        found: list[list[tuple[int, Block]]] = [[] for _ in sequences]
+        found: list[list[tuple[int, StateMix]]] = [[] for _ in sequences]
         for batch in passes([len(piece.sequence) for _, piece, _ in cut], self.batch_tokens, None):
             members = [cut[index] for index in batch]
             fronts = np.array([piece.front for _, piece, _ in members])
             starts = np.array([piece.start for _, piece, _ in members])
-            watching = Watching(fronts, np.array([read for _, _, read in members]) + (fronts - starts)[:, None])
+            watching = AttentionRecorder(
+                fronts, np.array([read for _, _, read in members]) + (fronts - starts)[:, None]
+            )
             run([piece.sequence for _, piece, _ in members], watching)
             for number, (at, piece, (low, _)) in enumerate(members):
                 found[at].append((low, _folded(watching, number, piece)))
         return [[block for _, block in sorted(blocks, key=lambda each: each[0])] for blocks in found]
 
     def states(
-        self, hidden: torch.Tensor, offsets: Ints, spans: Seq[Span], blocks: list[list[Block]]
+        self, hidden: torch.Tensor, offsets: Ints, spans: Seq[Span], blocks: list[list[StateMix]]
     ) -> tuple[torch.Tensor, Ints]:
         """The refined states of what is read.
 
@@ -126,7 +129,7 @@ class Refiner:
         return rows[:, :-1] / rows[:, -1:] * totals.unsqueeze(1) if self.watch.share else rows
 
 
-def _folded(watching: Watching, number: int, piece: Piece) -> Block:
+def _folded(watching: AttentionRecorder, number: int, piece: RepeatedPiece) -> StateMix:
     """A piece's weights on its tokens: the states of a token's copies are its own."""
     _, weights = watching.weights(number, earlier=False)
-    return Block(piece.start, weights.view(-1, piece.size, weights.shape[1]).sum(0))
+    return StateMix(piece.start, weights.view(-1, piece.size, weights.shape[1]).sum(0))

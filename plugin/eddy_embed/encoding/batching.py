@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
+from eddy_embed.utils.memory import out_of_memory
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -64,13 +66,3 @@ def run_halving(run: Callable[[list[Item]], list[Result]], items: list[Item]) ->
     # Outside the handler: the exception holds the failed pass's tensors alive.
     middle = len(items) // 2
     return run_halving(run, items[:middle]) + run_halving(run, items[middle:])
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory did not suffice."""
-    name = type(error).__name__
-    return (
-        isinstance(error, MemoryError)
-        or name == "OutOfMemoryError"
-        or any(said in str(error).lower() for said in ("can't allocate memory", "out of memory"))
-    )

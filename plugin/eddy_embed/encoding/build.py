@@ -11,14 +11,14 @@ import torch
 
 from eddy_embed import methods
 from eddy_embed.encoding.batching import budget
-from eddy_embed.encoding.finalize import Finish
+from eddy_embed.encoding.finalize import VectorFinalizer
 from eddy_embed.encoding.pipeline import Pipeline
 from eddy_embed.encoding.planner import Overflow, Planner
 from eddy_embed.encoding.runner import Runner
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
 from eddy_embed.model.host import Host
 from eddy_embed.model.loading.pretrained import BUNDLED, load, locate
-from eddy_embed.model.loading.sentence_transformers import LIBRARY, Trained, read, unwrapped
+from eddy_embed.model.loading.sentence_transformers import LIBRARY, SentenceTransformerSpec, read, unwrapped
 from eddy_embed.model.speed.onednn_linear import unpack
 from eddy_embed.model.view import describe
 from eddy_embed.model.weights import device_of
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Opened:
+class LoadedModel:
     """A model with the method resolved for it.
 
     Attributes:
@@ -51,7 +51,7 @@ class Opened:
     tokenizer: Any
     backbone: Backbone
     method: Method
-    trained: Trained | None = None
+    trained: SentenceTransformerSpec | None = None
 
 
 def open_model(
@@ -67,9 +67,9 @@ def open_model(
     local_files_only: bool,
     model_kwargs: dict[str, Any],
     show_progress: bool,
-) -> Opened:
+) -> LoadedModel:
     """Share a loaded model, or load one up to the method's exit layer; see `Embedder` for the arguments."""
-    trained: Trained | None = None
+    trained: SentenceTransformerSpec | None = None
     if type(model).__module__.startswith(f"{LIBRARY}."):
         model, own, trained = unwrapped(model)
         tokenizer = own if tokenizer is None else tokenizer
@@ -90,7 +90,7 @@ def open_model(
         backbone = describe(getattr(model, "config", None))
         backbone = replace(backbone, pooling=None if trained is None else trained.pooling)
         name = str(getattr(model, "name_or_path", "") or type(model).__name__)
-        return Opened(name, model, tokenizer, backbone, methods.resolve(method, backbone), trained)
+        return LoadedModel(name, model, tokenizer, backbone, methods.resolve(method, backbone), trained)
     if not isinstance(model, str | os.PathLike):
         raise InvalidParameter(f"model={model!r:.80} must be a name, a folder, or a loaded model")
     name = os.fspath(model)
@@ -115,17 +115,17 @@ def open_model(
         pooling=None if trained is None else trained.pooling,
         subfolder="" if trained is None else trained.subfolder,
     )
-    return Opened(name, base, tokenizer, backbone, methods.resolve(method, backbone), trained)
+    return LoadedModel(name, base, tokenizer, backbone, methods.resolve(method, backbone), trained)
 
 
 def assemble(
-    opened: Opened,
+    opened: LoadedModel,
     *,
     max_length: int | None,
     overflow: Overflow,
     instructions: dict[TextRole, str | None],
     language: str,
-    finish: Finish,
+    finish: VectorFinalizer,
     batch_tokens: int | None,
     batch_size: int | None,
 ) -> Pipeline:
@@ -138,7 +138,7 @@ def assemble(
     return Pipeline(planner, Runner(host, opened.method, batch_tokens=most, batch_size=batch_size), finish)
 
 
-def host_for(opened: Opened) -> Host:
+def host_for(opened: LoadedModel) -> Host:
     """An opened model, up to the layer that its method reads."""
     make = partial(Host, opened.model, exit_layer=opened.method.exit_layer, layers=opened.backbone.layers)
     try:
@@ -151,7 +151,7 @@ def host_for(opened: Opened) -> Host:
 
 
 def planner_for(
-    opened: Opened,
+    opened: LoadedModel,
     host: Host,
     *,
     max_length: int | None,
@@ -180,7 +180,7 @@ def planner_for(
     )
 
 
-def first_finish(opened: Opened, post: Fitted | str | os.PathLike[str] | None, normalize: bool) -> Finish:
+def first_finish(opened: LoadedModel, post: Fitted | str | os.PathLike[str] | None, normalize: bool) -> VectorFinalizer:
     """The last stage of an opened model; see `Embedder` for the arguments.
 
     Raises:
@@ -204,7 +204,7 @@ def first_finish(opened: Opened, post: Fitted | str | os.PathLike[str] | None, n
 
 def finish_for(
     method: Method, width: int, post: Fitted | str | os.PathLike[str] | None, normalize: bool, head: Head | None
-) -> Finish:
+) -> VectorFinalizer:
     """The last stage for a method, whose vectors have that width before any post-processing.
 
     Raises:
@@ -224,7 +224,7 @@ def finish_for(
             f"post= was fitted on vectors of width {len(fitted.mean)}, this model's have {width}; fit it "
             "again with this model"
         )
-    return Finish(normalize, method.post, fitted, head)
+    return VectorFinalizer(normalize, method.post, fitted, head)
 
 
 def _check_prompts(name: str, tokenizer: Tokenizer, prompts: list[str | None]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from eddy_embed.encoding.finalize import Finish
+from eddy_embed.encoding.finalize import VectorFinalizer
 from eddy_embed.text.sentences.headings import Path, units
 from eddy_embed.text.sequence import last_overlapping, owners
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from eddy_embed.encoding.job import Job
-    from eddy_embed.encoding.planner import Planned
+    from eddy_embed.encoding.planner import TextPlan
+    from eddy_embed.encoding.windows import Window
     from eddy_embed.parts.postprocess import Fitted
     from eddy_embed.text.sequence import Ints
 
     Vector = NDArray[np.float32]
-    Read = tuple[Vector, Ints]
+    SpanVectors = tuple[Vector, Ints]
 
 Part = Literal["document", "passages", "sentences"]
 PassageUnit = Literal["tokens", "sentences"]
@@ -91,7 +91,7 @@ class LongDocument:
             fitted: What was learned.
             normalize: Whether the vectors get length 1.
         """
-        finish = Finish(normalize=normalize, post=fitted.post, fitted=fitted)
+        finish = VectorFinalizer(normalize=normalize, post=fitted.post, fitted=fitted)
 
         def again(vector: Vector) -> Vector:
             return finish(vector.astype(np.float64), 0).astype(np.float32)
@@ -151,7 +151,7 @@ def heading_path(headings: Seq[str]) -> str:
     return " > ".join(headings)
 
 
-def positions_by_span(job: Job, spans: Ints) -> tuple[Ints, list[Ints]]:
+def positions_by_span(job: Window, spans: Ints) -> tuple[Ints, list[Ints]]:
     """The counted tokens of a job that belong to each span.
 
     Args:
@@ -179,10 +179,10 @@ def positions_by_span(job: Job, spans: Ints) -> tuple[Ints, list[Ints]]:
 
 def assemble(
     text: str,
-    plan: Planned,
+    plan: TextPlan,
     groups: Seq[tuple[int, int]],
-    sentences: Read | None,
-    passages: Read | None,
+    sentences: SpanVectors | None,
+    passages: SpanVectors | None,
     vector: Vector | None,
     parts: Collection[Part],
 ) -> LongDocument:
@@ -221,6 +221,6 @@ def assemble(
         found if "passages" in parts else [],
         lines,
         plan.tokens,
-        plan.windows,
+        plan.window_count,
         plan.truncated,
     )

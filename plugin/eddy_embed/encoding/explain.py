@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from eddy_embed.encoding.pipeline import repeated_tokens
 from eddy_embed.parts.readout import LayerMean
-from eddy_embed.parts.repetition import repeated_tokens
 from eddy_embed.text.sequence import PLACEHOLDER_ID, Role
 
 if TYPE_CHECKING:
-    from eddy_embed.encoding.planner import Planned
+    from eddy_embed.encoding.planner import TextPlan
     from eddy_embed.methods.method import Method
     from eddy_embed.model.backbone import Pooling
     from eddy_embed.model.host import Host
@@ -50,7 +50,7 @@ class ExplainedToken:
 
 
 @dataclass(frozen=True)
-class Hidden:
+class HiddenPlaceholder:
     """Placeholders that a sliding window keeps from the first window's text.
 
     Attributes:
@@ -111,7 +111,7 @@ class Explanation:
     layers: int
     rewired: list[int]
     copied_at_exit: list[int]
-    hidden: list[Hidden]
+    hidden: list[HiddenPlaceholder]
     rerouted: list[int]
     entries: int
     rebased: bool
@@ -170,7 +170,7 @@ class Explanation:
         return "\n".join(lines)
 
 
-def _hidden_from(hidden: Hidden) -> str:
+def _hidden_from(hidden: HiddenPlaceholder) -> str:
     layers = ", ".join(map(str, hidden.layers))
     return (
         f"a window of {hidden.window} tokens, in layers {layers}: {hidden.none} tokens of text see no "
@@ -178,7 +178,7 @@ def _hidden_from(hidden: Hidden) -> str:
     )
 
 
-def _hidden(sequence: Sequence, windows: list[int | None], first: int) -> list[Hidden]:
+def _hidden(sequence: Sequence, windows: list[int | None], first: int) -> list[HiddenPlaceholder]:
     """What windows hide of a sequence's placeholders.
 
     Args:
@@ -197,7 +197,7 @@ def _hidden(sequence: Sequence, windows: list[int | None], first: int) -> list[H
             none = int(((before > 0) & (unseen == before)).sum())
             partly = int(((unseen > 0) & (unseen < before)).sum())
             if none or partly:
-                found.append(Hidden(role, window, layers, none, partly))
+                found.append(HiddenPlaceholder(role, window, layers, none, partly))
     return found
 
 
@@ -213,7 +213,7 @@ def _pooling(readout: Readout, trained: Pooling | None) -> str:
 
 
 def explain(
-    plan: Planned,
+    plan: TextPlan,
     *,
     method: Method,
     host: Host,
@@ -231,10 +231,10 @@ def explain(
         role: What the text is.
         trained: How an embedding model was trained to be read.
     """
-    job = plan.jobs[0].laid()
-    sequence = job.sequence
+    first = plan.windows[0].laid()
+    sequence = first.sequence
     readout = cast("Readout", method.readout)
-    index, weight = readout.weights(sequence, job.counted)
+    index, weight = readout.weights(sequence, first.counted)
     weights = np.zeros(len(sequence))
     np.add.at(weights, index, weight)
     sources = dict(sequence.edges.tolist())
@@ -255,8 +255,8 @@ def explain(
         method=str(method),
         tokens=tokens,
         text_tokens=plan.tokens,
-        sequence_tokens=sum(each.length + repeated_tokens(each, repetition) for each in plan.jobs),
-        windows=plan.windows,
+        sequence_tokens=sum(each.length + repeated_tokens(each, repetition) for each in plan.windows),
+        windows=plan.window_count,
         truncated=plan.truncated,
         pooling=_pooling(readout, trained),
         exit_layer=host.exit_layer,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Finish:
+class VectorFinalizer:
     """What happens to states after pooling.
 
     Attributes:

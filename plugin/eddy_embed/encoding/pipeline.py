@@ -10,25 +10,26 @@ import numpy as np
 from eddy_embed.encoding.document import LongDocument, Part, PassageUnit, assemble, group_sentences
 from eddy_embed.encoding.validation import chunks
 from eddy_embed.errors import EddyError, InvalidParameter
-from eddy_embed.model.fingerprint import Counts
-from eddy_embed.parts.repetition import repeated_tokens
+from eddy_embed.text.sequence import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from collections.abc import Sequence as Seq
 
     from numpy.typing import NDArray
 
-    from eddy_embed.encoding.finalize import Finish
-    from eddy_embed.encoding.planner import Planned, Planner
-    from eddy_embed.encoding.runner import Runner, Sums
+    from eddy_embed.encoding.finalize import VectorFinalizer
+    from eddy_embed.encoding.planner import Planner, TextPlan
+    from eddy_embed.encoding.runner import PooledSums, Runner
+    from eddy_embed.encoding.windows import LazyWindow, Window
     from eddy_embed.parts.layout import TextRole
+    from eddy_embed.parts.repetition import Repetition
     from eddy_embed.text.sequence import Ints
     from eddy_embed.utils.progress import Progress
 
     Vectors = NDArray[np.float32]
     Doubles = NDArray[np.float64]
-    Read = tuple[Vectors, Ints]
+    SpanVectors = tuple[Vectors, Ints]
 
 ALONE_CHARACTERS = 100_000
 """Characters of documents whose parts are embedded together, each by itself: enough for full batches."""
@@ -36,6 +37,39 @@ ALONE_CHARACTERS = 100_000
 
 FINISHED = 1024
 """Vectors of a text's spans that are finished together."""
+
+
+@dataclass
+class Counts:
+    """What an embedder has read so far.
+
+    Attributes:
+        texts: Texts.
+        tokens: Tokens of the texts, without prompts and placeholders.
+        windows: Windows of the texts.
+        windowed_texts: Texts that exceeded the window and were read in several.
+        truncated_texts: Texts whose end was cut, as asked.
+        truncated_tokens: Tokens cut.
+        positions: Positions run through the model: tokens, prompts, placeholders, copies, overlaps of windows.
+    """
+
+    texts: int = 0
+    tokens: int = 0
+    windows: int = 0
+    windowed_texts: int = 0
+    truncated_texts: int = 0
+    truncated_tokens: int = 0
+    positions: int = 0
+
+    def add(self, planned: Iterable[TextPlan]) -> None:
+        """Count texts."""
+        for plan in planned:
+            self.texts += 1
+            self.tokens += plan.tokens
+            self.windows += plan.window_count
+            self.windowed_texts += plan.window_count > 1
+            self.truncated_texts += plan.truncated > 0
+            self.truncated_tokens += plan.truncated
 
 
 @dataclass(eq=False)
@@ -51,7 +85,7 @@ class Pipeline:
 
     planner: Planner
     runner: Runner | None
-    finish: Finish
+    finish: VectorFinalizer
     counts: Counts = field(default_factory=Counts)
 
     @property
@@ -98,7 +132,7 @@ class Pipeline:
             groups = [_passages(plan, passage_size, passage_unit) for plan in planned]
             divisions = [_divisions(plan, passages) for plan, passages in zip(planned, groups, strict=True)]
             wholes: list[Doubles | None] = [None] * len(planned)
-            read: Iterator[tuple[Read | None, Read | None]]
+            read: Iterator[tuple[SpanVectors | None, SpanVectors | None]]
             if late:
                 # Passages are read in any case: a sentence without tokens has its passage's vector.
                 kinds = (0, 1) if "sentences" in parts else (1,) if "passages" in parts else ()
@@ -115,10 +149,12 @@ class Pipeline:
                 yield assemble(text, plan, groups[at], sentences, passages, vector, parts)
 
     def _run(
-        self, planned: Seq[Planned], divisions: Seq[Seq[Ints]], bar: Progress, role: TextRole = "document"
-    ) -> list[Sums]:
-        jobs = [job for plan in planned for job in plan.jobs]
-        self.counts.positions += sum(job.length + repeated_tokens(job, self.planner.layout.repetition) for job in jobs)
+        self, planned: Seq[TextPlan], divisions: Seq[Seq[Ints]], bar: Progress, role: TextRole = "document"
+    ) -> list[PooledSums]:
+        windows = [window for plan in planned for window in plan.windows]
+        self.counts.positions += sum(
+            window.length + repeated_tokens(window, self.planner.layout.repetition) for window in windows
+        )
         return self.open_runner.run(planned, divisions, bar, role)
 
     def words(self, text: str, spans: list[tuple[int, int]], bar: Progress) -> Doubles:
@@ -141,7 +177,7 @@ class Pipeline:
         means = [total[0] / size[0] for total, size in zip(sums.parts, sums.sizes, strict=True)]
         return self.finish(np.stack(means), 0)
 
-    def _within(self, sums: Sums, kinds: Seq[int], text: int) -> tuple[Read | None, Read | None]:
+    def _within(self, sums: PooledSums, kinds: Seq[int], text: int) -> tuple[SpanVectors | None, SpanVectors | None]:
         """Sentences (kind 0) and passages (kind 1) out of the pass over the whole; None for those not summed."""
         found = {
             kind: (self._means(total, sizes, text), sizes)
@@ -157,7 +193,7 @@ class Pipeline:
 
     def _alone(
         self, texts: list[str], divisions: list[list[Ints]], parts: Collection[Part], first: int, bar: Progress
-    ) -> Iterator[tuple[Read | None, Read | None]]:
+    ) -> Iterator[tuple[SpanVectors | None, SpanVectors | None]]:
         """Sentences and passages of each text, each embedded by itself; None for those not wanted."""
         for begin, group in chunks(texts, ALONE_CHARACTERS):
             at = range(begin, begin + len(group))
@@ -169,11 +205,11 @@ class Pipeline:
             )
             yield from zip(sentences, passages, strict=True)
 
-    def _each(self, texts: list[str], spans: list[tuple[int, Ints]], first: int, bar: Progress) -> list[Read]:
+    def _each(self, texts: list[str], spans: list[tuple[int, Ints]], first: int, bar: Progress) -> list[SpanVectors]:
         cut = [texts[number][start:end] for number, rows in spans for start, end in rows.tolist()]
         planned = self.planner.plan(cut, "document")
         sums = self._run(planned, [[] for _ in planned], bar)
-        found: list[Read] = []
+        found: list[SpanVectors] = []
         at = 0
         for number, rows in spans:
             raw = np.stack([each.document for each in sums[at : at + len(rows)]])
@@ -183,14 +219,23 @@ class Pipeline:
         return found
 
 
-def _passages(plan: Planned, size: int, unit: PassageUnit) -> list[tuple[int, int]]:
+def _passages(plan: TextPlan, size: int, unit: PassageUnit) -> list[tuple[int, int]]:
     sizes = cast("Ints", plan.sizes)
     counted = sizes if unit == "tokens" else np.ones_like(sizes)
     return group_sentences(counted.tolist(), size, cast("Ints", plan.levels).tolist())
 
 
-def _divisions(plan: Planned, passages: list[tuple[int, int]]) -> list[Ints]:
+def _divisions(plan: TextPlan, passages: list[tuple[int, int]]) -> list[Ints]:
     """The sentences' spans, and the passages' from their first sentence's start to their last one's end."""
     spans = cast("Ints", plan.spans)
     around = [(spans[first, 0], spans[last, 1]) for first, last in passages]
     return [spans, np.array(around, np.int64).reshape(-1, 2)]
+
+
+def repeated_tokens(window: Window | LazyWindow, repetition: Repetition | None) -> int:
+    """Tokens of all pieces of a text, which run beside its own sequence."""
+    if repetition is None or repetition.piece is None:
+        return 0
+    sequence = window.sequence
+    size, front = len(sequence.text), int((sequence.roles == Role.SPECIAL).sum())
+    return repetition.times * size - (-size // repetition.piece) * front

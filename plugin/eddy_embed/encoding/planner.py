@@ -1,4 +1,4 @@
-"""Texts to jobs: which sequence answers for which characters of which text, and what did not fit."""
+"""Texts to windows: which sequence answers for which characters of which text, and what did not fit."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
-from eddy_embed.encoding import windows
-from eddy_embed.encoding.dividing import Whole, count_once, split
-from eddy_embed.encoding.job import Job, Later
+from eddy_embed.encoding.windows import LazyWindow, TokenOffsets, Window, WindowRange, count_once, plan_windows, split
 from eddy_embed.errors import InvalidParameter, InvalidText, TextTooLong
 from eddy_embed.parts.repetition import shortened
 
@@ -38,21 +36,21 @@ SAMPLE = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Planned:
+class TextPlan:
     """A text ready to run.
 
     Attributes:
-        jobs: One for each window, and that for each wording where the layout has several.
-        windows: Number of windows.
+        windows: One for each window, and that for each wording where the layout has several.
+        window_count: Windows of the text, counted once where there are several wordings.
         tokens: Number of the text's tokens.
-        truncated: Tokens at its end that no job reads.
+        truncated: Tokens at its end that no window reads.
         spans: Rows (start, end) of its sentences, None where they were not needed, shape (sentences, 2).
         sizes: Tokens of each sentence, shape (sentences,).
         levels: Level of each sentence as a heading, 0 where it is none, shape (sentences,).
     """
 
-    jobs: list[Job | Later]
-    windows: int
+    windows: list[Window | LazyWindow]
+    window_count: int
     tokens: int
     truncated: int
     spans: Ints | None
@@ -100,7 +98,7 @@ class Planner:
                     f"max_length={self.max_length}; choose a smaller piece"
                 )
 
-    def plan(self, texts: Seq[str], role: TextRole, *, first: int = 0, sentences: bool = False) -> list[Planned]:
+    def plan(self, texts: Seq[str], role: TextRole, *, first: int = 0, sentences: bool = False) -> list[TextPlan]:
         """Plan texts.
 
         Args:
@@ -149,9 +147,9 @@ class Planner:
         role: TextRole,
         first: int,
         spans: Seq[Ints | None],
-        wholes: Seq[Whole | None],
+        wholes: Seq[TokenOffsets | None],
         sentences: bool,
-    ) -> list[Planned]:
+    ) -> list[TextPlan]:
         usual = [at for at, whole in enumerate(wholes) if whole is None]
         prompts = [self._fill(texts[at], role, spans[at]) for at in usual]
         tokens = self.tokenizer([prompt.string for prompt in prompts])
@@ -164,11 +162,11 @@ class Planner:
     def _worded(self, layout: Layout) -> Planner:
         return self if layout is self.layout else replace(self, layout=layout)
 
-    def _beyond(self, text: str) -> Whole | None:
+    def _beyond(self, text: str) -> TokenOffsets | None:
         """The tokens of a text that is far too long for a pass, which is then not laid out as a whole; else nothing."""
         if len(text) <= LONG or self.overflow == "error":
             return None
-        whole = Whole.of(*self.tokenizer.places(text))
+        whole = TokenOffsets.of(*self.tokenizer.places(text))
         return whole if len(whole.starts) > self.max_length else None
 
     def _fill(self, text: str, role: TextRole, spans: Ints | None) -> Prompt:
@@ -186,20 +184,20 @@ class Planner:
         role: TextRole,
         number: int,
         sequence: Sequence | None,
-        whole: Whole | None,
+        whole: TokenOffsets | None,
         spans: Ints | None,
         sentences: bool,
-    ) -> Planned:
+    ) -> TextPlan:
         """Plan a text by the sequence that it would be, or by its tokens where that would be far too long."""
         if sequence is not None:
             own = sequence.text
-            whole = Whole.of(sequence.starts[own], sequence.ends[own])
+            whole = TokenOffsets.of(sequence.starts[own], sequence.ends[own])
         if whole is None or (count := len(whole.starts)) == 0:
             raise InvalidText(f"text {number} ({text[:40]!r}) has no tokens in this model's vocabulary; drop it")
         kept = text
-        jobs: list[Job | Later]
+        windows: list[Window | LazyWindow]
         if sequence is not None and len(sequence) <= self.max_length:
-            jobs = [Job(sequence, sequence.text)]
+            windows = [Window(sequence, sequence.text)]
         elif self.overflow == "error":
             tokens = len(cast("Sequence", sequence))
             raise TextTooLong(
@@ -208,21 +206,23 @@ class Planner:
             )
         elif self.overflow == "truncate":
             sequence, kept = self._truncate(text, role, number, whole)
-            jobs = [Job(sequence, sequence.text)]
+            windows = [Window(sequence, sequence.text)]
         else:
             spans = self._sentences(text)[0] if spans is None else spans
             blocks = self.layout.blocks and self.layout.blocks.settled(count, len(spans))
             settled = replace(self, layout=replace(self.layout, blocks=blocks))
             budget, copies = settled._budget(text, role, sequence, whole, spans)
-            jobs = settled._windows(text, role, number, whole, spans, budget, copies)
+            windows = settled._windows(text, role, number, whole, spans, budget, copies)
         read = whole.count_before(len(kept))
         wanted = spans if sentences else None
         if wanted is not None:
             wanted = _within(wanted, len(kept))
-        return Planned(jobs, len(jobs), count, count - read, wanted, None if wanted is None else whole.sizes(wanted))
+        return TextPlan(
+            windows, len(windows), count, count - read, wanted, None if wanted is None else whole.sizes(wanted)
+        )
 
     def _budget(
-        self, text: str, role: TextRole, sequence: Sequence | None, whole: Whole, spans: Ints
+        self, text: str, role: TextRole, sequence: Sequence | None, whole: TokenOffsets, spans: Ints
     ) -> tuple[int, int]:
         """Tokens that each copy of the text may take in a window, and the number of copies."""
         sentences = len(spans)
@@ -247,7 +247,7 @@ class Planner:
         moved = sequence.starts >= 0
         return replace(sequence, starts=sequence.starts + begin * moved, ends=sequence.ends + begin * moved)
 
-    def _truncate(self, text: str, role: TextRole, number: int, whole: Whole) -> tuple[Sequence, str]:
+    def _truncate(self, text: str, role: TextRole, number: int, whole: TokenOffsets) -> tuple[Sequence, str]:
         if self.layout.repetition is not None and self.layout.repetition.cut:
             # More than can stay: the tokens at the end of what is laid out may be others than in the whole text.
             most = int(whole.ends[min(2 * self.max_length + SAMPLE, len(whole.ends)) - 1])
@@ -266,8 +266,8 @@ class Planner:
         raise self._no_room(number)
 
     def _windows(
-        self, text: str, role: TextRole, number: int, whole: Whole, spans: Ints, budget: int, copies: int
-    ) -> list[Job | Later]:
+        self, text: str, role: TextRole, number: int, whole: TokenOffsets, spans: Ints, budget: int, copies: int
+    ) -> list[Window | LazyWindow]:
         for _ in range(REPLANS):
             blocks = self.layout.blocks
             room = blocks.room(budget) if blocks else budget
@@ -280,18 +280,18 @@ class Planner:
             costs = [size + (blocks.count(size, 1) if blocks else 0) for size in sizes]
             if max(costs) > budget:
                 break
-            chosen = windows.plan(costs, budget)
+            chosen = plan_windows(costs, budget)
             lay = partial(self._window, text, role, units, begins, chosen)
             ranges = [(int(begins[w.first]), int(begins[w.last + 1])) for w in chosen]
-            jobs = count_once(lay, ranges, text, keep=len(text) <= LONG)
-            excess = max(job.length for job in jobs) - self.max_length
+            windows = count_once(lay, ranges, text, keep=len(text) <= LONG)
+            excess = max(window.length for window in windows) - self.max_length
             if excess <= 0:
-                return jobs
+                return windows
             budget -= -(-excess // copies)
         raise self._no_room(number)
 
     def _window(
-        self, text: str, role: TextRole, units: Ints, begins: Ints, chosen: Seq[windows.Window], number: int
+        self, text: str, role: TextRole, units: Ints, begins: Ints, chosen: Seq[WindowRange], number: int
     ) -> Sequence:
         first, last = chosen[number].first, chosen[number].last
         begin, end = int(begins[first]), int(begins[last + 1])
@@ -304,14 +304,14 @@ class Planner:
         )
 
 
-def _shared(wordings: list[Planned]) -> Planned:
+def _shared(wordings: list[TextPlan]) -> TextPlan:
     """One plan out of those of several wordings, each of which has the same weight."""
-    jobs = []
+    windows = []
     for plan in wordings:
-        total = sum(job.count for job in plan.jobs) * len(wordings)
-        jobs += [replace(job, share=job.count / total) for job in plan.jobs]
+        total = sum(window.count for window in plan.windows) * len(wordings)
+        windows += [replace(window, share=window.count / total) for window in plan.windows]
     shortest = max(wordings, key=lambda plan: plan.truncated)
-    return replace(shortest, jobs=jobs, windows=max(plan.windows for plan in wordings))
+    return replace(shortest, windows=windows, window_count=max(plan.window_count for plan in wordings))
 
 
 def _within(spans: Ints, end: int) -> Ints:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from eddy_embed.encoding.job import Job
-    from eddy_embed.encoding.planner import Planned
+    from eddy_embed.encoding.planner import TextPlan
+    from eddy_embed.encoding.windows import Window
     from eddy_embed.methods.method import Method
-    from eddy_embed.model.attention import Watcher
+    from eddy_embed.model.attention import AttentionWatcher
     from eddy_embed.model.host import Host
     from eddy_embed.parts.layout import TextRole
     from eddy_embed.text.sequence import Ints, Packed, Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class Sums:
+class PooledSums:
     """Sums of raw states of one text over its windows.
 
     Attributes:
@@ -52,7 +52,7 @@ class Sums:
     sizes: list[Ints]
 
     @classmethod
-    def zero(cls, width: int, divisions: Seq[Ints]) -> Sums:
+    def zero(cls, width: int, divisions: Seq[Ints]) -> PooledSums:
         """Nothing summed yet, for divisions of shape (spans, 2)."""
         return cls(
             document=np.zeros(width),
@@ -62,8 +62,8 @@ class Sums:
 
 
 @dataclass(frozen=True, eq=False)
-class _Read:
-    """What one job reads: the document's positions and weights, then the positions of spans of each division."""
+class PoolingIndex:
+    """What one window reads: the document's positions and weights, then the positions of spans of each division."""
 
     index: Ints
     weight: Raw
@@ -92,14 +92,14 @@ class Runner:
         self._reroute = method.reroute
         repetition = method.layout.repetition if method.layout else None
         self._refiner = None if method.watch is None else Refiner(method.watch, repetition, batch_tokens)
-        suits(host, method)
+        check_compatible(host, method)
         # What a method asks of attention is tried when it is prepared, not with the first text.
         inside = {
             TEMPERATURE: method.temperature,
             "re-routed entries": method.reroute,
             "a watch": method.watch,
         }
-        host.reach([name for name, part in inside.items() if part is not None])
+        host.check_attention_reachable([name for name, part in inside.items() if part is not None])
         host.kernels(self._reroute, watched=method.watch is not None)
         self._values = host.placeholder_values(method.rewire.seed) if method.rewire else None
         # Passes of several threads beside each other would only share the processor, and multiply the memory.
@@ -136,8 +136,8 @@ class Runner:
         return other
 
     def run(
-        self, planned: Seq[Planned], divisions: Seq[Seq[Ints]], bar: Progress, role: TextRole = "document"
-    ) -> list[Sums]:
+        self, planned: Seq[TextPlan], divisions: Seq[Seq[Ints]], bar: Progress, role: TextRole = "document"
+    ) -> list[PooledSums]:
         """Run texts.
 
         Args:
@@ -149,26 +149,28 @@ class Runner:
         Returns:
             Sums for each text.
         """
-        jobs = [(at, job) for at, plan in enumerate(planned) for job in plan.jobs]
-        bar.expect(len(jobs))
-        sums = [Sums.zero(self.width, spans) for spans in divisions]
+        windows = [(at, window) for at, plan in enumerate(planned) for window in plan.windows]
+        bar.expect(len(windows))
+        sums = [PooledSums.zero(self.width, spans) for spans in divisions]
 
-        def together(members: list[tuple[int, Job]]) -> list[tuple[_Read, Raw]]:
-            return self._pass([job for _, job in members], [divisions[at] for at, _ in members], role)
+        def together(members: list[tuple[int, Window]]) -> list[tuple[PoolingIndex, Raw]]:
+            return self._pass([window for _, window in members], [divisions[at] for at, _ in members], role)
 
-        for batch in passes([job.length for _, job in jobs], self.batch_tokens, self._batch_size):
-            members = [(at, job.laid()) for at, job in (jobs[index] for index in batch)]
+        for batch in passes([window.length for _, window in windows], self.batch_tokens, self._batch_size):
+            members = [(at, window.laid()) for at, window in (windows[index] for index in batch)]
             with self._lock:
                 results = run_halving(together, members)
-            for (at, job), (read, rows) in zip(members, results, strict=True):
-                _add(sums[at], job.share, read, rows)
+            for (at, window), (read, rows) in zip(members, results, strict=True):
+                _add(sums[at], window.share, read, rows)
             bar.advance(len(batch))
         return sums
 
-    def _pass(self, jobs: list[Job], divisions: list[Seq[Ints]], role: TextRole) -> list[tuple[_Read, Raw]]:
-        reads = [_read(self._readout, job, spans) for job, spans in zip(jobs, divisions, strict=True)]
+    def _pass(
+        self, windows: list[Window], divisions: list[Seq[Ints]], role: TextRole
+    ) -> list[tuple[PoolingIndex, Raw]]:
+        reads = [_read(self._readout, window, spans) for window, spans in zip(windows, divisions, strict=True)]
         with torch.inference_mode():
-            hidden, starts = self._states([job.sequence for job in jobs], reads, role)
+            hidden, starts = self._states([window.sequence for window in windows], reads, role)
             index = np.concatenate([read.index + first for read, first in zip(reads, starts, strict=True)])
             weight = np.concatenate([read.weight for read in reads])
             lengths = np.concatenate([read.lengths for read in reads])
@@ -179,7 +181,9 @@ class Runner:
         split = np.cumsum([len(read.lengths) for read in reads])[:-1]
         return list(zip(reads, np.split(rows.double().cpu().numpy(), split), strict=True))
 
-    def _states(self, sequences: list[Sequence], reads: list[_Read], role: TextRole) -> tuple[torch.Tensor, Ints]:
+    def _states(
+        self, sequences: list[Sequence], reads: list[PoolingIndex], role: TextRole
+    ) -> tuple[torch.Tensor, Ints]:
         """The states that are read, and the index in them of each sequence's position 0."""
         refiner = self._refiner
         if refiner is None:
@@ -199,7 +203,7 @@ class Runner:
         self,
         sequences: list[Sequence],
         role: TextRole,
-        watching: Watcher | None = None,
+        watching: AttentionWatcher | None = None,
         leaves: list[torch.Tensor] | None = None,
     ) -> tuple[torch.Tensor, Packed]:
         """States of all tokens of some sequences in one pass, before any readout.
@@ -232,7 +236,7 @@ class Runner:
         return several.mean(2).flatten(1), packed
 
 
-def suits(host: Host, method: Method) -> None:
+def check_compatible(host: Host, method: Method) -> None:
     """Hold that a method asks a bidirectional model for nothing that makes up for reading from left to right.
 
     And no other model for its first token.
@@ -262,21 +266,21 @@ def suits(host: Host, method: Method) -> None:
         )
 
 
-def _read(readout: Readout, job: Job, divisions: Seq[Ints]) -> _Read:
-    index, weight = readout.weights(job.sequence, job.counted)
+def _read(readout: Readout, window: Window, divisions: Seq[Ints]) -> PoolingIndex:
+    index, weight = readout.weights(window.sequence, window.counted)
     indices, lengths, present = [index], [len(index)], []
     for spans in divisions:
-        found, positions = positions_by_span(job, spans)
+        found, positions = positions_by_span(window, spans)
         present.append(found)
         indices += positions
         lengths += [len(run) for run in positions]
     flat = np.concatenate(indices)
     weights = np.ones(len(flat))
     weights[: len(weight)] = weight
-    return _Read(flat, weights, np.array(lengths, np.int64), present)
+    return PoolingIndex(flat, weights, np.array(lengths, np.int64), present)
 
 
-def _add(sums: Sums, share: float, read: _Read, rows: Raw) -> None:
+def _add(sums: PooledSums, share: float, read: PoolingIndex, rows: Raw) -> None:
     sums.document += share * rows[0]
     at = 1
     for total, size, found in zip(sums.parts, sums.sizes, read.spans, strict=True):

@@ -74,8 +74,8 @@ def check_parts(parts: Any) -> None:
     Raises:
         InvalidParameter: With the choices.
     """
-    several = isinstance(parts, Collection) and not isinstance(parts, str) and len(parts) > 0
-    if not several or any(part not in PARTS for part in parts):
+    checked_text_list = isinstance(parts, Collection) and not isinstance(parts, str) and len(parts) > 0
+    if not checked_text_list or any(part not in PARTS for part in parts):
         raise InvalidParameter(
             f"parts={parts!r} must hold one or more of {', '.join(PARTS)}, as in parts=('passages',)"
         )
@@ -178,7 +178,7 @@ def checked_spans(text: str, spans: Any) -> list[tuple[int, int]]:
     return found
 
 
-def several(texts: Iterable[str]) -> list[str]:
+def checked_text_list(texts: Iterable[str]) -> list[str]:
     """As `checked_texts`, where one string would be taken for a list of its characters.
 
     Raises:

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from eddy_embed.errors import TextTooLong
+from eddy_embed.text.sequence import owners
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
+    from collections.abc import Sequence as Seq
+
+    from eddy_embed.text.sequence import Ints, Sequence
 
 OVERLAP = 8
 """Consecutive windows share at most 1/OVERLAP of the budget."""
 
 
 @dataclass(frozen=True)
-class Window:
+class WindowRange:
     """Units `first` .. `last`, both included, read in one pass."""
 
     first: int
     last: int
 
 
-def plan(costs: Sequence[int], budget: int) -> list[Window]:
+def plan_windows(costs: Seq[int], budget: int) -> list[WindowRange]:
     """Ranges of whole units that fit the budget and overlap by whole units.
 
     Args:
@@ -39,14 +46,14 @@ def plan(costs: Sequence[int], budget: int) -> list[Window]:
     for unit, cost in enumerate(costs):
         if cost > budget:
             raise TextTooLong(f"unit {unit} takes {cost} tokens, more than the {budget} that fit in a window")
-    windows: list[Window] = []
+    windows: list[WindowRange] = []
     first = 0
     while first < len(costs):
         last, total = first, costs[first]
         while last + 1 < len(costs) and total + costs[last + 1] <= budget:
             last += 1
             total += costs[last]
-        windows.append(Window(first, last))
+        windows.append(WindowRange(first, last))
         if last + 1 == len(costs):
             break
         # The next window must take in unit last+1, so the overlap shares the budget with it.
@@ -57,3 +64,188 @@ def plan(costs: Sequence[int], budget: int) -> list[Window]:
             first -= 1
             room -= costs[first]
     return windows
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """A sequence to run.
+
+    Attributes:
+        sequence: Its tokens; offsets count characters of the text.
+        counted: Positions of the text tokens that it answers for, in order.
+        share: Its weight among the sequences of the text, by the tokens it answers for; they sum to 1.
+    """
+
+    sequence: Sequence
+    counted: Ints
+    share: float = 1.0
+
+    @property
+    def length(self) -> int:
+        """Tokens of its sequence."""
+        return len(self.sequence)
+
+    @property
+    def count(self) -> int:
+        """Text tokens that it answers for."""
+        return len(self.counted)
+
+    def laid(self) -> Window:
+        """The window itself."""
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class LazyWindow:
+    """A window that is laid out when it is run: all windows of a long text at once would take memory as it grows.
+
+    Attributes:
+        length: Tokens of its sequence.
+        count: Text tokens that it answers for.
+        lay: Gives its sequence and the positions of those.
+        share: Its weight among the sequences of the text.
+    """
+
+    length: int
+    count: int
+    lay: Callable[[], tuple[Sequence, Ints]]
+    share: float = 1.0
+
+    @property
+    def sequence(self) -> Sequence:
+        """Its tokens, laid out anew."""
+        return self.lay()[0]
+
+    @property
+    def counted(self) -> Ints:
+        """Positions of the text tokens that it answers for, laid out anew."""
+        return self.lay()[1]
+
+    def laid(self) -> Window:
+        """The same with its sequence."""
+        return Window(*self.lay(), self.share)
+
+
+@dataclass(frozen=True, eq=False)
+class TokenOffsets:
+    """Offsets of the text's tokens as the whole text is tokenized, one character at least, each of shape (tokens,)."""
+
+    starts: Ints
+    ends: Ints
+
+    @classmethod
+    def of(cls, starts: Ints, ends: Ints) -> TokenOffsets:
+        """Tokens of which some may have no width."""
+        return cls(starts, np.maximum(ends, starts + 1))
+
+    def count_before(self, end: int) -> int:
+        """Tokens that end at a character or before."""
+        # By the tokens' ends: one that brings the blank before a sentence along is that sentence's.
+        return int(np.searchsorted(self.ends, end, side="right"))
+
+    def count(self, start: int, end: int) -> int:
+        """Tokens that end behind one character, and at another or before."""
+        return self.count_before(end) - self.count_before(start)
+
+    def begin(self, token: int) -> int:
+        """The first token of the character at which a token begins."""
+        return self.count_before(int(self.starts[token]))
+
+    def sizes(self, spans: Ints) -> Ints:
+        """Tokens of each span, shape (spans,)."""
+        found = owners(self.starts, self.ends, spans)
+        return np.bincount(found[found >= 0], minlength=len(spans)).astype(np.int64)
+
+
+def split(spans: Ints, whole: TokenOffsets, text: str, budget: int) -> Ints:
+    """Sentences, those of more tokens than the budget cut between tokens, after white space where there is any.
+
+    Args:
+        spans: Rows (start, end) of the sentences, shape (sentences, 2).
+        whole: The text's tokens.
+        text: The text.
+        budget: Most tokens in a unit.
+    """
+    units: list[tuple[int, int]] = []
+    nexts = np.append(spans[1:, 0], len(text))
+    for at, (start, end) in enumerate(spans.tolist()):
+        # The gap behind a sentence is read with it; the one before the first sentence too.
+        begin = 0 if at == 0 else start
+        first, last = whole.count_before(begin), whole.count_before(int(nexts[at]))
+        while last - first > budget:
+            # A character's tokens stay together: only the first of them may begin a unit.
+            latest = whole.begin(first + budget)
+            near = (c for c in range(latest, latest - budget // 4, -1) if _after_space(text, int(whole.starts[c])))
+            cut = next((c for c in map(whole.begin, near) if c > first), latest)
+            if cut <= first:  # One character takes more than the budget, which its cost will show.
+                break
+            units.append((start, int(whole.starts[cut])))
+            start, first = int(whole.starts[cut]), cut
+        units.append((start, max(end, start + 1)))
+    return np.array(units, np.int64)
+
+
+def _after_space(text: str, at: int) -> bool:
+    return text[at].isspace() or text[at - 1].isspace()
+
+
+def count_once(
+    lay: Callable[[int], Sequence], ranges: Seq[tuple[int, int]], text: str, keep: bool
+) -> list[Window | LazyWindow]:
+    """Share the text among its windows: a token that stands in two counts where it is further from the border.
+
+    No more than two windows are laid out at a time.
+
+    Args:
+        lay: Lays the window of a number out.
+        ranges: The characters that each window reads, in order.
+        text: The whole text.
+        keep: Whether the windows stay as they are laid out here.
+
+    Returns:
+        The windows that answer for any token.
+    """
+    found: list[Window | LazyWindow] = []
+    low, sequence = 0, lay(0)
+    begins = _begins(sequence, text)
+    for at, (_, end) in enumerate(ranges):
+        this, own, high = sequence, begins, len(text) + 1
+        if at + 1 < len(ranges):
+            sequence = lay(at + 1)
+            begins = _begins(sequence, text)
+            high = _border(own, begins, ranges[at + 1][0], end)
+        counted = _counted(this, own, low, high)
+        if len(counted):
+            later = LazyWindow(len(this), len(counted), partial(_laid, lay, at, low, high, text))
+            found.append(Window(this, counted) if keep else later)
+        low = high
+    return found
+
+
+def _laid(lay: Callable[[int], Sequence], at: int, low: int, high: int, text: str) -> tuple[Sequence, Ints]:
+    sequence = lay(at)
+    return sequence, _counted(sequence, _begins(sequence, text), low, high)
+
+
+def _counted(sequence: Sequence, begins: Ints, low: int, high: int) -> Ints:
+    return sequence.text[(begins >= low) & (begins < high)]
+
+
+def _begins(sequence: Sequence, text: str) -> Ints:
+    """First character of each text token that is not blank; a token's first where all are, shape (tokens,)."""
+    starts, ends = sequence.starts[sequence.text], sequence.ends[sequence.text]
+    if len(starts) == 0:
+        return starts
+    low = int(starts[0])
+    part = text[low : int(ends.max()) + 1]
+    visible = np.array([len(text) if character.isspace() else at for at, character in enumerate(part, start=low)])
+    following = np.minimum.accumulate(np.append(visible, len(text))[::-1])[::-1][starts - low]
+    return np.where(following < ends, following, starts)
+
+
+def _border(left: Ints, right: Ints, begin: int, end: int) -> int:
+    """Where two windows that share the characters begin .. end part: as near the middle as both begin a token."""
+    inside = right[(right >= begin) & (right < end)]
+    middle = int(inside[(len(inside) + 1) // 2]) if len(inside) > 1 else end
+    both = np.append(np.intersect1d(left, inside), end)
+    return int(both[np.argmin(np.abs(both - middle))])

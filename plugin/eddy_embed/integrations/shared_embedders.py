@@ -32,7 +32,7 @@ _lock = threading.Lock()
 # By event loop: a process that was forked off has a loop of its own, and none of its parent's threads.
 _workers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = weakref.WeakKeyDictionary()
 _T = TypeVar("_T")
-_H = TypeVar("_H", bound="Holder")
+_H = TypeVar("_H", bound="EmbedderOwner")
 
 
 def settings_of(holder: object) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def name_of(model: Any) -> str:
     return getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
 
 
-class Holder:
+class EmbedderOwner:
     """A framework's object that holds a configuration in its attributes, and the embedder of that configuration.
 
     Copies share the embedder. What travels to another process is the configuration alone.

@@ -10,22 +10,19 @@ from eddy_embed.errors import InvalidParameter, UnsupportedModel
 from eddy_embed.methods.echo import echo
 from eddy_embed.methods.htp import htp
 from eddy_embed.methods.kv import kv, reroute
-from eddy_embed.methods.last2avg import last2avg
-from eddy_embed.methods.method import Method
-from eddy_embed.methods.plain import plain
+from eddy_embed.methods.method import Method, parse_terms
+from eddy_embed.methods.plain import last2avg, plain, readout
 from eddy_embed.methods.postprocessing import abtt, centre, post_method, truncate, whiten
 from eddy_embed.methods.prompts import cot, knowledge, metaeol, prompteol
 from eddy_embed.methods.published import default_exit, default_layers, default_range, published_names
-from eddy_embed.methods.readout import readout
 from eddy_embed.methods.reba import reba
 from eddy_embed.methods.registry import build_term, describe, names, register
-from eddy_embed.methods.spec import parse_terms
 from eddy_embed.methods.tempscale import tempscale
 from eddy_embed.methods.tp import tp
 
 if TYPE_CHECKING:
-    from eddy_embed.model.attention import Reroute
     from eddy_embed.model.backbone import Backbone
+    from eddy_embed.parts.attention import ExtraKeyValues
     from eddy_embed.parts.postprocess import Post
     from eddy_embed.parts.readout import Readout
 
@@ -142,7 +139,7 @@ def _pooled(read: Readout, method: Method, backbone: Backbone) -> Readout:
     return replace(read, pool=own.pool, prompt=read.prompt or own.prompt, specials=True)
 
 
-def _rerouted(method: Method, backbone: Backbone, exit_layer: int) -> Reroute | None:
+def _rerouted(method: Method, backbone: Backbone, exit_layer: int) -> ExtraKeyValues | None:
     if method.reroute is None:
         return None
     layers = default_layers(backbone) if method.reroute.layers is None else method.reroute.layers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.methods.build import build
+from eddy_embed.methods.registry import build
 from eddy_embed.parts.copy_edges import CopyEdges
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.placeholders import Blocks

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.methods.build import build
-from eddy_embed.model.attention import Reroute
+from eddy_embed.methods.registry import build
+from eddy_embed.parts.attention import ExtraKeyValues
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.readout import Pool, Readout
 
@@ -62,7 +62,7 @@ def kv(
         kv,
         given,
         layout=Layout(document, query),
-        reroute=Reroute(chosen, float(bias), n, rebase),
+        reroute=ExtraKeyValues(chosen, float(bias), n, rebase),
         readout=Readout(exit=exit, pool=pool, prompt=True),
     )
 
@@ -83,7 +83,7 @@ def reroute(
     """
     given = {"layers": layers, "bias": bias, "n": n, "rebase": rebase}
     chosen = None if layers is None else _layers(layers)
-    return build(reroute, given, reroute=Reroute(chosen, float(bias), n, rebase))
+    return build(reroute, given, reroute=ExtraKeyValues(chosen, float(bias), n, rebase))
 
 
 def _layers(layers: tuple[int, int] | int | str) -> tuple[int, ...]:

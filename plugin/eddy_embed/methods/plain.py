@@ -1,13 +1,13 @@
-"""The text as it is: the baseline of every paper."""
+"""The text as it is, the baseline of every paper; and a readout or an average of layers to join to other methods."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.methods.build import build
+from eddy_embed.methods.registry import build
 from eddy_embed.parts.layout import Layout
-from eddy_embed.parts.readout import Pool, Readout
+from eddy_embed.parts.readout import LayerMean, Pool, Readout
 
 if TYPE_CHECKING:
     from eddy_embed.methods.method import Method
@@ -34,3 +34,41 @@ def plain(pool: Pool | None = None, exit: int | None = -1, preset: str = "bare")
     given = {"pool": pool, "exit": exit, "preset": preset}
     layout = Layout(instructed=INSTRUCTED[preset])
     return build(plain, given, layout=layout, readout=Readout(exit=exit, pool=pool))
+
+
+def last2avg() -> Method:
+    """The mean of the exit layer and the one below it, before pooling; join it to a method that has a readout.
+
+    The comparison row that needs no training of BERT-flow (Li et al. 2020).
+    """
+    return build(last2avg, {}, average=LayerMean(2))
+
+
+def readout(
+    pool: Pool | None = None,
+    exit: int | None = -1,
+    placeholders: bool = False,
+    prompt: bool = False,
+    specials: bool = False,
+) -> Method:
+    """Where vectors are read, whatever the methods joined to it would read.
+
+    Args:
+        pool: "mean", "last", "hybrid", "weighted" (SGPT, Muennighoff 2022) or, for encoders, "cls". None: as the model
+            was trained to be read, if it is an embedding model, else the mean.
+        exit: Layer read, counted over h[0] .. h[L]. None: the published one for the methods and the backbone, else -2.
+        placeholders: Whether the mean also covers placeholders.
+        prompt: Whether the mean also covers the prompt around the text, an instruction included.
+        specials: Whether the mean also covers the tokenizer's specials, such as BOS, or [CLS] and [SEP]; those ahead of
+            a prompt only with the prompt.
+
+    Raises:
+        InvalidParameter: What a mean covers is said, and there is none.
+    """
+    covered = {"placeholders": placeholders, "prompt": prompt, "specials": specials}
+    if pool in ("last", "cls") and any(covered.values()):
+        name = next(name for name, asked in covered.items() if asked)
+        raise InvalidParameter(
+            f"readout: {name}=true has no effect with pool={pool}, which reads one token; leave it out"
+        )
+    return build(readout, {"pool": pool, "exit": exit, **covered}, readout=Readout(exit, pool, **covered), decides=True)

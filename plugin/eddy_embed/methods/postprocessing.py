@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eddy_embed.methods.build import build
+from eddy_embed.methods.registry import build
 from eddy_embed.parts.postprocess import Post
 
 if TYPE_CHECKING:

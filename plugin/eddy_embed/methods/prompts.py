@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.methods.build import build
+from eddy_embed.methods.registry import build
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.readout import Readout
 

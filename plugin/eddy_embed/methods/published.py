@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from eddy_embed.errors import InvalidParameter
 
 if TYPE_CHECKING:
-    from eddy_embed.methods.spec import Term
+    from eddy_embed.methods.method import Term
     from eddy_embed.model.backbone import Backbone
 
 _KEY = tuple[str, str, int, int]

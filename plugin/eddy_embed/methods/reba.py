@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, cast
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.methods.build import build
-from eddy_embed.model.attention import Watch
+from eddy_embed.methods.registry import build
+from eddy_embed.parts.attention import BackwardAttention
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.readout import Readout
 from eddy_embed.parts.repetition import Repetition
@@ -54,6 +54,6 @@ def reba(
         reba,
         given,
         layout=Layout(repetition=Repetition(k, joiner, piece, cut=released)),
-        watch=Watch(earlier=released and pool == "last", share=released),
+        watch=BackwardAttention(earlier=released and pool == "last", share=released),
         readout=Readout(exit=exit, pool=read, text_end=not released, half=released and pool == "mean"),
     )

@@ -8,12 +8,10 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from eddy_embed.errors import InvalidParameter, UnknownMethod
+from eddy_embed.methods.method import Method, Term
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from eddy_embed.methods.method import Method
-    from eddy_embed.methods.spec import Term
 
     _F = TypeVar("_F", bound=Callable[..., Method])
 
@@ -41,7 +39,7 @@ def register(function: _F) -> _F:
     """Let a method be called by the name of the function that makes it, also in text; usable as a decorator.
 
     Args:
-        function: Returns what `eddy_embed.methods.build.build` makes. Every parameter has a default and a type that
+        function: Returns what `eddy_embed.methods.registry.build` makes. Every parameter has a default and a type that
             the text form can hold: int, float, bool, str, one of these or None, or `tuple[int, int] | None`.
 
     Returns:
@@ -80,9 +78,9 @@ def describe(name: str) -> tuple[str, dict[str, Any]]:
     Raises:
         UnknownMethod: No method has that name.
     """
-    build = _lookup(name)
-    summary = (inspect.getdoc(build) or "").partition("\n")[0]
-    return summary, {key: parameter.default for key, parameter in inspect.signature(build).parameters.items()}
+    function = _lookup(name)
+    summary = (inspect.getdoc(function) or "").partition("\n")[0]
+    return summary, {key: parameter.default for key, parameter in inspect.signature(function).parameters.items()}
 
 
 def build_term(term: Term) -> Method:
@@ -92,8 +90,8 @@ def build_term(term: Term) -> Method:
         UnknownMethod: No method has that name.
         InvalidParameter: A parameter is unknown, or its value is wrong.
     """
-    build = _lookup(term.name)
-    signature = inspect.signature(build).parameters
+    function = _lookup(term.name)
+    signature = inspect.signature(function).parameters
     given = dict(term.parameters)
     for key, value in given.items():
         if key not in signature:
@@ -104,7 +102,7 @@ def build_term(term: Term) -> Method:
             continue
         if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
             raise InvalidParameter(f"{term.name}: {key}={value!r} must be {wanted}")
-    return build(**given)
+    return function(**given)
 
 
 def _annotation(parameter: inspect.Parameter) -> str:
@@ -142,3 +140,10 @@ def _load(point: EntryPoint) -> None:
             f"{getattr(function, '__name__', None)!r}; the package must offer it under that name"
         )
     register(function)
+
+
+def build(function: Callable[..., Method], given: dict[str, Any], **parts: Any) -> Method:
+    """A method with the term that makes it again: its function's name and what differs from the defaults."""
+    defaults = inspect.signature(function).parameters
+    changed = tuple((key, given[key]) for key in defaults if given[key] != defaults[key].default)
+    return Method(**parts, terms=(Term(function.__name__, changed),))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.methods.build import build
-from eddy_embed.model.attention import Temperature
+from eddy_embed.methods.registry import build
+from eddy_embed.parts.attention import Temperature
 
 if TYPE_CHECKING:
     from eddy_embed.methods.method import Method

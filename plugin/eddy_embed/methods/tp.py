@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.methods.build import build
 from eddy_embed.methods.echo import echo
 from eddy_embed.methods.plain import plain
 from eddy_embed.methods.prompts import cot, knowledge, metaeol, prompteol
+from eddy_embed.methods.registry import build
 from eddy_embed.parts.copy_edges import CopyEdges
 from eddy_embed.parts.layout import Layout
 

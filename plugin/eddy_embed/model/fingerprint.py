@@ -1,10 +1,9 @@
-"""What made a vector, as a hash; and what was read on the way."""
+"""What made a vector, as a hash."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,43 +11,8 @@ if TYPE_CHECKING:
 
     import torch
 
-    from eddy_embed.encoding.planner import Planned
-
 SAMPLED = 1024
 """Values of each tensor that enter the weights' digest."""
-
-
-@dataclass
-class Counts:
-    """What an embedder has read so far.
-
-    Attributes:
-        texts: Texts.
-        tokens: Tokens of the texts, without prompts and placeholders.
-        windows: Windows of the texts.
-        windowed_texts: Texts that exceeded the window and were read in several.
-        truncated_texts: Texts whose end was cut, as asked.
-        truncated_tokens: Tokens cut.
-        positions: Positions run through the model: tokens, prompts, placeholders, copies, overlaps of windows.
-    """
-
-    texts: int = 0
-    tokens: int = 0
-    windows: int = 0
-    windowed_texts: int = 0
-    truncated_texts: int = 0
-    truncated_tokens: int = 0
-    positions: int = 0
-
-    def add(self, planned: Iterable[Planned]) -> None:
-        """Count texts."""
-        for plan in planned:
-            self.texts += 1
-            self.tokens += plan.tokens
-            self.windows += plan.windows
-            self.windowed_texts += plan.windows > 1
-            self.truncated_texts += plan.truncated > 0
-            self.truncated_tokens += plan.truncated
 
 
 def digest(settings: dict[str, Any]) -> str:

@@ -12,17 +12,17 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.model.attention import (
     Angles,
+    AttentionSpec,
+    AttentionWatcher,
+    DeviceInfo,
     Group,
-    Kernels,
-    Place,
-    Reroute,
-    Traits,
-    Watcher,
+    KernelChoice,
     attend,
     choose,
     entry_keys,
 )
 from eddy_embed.model.view import DECODER
+from eddy_embed.parts.attention import ExtraKeyValues
 from eddy_embed.parts.copy_edges import copy_states
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ ATTENTION = "eddy"
 
 
 @dataclass(eq=False)
-class Pass:
+class PassState:
     """One forward pass under way: what to do at each moment, and what was done.
 
     Behind its `tokens` there may be further rows, which belong to no sequence, and which nobody reads.
@@ -50,10 +50,10 @@ class Pass:
     placeholders: tuple[torch.Tensor, torch.Tensor] | None = None
     edges: torch.Tensor | None = None
     rewired: range = range(0)
-    reroute: Reroute | None = None
-    watching: Watcher | None = None
-    traits: tuple[Traits, ...] | None = None
-    kernels: tuple[Kernels, ...] | None = None
+    reroute: ExtraKeyValues | None = None
+    watching: AttentionWatcher | None = None
+    traits: tuple[AttentionSpec, ...] | None = None
+    kernels: tuple[KernelChoice, ...] | None = None
     mass: bool = False
     probe: dict[int, torch.Tensor] | None = None
     captures: frozenset[int] = frozenset()
@@ -61,8 +61,8 @@ class Pass:
     factor: float | None = None
     leaves: list[torch.Tensor] | None = None
     captured: dict[int, torch.Tensor] = field(default_factory=dict)
-    seen: list[Traits] = field(default_factory=list)
-    chosen: list[Kernels] = field(default_factory=list)
+    seen: list[AttentionSpec] = field(default_factory=list)
+    chosen: list[KernelChoice] = field(default_factory=list)
     local: set[int] = field(default_factory=set)
     turns: list[Angles] = field(default_factory=list)
     angles: Angles | None = None
@@ -91,7 +91,7 @@ class Pass:
 
 # Not a keyword argument of forward: embedding modules receive none, and some architectures drop those they do not know.
 # A context variable reaches every moment of the pass in its own thread only.
-current: ContextVar[Pass | None] = ContextVar("eddy_pass", default=None)
+current: ContextVar[PassState | None] = ContextVar("eddy_pass", default=None)
 
 
 def install(embedding: nn.Module, layers: nn.ModuleList, rotary: list[nn.Module]) -> None:
@@ -146,14 +146,14 @@ def _attention(
     scale = float(scaling if scaling is not None else query.shape[-1] ** -0.5)
     causal = bool(getattr(module, "is_causal", True)) if is_causal is None else is_causal
     bias = None if position_bias is None else _row(module, position_bias, call.groups, causal)
-    traits = Traits(scale, softcap, sliding_window, s_aux is not None, causal, bias is not None)
+    traits = AttentionSpec(scale, softcap, sliding_window, s_aux is not None, causal, bias is not None)
     return _attend_in_pass(call, name, traits, (query, key, value), bias, s_aux), None
 
 
 def _attend_in_pass(
-    call: Pass,
+    call: PassState,
     name: str,
-    traits: Traits,
+    traits: AttentionSpec,
     states: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     bias: torch.Tensor | None,
     sinks: torch.Tensor | None,
@@ -175,7 +175,7 @@ def _attend_in_pass(
     elif extra is not None and extra.rebase and angles is None:
         raise InterventionDidNotRun(f"attention {index + 1} of {name} was given no rotary angles")
     if call.kernels is None:
-        call.chosen.append(choose(traits, Place.of(query, value), call.mass or extra is not None))
+        call.chosen.append(choose(traits, DeviceInfo.of(query, value), call.mass or extra is not None))
     kernels = call.chosen[index] if call.kernels is None else call.kernels[index]
     return attend(query, key, value, groups, traits, kernels, extra, call.watching, angles, bias, sinks)
 
@@ -253,7 +253,7 @@ def hidden_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
     return hidden
 
 
-def _given(call: Pass, embeddings: Any) -> Angles | None:
+def _given(call: PassState, embeddings: Any) -> Angles | None:
     """The angles that a layer was given, among those computed in this pass: a model may have several kinds."""
     if not isinstance(embeddings, tuple):
         return None

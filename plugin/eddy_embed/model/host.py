@@ -12,21 +12,31 @@ import torch
 from torch import nn
 
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
-from eddy_embed.model.attention import BLOCKED, OWN, Kernels, Reroute, Traits, group
-from eddy_embed.model.hooks import ATTENTION, Pass, current, install, register
+from eddy_embed.model.attention import BLOCKED, OWN, AttentionSpec, KernelChoice, group
+from eddy_embed.model.hooks import ATTENTION, PassState, current, install, register
 from eddy_embed.model.loading.peft import adapters, base_of
 from eddy_embed.model.position_bias import by_distance
-from eddy_embed.model.self_check import Trial, announced, looks_ahead, same
+from eddy_embed.model.self_check import SelfCheck, check_states_equal, check_windows, looks_ahead
 from eddy_embed.model.softmax_hook import softened
-from eddy_embed.model.speed.onednn_linear import filled, quicken
-from eddy_embed.model.view import behind, deciding, find_layers, reading, rows_of_positions, spread_of, trial, view_of
+from eddy_embed.model.speed.onednn_linear import pad_rows, use_onednn
+from eddy_embed.model.view import (
+    find_layers,
+    modules_after_layers,
+    relevant_config,
+    rows_of_positions,
+    spread_of,
+    text_model,
+    trial,
+    view_of,
+)
 from eddy_embed.model.weights import device_of, named_tensors, quantised
-from eddy_embed.text.sequence import Packed, beside, pack, plain
+from eddy_embed.parts.attention import ExtraKeyValues
+from eddy_embed.text.sequence import Packed, pack, padded_rows, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eddy_embed.model.attention import Watcher
+    from eddy_embed.model.attention import AttentionWatcher
     from eddy_embed.text.sequence import Ints
 
 TEMPERATURE = "a temperature"
@@ -59,7 +69,7 @@ class Host:
         self.name = type(model).__name__
         base = base_of(model)
         with trial(base):
-            self._view = view_of(reading(base))
+            self._view = view_of(text_model(base))
             if getattr(self._view, "pooler", None) is not None:
                 self._view.pooler = None  # makes of the states something that is never read
             stack = find_layers(self._view)
@@ -75,17 +85,19 @@ class Host:
             self.device = device_of(self._view.get_input_embeddings())
             self.dtype = next(p.dtype for p in self._view.parameters() if p.is_floating_point())
             self.coarse = self.dtype.itemsize < 4 or quantised(self._view)
-            quicken(self._view)
+            use_onednn(self._view)
             rotary = [module for module in self._view.modules() if type(module).__name__.endswith("RotaryEmbedding")]
             install(self._view.get_input_embeddings(), self._stack, rotary)
             self._rows = int(self._view.get_input_embeddings().weight.shape[0])
             if exit_layer < layers:
                 # Below the full depth nothing reads the final norm.
                 two = pack([plain(np.zeros(2, np.int64))])
-                for name in behind(self._parent, self._stack, lambda: self._forward(two, Pass(group(two.offsets)))):
+                for name in modules_after_layers(
+                    self._parent, self._stack, lambda: self._forward(two, PassState(group(two.offsets)))
+                ):
                     setattr(self._parent, name, nn.Identity())
-            self.traits: tuple[Traits, ...] = ()
-            self._kernels: dict[tuple[Reroute | None, bool], tuple[Kernels, ...]] = {}
+            self.traits: tuple[AttentionSpec, ...] = ()
+            self._kernels: dict[tuple[ExtraKeyValues | None, bool], tuple[KernelChoice, ...]] = {}
             self._check()
 
     @property
@@ -101,7 +113,7 @@ class Host:
     @property
     def settings(self) -> dict[str, Any]:
         """The configuration that decides hidden states, as plain values, and what was found in the attention layers."""
-        config, attention = deciding(self._view.config, self.kept), [t.stated for t in self.traits]
+        config, attention = relevant_config(self._view.config, self.kept), [t.stated for t in self.traits]
         return {"config": config, "attention": attention, **({"adapters": self.adapters} if self.adapters else {})}
 
     @property
@@ -128,9 +140,9 @@ class Host:
         rewired: range,
         values: torch.Tensor | None,
         factors: list[float] | None = None,
-        reroute: Reroute | None = None,
+        reroute: ExtraKeyValues | None = None,
         layers: tuple[int, ...] | None = None,
-        watching: Watcher | None = None,
+        watching: AttentionWatcher | None = None,
         rows: torch.Tensor | None = None,
         leaves: list[torch.Tensor] | None = None,
     ) -> torch.Tensor:
@@ -163,7 +175,7 @@ class Host:
             return self._beside(packed, rewired, values, factors, wanted, rows, leaves)
         windows = [traits.window for traits in self.traits if traits.window is not None]
         groups = group(packed.offsets, factors, windows, self.bidirectional, self.device)
-        call = Pass(groups, reroute=reroute, traits=self.traits, captures=frozenset(wanted), rows=rows)
+        call = PassState(groups, reroute=reroute, traits=self.traits, captures=frozenset(wanted), rows=rows)
         # Only the blocked kernel gives the denominator a gradient too.
         chosen = self.kernels(reroute, watching is not None) if leaves is None else (BLOCKED,) * self.kept
         call.leaves, call.kernels, call.watching = leaves, chosen, watching
@@ -193,9 +205,9 @@ class Host:
         states = torch.empty(0, device=self.device)
         inside = {"attention": 0, "re-routing": 0, "watch": 0, "softmax": 0 if factors is None else self.kept}
         for members in group(packed.offsets, factors, even=self.bidirectional):
-            part = beside(packed, members.rows.numpy())
+            part = padded_rows(packed, members.rows.numpy())
             factor = None if factors is None else members.factor
-            call = Pass([], captures=frozenset(wanted), factor=factor, leaves=leaves)
+            call = PassState([], captures=frozenset(wanted), factor=factor, leaves=leaves)
             self._counted(call, part, rewired, values, inside)
             found = call.side_by_side(wanted)
             if not len(states):
@@ -204,7 +216,7 @@ class Host:
         return states if rows is None else states[rows.to(states.device)]
 
     def _counted(
-        self, call: Pass, packed: Packed, rewired: range, values: torch.Tensor | None, inside: dict[str, int]
+        self, call: PassState, packed: Packed, rewired: range, values: torch.Tensor | None, inside: dict[str, int]
     ) -> None:
         """Run a pass with its placeholders and copies, and count; `inside`: how often attention is to be touched."""
         if len(packed.placeholders):
@@ -228,7 +240,7 @@ class Host:
         if ran != expected or call.captured.keys() != call.captures:
             raise InterventionDidNotRun(f"{self.name}: expected {expected} runs, counted {ran}; no vector is returned")
 
-    def reach(self, asked: list[str]) -> None:
+    def check_attention_reachable(self, asked: list[str]) -> None:
         """Hold that attention can be given what a method asks of it.
 
         Of a model that computes its attention itself, the softmax can be found, and so it can be given a temperature.
@@ -247,11 +259,11 @@ class Host:
 
     def _softens(self) -> bool:
         """Whether the softmax of every layer's attention is found."""
-        call = Pass([], factor=1.0)
+        call = PassState([], factor=1.0)
         self._forward(self._text(TRIED), call)
         return call.softened == self.kept
 
-    def kernels(self, reroute: Reroute | None, watched: bool) -> tuple[Kernels, ...]:
+    def kernels(self, reroute: ExtraKeyValues | None, watched: bool) -> tuple[KernelChoice, ...]:
         """The kernels of each layer that runs: chosen once for a method, and tried then and there.
 
         Args:
@@ -265,7 +277,7 @@ class Host:
             return (OWN,) * self.kept
         key = (reroute, watched)
         if key not in self._kernels:
-            trial = Trial(self.name, self._forward, self._text(TRIED), self.traits, self.exit_layer, self.coarse)
+            trial = SelfCheck(self.name, self._forward, self._text(TRIED), self.traits, self.exit_layer, self.coarse)
             self._kernels[key] = trial.kernels(reroute, watched)
         return self._kernels[key]
 
@@ -275,11 +287,11 @@ class Host:
     def _trial(self, length: int) -> Ints:
         return np.arange(length, dtype=np.int64) * 7919 % int(self._view.config.vocab_size)
 
-    def _forward(self, packed: Packed, call: Pass, counted: bool = True) -> torch.Tensor:
+    def _forward(self, packed: Packed, call: PassState, counted: bool = True) -> torch.Tensor:
         # Our attention knows the sequences of one long row; the model's own takes one in each.
         rows, call.tokens = len(packed.offsets) - 1 if self.own else 1, len(packed.ids)
         ours = call.kernels is not None and call.leaves is None  # nothing but our attention mixes rows
-        more = filled(call.tokens, self.device) - call.tokens if ours else 0
+        more = pad_rows(call.tokens, self.device) - call.tokens if ours else 0
         laid = (torch.from_numpy(each) for each in (packed.ids, packed.positions + self.first_position))
         ids, positions = (nn.functional.pad(each, (0, more)).to(self.device).view(rows, -1) for each in laid)
         token = current.set(call)
@@ -313,7 +325,7 @@ class Host:
         with rows_of_positions(self._view) as found:  # the model counts its positions itself
             expected = torch.cat([self._states(packed, counted=False) for packed in alone])
         self.first_position = found[0] if found else 0
-        call = Pass(group(alone[0].offsets))
+        call = PassState(group(alone[0].offsets))
         if settable:
             register()
             by_distance(self._view)
@@ -333,11 +345,11 @@ class Host:
             ends = (texts[-1], np.tile(texts[-1][:half], 2))
             self._ahead = looks_ahead(*(self._states(pack([plain(ids)]))[:half] for ids in ends))
         kinds = list(getattr(self._view.config, "layer_types", None) or [])[: self.kept]
-        announced(self.name, self.traits, kinds, call.local)
+        check_windows(self.name, self.traits, kinds, call.local)
         ours = self.run(pack([plain(ids) for ids in texts]), range(0), None)
-        same(self.name, ours, expected, self.width, self.coarse)
+        check_states_equal(self.name, ours, expected, self.width, self.coarse)
 
     def _states(self, packed: Packed, counted: bool = True) -> torch.Tensor:
-        call = Pass(group(packed.offsets), captures=frozenset({self.exit_layer}))
+        call = PassState(group(packed.offsets), captures=frozenset({self.exit_layer}))
         self._forward(packed, call, counted)
         return call.captured[self.exit_layer]

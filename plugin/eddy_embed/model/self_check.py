@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from eddy_embed.errors import NotFinite, UnsupportedModel
-from eddy_embed.model.attention import BLOCKED, Kernels, Reroute, Traits, group
-from eddy_embed.model.hooks import Pass
+from eddy_embed.model.attention import BLOCKED, AttentionSpec, KernelChoice, group
+from eddy_embed.model.hooks import PassState
+from eddy_embed.parts.attention import ExtraKeyValues
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +22,7 @@ AHEAD = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class SelfCheck:
     """A tiny text, and a model to run it.
 
     Attributes:
@@ -34,13 +35,13 @@ class Trial:
     """
 
     name: str
-    forward: Callable[[Packed, Pass], object]
+    forward: Callable[[Packed, PassState], object]
     packed: Packed
-    traits: tuple[Traits, ...]
+    traits: tuple[AttentionSpec, ...]
     exit_layer: int
     coarse: bool
 
-    def kernels(self, reroute: Reroute | None, watched: bool) -> tuple[Kernels, ...]:
+    def kernels(self, reroute: ExtraKeyValues | None, watched: bool) -> tuple[KernelChoice, ...]:
         """Choose kernels, and compare those that give masses with the blocked one.
 
         Args:
@@ -65,13 +66,13 @@ class Trial:
                 )
         return kernels
 
-    def _pass(self, packed: Packed | None = None, **settings: object) -> Pass:
+    def _pass(self, packed: Packed | None = None, **settings: object) -> PassState:
         packed = self.packed if packed is None else packed
-        call = Pass(group(packed.offsets), traits=self.traits, captures=frozenset({self.exit_layer}), **settings)  # type: ignore[arg-type]
+        call = PassState(group(packed.offsets), traits=self.traits, captures=frozenset({self.exit_layer}), **settings)  # type: ignore[arg-type]
         self.forward(packed, call)
         return call
 
-    def _rebased(self, reroute: Reroute) -> None:
+    def _rebased(self, reroute: ExtraKeyValues) -> None:
         """Compare keys that were moved to -1, -2 .. with those of the same text read at the positions that end there.
 
         A rotary embedding only knows distances, so that no state depends on where the text begins.
@@ -100,7 +101,7 @@ def allowed(coarse: bool) -> float:
     return 5e-2 if coarse else 1e-4
 
 
-def announced(name: str, traits: tuple[Traits, ...], kinds: list[str], sizes: set[int]) -> None:
+def check_windows(name: str, traits: tuple[AttentionSpec, ...], kinds: list[str], sizes: set[int]) -> None:
     """Hold that no window reaches the layers through a mask alone, which a short trial text cannot show.
 
     Args:
@@ -134,7 +135,7 @@ def looks_ahead(one: torch.Tensor, other: torch.Tensor) -> bool:
     return bool(torch.isfinite(one).all()) and not _difference(one, other) <= AHEAD
 
 
-def same(name: str, ours: torch.Tensor, own: torch.Tensor, width: int, coarse: bool) -> None:
+def check_states_equal(name: str, ours: torch.Tensor, own: torch.Tensor, width: int, coarse: bool) -> None:
     """Hold that states of packed sequences are the model's own, each shape (tokens, width).
 
     Args:

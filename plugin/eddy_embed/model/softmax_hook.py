@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from eddy_embed.model.hooks import Pass
+    from eddy_embed.model.hooks import PassState
 
 _SOFTMAX = (functional.softmax, torch.softmax, torch.Tensor.softmax)
 _FUSED = (functional.scaled_dot_product_attention,)
 
 
-def softened(call: Pass, shape: Sequence[int], config: Any) -> AbstractContextManager[object]:
+def softened(call: PassState, shape: Sequence[int], config: Any) -> AbstractContextManager[object]:
     """Within it, what enters the softmax of attention is multiplied by the pass's factor, and the times are counted.
 
     Args:
@@ -30,17 +30,17 @@ def softened(call: Pass, shape: Sequence[int], config: Any) -> AbstractContextMa
     if call.factor is None:
         return nullcontext()
     heads = int(getattr(config, "num_attention_heads", None) or 0)
-    return _Softened(call, call.factor, int(shape[0]) * heads, int(shape[1]))
+    return SoftmaxTemperatureMode(call, call.factor, int(shape[0]) * heads, int(shape[1]))
 
 
-class _Softened(TorchFunctionMode):
+class SoftmaxTemperatureMode(TorchFunctionMode):
     """Sees the calls of torch that its own thread makes, and no others; the model's code and modules stay as they are.
 
     The softmax of attention is the one over all keys of all queries of all heads: no other has that shape. Fused
     attention computes softmax(query x key x scale + mask), so there the query and the mask are multiplied.
     """
 
-    def __init__(self, call: Pass, factor: float, matrices: int, length: int) -> None:
+    def __init__(self, call: PassState, factor: float, matrices: int, length: int) -> None:
         super().__init__()
         self._call, self._factor, self._matrices, self._length = call, factor, matrices, length
 

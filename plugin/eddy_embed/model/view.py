@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from eddy_embed.encoding.batching import out_of_memory
 from eddy_embed.errors import EddyError, UnsupportedModel
 from eddy_embed.model.backbone import Backbone
 from eddy_embed.model.weights import SharedCopies, copies_itself, dispatched, quantised
+from eddy_embed.utils.memory import out_of_memory
 
 DECODER = "name a decoder, such as a Llama, Qwen, Gemma or GPT-2 checkpoint"
 """What to do where a model is none."""
@@ -74,7 +74,7 @@ _INCIDENTAL = re.compile(
 )
 
 
-def deciding(config: Any, kept: int) -> dict[str, Any]:
+def relevant_config(config: Any, kept: int) -> dict[str, Any]:
     """The entries of a configuration that decide hidden states, as plain values.
 
     Args:
@@ -100,7 +100,7 @@ def _window(config: Any) -> int:
     return window
 
 
-def reading(base: Any) -> Any:
+def text_model(base: Any) -> Any:
     """What of a model reads text: all of it, or the encoder where that is a model of its own, with the same words."""
     encoder: Any = getattr(base, "encoder", None)
     if not hasattr(encoder, "get_input_embeddings"):
@@ -126,7 +126,7 @@ def find_layers(base: Any) -> nn.ModuleList:
     return next(iter(found.values()))
 
 
-def behind(parent: nn.Module, layers: nn.ModuleList, run: Callable[[], object]) -> set[str]:
+def modules_after_layers(parent: nn.Module, layers: nn.ModuleList, run: Callable[[], object]) -> set[str]:
     """Names of a module's children that run after the last of its layers.
 
     Args:

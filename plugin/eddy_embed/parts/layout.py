@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.parts.placeholders import Blocks, Inserts
+from eddy_embed.parts.placeholders import Blocks, PlaceholderPositions
 from eddy_embed.parts.repetition import Repetition
-from eddy_embed.parts.rewriting import Revised, Revision, revise
+from eddy_embed.parts.rewriting import Revision, RewrittenText, revise
 from eddy_embed.text.sequence import PLACEHOLDER_ID, Role, Sequence, last_overlapping, owners
 
 if TYPE_CHECKING:
@@ -208,19 +208,19 @@ class Layout:
         sequence = _insert(plain, self._placeholders(prompt, tokens, own, len(plain)), prefix)
         return self.repetition.apply(sequence) if self.repetition is not None and len(own) else sequence
 
-    def _placeholders(self, prompt: Prompt, tokens: Tokens, own: Ints, length: int) -> Inserts:
+    def _placeholders(self, prompt: Prompt, tokens: Tokens, own: Ints, length: int) -> PlaceholderPositions:
         if self.blocks is not None:
             moved = None if prompt.sentences is None else prompt.sentences + prompt.slots[0, 0]
             return self.blocks.inserts(tokens, own, moved, length)
         if not self.placeholders:
-            return Inserts.none()
+            return PlaceholderPositions.none()
         before = int(own[0]) if len(own) else len(tokens.ids)
         if prompt.introduced is not None:
             before = int(np.searchsorted(tokens.starts, prompt.introduced, side="left"))
         source = length - 1
         if self.source == "text":
             source = max(int(last_overlapping(tokens.starts, tokens.ends, prompt.visible[-1:])[0]), 0)
-        return Inserts.of_text(self.placeholders, before, source)
+        return PlaceholderPositions.of_text(self.placeholders, before, source)
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,7 +239,7 @@ class Prompt:
     slots: Ints
     introduced: int | None
     sentences: Ints | None = None
-    revised: Revised | None = None
+    revised: RewrittenText | None = None
 
     @property
     def visible(self) -> Ints:
@@ -303,7 +303,7 @@ def _between(sequence: Sequence, before: Ints, behind: Ints) -> Sequence:
     )
 
 
-def _insert(plain: Sequence, inserts: Inserts, prefix: Ints) -> Sequence:
+def _insert(plain: Sequence, inserts: PlaceholderPositions, prefix: Ints) -> Sequence:
     specials = len(prefix)
     if not len(inserts.before):  # as most queries have it
         return _between(plain, prefix, _NONE)

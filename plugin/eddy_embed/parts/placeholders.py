@@ -18,7 +18,7 @@ BlockSource = Literal["end", "released"]
 
 
 @dataclass(frozen=True, eq=False)
-class Inserts:
+class PlaceholderPositions:
     """Placeholders to insert: before which token, as what, and the token whose state they get; shape (inserts,)."""
 
     before: Ints
@@ -26,12 +26,12 @@ class Inserts:
     sources: Ints
 
     @classmethod
-    def none(cls) -> Inserts:
+    def none(cls) -> PlaceholderPositions:
         """Nothing to insert."""
         return cls(*(np.empty(0, np.int64) for _ in range(3)))
 
     @classmethod
-    def of_text(cls, count: int, before: int, source: int) -> Inserts:
+    def of_text(cls, count: int, before: int, source: int) -> PlaceholderPositions:
         """Placeholders side by side that all get one state."""
         return cls(*(np.full(count, value, np.int64) for value in (before, int(Role.PST), source)))
 
@@ -97,7 +97,7 @@ class Blocks:
         each = self.count(1, 1)
         return (budget - each) * self.every // (self.every + each) if isinstance(self.every, int) else budget - each
 
-    def inserts(self, tokens: Tokens, own: Ints, sentences: Ints | None, length: int) -> Inserts:
+    def inserts(self, tokens: Tokens, own: Ints, sentences: Ints | None, length: int) -> PlaceholderPositions:
         """The placeholders of one text.
 
         Args:
@@ -121,7 +121,7 @@ class Blocks:
             sources = np.append(before[1:] - 1, min(behind, length - 1))
         first = np.full(len(before), own[0] if len(own) else len(tokens.ids), np.int64)
         kinds = [(first, Role.BPST)] * self.summary + [(before, Role.PST)] * self.local
-        return Inserts(
+        return PlaceholderPositions(
             before=np.concatenate([at for at, _ in kinds]),
             roles=np.repeat([int(role) for _, role in kinds], len(before)),
             sources=np.tile(sources, len(kinds)),

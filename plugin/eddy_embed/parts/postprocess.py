@@ -15,7 +15,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, NotFinite
-from eddy_embed.utils.atomic_files import whole
+from eddy_embed.utils.atomic_files import atomic_write
 from eddy_embed.utils.diff import differences
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Post:
         return self.keep or self.dims or width
 
 
-class Moments:
+class RunningCovariance:
     """Mean, covariance and shrinkage of vectors that pass by once, in float64.
 
     Sums are taken around the first batch's mean: in a narrow cone, sums around zero would cancel.
@@ -113,7 +113,7 @@ class Moments:
         self._quartic = 0.0
 
     @classmethod
-    def of(cls, vectors: Floats) -> Moments:
+    def of(cls, vectors: Floats) -> RunningCovariance:
         """Those of vectors of shape (vectors, width), which are seen at once."""
         moments = cls(vectors.shape[1])
         moments.add(vectors)
@@ -260,7 +260,7 @@ class Fitted:
             arrays["matrix"] = self.matrix
         if self.query_mean is not None:
             arrays["query_mean"] = self.query_mean
-        with whole(path) as file:
+        with atomic_write(path) as file:
             np.savez(file, **arrays)
 
     @classmethod
@@ -281,7 +281,7 @@ class Fitted:
             raise InvalidParameter(f"no fitted post-processing at {path}: {error}; fit it first") from error
 
 
-def fit(post: Post, moments: Moments, queries: Moments | None = None) -> Fitted:
+def fit(post: Post, moments: RunningCovariance, queries: RunningCovariance | None = None) -> Fitted:
     """Learn from vectors' moments.
 
     Args:
@@ -318,7 +318,7 @@ def fit(post: Post, moments: Moments, queries: Moments | None = None) -> Fitted:
     return Fitted(post, moments.mean, (axes / np.sqrt(shrunk))[:, : post.dims], moments.count, query_mean)
 
 
-def _query_mean(queries: Moments, library: Moments) -> Doubles:
+def _query_mean(queries: RunningCovariance, library: RunningCovariance) -> Doubles:
     """The queries' mean, drawn towards the library's by as much as it may be off (James and Stein 1961).
 
     Its squared error is estimated by the queries' spread around it, the library's counted as one query more: a single

@@ -11,7 +11,6 @@ from eddy_embed.errors import InvalidParameter
 from eddy_embed.text.sequence import Role, Sequence
 
 if TYPE_CHECKING:
-    from eddy_embed.encoding.job import Job, Later
     from eddy_embed.text.sequence import Ints
 
 
@@ -74,7 +73,7 @@ def shortened(sequence: Sequence, length: int) -> Sequence:
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class RepeatedPiece:
     """A piece of a text, repeated by itself.
 
     Attributes:
@@ -90,7 +89,7 @@ class Piece:
     front: int
 
 
-def pieces(sequence: Sequence, repetition: Repetition) -> list[Piece]:
+def pieces(sequence: Sequence, repetition: Repetition) -> list[RepeatedPiece]:
     """The pieces of a text, in order, each behind the specials that stand in front of the text.
 
     Args:
@@ -105,17 +104,8 @@ def pieces(sequence: Sequence, repetition: Repetition) -> list[Piece]:
         run = own[first : first + size]
         order = np.concatenate([front, *[run] * repetition.times])
         copies = np.concatenate([np.full(len(front), -1, np.int64), np.repeat(np.arange(repetition.times), len(run))])
-        found.append(Piece(_picked(sequence, order, copies), int(run[0]), len(run), len(front)))
+        found.append(RepeatedPiece(_picked(sequence, order, copies), int(run[0]), len(run), len(front)))
     return found
-
-
-def repeated_tokens(job: Job | Later, repetition: Repetition | None) -> int:
-    """Tokens of all pieces of a text, which run beside its own sequence."""
-    if repetition is None or repetition.piece is None:
-        return 0
-    sequence = job.sequence
-    size, front = len(sequence.text), int((sequence.roles == Role.SPECIAL).sum())
-    return repetition.times * size - (-size // repetition.piece) * front
 
 
 def _picked(sequence: Sequence, order: Ints, copies: Ints) -> Sequence:

@@ -14,7 +14,7 @@ Revision = Literal["quoted", "sentences"]
 
 
 @dataclass(frozen=True, eq=False)
-class Revised:
+class RewrittenText:
     """A text as it is written into the wording.
 
     A mark that was added stands for the character before it, so that it belongs to whatever that one belongs to.
@@ -44,7 +44,7 @@ class Revised:
         return first, last
 
 
-def revise(revision: Revision, text: str, sentences: Ints | None) -> Revised:
+def revise(revision: Revision, text: str, sentences: Ints | None) -> RewrittenText:
     """Rewrite a text.
 
     Args:
@@ -57,7 +57,7 @@ def revise(revision: Revision, text: str, sentences: Ints | None) -> Revised:
     return _quoted(text, sentences) if revision == "quoted" else _by_sentence(text, sentences)
 
 
-def _quoted(text: str, sentences: Ints | None) -> Revised:
+def _quoted(text: str, sentences: Ints | None) -> RewrittenText:
     added = "" if text[-1] in ".?\"'" else "."
     string = (text + added).replace('"', "'")
     if string[-1] == "?":
@@ -65,10 +65,10 @@ def _quoted(text: str, sentences: Ints | None) -> Revised:
     starts = np.minimum(np.arange(len(string)), len(text) - 1)
     # A period that is added to the last sentence is that sentence's.
     spans = None if sentences is None else np.where(sentences == len(text), len(string), sentences)
-    return Revised(string, starts, starts + 1, spans)
+    return RewrittenText(string, starts, starts + 1, spans)
 
 
-def _by_sentence(text: str, sentences: Ints | None) -> Revised:
+def _by_sentence(text: str, sentences: Ints | None) -> RewrittenText:
     parts: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
@@ -89,4 +89,6 @@ def _by_sentence(text: str, sentences: Ints | None) -> Revised:
         parts.append(sentence + "." * len(added))
         starts += origin
         ends += [at + 1 for at in origin]
-    return Revised("".join(parts), np.array(starts, np.int64), np.array(ends, np.int64), np.array(spans, np.int64))
+    return RewrittenText(
+        "".join(parts), np.array(starts, np.int64), np.array(ends, np.int64), np.array(spans, np.int64)
+    )

@@ -107,7 +107,7 @@ def plain(ids: Ints) -> Sequence:
     return Sequence(ids, np.full(len(ids), int(Role.TEXT), np.int64), none, none, none, np.empty((0, 2), np.int64))
 
 
-def beside(packed: Packed, rows: Ints) -> Packed:
+def padded_rows(packed: Packed, rows: Ints) -> Packed:
     """Some of the packed sequences, all filled up to one length behind their last token.
 
     Args:

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 
 @contextmanager
-def whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A file to write, under its name only once everything is in it.
 
     It is opened beside its place at once, so that a place that cannot be written to is found out before the work. A

@@ -11,7 +11,7 @@ from typing import Any
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
-class Stopped(BaseException):
+class Interrupted(BaseException):
     """The process was asked to end.
 
     Attributes:
@@ -34,7 +34,7 @@ class Stopped(BaseException):
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Let signals raise `Stopped` inside the block; a second one ends the process at once.
+    """Let signals raise `Interrupted` inside the block; a second one ends the process at once.
 
     Signals that are ignored, as under nohup, stay so. Outside the main thread, nothing is changed.
     """
@@ -42,7 +42,7 @@ def stoppable() -> Iterator[None]:
 
     def stop(number: int, _: object) -> None:
         signal.signal(number, signal.SIG_DFL)
-        raise Stopped(number)
+        raise Interrupted(number)
 
     if threading.current_thread() is threading.main_thread():
         for number in (int(getattr(signal, name)) for name in SIGNALS if hasattr(signal, name)):

@@ -14,9 +14,9 @@ from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATTR
 
-from eddy_embed.encoding.validation import check_kind, check_one, several
+from eddy_embed.encoding.validation import check_kind, check_one, checked_text_list
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
-from eddy_embed.integrations.shared_embedders import Holder, in_worker
+from eddy_embed.integrations.shared_embedders import EmbedderOwner, in_worker
 from llama_index.embeddings.eddy import bookkeeping
 from llama_index.embeddings.eddy.cache import RoleKeyedCache, query_role
 from llama_index.embeddings.eddy.parameters import checked, parts_of
@@ -38,7 +38,7 @@ def _spanned_by_base(method: _F) -> _F:
     return method
 
 
-class EddyEmbedding(Holder, BaseEmbedding):
+class EddyEmbedding(EmbedderOwner, BaseEmbedding):
     """Embeds queries, texts and nodes with a causal language model that was never trained to embed.
 
     The model is loaded when the object is made, so that a wrong name or method fails there. Objects of equal
@@ -218,14 +218,16 @@ class EddyEmbedding(Holder, BaseEmbedding):
     @_spanned_by_base
     def get_text_embedding_batch(self, texts: list[str], show_progress: bool = False, **kwargs: Any) -> list[Embedding]:
         """Embed texts in batches of `embed_batch_size`."""
-        return super().get_text_embedding_batch(several(texts), show_progress or self.show_progress, **kwargs)
+        return super().get_text_embedding_batch(checked_text_list(texts), show_progress or self.show_progress, **kwargs)
 
     @_spanned_by_base
     async def aget_text_embedding_batch(
         self, texts: list[str], show_progress: bool = False, **kwargs: Any
     ) -> list[Embedding]:
         """Embed texts in batches of `embed_batch_size`, in threads."""
-        return await super().aget_text_embedding_batch(several(texts), show_progress or self.show_progress, **kwargs)
+        return await super().aget_text_embedding_batch(
+            checked_text_list(texts), show_progress or self.show_progress, **kwargs
+        )
 
     def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
         """Set the embedding of every node that does not carry this embedder's already."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from eddy_embed.model.attention import Group, Traits
+    from eddy_embed.model.attention import AttentionSpec, Group
     from eddy_embed.text.sequence import Ints
 
     Doubles = NDArray[np.float64]
@@ -32,7 +32,7 @@ ENOUGH = 1e-7
 """The last step's relative change of its square at which it is found."""
 
 
-class Blocks(Protocol):
+class AttentionBlocks(Protocol):
     """Attention of several heads that is given block by block of queries, as often as asked."""
 
     def blocks(self) -> Iterator[torch.Tensor]:
@@ -40,7 +40,7 @@ class Blocks(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Whole:
+class FullAttention:
     """Attention that is there, shape (heads, tokens, tokens)."""
 
     attention: torch.Tensor
@@ -63,7 +63,7 @@ class Filter:
     share: Doubles
 
     @classmethod
-    def of(cls, attention: Blocks) -> Filter:
+    def of(cls, attention: AttentionBlocks) -> Filter:
         """The filter that attention is; no more of it than a block is held."""
         mean, energy = _means(attention)
         length = mean.shape[1]
@@ -74,7 +74,7 @@ class Filter:
 
 
 @dataclass(frozen=True)
-class Even:
+class UniformAttention:
     """Attention of one head that pays alike to every token up to its own, for so many tokens."""
 
     tokens: int
@@ -86,7 +86,7 @@ class Even:
             yield ((seen <= rows[:, None]) / (rows[:, None] + 1.0)).unsqueeze(0)
 
 
-def _means(attention: Blocks) -> tuple[torch.Tensor, torch.Tensor]:
+def _means(attention: AttentionBlocks) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean over the queries, shape (heads, tokens), and energy, shape (heads,), in float64."""
     total: torch.Tensor | None = None
     energy: torch.Tensor | None = None
@@ -100,7 +100,7 @@ def _means(attention: Blocks) -> tuple[torch.Tensor, torch.Tensor]:
     return total / total.shape[1], energy
 
 
-def _largest(attention: Blocks, mean: torch.Tensor) -> torch.Tensor:
+def _largest(attention: AttentionBlocks, mean: torch.Tensor) -> torch.Tensor:
     """Largest singular value of attention minus its mean over the queries, for each head, shape (heads,).
 
     Lanczos' iteration on the square, all heads at once, with all vectors kept orthogonal.
@@ -129,7 +129,7 @@ def _largest(attention: Blocks, mean: torch.Tensor) -> torch.Tensor:
     return found.clamp(min=0).sqrt()
 
 
-def _squared(attention: Blocks, mean: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+def _squared(attention: AttentionBlocks, mean: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
     """(A - 11'A/n)'(A - 11'A/n) v for each head, shape (heads, tokens), one block after the other."""
     after = torch.zeros_like(vector)
     for block in attention.blocks():
@@ -185,15 +185,15 @@ class Spectra:
         key: torch.Tensor,
         mass: torch.Tensor,
         members: Group,
-        traits: Traits,
+        traits: AttentionSpec,
         bias: torch.Tensor | None,
         paid: torch.Tensor | None,
     ) -> None:
-        """Measure one layer; see `eddy_embed.model.attention.Watcher`."""
+        """Measure one layer; see `eddy_embed.model.attention.AttentionWatcher`."""
         self._layer += 1
         if paid is not None:
             self.entries[self._layer] = paid[0].double().mean(0).cpu().numpy()
         if self._wanted:
             rows = Rows(query[0], key[0], mass[0], traits, members.factor, bias)
             one = rows.step >= query.shape[2]
-            self.filters.append(Filter.of(Whole(next(rows.blocks())) if one else rows))
+            self.filters.append(Filter.of(FullAttention(next(rows.blocks())) if one else rows))

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eddy_embed.encoding.finalize import Finish, unit
+from eddy_embed.encoding.finalize import VectorFinalizer, unit
+from eddy_embed.encoding.pipeline import Counts
 from eddy_embed.errors import InvalidParameter, NotFinite
-from eddy_embed.model.fingerprint import Counts
-from eddy_embed.parts.postprocess import Moments, fit
+from eddy_embed.parts.postprocess import RunningCovariance, fit
 from eddy_embed.utils.progress import Progress
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ class Read:
         found = finish(raw, 0)
         if post is None:
             return found
-        fitted = fit(post, Moments.of(found)) if post.learns else None
-        return Finish(normalize=True, post=post, fitted=fitted)(found, 0)
+        fitted = fit(post, RunningCovariance.of(found)) if post.learns else None
+        return VectorFinalizer(normalize=True, post=post, fitted=fitted)(found, 0)
 
     def level(self, at: int) -> Doubles:
         """Vectors of length 1 at one layer, before what a fine-tuned model does behind its last one."""
@@ -80,7 +80,7 @@ def read(pipeline: Pipeline, texts: list[str], told: Callable[[int, int], None],
             runner = runner.at_layers(layers)
         except InvalidParameter as error:
             layers, reason = (exit_layer,), str(error)
-    reading = replace(pipeline, runner=runner, finish=Finish(normalize=False), counts=Counts())
+    reading = replace(pipeline, runner=runner, finish=VectorFinalizer(normalize=False), counts=Counts())
     states = np.empty((len(layers), len(texts), runner.host.width), np.float32)
     with Progress(show=False) as bar:
         for first in range(0, len(texts), TOGETHER):

@@ -10,7 +10,7 @@ Row = list[float]
 
 
 @dataclass
-class Side:
+class CollapseSide:
     """One of the two methods that are compared: with and without TempScale.
 
     Attributes:
@@ -36,7 +36,7 @@ class Side:
 
 
 @dataclass
-class Level:
+class LayerSpectrum:
     """Vectors of all texts at one layer.
 
     Attributes:
@@ -53,7 +53,7 @@ class Level:
 
 
 @dataclass
-class Curve:
+class LengthCurve:
     """A number for each place of a text, from its beginning to its end, and for each token of one text.
 
     Attributes:
@@ -81,8 +81,8 @@ class Sensitivity:
 
     texts: int
     probes: int
-    mean: Curve
-    last: Curve
+    mean: LengthCurve
+    last: LengthCurve
     mean_evenness: float
     last_evenness: float
     tokens: list[str]
@@ -103,7 +103,7 @@ class Entries:
     layers: list[int]
     paid: Row
     even: float
-    curve: Curve
+    curve: LengthCurve
     tokens: list[str]
 
 
@@ -125,8 +125,8 @@ class Diagnosis:
 
     about: dict[str, Any]
     bins: list[dict[str, Any]]
-    sides: list[Side]
-    levels: list[Level] = field(default_factory=list)
+    sides: list[CollapseSide]
+    levels: list[LayerSpectrum] = field(default_factory=list)
     even_sigma: Row = field(default_factory=list)
     sensitivity: Sensitivity | None = None
     entries: Entries | None = None

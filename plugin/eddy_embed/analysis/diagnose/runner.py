@@ -9,20 +9,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eddy_embed import __version__, methods
-from eddy_embed.analysis.diagnose.attention_spectra import Even, Filter
+from eddy_embed.analysis.diagnose.attention_spectra import Filter, UniformAttention
 from eddy_embed.analysis.diagnose.geometry import alignment, distance_to, mean_cosine, principal, uniformity
 from eddy_embed.analysis.diagnose.layer_vectors import read
-from eddy_embed.analysis.diagnose.results import Curve, Diagnosis, Entries, Level, Sensitivity, Side
+from eddy_embed.analysis.diagnose.results import (
+    CollapseSide,
+    Diagnosis,
+    Entries,
+    LayerSpectrum,
+    LengthCurve,
+    Sensitivity,
+)
 from eddy_embed.analysis.diagnose.sampling import by_cutting, by_length, drawn
 from eddy_embed.analysis.diagnose.sensitivity import by_place
 from eddy_embed.analysis.diagnose.single_text import PLACES, laid_out, moved, see
 from eddy_embed.analysis.layers import FEWEST, different_states, intrinsic_dimension
 from eddy_embed.embedder import Embedder
+from eddy_embed.encoding.pipeline import Counts
 from eddy_embed.encoding.runner import Runner
 from eddy_embed.encoding.validation import check_count, checked_texts
 from eddy_embed.errors import EddyError, InvalidParameter
 from eddy_embed.methods.tempscale import TAU
-from eddy_embed.model.fingerprint import Counts
 
 if TYPE_CHECKING:
     import os
@@ -32,7 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from eddy_embed.analysis.diagnose.sampling import Sample
-    from eddy_embed.analysis.diagnose.single_text import Seen
+    from eddy_embed.analysis.diagnose.single_text import SingleTextDiagnosis
     from eddy_embed.encoding.pipeline import Pipeline
     from eddy_embed.methods.method import Method
 
@@ -121,7 +128,7 @@ def diagnose(
         tokenizer = embedder._pipeline.planner.tokenizer
         cut = extent.lengths
         sample = by_cutting(given, tokenizer, cut) if cut else by_length(given, tokenizer, extent.bins)
-        work = _Work(embedder, sample, sides, extent, step)
+        work = _DiagnosisRun(embedder, sample, sides, extent, step)
         found = Diagnosis(work.about(asked), work.bins(), [])
         work.side(found, "before", plain, embedder._pipeline)
         try:
@@ -144,7 +151,7 @@ def diagnose(
 
 
 @dataclass(frozen=True, eq=False)
-class _Work:
+class _DiagnosisRun:
     embedder: Embedder
     sample: Sample
     pairs: list[list[str]]
@@ -174,7 +181,7 @@ class _Work:
 
     def side(self, found: Diagnosis, name: str, method: Method, pipeline: Pipeline) -> None:
         """Geometry and attention of one of the two methods."""
-        side = Side(name, str(method))
+        side = CollapseSide(name, str(method))
         found.sides.append(side)
         texts = list(self.sample.texts)
         own = read(
@@ -213,12 +220,12 @@ class _Work:
         for layer, rows in zip(layers, states, strict=True):
             points = different_states(rows)
             dimension = intrinsic_dimension(points) if enough and len(points) >= FEWEST else float("nan")
-            found.levels.append(Level(layer, dimension, mean_cosine(rows), uniformity(rows)))
+            found.levels.append(LayerSpectrum(layer, dimension, mean_cosine(rows), uniformity(rows)))
 
-    def _attention(self, found: Diagnosis, side: Side, pipeline: Pipeline) -> None:
+    def _attention(self, found: Diagnosis, side: CollapseSide, pipeline: Pipeline) -> None:
         host = pipeline.open_runner.host
         try:
-            host.reach(["a watch"])
+            host.check_attention_reachable(["a watch"])
             if host.exit_layer == 0:
                 raise InvalidParameter("the method reads below the first layer, where there is no attention yet")
         except EddyError as error:
@@ -227,7 +234,7 @@ class _Work:
         chosen = [_spread(each.members, self.extent.attention) for each in self.sample.bins]
         total, done = sum(map(len, chosen)), 0
         for members in chosen:
-            rows: list[Seen] = []
+            rows: list[SingleTextDiagnosis] = []
             for at in members:
                 rows.append(see(pipeline, self.sample.texts[at]))
                 done += 1
@@ -236,7 +243,7 @@ class _Work:
             side.share.append(np.mean([row.share for row in rows], axis=0).tolist())
             side.states.append(np.mean([row.states for row in rows], axis=0).tolist())
             if side.name == "before" and not host.bidirectional:
-                even = [float(Filter.of(Even(row.tokens)).sigma[0]) for row in rows]
+                even = [float(Filter.of(UniformAttention(row.tokens)).sigma[0]) for row in rows]
                 found.even_sigma.append(float(np.mean(even)))
 
     def inside(self, found: Diagnosis, pipeline: Pipeline) -> None:
@@ -269,8 +276,8 @@ class _Work:
         return Sensitivity(
             texts=len(rows),
             probes=min(self.extent.probes, self.embedder.backbone.hidden),
-            mean=Curve(places[0].tolist(), scaled[0].tolist()),
-            last=Curve(places[1].tolist(), scaled[1].tolist()),
+            mean=LengthCurve(places[0].tolist(), scaled[0].tolist()),
+            last=LengthCurve(places[1].tolist(), scaled[1].tolist()),
             mean_evenness=float(even[0]),
             last_evenness=float(even[1]),
             tokens=names,
@@ -284,7 +291,7 @@ class _Work:
         shown = see(pipeline, example, filters=False)
         layers = sorted(shown.entries)
 
-        def over_places(row: Seen) -> Doubles:
+        def over_places(row: SingleTextDiagnosis) -> Doubles:
             paid = np.mean([row.entries[layer] for layer in layers], axis=0)
             return np.asarray(by_place(paid, PLACES) * paid.mean())
 
@@ -292,7 +299,7 @@ class _Work:
             layers=layers,
             paid=[float(np.mean([row.entries[layer].mean() for row in rows])) for layer in layers],
             even=float(np.mean([(entries / (row.sees + entries)).mean() for row in rows])),
-            curve=Curve(
+            curve=LengthCurve(
                 np.mean([over_places(row) for row in rows], axis=0).tolist(),
                 np.mean([shown.entries[layer] for layer in layers], axis=0).tolist(),
             ),

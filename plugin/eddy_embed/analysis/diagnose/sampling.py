@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eddy_embed.encoding.validation import several
+from eddy_embed.encoding.validation import checked_text_list
 from eddy_embed.errors import InvalidParameter, InvalidText
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def drawn(texts: Iterable[str], count: int, seed: int) -> list[str]:
         InvalidText: A text is blank, no string, or not valid Unicode.
         InvalidParameter: There are fewer than two different texts.
     """
-    there = list(dict.fromkeys(several(texts)))
+    there = list(dict.fromkeys(checked_text_list(texts)))
     if len(there) < 2:
         raise InvalidParameter(
             f"a diagnosis compares texts, and the sample has {len(there)} different one{'s' * (len(there) != 1)}; "

@@ -11,8 +11,8 @@ import torch
 from eddy_embed.analysis.diagnose.attention_spectra import Spectra
 from eddy_embed.analysis.diagnose.geometry import high_share
 from eddy_embed.analysis.diagnose.sensitivity import by_place, evenness, probes, sensitivity
-from eddy_embed.encoding.batching import out_of_memory
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
+from eddy_embed.utils.memory import out_of_memory
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,7 +27,7 @@ PLACES = 20
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class SingleTextDiagnosis:
     """One pass over one text.
 
     Attributes:
@@ -50,10 +50,10 @@ class Seen:
 def laid_out(pipeline: Pipeline, text: str) -> Sequence:
     """The first sequence that a text becomes: of its first window, and of the first wording where there are several."""
     (plan,) = pipeline.planner.plan([text], "document")
-    return plan.jobs[0].sequence
+    return plan.windows[0].sequence
 
 
-def see(pipeline: Pipeline, text: str, *, filters: bool = True) -> Seen:
+def see(pipeline: Pipeline, text: str, *, filters: bool = True) -> SingleTextDiagnosis:
     """Watch attention over one text.
 
     Args:
@@ -65,7 +65,7 @@ def see(pipeline: Pipeline, text: str, *, filters: bool = True) -> Seen:
         UnsupportedModel: The model's attention is out of reach.
     """
     runner = pipeline.open_runner
-    runner.host.reach(["a watch"])
+    runner.host.check_attention_reachable(["a watch"])
     layers = tuple(range(runner.host.exit_layer + 1))
     try:
         runner = runner.at_layers(layers)
@@ -76,7 +76,7 @@ def see(pipeline: Pipeline, text: str, *, filters: bool = True) -> Seen:
     hidden, _ = runner.hidden([sequence], "document", watch)
     states = hidden.double().cpu().numpy().reshape(len(sequence), len(layers), -1)
     own = sequence.text
-    return Seen(
+    return SingleTextDiagnosis(
         tokens=len(sequence),
         sigma=np.array([each.sigma.mean() for each in watch.filters]),
         share=np.array([each.share.mean() for each in watch.filters]),
@@ -87,7 +87,7 @@ def see(pipeline: Pipeline, text: str, *, filters: bool = True) -> Seen:
 
 
 @dataclass(frozen=True, eq=False)
-class Moved:
+class EntryEffect:
     """How much the tokens of one text move the readouts.
 
     Attributes:
@@ -109,7 +109,7 @@ class Moved:
         return evenness(self.mean), evenness(self.last)
 
 
-def moved(pipeline: Pipeline, text: str, count: int) -> Moved:
+def moved(pipeline: Pipeline, text: str, count: int) -> EntryEffect:
     """Gradients of the mean over a text's tokens, and of the sequence's last token, at the method's exit.
 
     Args:
@@ -135,4 +135,4 @@ def moved(pipeline: Pipeline, text: str, count: int) -> Moved:
         if out_of_memory(error):
             raise MemoryError(f"gradients over {len(sequence)} tokens do not fit in memory; take fewer") from error
         raise UnsupportedModel(f"{runner.host.name} gives no gradients: {error}") from error
-    return Moved(mean[sequence.text], last[sequence.text])
+    return EntryEffect(mean[sequence.text], last[sequence.text])

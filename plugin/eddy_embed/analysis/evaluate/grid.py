@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from eddy_embed import methods
 from eddy_embed.analysis.evaluate.tasks import digest
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.methods.spec import Term, parse_terms, print_terms
+from eddy_embed.methods.method import Term, parse_terms, print_terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from eddy_embed.analysis.evaluate.results import Outcome
+    from eddy_embed.analysis.evaluate.results import TaskResult
     from eddy_embed.analysis.evaluate.tasks import Task
     from eddy_embed.model.backbone import Backbone
 
@@ -27,7 +27,7 @@ Varied = dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
-class Point:
+class GridPoint:
     """One combination of values.
 
     Attributes:
@@ -67,7 +67,7 @@ def parse_varied(specs: Iterable[str]) -> Varied:
     return found
 
 
-def points(method: str, varied: Varied) -> list[Point]:
+def points(method: str, varied: Varied) -> list[GridPoint]:
     """Every combination of the values, the last parameter changing first.
 
     Args:
@@ -89,7 +89,7 @@ def points(method: str, varied: Varied) -> list[Point]:
             ((_, read),) = parse_terms(f"{terms[at].name}:{parameter}={value}")[0].parameters
             given = {**dict(changed[at].parameters), parameter: read}
             changed[at] = Term(terms[at].name, tuple(given.items()))
-        found.append(Point(str(methods.parse(print_terms(tuple(changed)))), chosen))
+        found.append(GridPoint(str(methods.parse(print_terms(tuple(changed)))), chosen))
     return found
 
 
@@ -137,7 +137,7 @@ def check_dev(dev: Task, reported: Iterable[Task]) -> None:
             )
 
 
-def choose(outcomes: Sequence[Outcome]) -> tuple[Outcome, list[Outcome]]:
+def choose(outcomes: Sequence[TaskResult]) -> tuple[TaskResult, list[TaskResult]]:
     """The best on the development set, and those that may be as good, the cheapest first.
 
     Args:
@@ -153,7 +153,7 @@ def choose(outcomes: Sequence[Outcome]) -> tuple[Outcome, list[Outcome]]:
     return best, sorted(ties, key=lambda outcome: outcome.cost.work)
 
 
-def chosen_by(best: Outcome, reference: Outcome | None) -> dict[str, Any]:
+def chosen_by(best: TaskResult, reference: TaskResult | None) -> dict[str, Any]:
     """What was chosen and by what, as plain values."""
     found: dict[str, Any] = {
         "method": best.system.text,
@@ -167,7 +167,7 @@ def chosen_by(best: Outcome, reference: Outcome | None) -> dict[str, Any]:
 
 
 def curves(
-    found: Mapping[str, Outcome], combinations: Iterable[Point]
+    found: Mapping[str, TaskResult], combinations: Iterable[GridPoint]
 ) -> dict[str, dict[str, tuple[float, float, float]]]:
     """By curve, the score with its interval at each value of the parameter that is varied first.
 

@@ -13,7 +13,7 @@ import numpy as np
 from eddy_embed.analysis.evaluate.metrics import Interval, draws, spearman
 from eddy_embed.analysis.evaluate.systems import System
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.utils.atomic_files import whole
+from eddy_embed.utils.atomic_files import atomic_write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +48,7 @@ class Cost:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class TaskResult:
     """One system on one task.
 
     Attributes:
@@ -96,13 +96,13 @@ class Outcome:
         """A score with its bootstrap interval."""
         return Interval.of(self.score(metric), self.samples[metric or self.metric])
 
-    def difference(self, other: Outcome, metric: str | None = None) -> Interval:
+    def difference(self, other: TaskResult, metric: str | None = None) -> Interval:
         """A score minus another system's on the same items, with its paired bootstrap interval."""
         name = metric or self.metric
         return Interval.of(self.score(name) - other.score(name), self.samples[name] - other.samples[name])
 
 
-class Journal:
+class ResultStore:
     """A file with a line for each outcome, added and on the disk as soon as there is one.
 
     A line that an interruption left unfinished is no outcome: it is dropped, and measured again.
@@ -120,7 +120,7 @@ class Journal:
         """
         self._path = path
         self._lines: dict[tuple[str, str], str] = {}
-        self._held: dict[tuple[str, str], Outcome] = {}
+        self._held: dict[tuple[str, str], TaskResult] = {}
         # The next outcome writes the file anew, instead of adding to it.
         self._anew = True
         if path is None or fresh or not path.exists():
@@ -138,7 +138,7 @@ class Journal:
             key = (outcome.system.label, outcome.task)
             self._lines[key], self._held[key] = line, outcome
 
-    def find(self, system: System, task: str, identity: dict[str, Any]) -> Outcome | None:
+    def find(self, system: System, task: str, identity: dict[str, Any]) -> TaskResult | None:
         """The outcome that is there already, if it follows from the same model, data and settings."""
         held = self._held.get((system.label, task))
         return held if held is not None and held.identity == identity else None
@@ -147,7 +147,7 @@ class Journal:
         """Whether there is an outcome, of these or other settings."""
         return (system.label, task) in self._held
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: TaskResult) -> None:
         """Keep an outcome, in the place of an earlier one."""
         key = (outcome.system.label, outcome.task)
         anew = self._anew or key in self._held
@@ -157,14 +157,14 @@ class Journal:
         self._lines[key] = json.dumps(_written(outcome), ensure_ascii=False)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         lines = self._lines.values() if anew else [self._lines[key]]
-        with whole(self._path) if anew else self._path.open("ab") as file:
+        with atomic_write(self._path) if anew else self._path.open("ab") as file:
             file.write("".join(f"{line}\n" for line in lines).encode())
             file.flush()
             os.fsync(file.fileno())
         self._anew = False
 
 
-def _written(outcome: Outcome) -> dict[str, Any]:
+def _written(outcome: TaskResult) -> dict[str, Any]:
     return {
         "system": vars(outcome.system),
         "task": outcome.task,
@@ -175,8 +175,8 @@ def _written(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _read(row: dict[str, Any]) -> Outcome:
+def _read(row: dict[str, Any]) -> TaskResult:
     metrics = {str(metric): np.array(items, np.float64) for metric, items in row["metrics"].items()}
     if not metrics or not all(len(items) for items in metrics.values()):
         raise ValueError("it has no scores")
-    return Outcome(System(**row["system"]), str(row["task"]), metrics, Cost(**row["cost"]), dict(row["identity"]))
+    return TaskResult(System(**row["system"]), str(row["task"]), metrics, Cost(**row["cost"]), dict(row["identity"]))

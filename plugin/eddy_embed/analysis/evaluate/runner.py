@@ -11,9 +11,9 @@ import numpy as np
 from eddy_embed import __version__, methods
 from eddy_embed.analysis.evaluate import baselines
 from eddy_embed.analysis.evaluate.metrics import accuracy, cross_validated, ndcg, odd_one_out, recall, reciprocal_rank
-from eddy_embed.analysis.evaluate.results import Cost, Journal, Outcome
+from eddy_embed.analysis.evaluate.results import Cost, ResultStore, TaskResult
 from eddy_embed.analysis.evaluate.systems import WORDS, System
-from eddy_embed.analysis.evaluate.task_vectors import Embedded, embed
+from eddy_embed.analysis.evaluate.task_vectors import TaskVectors, embed
 from eddy_embed.analysis.evaluate.tasks import OddOneOut, Pairs, Retrieval, digest
 from eddy_embed.model.fingerprint import digest as hashed
 
@@ -47,11 +47,11 @@ class Evaluation:
 
     open_embedder: Callable[[str], Embedder]
     passage_size: int = 256
-    journal: Journal | None = None
+    journal: ResultStore | None = None
     said: Said = lambda _: None
     step: Step = lambda *_: None
 
-    def run(self, systems: list[System], tasks: list[Task]) -> list[Outcome]:
+    def run(self, systems: list[System], tasks: list[Task]) -> list[TaskResult]:
         """Outcomes of every system on every task, except where one has nothing to say on a kind of task.
 
         So have baselines of another kind, and, where words are asked for, methods that read one token only.
@@ -60,7 +60,7 @@ class Evaluation:
             systems: Each once.
             tasks: Each once.
         """
-        journal = self.journal or Journal(None)
+        journal = self.journal or ResultStore(None)
         known = {task.name: task for task in tasks}
         wanted = [(system, task) for system in systems for task in tasks if applies(system, task)]
         identities, backbone = self._identified(wanted)
@@ -137,13 +137,13 @@ class Evaluation:
                         continue
                     yield name, _judged(system, tasks[name], at[layers[system]], identities[system, name])
 
-    def _words(self, system: System, task: Task, identity: dict[str, Any]) -> Outcome:
+    def _words(self, system: System, task: Task, identity: dict[str, Any]) -> TaskResult:
         if isinstance(task, Retrieval):
             metrics = _retrieval(task, baselines.bm25(task))
         else:
             pairs = cast("Pairs", task)
             metrics = {"spearman": np.stack([baselines.overlap(pairs), np.array(pairs.gold)], axis=1)}
-        return Outcome(system, task.name, metrics, Cost(), identity)
+        return TaskResult(system, task.name, metrics, Cost(), identity)
 
 
 def applies(system: System, task: Task) -> bool:
@@ -162,7 +162,7 @@ def _where(embedder: Embedder) -> dict[str, str]:
     return {"dtype": str(host.dtype).removeprefix("torch."), "device": host.device.type}
 
 
-def _judged(system: System, task: Task, vectors: Embedded, identity: dict[str, Any]) -> Outcome:
+def _judged(system: System, task: Task, vectors: TaskVectors, identity: dict[str, Any]) -> TaskResult:
     post = system.method.post
     if post is not None:
         vectors = vectors.processed(post, query_mean=system.query_mean, fit_on=system.fit_on)
@@ -179,7 +179,7 @@ def _judged(system: System, task: Task, vectors: Embedded, identity: dict[str, A
         metrics = {"accuracy": accuracy(library, task.labels, asked, task.test_labels)}
     else:
         metrics = {"accuracy": cross_validated(library, task.labels)}
-    return Outcome(system, task.name, metrics, vectors.cost, identity)
+    return TaskResult(system, task.name, metrics, vectors.cost, identity)
 
 
 def _retrieval(task: Retrieval, scores: Doubles) -> dict[str, Doubles]:

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from eddy_embed.analysis.evaluate.results import Outcome
+    from eddy_embed.analysis.evaluate.results import TaskResult
     from eddy_embed.analysis.evaluate.systems import System
 
-    Held = dict[tuple[System, str], Outcome]
+    Held = dict[tuple[System, str], TaskResult]
 
 
-def table(outcomes: Sequence[Outcome], baseline: str) -> str:
+def table(outcomes: Sequence[TaskResult], baseline: str) -> str:
     """A Markdown table: a row for each system, the main score of each task, then the cost.
 
     Args:
@@ -39,7 +39,7 @@ def table(outcomes: Sequence[Outcome], baseline: str) -> str:
     return "\n".join(lines)
 
 
-def retrieval_table(outcomes: Sequence[Outcome]) -> str:
+def retrieval_table(outcomes: Sequence[TaskResult]) -> str:
     """A Markdown table of all scores of retrieval tasks; empty where there is no such task."""
     held = {(outcome.system, outcome.task): outcome for outcome in outcomes if outcome.metric == "ndcg@10"}
     columns = [
@@ -57,7 +57,7 @@ def retrieval_table(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
-def legend(outcomes: Sequence[Outcome], baseline: str, passage_size: int) -> str:
+def legend(outcomes: Sequence[TaskResult], baseline: str, passage_size: int) -> str:
     """What the table's signs mean."""
     parts = [
         f"± is half the 95 % bootstrap interval. Against `{baseline}` with the same post-processing, `+` and `-`: the "
@@ -79,7 +79,7 @@ def legend(outcomes: Sequence[Outcome], baseline: str, passage_size: int) -> str
     return " ".join(parts)
 
 
-def by_sample(outcomes: Sequence[Outcome]) -> str:
+def by_sample(outcomes: Sequence[TaskResult]) -> str:
     """A Markdown table of scores against the number of vectors that post-processing was fitted on."""
     found = panels(outcomes)
     sizes = list(dict.fromkeys(size for curves in found.values() for points in curves.values() for size in points))
@@ -91,7 +91,7 @@ def by_sample(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
-def panels(outcomes: Sequence[Outcome]) -> dict[str, dict[str, dict[str, tuple[float, float, float]]]]:
+def panels(outcomes: Sequence[TaskResult]) -> dict[str, dict[str, dict[str, tuple[float, float, float]]]]:
     """By task and system, the score with its interval at each number of vectors fitted on, "all" last."""
     found: dict[str, dict[str, dict[str, tuple[float, float, float]]]] = {}
     for outcome in sorted(outcomes, key=lambda outcome: outcome.system.fit_on or math.inf):
@@ -103,7 +103,7 @@ def panels(outcomes: Sequence[Outcome]) -> dict[str, dict[str, dict[str, tuple[f
     return found
 
 
-def summary(outcomes: Sequence[Outcome], baseline: str) -> list[dict[str, Any]]:
+def summary(outcomes: Sequence[TaskResult], baseline: str) -> list[dict[str, Any]]:
     """Scores, intervals, differences and costs as plain values, without those of single items."""
     held = {(outcome.system, outcome.task): outcome for outcome in outcomes}
     rows = []

@@ -10,10 +10,10 @@ import numpy as np
 
 from eddy_embed.analysis.evaluate.results import Cost
 from eddy_embed.analysis.evaluate.tasks import OddOneOut, Pairs, Retrieval
-from eddy_embed.encoding.finalize import Finish, unit
+from eddy_embed.encoding.finalize import VectorFinalizer, unit
+from eddy_embed.encoding.pipeline import Counts
 from eddy_embed.encoding.validation import PASSAGES
-from eddy_embed.model.fingerprint import Counts
-from eddy_embed.parts.postprocess import Moments, fit
+from eddy_embed.parts.postprocess import RunningCovariance, fit
 from eddy_embed.utils.progress import Progress
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ SEED = 0
 
 
 @dataclass(frozen=True, eq=False)
-class Embedded:
+class TaskVectors:
     """A task's texts at one exit layer, vectors of length 1 in float64.
 
     Attributes:
@@ -54,7 +54,7 @@ class Embedded:
     pairs: Ints
     cost: Cost
 
-    def processed(self, post: Post, *, query_mean: bool = False, fit_on: int | None = None) -> Embedded:
+    def processed(self, post: Post, *, query_mean: bool = False, fit_on: int | None = None) -> TaskVectors:
         """The same texts under post-processing fitted on the library in one streaming pass.
 
         Args:
@@ -64,21 +64,21 @@ class Embedded:
             fit_on: Library vectors to fit on, None for all; fewer are among those of every larger number.
         """
         if not post.learns:
-            finish = Finish(normalize=True, post=post)
+            finish = VectorFinalizer(normalize=True, post=post)
             asked = finish(self.asked, 0) if len(self.asked) else self.asked
             return replace(self, library=finish(self.library, 0), asked=asked)
         chosen = self.library
         if fit_on is not None:
             chosen = chosen[np.random.default_rng(SEED).permutation(len(chosen))[:fit_on]]
-        moments = Moments.of(chosen)
-        finish = Finish(normalize=True, post=post, fitted=fit(post, moments))
+        moments = RunningCovariance.of(chosen)
+        finish = VectorFinalizer(normalize=True, post=post, fitted=fit(post, moments))
         asked = self.asked
         if query_mean:
             half = np.zeros(len(asked), bool)
             half[np.random.default_rng(SEED).permutation(len(asked))[: len(asked) // 2]] = True
             after: Doubles | None = None
             for mine in (half, ~half):
-                own = replace(finish, fitted=fit(post, moments, Moments.of(asked[~mine])))
+                own = replace(finish, fitted=fit(post, moments, RunningCovariance.of(asked[~mine])))
                 found = own(asked[mine], 0, "query")
                 after = np.empty((len(asked), found.shape[1])) if after is None else after
                 after[mine] = found
@@ -88,7 +88,7 @@ class Embedded:
         return replace(self, library=finish(self.library, 0), asked=asked)
 
 
-def embed(embedder: Embedder, layers: list[int], task: Task, passage_size: int, told: Told = None) -> list[Embedded]:
+def embed(embedder: Embedder, layers: list[int], task: Task, passage_size: int, told: Told = None) -> list[TaskVectors]:
     """A task's texts, at each of several exit layers.
 
     Args:
@@ -104,7 +104,7 @@ def embed(embedder: Embedder, layers: list[int], task: Task, passage_size: int, 
     pipeline = replace(
         embedder._pipeline,
         runner=runner if layers == [ran] else runner.at_layers(tuple(layers)),
-        finish=Finish(normalize=False),
+        finish=VectorFinalizer(normalize=False),
         counts=counts,
     )
     started = time.perf_counter()
@@ -114,7 +114,7 @@ def embed(embedder: Embedder, layers: list[int], task: Task, passage_size: int, 
     head = embedder._pipeline.finish.head or (lambda raw: raw)
     sides = zip(np.split(library, len(layers), axis=1), np.split(asked, len(layers), axis=1), strict=True)
     return [
-        Embedded(
+        TaskVectors(
             unit(head(mine.astype(np.float64))),
             owners,
             unit(head(other.astype(np.float64))),

@@ -14,8 +14,8 @@ from eddy_embed.analysis.layers.intrinsic_dimension import distinct, intrinsic_d
 from eddy_embed.analysis.layers.proposal import Proposal, propose
 from eddy_embed.encoding.batching import budget, passes, run_halving
 from eddy_embed.encoding.build import host_for, open_model, planner_for
-from eddy_embed.encoding.runner import suits
-from eddy_embed.encoding.validation import check_count, check_options, several, torch_name
+from eddy_embed.encoding.runner import check_compatible
+from eddy_embed.encoding.validation import check_count, check_options, checked_text_list, torch_name
 from eddy_embed.errors import InvalidParameter, NotFinite
 from eddy_embed.text.sequence import pack
 from eddy_embed.utils.dtypes import exact
@@ -42,7 +42,7 @@ FEWEST = 100
 
 
 @dataclass(frozen=True)
-class Measured:
+class LayerMeasurement:
     """Intrinsic dimension of a model's states on a sample, and the layers that follow from it.
 
     Attributes:
@@ -95,7 +95,7 @@ def draw(sentences: Iterable[str], count: int = SENTENCES, seed: int = 0) -> lis
     check_count("sentences", count)
     if count < FEWEST:
         raise InvalidParameter(f"sentences={count} are too few for an estimate; take {FEWEST} or more")
-    there = list(dict.fromkeys(several(sentences)))
+    there = list(dict.fromkeys(checked_text_list(sentences)))
     if len(there) < count:
         less = f", or ask for {FEWEST} to {len(there)} of them" if len(there) >= FEWEST else ""
         raise InvalidParameter(
@@ -122,7 +122,7 @@ def measure(
     local_files_only: bool = False,
     model_kwargs: dict[str, Any] | None = None,
     show_progress: bool = False,
-) -> Measured:
+) -> LayerMeasurement:
     """Find the layers that `kv` may re-route in a model.
 
     Each sentence is run once in the document prompt of `kv`, without re-routing; its last token's states h[0] ..
@@ -171,7 +171,7 @@ def measure(
     depth = opened.backbone.layers
     propose([1.0] * depth, width)  # a width that is refused should not wait for the pass
     host = host_for(opened)
-    suits(host, opened.method)
+    check_compatible(host, opened.method)
     alone: dict[TextRole, str | None] = {"query": None, "document": None}
     planner = planner_for(opened, host, max_length=None, overflow="error", instructions=alone, language="xx")
     with Progress(show_progress) as bar:
@@ -183,7 +183,9 @@ def measure(
         points = different_states(rows)
         different.append(len(points))
         dimensions.append(intrinsic_dimension(points) if len(points) >= FEWEST else math.nan)
-    return Measured(opened.name, depth, count, seed, tuple(dimensions), tuple(different), propose(dimensions, width))
+    return LayerMeasurement(
+        opened.name, depth, count, seed, tuple(dimensions), tuple(different), propose(dimensions, width)
+    )
 
 
 def different_states(rows: Floats) -> NDArray[np.float64]:
@@ -207,7 +209,7 @@ def last_states(host: Host, planner: Planner, texts: list[str], batch_tokens: in
     Returns:
         Shape (M + 1, texts, width).
     """
-    sequences = [plan.jobs[0].sequence for plan in planner.plan(texts, "document")]
+    sequences = [plan.windows[0].sequence for plan in planner.plan(texts, "document")]
     states = torch.empty(host.exit_layer + 1, len(texts), host.width, dtype=exact(host.dtype))
 
     def together(batch: list[int]) -> list[int]:

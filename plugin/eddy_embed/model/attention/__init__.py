@@ -11,27 +11,24 @@ from eddy_embed.model.attention.blocked import SCORES
 from eddy_embed.model.attention.dispatch import attend
 from eddy_embed.model.attention.extra_entries import Angles, entry_keys
 from eddy_embed.model.attention.groups import Group, group
-from eddy_embed.model.attention.kernel_choice import BLOCKED, OWN, Kernel, Kernels, Place, choose
+from eddy_embed.model.attention.kernel_choice import BLOCKED, OWN, DeviceInfo, Kernel, KernelChoice, choose
 from eddy_embed.model.attention.row_scores import Rows
-from eddy_embed.model.attention.traits import Reroute, Temperature, Traits
-from eddy_embed.model.attention.watcher import Watch, Watcher, Watching
+from eddy_embed.model.attention.traits import AttentionSpec
+from eddy_embed.model.attention.watcher import AttentionRecorder, AttentionWatcher
 
 __all__ = [
     "BLOCKED",
     "OWN",
     "SCORES",
     "Angles",
+    "AttentionRecorder",
+    "AttentionSpec",
+    "AttentionWatcher",
+    "DeviceInfo",
     "Group",
     "Kernel",
-    "Kernels",
-    "Place",
-    "Reroute",
+    "KernelChoice",
     "Rows",
-    "Temperature",
-    "Traits",
-    "Watch",
-    "Watcher",
-    "Watching",
     "attend",
     "choose",
     "entry_keys",

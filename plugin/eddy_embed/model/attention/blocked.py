@@ -10,7 +10,7 @@ from eddy_embed.utils.dtypes import exact
 if TYPE_CHECKING:
     import torch
 
-    from eddy_embed.model.attention.traits import Traits
+    from eddy_embed.model.attention.traits import AttentionSpec
 
 SCORES = 2**24
 """Scores that the blocked kernel holds at once."""
@@ -22,7 +22,7 @@ def blocked(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    traits: Traits,
+    traits: AttentionSpec,
     factor: float,
     bias: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -53,7 +53,7 @@ def blocked(
     return out, mass
 
 
-def unseen(distance: torch.Tensor, traits: Traits) -> torch.Tensor:
+def unseen(distance: torch.Tensor, traits: AttentionSpec) -> torch.Tensor:
     """Which keys the order of the text or the layer's window hides.
 
     Args:
@@ -64,7 +64,7 @@ def unseen(distance: torch.Tensor, traits: Traits) -> torch.Tensor:
     return hidden if traits.window is None else hidden | (distance.abs() >= traits.window)
 
 
-def capped(scores: torch.Tensor, traits: Traits) -> torch.Tensor:
+def capped(scores: torch.Tensor, traits: AttentionSpec) -> torch.Tensor:
     """Scaled logits behind the layer's soft cap."""
     import torch
 

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
     from eddy_embed.model.attention.extra_entries import Angles
     from eddy_embed.model.attention.groups import Group
-    from eddy_embed.model.attention.kernel_choice import Kernels
-    from eddy_embed.model.attention.traits import Reroute, Traits
-    from eddy_embed.model.attention.watcher import Watcher
+    from eddy_embed.model.attention.kernel_choice import KernelChoice
+    from eddy_embed.model.attention.traits import AttentionSpec
+    from eddy_embed.model.attention.watcher import AttentionWatcher
+    from eddy_embed.parts.attention import ExtraKeyValues
 
 
 def attend(
@@ -26,10 +27,10 @@ def attend(
     key: torch.Tensor,
     value: torch.Tensor,
     groups: Sequence[Group],
-    traits: Traits,
-    kernels: Kernels,
-    reroute: Reroute | None = None,
-    watching: Watcher | None = None,
+    traits: AttentionSpec,
+    kernels: KernelChoice,
+    reroute: ExtraKeyValues | None = None,
+    watching: AttentionWatcher | None = None,
     angles: Angles | None = None,
     bias: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
@@ -77,9 +78,9 @@ def _group(
     k: torch.Tensor,
     v: torch.Tensor,
     members: Group,
-    traits: Traits,
-    kernels: Kernels,
-    reroute: Reroute | None,
+    traits: AttentionSpec,
+    kernels: KernelChoice,
+    reroute: ExtraKeyValues | None,
     angles: Angles | None,
     bias: torch.Tensor | None,
     sinks: torch.Tensor | None,

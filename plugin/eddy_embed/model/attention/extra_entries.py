@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     import torch
 
     from eddy_embed.model.attention.groups import Group
-    from eddy_embed.model.attention.traits import Reroute, Traits
+    from eddy_embed.model.attention.traits import AttentionSpec
+    from eddy_embed.parts.attention import ExtraKeyValues
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +85,8 @@ def with_entries(
     mass: torch.Tensor,
     angles: Angles | None,
     members: Group,
-    traits: Traits,
-    reroute: Reroute,
+    traits: AttentionSpec,
+    reroute: ExtraKeyValues,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Merge the entries of each sequence's last tokens into finished attention, exactly; the mass is then theirs too.
 

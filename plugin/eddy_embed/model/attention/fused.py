@@ -14,14 +14,14 @@ from eddy_embed.model.attention.relative_bias import between
 if TYPE_CHECKING:
     import torch
 
-    from eddy_embed.model.attention.traits import Traits
+    from eddy_embed.model.attention.traits import AttentionSpec
 
 
 def fused(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    traits: Traits,
+    traits: AttentionSpec,
     factor: float,
     bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
@@ -43,7 +43,7 @@ def fused(
 
 
 def flash(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, traits: Traits, factor: float
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, traits: AttentionSpec, factor: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention, and the logarithm of the softmax's denominator, shape (batch, heads, tokens)."""
     import torch
@@ -60,7 +60,7 @@ def flash(
 
 
 def efficient(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, traits: Traits, factor: float
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, traits: AttentionSpec, factor: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """As `flash`, by the kernel that also takes float32; it wants as many key-value heads as heads."""
     import torch

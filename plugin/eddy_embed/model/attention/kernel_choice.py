@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     import torch
 
-    from eddy_embed.model.attention.traits import Traits
+    from eddy_embed.model.attention.traits import AttentionSpec
 
 Kernel = Literal["fused", "flash", "efficient", "blocked", "own"]
 """`fused`: torch's scaled_dot_product_attention. `flash` and `efficient`: two of its kernels by name, because they also
@@ -16,7 +16,7 @@ give the logarithm of the softmax's denominator. `blocked`: ours. `own`: the mod
 
 
 @dataclass(frozen=True)
-class Kernels:
+class KernelChoice:
     """The kernels of a layer.
 
     Attributes:
@@ -35,14 +35,14 @@ class Kernels:
         return self.within if self.window is None or length <= self.window else self.beyond
 
 
-BLOCKED = Kernels("blocked", "blocked")
+BLOCKED = KernelChoice("blocked", "blocked")
 """What every other kernel is compared with."""
-OWN = Kernels("own", "own")
+OWN = KernelChoice("own", "own")
 """Where a model computes its attention itself."""
 
 
 @dataclass(frozen=True)
-class Place:
+class DeviceInfo:
     """Where and in what a layer computes.
 
     Attributes:
@@ -60,7 +60,7 @@ class Place:
     capability: tuple[int, int] | None = None
 
     @classmethod
-    def of(cls, query: torch.Tensor, value: torch.Tensor) -> Place:
+    def of(cls, query: torch.Tensor, value: torch.Tensor) -> DeviceInfo:
         """Where these states are."""
         import torch
 
@@ -70,7 +70,7 @@ class Place:
         return cls(query.device.type, dtype, query.shape[-1], value.shape[-1], capability)
 
 
-def choose(traits: Traits, place: Place, mass: bool) -> Kernels:
+def choose(traits: AttentionSpec, place: DeviceInfo, mass: bool) -> KernelChoice:
     """The kernels that compute a layer exactly.
 
     Args:
@@ -81,10 +81,10 @@ def choose(traits: Traits, place: Place, mass: bool) -> Kernels:
     """
     masses = mass or traits.sinks
     whole: Kernel = "blocked" if traits.cap is not None or (traits.bias and masses) else _whole(place, masses)
-    return Kernels(whole, whole if traits.window is None else "blocked", traits.window)
+    return KernelChoice(whole, whole if traits.window is None else "blocked", traits.window)
 
 
-def _whole(place: Place, mass: bool) -> Kernel:
+def _whole(place: DeviceInfo, mass: bool) -> Kernel:
     if not mass:
         return "fused"
     if place.width != place.value_width:

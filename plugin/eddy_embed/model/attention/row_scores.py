@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from eddy_embed.model.attention.traits import Traits
+    from eddy_embed.model.attention.traits import AttentionSpec
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Rows:
     query: torch.Tensor
     key: torch.Tensor
     mass: torch.Tensor
-    traits: Traits
+    traits: AttentionSpec
     factor: float
     bias: torch.Tensor | None = None
 

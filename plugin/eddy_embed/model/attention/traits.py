@@ -1,126 +1,12 @@
-"""What a method asks of attention, and what a layer does inside it."""
+"""What a layer does inside its attention."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
-from itertools import pairwise
-from typing import Literal
-
-from eddy_embed.errors import InvalidParameter
 
 
 @dataclass(frozen=True)
-class Temperature:
-    """What divides the logits of every layer before the softmax (TempScale, Zhou et al. 2025, equation 8).
-
-    Its n is the number of tokens of the sequence: of the text, its prompt and its placeholders; there is no padding.
-
-    Attributes:
-        tau: Temperature, above 0 and at most 1; lower is sharper. None: the lengths or the rule decide.
-        query_tau: Temperature for queries, None for the same.
-        lengths: Rows (n, temperature): from n tokens on, the temperature; in order, the first with n = 1.
-        rule: "fixed": divide by tau. "log": multiply by ln n instead, which for one token is 0 and changes nothing,
-            since there is nothing to choose from. "rate": multiply by 1 + rate * ln n instead. The last two are the
-            paper's comparison rows (appendix F.3).
-        rate: The rate of that rule.
-    """
-
-    tau: float | None = None
-    query_tau: float | None = None
-    lengths: tuple[tuple[int, float], ...] = ()
-    rule: Literal["fixed", "log", "rate"] = "fixed"
-    rate: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Refuse values outside their range, and those that would have no effect.
-
-        Raises:
-            InvalidParameter: With the value.
-        """
-        by_length = [(f"lengths, from {first}", tau) for first, tau in self.lengths]
-        for name, value in (("tau", self.tau), ("query_tau", self.query_tau), *by_length):
-            if value is not None and not 0 < value <= 1:
-                raise InvalidParameter(f"tempscale: {name}={value} must be above 0 and at most 1")
-        if self.rule not in ("fixed", "log", "rate"):
-            raise InvalidParameter(f"tempscale: rule={self.rule!r} is unknown; choose fixed, log or rate")
-        if not 0 <= self.rate < float("inf"):
-            raise InvalidParameter(f"tempscale: rate={self.rate} must not be negative")
-        if self.rate and self.rule != "rate":
-            raise InvalidParameter(f"tempscale: rate={self.rate} has no effect with rule={self.rule}; add rule=rate")
-        firsts = [first for first, _ in self.lengths]
-        if firsts and (firsts[0] != 1 or any(one >= other for one, other in pairwise(firsts))):
-            raise InvalidParameter(
-                f"tempscale: lengths begin at {firsts} tokens; they must rise, from 1 on, so that every length has one"
-            )
-        ignored = [name for name in ("tau", "query_tau", "lengths") if getattr(self, name) not in (None, ())]
-        if self.rule != "fixed" and ignored:
-            raise InvalidParameter(
-                f"tempscale: {ignored[0]}={getattr(self, ignored[0])} has no effect with rule={self.rule}; drop one"
-            )
-        if self.lengths and self.tau is not None:
-            raise InvalidParameter(f"tempscale: tau={self.tau} has no effect with lengths; leave one out")
-        if self.rule == "fixed" and not self.lengths and self.tau is None:
-            raise InvalidParameter("tempscale: tau is missing; give it, or lengths")
-
-    def factor(self, length: int, query: bool) -> float:
-        """The factor on the logits of a sequence of so many tokens."""
-        if self.rule == "log":
-            return math.log(length)
-        if self.rule == "rate":
-            return 1 + self.rate * math.log(length)
-        return 1 / self._tau(length, query)
-
-    def reason(self, length: int, query: bool) -> str:
-        """Where that factor comes from."""
-        if self.rule == "log":
-            return f"ln {length}"
-        if self.rule == "rate":
-            return f"1 + {self.rate:g} ln {length}"
-        return f"1/{self._tau(length, query):g}"
-
-    def _tau(self, length: int, query: bool) -> float:
-        if query and self.query_tau is not None:
-            return self.query_tau
-        if self.tau is not None:
-            return self.tau
-        return next(tau for first, tau in reversed(self.lengths) if first <= length)
-
-
-@dataclass(frozen=True)
-class Reroute:
-    """Keys and values of the last tokens, as further entries that every query may attend to (KV-Embedding).
-
-    Attributes:
-        layers: Layers whose attention gets the entries, counted from 1; None: the backbone's default, filled in
-            before anything runs.
-        bias: Added to the logits of the entries, after everything else; minus infinity switches them off.
-        entries: How many of the last tokens.
-        rebase: Whether the keys are turned to the positions right before the first token, where models turn keys by
-            their position: the last one to -1, the one before it to -2, and so on.
-    """
-
-    layers: tuple[int, ...] | None
-    bias: float = 1.0
-    entries: int = 1
-    rebase: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse values outside their range.
-
-        Raises:
-            InvalidParameter: With the value.
-        """
-        if any(layer < 1 for layer in self.layers or ()):
-            raise InvalidParameter(f"kv: layers={self.layers} are counted from 1")
-        if math.isnan(self.bias) or self.bias == math.inf:
-            raise InvalidParameter(f"kv: bias={self.bias} must be a number, or -inf for none")
-        if self.entries < 1:
-            raise InvalidParameter(f"kv: n={self.entries} must be at least 1")
-
-
-@dataclass(frozen=True)
-class Traits:
+class AttentionSpec:
     """What a layer does inside its attention, as the layer itself declared it on a first pass.
 
     Attributes:

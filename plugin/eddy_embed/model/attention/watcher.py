@@ -20,35 +20,19 @@ if TYPE_CHECKING:
     import torch
 
     from eddy_embed.model.attention.groups import Group
-    from eddy_embed.model.attention.traits import Traits
+    from eddy_embed.model.attention.traits import AttentionSpec
     from eddy_embed.text.sequence import Ints
-
-
-@dataclass(frozen=True)
-class Watch:
-    """States refined by the attention that other tokens paid to theirs (ReBA, Duan et al. 2025, section 3).
-
-    With A[i, j] the largest (P + transposed P) / 2 of any layer and head, token i's state becomes the sum of
-    A[i, j] * v_j over the tokens j from i on, where v are the states at the exit.
-
-    Attributes:
-        earlier: Whether the sum also takes in the tokens before i.
-        share: Whether the weights of what is read are divided by their sum (both: the authors' code).
-    """
-
-    earlier: bool = False
-    share: bool = False
 
 
 CACHED = 2**19
 """Scores that are held at once on a processor: more of them leave its caches, and every one is touched three times."""
 
 
-class Watcher(Protocol):
+class AttentionWatcher(Protocol):
     """Is told of every layer's attention in a pass."""
 
     def begin(self, groups: Sequence[Group], offsets: Ints) -> None:
-        """A pass begins, over groups of packed sequences; see `Watching`."""
+        """A pass begins, over groups of packed sequences; see `AttentionRecorder`."""
 
     def see(
         self,
@@ -57,7 +41,7 @@ class Watcher(Protocol):
         key: torch.Tensor,
         mass: torch.Tensor,
         members: Group,
-        traits: Traits,
+        traits: AttentionSpec,
         bias: torch.Tensor | None,
         paid: torch.Tensor | None,
     ) -> None:
@@ -75,7 +59,7 @@ class Watcher(Protocol):
         """
 
 
-class Watching:
+class AttentionRecorder:
     """One pass's watch over a rectangle of each sequence's attention: rows from one on, to the end, and some columns.
 
     Attributes:
@@ -117,11 +101,11 @@ class Watching:
         key: torch.Tensor,
         mass: torch.Tensor,
         members: Group,
-        traits: Traits,
+        traits: AttentionSpec,
         bias: torch.Tensor | None = None,
         paid: torch.Tensor | None = None,
     ) -> None:
-        """Watch one layer's attention of one group; see `Watcher` for the arguments."""
+        """Watch one layer's attention of one group; see `AttentionWatcher` for the arguments."""
         self._groups[number].see(query, key, mass, members, traits)
 
     def weights(self, sequence: int, earlier: bool) -> tuple[int, torch.Tensor]:
@@ -178,7 +162,9 @@ class _Rectangles:
 
         return cls(bounds, padded(bounds[:, 0], bounds[:, 1]), padded(bounds[:, 2], bounds[:, 3]))
 
-    def see(self, query: torch.Tensor, key: torch.Tensor, mass: torch.Tensor, members: Group, traits: Traits) -> None:
+    def see(
+        self, query: torch.Tensor, key: torch.Tensor, mass: torch.Tensor, members: Group, traits: AttentionSpec
+    ) -> None:
         import torch
 
         batch, heads, _, width = query.shape

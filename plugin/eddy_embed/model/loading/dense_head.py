@@ -104,7 +104,7 @@ class Norm(nn.Module):
         return out
 
 
-class Unit(nn.Module):
+class Normalize(nn.Module):
     """Division by the length."""
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:

@@ -20,12 +20,12 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from eddy_embed.encoding.batching import out_of_memory
 from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
 from eddy_embed.model.loading.peft import adapter_at, attach, holds
 from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16, prepack
 from eddy_embed.model.view import describe
 from eddy_embed.model.weights import layer_of
+from eddy_embed.utils.memory import out_of_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

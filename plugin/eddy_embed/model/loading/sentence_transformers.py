@@ -14,7 +14,7 @@ from transformers.utils.hub import cached_file
 
 from eddy_embed.errors import ModelNotFound, UnsupportedModel
 from eddy_embed.model.backbone import Pooling
-from eddy_embed.model.loading.dense_head import Dense, Head, Norm, Unit
+from eddy_embed.model.loading.dense_head import Dense, Head, Norm, Normalize
 
 if TYPE_CHECKING:
     from eddy_embed.parts.layout import TextRole
@@ -45,7 +45,7 @@ _LAYERS = {"Dense": Dense, "LayerNorm": Norm}
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class SentenceTransformerSpec:
     """What an embedding model brings beside its weights.
 
     Attributes:
@@ -78,7 +78,7 @@ class Module:
     weights: Callable[[], Mapping[str, torch.Tensor]]
 
 
-def read(where: str, options: Mapping[str, Any]) -> Trained | None:
+def read(where: str, options: Mapping[str, Any]) -> SentenceTransformerSpec | None:
     """What a folder or a hub repository says of its model; None where it is not one of sentence-transformers.
 
     Args:
@@ -111,7 +111,7 @@ def read(where: str, options: Mapping[str, Any]) -> Trained | None:
     return trained(where, modules, settings, str(listed[0]["path"]) if listed else "")
 
 
-def unwrapped(model: Any) -> tuple[torch.nn.Module, Any, Trained]:
+def unwrapped(model: Any) -> tuple[torch.nn.Module, Any, SentenceTransformerSpec]:
     """The model inside a loaded SentenceTransformer, its tokenizer, and what it says of itself.
 
     Raises:
@@ -134,7 +134,9 @@ def unwrapped(model: Any) -> tuple[torch.nn.Module, Any, Trained]:
     return model[0].auto_model, model.tokenizer, found
 
 
-def trained(name: str, modules: list[Module], settings: Mapping[str, Any], subfolder: str = "") -> Trained:
+def trained(
+    name: str, modules: list[Module], settings: Mapping[str, Any], subfolder: str = ""
+) -> SentenceTransformerSpec:
     """What modules and settings say.
 
     Args:
@@ -165,7 +167,7 @@ def trained(name: str, modules: list[Module], settings: Mapping[str, Any], subfo
     behind = [(kind, module) for kind, module in behind if kind != "Dropout"]
     unit = bool(behind) and behind[-1][0] == "Normalize"
     prompts = settings.get("prompts") or {}
-    return Trained(
+    return SentenceTransformerSpec(
         pooling=_pooling(modules[1].config),
         head=_head(name, behind[:-1] if unit else behind),
         unit=unit,
@@ -220,7 +222,7 @@ def _head(name: str, modules: list[tuple[str, Module]]) -> Head | None:
                 f"Dropout can; {_REMEDY}"
             )
         try:
-            layers.append(Unit() if kind == "Normalize" else _LAYERS[kind](module.config, module.weights()))
+            layers.append(Normalize() if kind == "Normalize" else _LAYERS[kind](module.config, module.weights()))
         except KeyError as error:
             raise ModelNotFound(
                 f"{name}: the config.json of its module {kind} has no {error}; fetch it again"

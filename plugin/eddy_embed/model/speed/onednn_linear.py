@@ -31,7 +31,7 @@ ALONE: tuple[Any, ...] = ("none", [], "")
 CPUINFO = Path("/proc/cpuinfo")
 
 
-def quicken(view: nn.Module) -> None:
+def use_onednn(view: nn.Module) -> None:
     """Have a view's layers multiply as is fastest here; what they compute stays the same, to rounding.
 
     Args:
@@ -98,7 +98,7 @@ def multiplies_bfloat16() -> bool:
     return bool(torch.cpu._is_avx512_bf16_supported())
 
 
-def filled(rows: int, device: torch.device) -> int:
+def pad_rows(rows: int, device: torch.device) -> int:
     """Rows of a pass, with those that make it faster and are not read."""
     if device.type != "cpu":
         return rows
