@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import os
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
@@ -11,27 +13,31 @@ import numpy as np
 import torch
 
 from eddy_embed import methods
-from eddy_embed.encoding.build import assemble, first_finish, open_model
+from eddy_embed.encoding.build import assemble, finish_for, first_finish, open_model
 from eddy_embed.encoding.document import LongDocument, Part, PassageUnit
+from eddy_embed.encoding.explain import Explanation, explain
 from eddy_embed.encoding.finalize import unit
+from eddy_embed.encoding.pipeline import Counts
 from eddy_embed.encoding.planner import Overflow
 from eddy_embed.encoding.validation import (
     PARTS,
     PASSAGES,
+    check_kind,
     check_one,
     check_options,
     check_parts,
+    checked_role,
     checked_spans,
     checked_texts,
     chunks,
     torch_name,
 )
-from eddy_embed.errors import InvalidParameter
+from eddy_embed.errors import IncompatibleMethods, InvalidParameter
 from eddy_embed.methods.method import Method
+from eddy_embed.model.fingerprint import digest, weights_digest
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.postprocess import Fitted, RunningCovariance, fit
 from eddy_embed.utils.progress import Progress
-from eddy_embed.variants import Varied
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -41,7 +47,13 @@ if TYPE_CHECKING:
     Vectors = NDArray[np.float32]
 
 
-class Embedder(Varied):
+_MAKER = (
+    *("architecture", "config", "weights", "tokenizer", "text_instruction", "query_instruction"),
+    *("head", "query_attached", "text_attached"),  # of embedding models alone
+)
+
+
+class Embedder:
     """Turns a causal language model into an embedding model.
 
     Thread-safe. Vectors of a text are the same alone and in any company: within 1e-5 in float32, 2e-2 in bfloat16.
@@ -223,7 +235,10 @@ class Embedder(Varied):
         """
         check_options({"passage_size": passage_size, "passage_unit": passage_unit, "late": late, "progress": progress})
         check_parts(parts)
-        self._check_late(late)
+        if late and not self.reads_spans:
+            raise IncompatibleMethods(
+                f"{self.method} gives no vectors for parts of a text; use late=False, or a method such as htp:pool=mean"
+            )
         given = checked_texts(texts)
         with Progress(self.show_progress if show_progress is None else show_progress, progress) as bar:
             documents = list(self._pipeline.documents(given, passage_size, late, bar, parts, passage_unit))
@@ -248,7 +263,11 @@ class Embedder(Varied):
             InvalidText: The text is blank, no string, or not valid Unicode.
             TextTooLong: The text exceeds the window and overflow is "error".
         """
-        self._check_words()
+        if not self.reads_words:
+            raise IncompatibleMethods(
+                f"{self.method} reads one token, for the whole text, and gives no vectors for words; use one that "
+                "averages, such as plain:pool=mean, or reba"
+            )
         check_one(text)
         checked = checked_spans(checked_texts(text)[0], spans)
         if not checked:
@@ -298,6 +317,197 @@ class Embedder(Varied):
         self._pipeline.finish = replace(self._pipeline.finish, fitted=fitted)
         self._settings = None
         return fitted
+
+    def with_post(self, fitted: Fitted | None) -> Embedder:
+        """The same embedder with other post-processing, or with none; it shares the loaded model.
+
+        Args:
+            fitted: What was learned, None for no post-processing.
+
+        Raises:
+            InvalidParameter: It is something else.
+            FingerprintMismatch: It was learned with another model, method or setting.
+        """
+        check_kind("fitted", fitted, Fitted | None, "what fit() returned, or None; Fitted.load reads it from a file")
+        if fitted is not None:
+            fitted.check_maker(self.maker)
+        other = copy.copy(self)
+        other.method = methods.with_post(self.method, None if fitted is None else fitted.post)
+        finish = finish_for(other.method, self.width, fitted, self.normalize, self._pipeline.finish.head)
+        other._pipeline = replace(self._pipeline, finish=finish, counts=Counts())
+        other._settings = None
+        return other
+
+    def with_instructions(self, *, query: str | None = None, text: str | None = None) -> Embedder:
+        """The same embedder with other instructions; it shares the loaded model.
+
+        Args:
+            query: In front of queries; "" for none, None for the one that is there.
+            text: In front of documents; likewise.
+
+        Raises:
+            InvalidParameter: One is no string.
+            FingerprintMismatch: There is post-processing, which was learned with the old ones.
+        """
+        check_options({"query_instruction": query, "text_instruction": text})
+        given: dict[TextRole, str] = {}
+        given |= {} if query is None else {"query": query}
+        given |= {} if text is None else {"document": text}
+        planner = self._pipeline.planner
+        other = copy.copy(self)
+        planner = replace(
+            planner, instructions={**planner.instructions, **given}, attached=planner.attached - given.keys()
+        )
+        other._pipeline = replace(self._pipeline, planner=planner, counts=Counts())
+        other._settings = None
+        if other.post is not None:
+            other.post.check_maker(other.maker)
+        return other
+
+    @overload
+    def count_tokens(self, texts: str, *, role: TextRole | None = None) -> int: ...
+    @overload
+    def count_tokens(self, texts: list[str] | tuple[str, ...], *, role: TextRole | None = None) -> list[int]: ...
+    def count_tokens(self, texts: str | Iterable[str], *, role: TextRole | None = None) -> int | list[int]:
+        """Tokens of texts; the model does not run.
+
+        Args:
+            texts: One text or several.
+            role: None: of the text alone, as `passage_size` is measured; blank texts may be counted too. "document" or
+                "query": of the sequence that it becomes, with prompt, instruction, placeholders and specials, and its
+                longest wording. A text of more than `max_length` is read in windows, refused or cut.
+
+        Returns:
+            A number for one text, a list for several.
+
+        Raises:
+            InvalidParameter: No such role.
+            InvalidText: A text is no string, not valid Unicode, or, for a role, blank.
+        """
+        given = checked_texts(texts, blank=role is None)
+        planner = self._pipeline.planner
+        sizes: list[int] = []
+        for _, chunk in chunks(given):
+            if role is None:
+                sizes += [len(planner.tokenizer.places(text)[0]) for text in chunk]
+            else:
+                sizes += planner.lengths(chunk, checked_role(role))
+        return sizes[0] if isinstance(texts, str) else sizes
+
+    def text_of(self, ids: Iterable[int]) -> str:
+        """The text that token ids of this model's tokenizer stand for, as some clients send it.
+
+        Args:
+            ids: Of the text alone, or with the specials that the tokenizer puts around it.
+
+        Raises:
+            InvalidText: The tokenizer makes no such ids of any text: they may be those of another tokenizer.
+        """
+        return self._pipeline.planner.tokenizer.text(list(ids))
+
+    def explain(self, text: str, *, role: TextRole = "document") -> Explanation:
+        """What happens to a text: its tokens, placeholders, copies, layers, pooled positions, kernels and cost.
+
+        Raises:
+            InvalidParameter: No such role.
+            InvalidText: The text is blank, no string, or not valid Unicode.
+        """
+        check_one(text)
+        planner, host = self._pipeline.planner, self._pipeline.open_runner.host
+        (plan,) = planner.plan(checked_texts(text), checked_role(role))
+        own = self.backbone.pooling
+        return explain(plan, method=self.method, host=host, tokenizer=planner.tokenizer, role=role, trained=own)
+
+    @property
+    def width(self) -> int:
+        """Width of the vectors before any post-processing."""
+        head = self._pipeline.finish.head
+        return self.backbone.hidden if head is None else head.width or self.backbone.hidden
+
+    @property
+    def dimension(self) -> int:
+        """Width of the vectors."""
+        if self._pipeline.finish.fitted is not None:
+            return self._pipeline.finish.fitted.dimension
+        post = self.method.post
+        return self.width if post is None else post.dimension(self.width)
+
+    @property
+    def reads_spans(self) -> bool:
+        """Whether parts of a text can be read out of a pass over the whole: where the method averages positions."""
+        return self.method.reads_spans
+
+    @property
+    def reads_words(self) -> bool:
+        """Whether words have vectors: where the method averages positions, or weighs states for each token."""
+        return self.method.reads_words
+
+    @property
+    def counts(self) -> Counts:
+        """What was read, windowed and cut so far."""
+        return self._pipeline.counts
+
+    @property
+    def device(self) -> str:
+        """Where texts enter the model, such as "cpu" or "cuda:0"."""
+        return str(self._pipeline.open_runner.host.device)
+
+    @property
+    def dtype(self) -> str:
+        """Type of the model's numbers, such as "float32"."""
+        return str(self._pipeline.open_runner.host.dtype).removeprefix("torch.")
+
+    @property
+    def batch_tokens(self) -> int:
+        """Most tokens in a pass."""
+        return self._pipeline.open_runner.batch_tokens
+
+    @property
+    def normalize(self) -> bool:
+        """Whether vectors have length 1."""
+        return self._pipeline.finish.normalize
+
+    @property
+    def post(self) -> Fitted | None:
+        """What the post-processing learned, None where there is none or it has not been fitted."""
+        return self._pipeline.finish.fitted
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that decides a vector, as plain values."""
+        if self._settings is None:
+            self._settings = {
+                "format": 1,
+                "architecture": self.backbone.architecture,
+                "config": self._pipeline.open_runner.host.settings,
+                "weights": weights_digest(self._pipeline.open_runner.host.tensors()),
+                "tokenizer": self._pipeline.planner.tokenizer.digest,
+                "method": self.method.settings,
+                "segmenter": self._pipeline.planner.segmenter.fingerprint,
+                "max_length": self.max_length,
+                "overflow": self._pipeline.planner.overflow,
+                "query_instruction": self._pipeline.planner.instructions["query"],
+                "text_instruction": self._pipeline.planner.instructions["document"],
+                "normalize": self.normalize,
+                "post": None if self.post is None else self.post.digest,
+            }
+            if self.backbone.pooling is not None:
+                head, attached = self._pipeline.finish.head, self._pipeline.planner.attached
+                self._settings["head"] = None if head is None else head.digest
+                self._settings |= {"query_attached": "query" in attached, "text_attached": "document" in attached}
+        return self._settings
+
+    @property
+    def maker(self) -> dict[str, Any]:
+        """What decides the vectors that post-processing is fitted on and applied to, as plain values."""
+        method = {part: value for part, value in self.settings["method"].items() if part != "post"}
+        told = {name: self.settings[name] for name in _MAKER if name in self.settings}
+        return cast("dict[str, Any]", json.loads(json.dumps({**told, "method": method})))
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of `settings`: vectors of equal fingerprint may be compared, others may not."""
+        return digest(self.settings)
 
     def close(self) -> None:
         """Let go of the model; a shared one stays with its owner."""
