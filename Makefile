@@ -1,7 +1,8 @@
 # make demo      set up, read the handbook into a library, ask it three questions
 # make web       set up, open the demo as a page on this machine (ARGS="--library my-library --open")
-# make test      set up, run the tests, save those of the page in a browser
-# make test-browser  those: they need Chromium (Debian: apt-get install chromium)
+# make test      set up, run the tests that everybody runs, in minutes
+# make test-all  those and the slow ones: every cell of families and methods, kills, clusters, real data (an hour or more)
+# make test-browser  those of the page: they need Chromium (Debian: apt-get install chromium)
 # make bench     speed and memory as ratios, beside other libraries; writes docs/performance.md (several hours)
 # make check     ruff, ruff format, mypy
 # make versions  tests under each Python with the oldest and the newest packages; writes docs/versions.md
@@ -21,7 +22,7 @@ PIP     := $(BIN)/python -m pip install --disable-pip-version-check -c constrain
 SETUP   := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo web pictures test test-browser test-slow versions bench check format clean
+.PHONY: help demo web pictures test test-all test-browser versions bench check format clean
 
 help:
 	@sed -n '/^[^#]/q; s/^# \{0,1\}//p' Makefile
@@ -58,16 +59,17 @@ web: $(VENV)/.demo
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
+# One after the other: some need both cores or measure memory. Those on real data need EDDY_EVAL_DATA, and are skipped
+# without it.
+test-all: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "not browser" $(ARGS)
+
 test-browser: $(VENV)/.dev
 	$(BIN)/python -m pytest -m browser tests/demo $(ARGS)
 
 # The pictures of the page in docs/, by the same browser.
 pictures: $(VENV)/.dev
 	$(BIN)/python -m tests.demo.pictures docs
-
-# Needs EDDY_EVAL_DATA for the tests on real data; they are skipped without it.
-test-slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -m slow $(ARGS)
 
 # TORCH=cpu here too: for uv, which makes the environments.
 versions: $(VENV)/.dev

@@ -133,6 +133,21 @@ ONLY_ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Text form -> name and parameters for the reference."""
 
+CORE = (
+    "plain:pool=weighted,exit=-2",
+    "prompteol",
+    'metaeol:prompts="A: {text} is\\n{text} means:",exit=-2',
+    "echo",
+    "tp:prompt=prompteol,range=2-5,exit=-1",
+    "plain+tempscale",
+    'kv:layers="1,3,5-6",bias=-0.5,n=3,verb="Extract key concept",pool=mean',
+    "reba:k=3,pool=mean,exit=4",
+    "reba:pool=mean,piece=7+tempscale:tau=0.6",
+    "kv:layers=2-4+tp:range=1-3+tempscale:tau=0.7+readout:pool=hybrid,prompt=true",
+    "htp:k=2,range=1-4,exit=4,pool=all+last2avg",
+    "htp:range=1-4,exit=-1",
+)
+"""Methods that between them touch every moment of a pass, for what is tried on every family."""
 TEXTS = [
     "The river rose at night. By morning the bridge was gone! Who would carry the letters now?",
     "Salt.",

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests import families
+from tests.selection import mostly_slow
 from tests.test_contract import EVERY
 
 ROOT = Path(__file__).parents[1]
@@ -47,29 +48,33 @@ def held(found: dict[str, Any], most: float = SAME) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("method", [*EVERY, "plain", "kv:layers=2-4,rebase=true"])
+@pytest.mark.parametrize(
+    "method", mostly_slow(dict.fromkeys([*MOST, *EVERY, "plain", "kv:layers=2-4,rebase=true"]), MOST)
+)
 def test_every_method(method: str, ask: Ask) -> None:
     found = held(ask("llama", method=method))
     assert found["device"] == "elsewhere:0" and "embedding" in found["ran"]
 
 
-@pytest.mark.parametrize("family", [*families.FAMILIES, *families.MORE_FAMILIES])
+@pytest.mark.parametrize("family", mostly_slow([*families.FAMILIES, *families.MORE_FAMILIES], ["gpt_oss"]))
 def test_every_family(family: str, ask: Ask) -> None:
     held(ask(family, method=MOST[0]))
 
 
-@pytest.mark.parametrize("family", families.FAMILIES)
+@pytest.mark.parametrize("family", mostly_slow(families.FAMILIES, ["gemma2"]))
 def test_attention_that_is_watched(family: str, ask: Ask) -> None:
     held(ask(family, method=MOST[1]))
 
 
-@pytest.mark.parametrize("family", [*families.OWN_ATTENTION, *families.ENCODERS])
+@pytest.mark.parametrize("family", mostly_slow([*families.OWN_ATTENTION, *families.ENCODERS], ["falcon", "bert"]))
 def test_families_whose_attention_is_left_to_them_and_encoders(family: str, ask: Ask) -> None:
     held(ask(family, method="plain+tempscale:tau=0.7+last2avg"))
 
 
 @pytest.mark.parametrize(("dtype", "kernel"), [("float32", "efficient"), ("bfloat16", "flash")])
-@pytest.mark.parametrize(("family", "method"), [("llama", MOST[0]), ("llama", MOST[1]), ("gpt_oss", "plain")])
+@pytest.mark.parametrize(
+    ("family", "method"), mostly_slow([("llama", m) for m in MOST] + [("gpt_oss", "plain")], [("llama", MOST[1])])
+)
 def test_kernels_of_nvidia_devices(family: str, method: str, dtype: str, kernel: str, ask: Ask) -> None:
     """Called as torch declares them, with what they give back, by the processor's own."""
     called = f"_scaled_dot_product_{kernel}_attention"
@@ -77,12 +82,12 @@ def test_kernels_of_nvidia_devices(family: str, method: str, dtype: str, kernel:
     assert called not in held(ask(family, method=method, dtype=dtype))["ran"]
 
 
-@pytest.mark.parametrize("use", ["passages", "words", "diagnosis"])
+@pytest.mark.parametrize("use", mostly_slow(["passages", "words", "diagnosis"], ["words"]))
 def test_whatever_is_asked_of_an_embedder(use: str, ask: Ask) -> None:
     held(ask("llama", method="htp", use=use), 1e-4 if use == "diagnosis" else SAME)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", mostly_slow(["float32", "bfloat16"], ["bfloat16"]))
 def test_a_model_opened_by_its_name(dtype: str, tmp_path: Path, ask: Ask) -> None:
     for part in families.build("qwen3"):
         part.save_pretrained(tmp_path)

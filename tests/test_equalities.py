@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 import torch
 from tests import families
-from tests.comparison import METHODS, TEXTS, embedder, loaded, sentences_of
+from tests.comparison import CORE, METHODS, TEXTS, embedder, loaded, sentences_of
 from tests.reference import methods as reference
+from tests.selection import grid, mostly_slow
 
 from eddy_embed import Embedder
 
 ALL = [*families.FAMILIES, *families.MORE_FAMILIES]
+RANGES = ["range=2-3,exit=4", "range=1-4,exit=-1", "range=1-6,exit=-2,seed=3"]
 SENTENCE = "The river rose at night, and the bridge was gone"
 
 
@@ -40,8 +42,10 @@ def test_every_exit_is_the_hidden_state_of_transformers(family: str) -> None:
         assert np.abs(vector - expected).max() <= 1e-5
 
 
-@pytest.mark.parametrize("method", ["tp", "tp:prompt=prompteol,placeholders=2", "htp", "htp:k=2,pool=all"])
-@pytest.mark.parametrize("family", families.FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "method"),
+    grid(families.FAMILIES, ["tp", "tp:prompt=prompteol,placeholders=2", "htp", "htp:k=2,pool=all"], ["htp"]),
+)
 def test_an_empty_range_is_the_same_layout_unrewired(family: str, method: str) -> None:
     name, parameters = {"tp": ("tp", {}), "htp": ("htp", {})}.get(method, (method.partition(":")[0], {}))
     more = "," if ":" in method else ":"
@@ -57,8 +61,7 @@ def test_an_empty_range_is_the_same_layout_unrewired(family: str, method: str) -
             assert np.abs(vector - expected).max() <= 1e-5
 
 
-@pytest.mark.parametrize("parameters", ["range=1-4,exit=-1", "range=2-3,exit=4", "range=1-6,exit=-2,seed=3"])
-@pytest.mark.parametrize("family", families.FAMILIES)
+@pytest.mark.parametrize(("family", "parameters"), grid(families.FAMILIES, RANGES, RANGES[:1]))
 def test_one_block_without_summary_is_token_prepending(family: str, parameters: str) -> None:
     # One sentence, no wording behind it: its last token is the sequence's.
     one = embedder(family, f"htp:local_only=true,{parameters}").encode_document(SENTENCE)
@@ -67,8 +70,7 @@ def test_one_block_without_summary_is_token_prepending(family: str, parameters: 
     assert np.abs(several[0].encode_document(TEXTS[0]) - several[1].encode_document(TEXTS[0])).max() <= 1e-6
 
 
-@pytest.mark.parametrize("parameters", ["range=1-4,exit=-1", "range=2-3,exit=4"])
-@pytest.mark.parametrize("family", families.FAMILIES)
+@pytest.mark.parametrize(("family", "parameters"), grid(families.FAMILIES, RANGES[:2], RANGES[:1]))
 def test_one_block_is_token_prepending_from_the_text_end(family: str, parameters: str) -> None:
     # Blanks behind the text are the sequence's last token, and not the text's.
     texts = [TEXTS[0], TEXTS[2] + "\n", SENTENCE + " \n\n"]
@@ -100,7 +102,7 @@ def test_the_seed_decides_only_where_there_are_placeholders(family: str) -> None
         assert np.abs(first - other).max() > 1e-4
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", mostly_slow(METHODS, CORE))
 def test_the_text_form_makes_the_same_vectors(method: str) -> None:
     e = embedder("llama", method)
     again = embedder("llama", str(e.method))

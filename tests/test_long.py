@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from tests import families
-from tests.comparison import METHODS, embedder, loaded, sentences_of
+from tests.comparison import CORE, METHODS, embedder, loaded, sentences_of
 from tests.reference.readout import unit
 from tests.reference.windows import Window, document_vector, passes, span_vector
+from tests.selection import grid, mostly_slow
 
 from eddy_embed import Embedder
-from eddy_embed.encoding import dividing, planner, runner
+from eddy_embed.encoding import planner, runner, windows
 from eddy_embed.encoding.document import Part
 from eddy_embed.encoding.windows import Window as EngineWindow
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, TextTooLong
@@ -44,6 +45,8 @@ WINDOWED = [
 WORDED = [m for m in WINDOWED if "prompteol" in m or m.startswith(("metaeol", "kv"))]
 """With a prompt around the text."""
 SPANS = [m for m in WINDOWED if m not in WORDED and "hybrid" not in m and m != "reba"]
+FEW = {"plain", "htp:range=1-4,exit=-1", "kv:layers=2-4", "reba:k=3,pool=mean,exit=4"}
+"""Those that are tried on more than one family."""
 WINDOW = 64
 
 
@@ -63,8 +66,9 @@ def passes_over(
     return passes(name, parameters, *loaded(family), text, ranges, **options)
 
 
-@pytest.mark.parametrize("method", [method for method in WINDOWED if method not in WORDED])
-@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma2"])
+@pytest.mark.parametrize(
+    ("family", "method"), grid(["llama", "qwen3", "gemma2"], [m for m in WINDOWED if m not in WORDED], FEW)
+)
 def test_windowed_documents_equal_the_reference(family: str, method: str) -> None:
     e = embedder(family, method, max_length=WINDOW)
     expected = document_vector(passes_of(e, family, method, TEXT))
@@ -90,14 +94,13 @@ def worded(e: Embedder, family: str, method: str) -> np.ndarray:
     return unit(np.mean(means, axis=0))
 
 
-@pytest.mark.parametrize("method", WORDED)
-@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma2"])
+@pytest.mark.parametrize(("family", "method"), grid(["llama", "qwen3", "gemma2"], WORDED, FEW))
 def test_windows_in_a_wording_weigh_as_many_tokens_as_they_count(family: str, method: str) -> None:
     e = embedder(family, method, max_length=WINDOW)
     assert np.abs(e.encode_document(TEXT) - worded(e, family, method)).max() <= 1e-5
 
 
-@pytest.mark.parametrize("method", WINDOWED)
+@pytest.mark.parametrize("method", sorted(FEW))
 def test_windows_that_weigh_the_same_are_noticed(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     e, shared = embedder("llama", method, max_length=WINDOW), planner._shared
 
@@ -118,12 +121,11 @@ def test_a_border_elsewhere_is_noticed(method: str, max_length: int, monkeypatch
     right = document_vector(passes_of(e, "qwen3", method, TEXT))
     assert np.abs(e.encode_document(TEXT) - right).max() <= 1e-5
     # All that two windows share counts in the first.
-    monkeypatch.setattr(dividing, "_border", lambda left, right, begin, end: end)
+    monkeypatch.setattr(windows, "_border", lambda left, right, begin, end: end)
     assert np.abs(e.encode_document(TEXT) - right).max() > 1e-5
 
 
-@pytest.mark.parametrize("method", SPANS)
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.parametrize(("family", "method"), grid(["llama", "qwen3"], SPANS, FEW))
 @pytest.mark.parametrize("max_length", [WINDOW, 1024])
 def test_spans_equal_the_reference(family: str, method: str, max_length: int) -> None:
     e = embedder(family, method, max_length=max_length)
@@ -162,12 +164,12 @@ def test_normalising_windows_before_they_are_averaged_is_noticed(monkeypatch: py
         add(sums, tokens, read, np.concatenate([rows[:1] / np.linalg.norm(rows[0]), rows[1:]]))
 
     monkeypatch.setattr(runner, "_add", mutated)
-    for method in SPANS:
+    for method in FEW & set(SPANS):
         e = embedder("llama", method, max_length=WINDOW)
         assert np.abs(e.encode_document(TEXT) - document_vector(passes_of(e, "llama", method, TEXT))).max() > 1e-5
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", mostly_slow(METHODS, CORE))
 @pytest.mark.parametrize("max_length", [160, 1024])
 def test_a_long_documents_vector_is_that_of_encode_document(method: str, max_length: int) -> None:
     e = embedder("llama", method, max_length=max_length)
@@ -178,7 +180,7 @@ def test_a_long_documents_vector_is_that_of_encode_document(method: str, max_len
 
 
 @pytest.mark.parametrize("family", families.FAMILIES)
-@pytest.mark.parametrize("passage_size", [1, 12, 30, 10_000])
+@pytest.mark.parametrize("passage_size", [1, 30, 10_000])
 def test_offsets_are_exact_and_passages_cover_the_sentences(family: str, passage_size: int) -> None:
     document = embedder(family, "htp", max_length=WINDOW).encode_long(TEXT, passage_size=passage_size)
     assert [(s.start, s.end) for s in document.sentences] == list(sentences_of(TEXT))
@@ -325,6 +327,7 @@ def test_passage_sizes_are_checked(passage_size: Any) -> None:
         embedder("llama", "plain").encode_long(TEXT, passage_size=passage_size)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_words_take_bounded_time() -> None:
     text = " ".join(f"The keeper wrote line {number} of the log." for number in range(12_500))
     e = embedder("llama", "htp:exit=2,range=1-2")

@@ -1,32 +1,25 @@
-"""Every method on every family equals its naive reference, alone and in mixed batches, in float64 and float32."""
+"""Methods on families equal their naive references, alone and in mixed batches, in float64 and float32."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from tests import families
-from tests.comparison import INSTRUCTION, METHODS, TEXTS, embedder, exact, expected, gap, loaded, sentences_of
+from tests.comparison import CORE, INSTRUCTION, METHODS, TEXTS, embedder, exact, expected, gap, loaded, sentences_of
 from tests.reference import methods as reference
+from tests.selection import grid
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("family", families.FAMILIES)
-def test_equals_the_reference_in_float64(family: str, method: str) -> None:
-    e = embedder(family, method, exactly=True)
-    together = exact(e, TEXTS, "query")
+@pytest.mark.parametrize(("family", "method"), grid(families.FAMILIES, METHODS, CORE))
+def test_equals_the_reference(family: str, method: str) -> None:
+    e, exactly = embedder(family, method), embedder(family, method, exactly=True)
+    single, double = e.encode_query(TEXTS), exact(exactly, TEXTS, "query")
     for at, text in enumerate(TEXTS):
-        assert np.abs(together[at] - expected(family, method, text)).max() <= 1e-9
-        assert np.abs(exact(e, [text], "query")[0] - together[at]).max() <= 1e-12
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("family", families.FAMILIES)
-def test_equals_the_reference_in_float32(family: str, method: str) -> None:
-    e = embedder(family, method)
-    together = e.encode_query(TEXTS)
-    for at, text in enumerate(TEXTS):
-        assert np.abs(together[at] - expected(family, method, text)).max() <= 1e-5
-        assert np.abs(e.encode_query(text) - together[at]).max() <= 1e-5
+        right = expected(family, method, text)
+        assert np.abs(double[at] - right).max() <= 1e-9
+        assert np.abs(exact(exactly, [text], "query")[0] - double[at]).max() <= 1e-12
+        assert np.abs(single[at] - right).max() <= 1e-5
+        assert np.abs(e.encode_query(text) - single[at]).max() <= 1e-5
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_adapters_take_registered_methods_and_refuse_nameless_ones(registered, a
 
 PACKAGE = '''
 from eddy_embed.parts.layout import Layout
-from eddy_embed.methods.build import build
+from eddy_embed.methods.registry import build
 from eddy_embed.parts.readout import Readout
 
 def tail(exit: int = -1):

@@ -55,6 +55,7 @@ def test_another_text_s_vector_is_wrong(known: Any) -> None:
             known.check(3, bad)
 
 
+@pytest.mark.slow
 async def test_load_beyond_what_may_wait(served: Served, known: Any) -> None:
     """Each answer is a refusal with a time, or the vector of its text; `/health` answers all along."""
     from endpoint.clients import load
@@ -66,6 +67,7 @@ async def test_load_beyond_what_may_wait(served: Served, known: Any) -> None:
     assert crowd.refused > 0 and crowd.answered > 0 and crowd.health > 0
 
 
+@pytest.mark.slow
 async def test_nobody_notices_clients_that_misbehave(embedder: Embedder, known: Any) -> None:
     from endpoint.trouble import MISDEEDS, endure
 

@@ -78,6 +78,7 @@ def test_a_signal_lets_what_was_accepted_be_answered(serve) -> None:
         httpx.get(f"{root}/health")
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_it_at_once(serve) -> None:
     process, root = serve("--method", OTHER, EDDY_API_KEYS="a-key")
     key = {"authorization": "Bearer a-key"}

@@ -90,7 +90,8 @@ def interrupted(place: Place, job: Callable[[str], None], log: Path, moment: ran
     return caught
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [5, 50])
 def test_a_killed_sync_is_finished_by_the_next(
     kind: str, kills: int, expected: tuple[Path, dict], tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from chromadb import Collection
 from filelock import FileLock
 from tests.adapters.indexes import apart, assert_same, documents, rows
 from tests.adapters.killing import MOST_STEPS, kill_process, killed, started
+from tests.selection import mostly_slow
 
 from chroma_eddy import Document, Index, exchange, open_index, writing
 from chroma_eddy.locking import LOCK, WRITER
@@ -248,7 +249,10 @@ def test_a_killed_reindexing_goes_on(kills, template, wanted, new, tmp_path):
 
 @pytest.mark.parametrize(
     ("post", "normalize"),
-    [("centre", True), ("whiten", True), ("whiten", False), ("abtt:k=2", True), ("whiten:dims=16", False)],
+    mostly_slow(
+        [("centre", True), ("whiten", True), ("whiten", False), ("abtt:k=2", True), ("whiten:dims=16", False)],
+        [("centre", True), ("whiten:dims=16", False)],
+    ),
 )
 def test_a_grown_index_is_fitted_again_without_the_model(post, normalize, tmp_path):
     embedder = Embedder("eddy-tiny", method=f"plain+{post}", normalize=normalize)

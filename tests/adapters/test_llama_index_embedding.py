@@ -25,6 +25,7 @@ from llama_index.core.instrumentation.span_handlers import SimpleSpanHandler
 from llama_index.core.schema import TextNode
 from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.vector_stores.chroma import ChromaVectorStore
+from tests.selection import mostly_slow
 
 import eddy_embed
 from eddy_embed.errors import (
@@ -219,7 +220,7 @@ def others(tmp_path_factory) -> dict[str, dict[str, str]]:
     }
 
 
-@pytest.mark.parametrize("name", [*DECIDE, *MAY_DECIDE])
+@pytest.mark.parametrize("name", mostly_slow([*DECIDE, *MAY_DECIDE], ["model_name", "method", "post", "language"]))
 def test_ingestion_cache_serves_no_vector_of_another_setting(name, others):
     usual = others["usual with post"] if name == "post" else USUAL
     change = others.get(name) or {name: (DECIDE | MAY_DECIDE)[name]}

@@ -145,6 +145,7 @@ def test_ids_of_documents_without_a_name(parser):
     assert len(set(twice)) == len(twice), "equal documents in one call stay apart"
 
 
+@pytest.mark.slow
 def test_another_process_gives_the_same_ids_and_vectors(parser):
     """The parser travels pickled, as to a worker of a pipeline."""
     code = (
@@ -362,6 +363,7 @@ def test_ingestion_cache_follows_the_parser_s_settings(parser, embedding, change
     assert len(cache.cache.get_all(cache.collection)) == 2
 
 
+@pytest.mark.slow
 def test_two_workers_give_the_same(parser, embedding):
     """Processes are spawned: each takes the parser by configuration and loads the model once."""
     nodes = IngestionPipeline(transformations=[parser, embedding]).run(documents=documents(), num_workers=2)

@@ -10,6 +10,7 @@ import pytest
 from mteb.models.abs_encoder import AbsEncoder
 from mteb.models.model_meta import ModelMeta
 from tests.adapters.mteb_tasks import KINDS, stand_in
+from tests.selection import mostly_slow
 
 from eddy_embed import methods
 from mteb_eddy import instructions, run_suite, suite, suite_names
@@ -91,7 +92,7 @@ def test_instructions_are_of_tasks_that_exist() -> None:
     assert not similarity & found.keys()
 
 
-@pytest.mark.parametrize("name", suite_names())
+@pytest.mark.parametrize("name", mostly_slow(suite_names(), ["tp-table1"]))
 def test_every_method_can_be_run(name: str, tmp_path) -> None:
     """Those of the table's first model on the bundled one, on one task with data of ours."""
     chosen = suite(name)
@@ -132,7 +133,7 @@ class Spelled(AbsEncoder):
         pass
 
 
-@pytest.mark.parametrize("name", suite_names())
+@pytest.mark.parametrize("name", mostly_slow(suite_names(), ["reba-table2"]))
 def test_every_column_is_scored(name: str, tmp_path) -> None:
     """The first row, as the table has it, on a task of each column: the score that the paper averages is there."""
     chosen, row = suite(name), suite(name).rows[0]

@@ -103,6 +103,7 @@ def test_vectors_without_a_label_come_out_of_the_cache_too(tmp_path, model):
     assert len(setup.rows()[MAIN]) == count  # the cache keeps the splitter's ids as well
 
 
+@pytest.mark.slow
 def test_two_processes_write_the_same_rows(tmp_path, model):
     one, two = Setup(tmp_path / "one", model), Setup(tmp_path / "two", model)
     assert one.run(documents()) == two.run(documents(), num_workers=2)

@@ -295,6 +295,7 @@ def test_files_and_rows_are_documents_with_a_key(files, tmp_path):
 # --- On a cluster
 
 
+@pytest.mark.slow
 def test_actors_of_a_cluster_give_the_vectors_of_the_library(cluster, embedder):
     found = ray.data.from_arrow(tables_of(documents(8), 2)).map_batches(
         EddyEmbed, fn_constructor_kwargs=MODEL, compute=starting.pool(1), batch_format="pyarrow", batch_size=4

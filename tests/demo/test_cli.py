@@ -260,6 +260,7 @@ def test_documents_cannot_drive_the_terminal(tmp_path: Path, run: Run) -> None:
 # --- The demo
 
 
+@pytest.mark.slow
 def test_demo_answers_three_questions_on_the_handbook(tmp_path: Path, run: Run) -> None:
     outcome = run("demo", "--library", tmp_path / "library")
     assert outcome.code == 0, outcome.err
@@ -281,6 +282,7 @@ def test_demo_with_another_folder_and_questions(documents: Path, tmp_path: Path,
     assert same.strip() in outcome.out
 
 
+@pytest.mark.slow
 def test_installed_command_runs_in_a_process_of_its_own(documents: Path, tmp_path: Path) -> None:
     command = shutil.which("eddy-demo", path=str(Path(sys.executable).parent))
     assert command is not None

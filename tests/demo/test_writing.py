@@ -18,6 +18,7 @@ from tests.demo.conftest import Outcome, opened
 from tests.demo.test_cli import QUESTION, refused, rows
 from tests.disk import files_of_at_most
 from tests.processes import UNPRIVILEGED, run_code
+from tests.selection import mostly_slow
 
 from chroma_eddy.locking import LOCK
 from eddy_demo import cli
@@ -62,6 +63,7 @@ def stuck(*arguments: object) -> Iterator[subprocess.Popen[str]]:
         process.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
 def test_a_stopped_ingestion_leaves_a_library_that_the_next_one_completes(
     name: str, documents: Path, tmp_path: Path, run: Run
@@ -106,7 +108,7 @@ def test_a_signal_elsewhere_ends_in_one_line(
 # --- Disks and folders
 
 
-@pytest.mark.parametrize("size", [100, 4_000, 200_000])
+@pytest.mark.parametrize("size", mostly_slow([100, 4_000, 200_000], [200_000]))
 def test_a_disk_that_is_full_is_named_and_the_next_ingestion_completes_it(
     size: int, documents: Path, tmp_path: Path, run: Run
 ) -> None:
