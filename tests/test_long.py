@@ -14,7 +14,7 @@ from tests.reference.readout import unit
 from tests.reference.windows import Window, document_vector, passes, span_vector
 
 from eddy_embed import Embedder
-from eddy_embed.encoding import dividing, planner, runner
+from eddy_embed.encoding import planner, runner, windows
 from eddy_embed.encoding.document import Part
 from eddy_embed.encoding.windows import Window as EngineWindow
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, TextTooLong
@@ -118,7 +118,7 @@ def test_a_border_elsewhere_is_noticed(method: str, max_length: int, monkeypatch
     right = document_vector(passes_of(e, "qwen3", method, TEXT))
     assert np.abs(e.encode_document(TEXT) - right).max() <= 1e-5
     # All that two windows share counts in the first.
-    monkeypatch.setattr(dividing, "_border", lambda left, right, begin, end: end)
+    monkeypatch.setattr(windows, "_border", lambda left, right, begin, end: end)
     assert np.abs(e.encode_document(TEXT) - right).max() > 1e-5
 
 

@@ -1,4 +1,4 @@
-"""Texts as papers' code rewrites them before they are tokenized, and where each character comes from."""
+"""What the authors' released code does otherwise than their papers: texts rewritten, other sources of HTP's blocks."""
 
 from __future__ import annotations
 
@@ -92,3 +92,15 @@ def _by_sentence(text: str, sentences: Ints | None) -> RewrittenText:
     return RewrittenText(
         "".join(parts), np.array(starts, np.int64), np.array(ends, np.int64), np.array(spans, np.int64)
     )
+
+
+def block_sources(before: Ints, own: Ints, length: int) -> Ints:
+    """The tokens whose states the placeholders of HTP's blocks get: the one before the next block's placeholders.
+
+    Args:
+        before: The token that each block begins with, shape (blocks,).
+        own: Indices of the text's tokens.
+        length: Tokens of the sequence; the last block gets the first token behind the text, or the sequence's last.
+    """
+    behind = int(own[-1]) + 1 if len(own) else 0
+    return np.append(before[1:] - 1, min(behind, length - 1))
