@@ -6,7 +6,7 @@
 Parts: `overhead` (methods over a plain pass of as many tokens, and reading at half depth), `peers` (libraries over
 Eddy), `limit` (Eddy over the model's matrix products and attention alone), `products` (oneDNN's over torch's usual
 ones, prepacked weights over weights as stored, and bfloat16 over float32), `budget` (tokens in a forward pass),
-`memory`, `growth`. Each finished part is added to `--journal`, and the same command resumes behind it. The results are
+`memory`, `growth`. Each finished part is added to `--journal`, and the same command resumes after it. The results are
 `benchmarks/results/speed-MACHINE.json` and the tables of docs/performance.md and README.md. Close everything else:
 other load widens the spread of the ratios.
 """
