@@ -238,7 +238,7 @@ def _row(task: str, window: int, most: int, nothing: TaskResult, full: TaskResul
 def _table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(
         [
-            "| task | method | window | carried | nDCG@10 without | gain over nothing | gain over empty ones |",
+            "| task | method | window | summaries | nDCG@10 without | gain over none | gain over empty placeholders |",
             "|---|---|---|---|---|---|---|",
             *(
                 f"| {row['task']} | `{row['method']}` | {row['window']:,} | {row['carried']} | "
