@@ -18,8 +18,8 @@ import numpy as np
 import uvicorn
 
 from eddy_demo.web.app import create_app
+from eddy_demo.web.library_reader import Choice
 from eddy_demo.web.server import bind
-from eddy_demo.web.shelf import Choice
 
 QUESTION = "What happens to a document that is longer than the model's window? ({number})"
 

@@ -17,9 +17,9 @@ import pytest
 import uvicorn
 
 from eddy_demo.web.app import create_app
+from eddy_demo.web.library_reader import Choice
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.server import bind
-from eddy_demo.web.shelf import Choice
 from eddy_embed import batching
 
 PATIENCE = 120.0

@@ -20,7 +20,7 @@ from tests.demo.conftest import opened
 
 from chroma_eddy.store import Store
 from eddy_demo import handbook
-from eddy_demo.reading import read
+from eddy_demo.readers.documents import read
 from eddy_embed import Embedder
 from eddy_embed.loading import BUNDLED
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.demo.conftest import opened
 
-from eddy_demo.reading import read
-from eddy_demo.recipe import read_recipe
+from eddy_demo.library.recipe import read_recipe
+from eddy_demo.readers.documents import read
 from eddy_embed import Embedder
 from eddy_embed.loading import BUNDLED
 

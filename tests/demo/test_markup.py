@@ -11,8 +11,8 @@ import pytest
 from docx.oxml import parse_xml
 
 from eddy_demo.errors import NothingToRead, Unreadable
-from eddy_demo.markup import read_docx, read_html, read_markdown
-from eddy_demo.reading import read
+from eddy_demo.readers.documents import read
+from eddy_demo.readers.markup import read_docx, read_html, read_markdown
 from eddy_embed import Segmenter
 
 CODE = "def f(x):\n    # Twice. Not more.\n    return  2 * x\n\n\nprint(f(1))"

@@ -21,10 +21,10 @@ from reportlab.pdfgen.canvas import Canvas
 
 from chroma_eddy import Document
 from eddy_demo.errors import Unreadable
-from eddy_demo.paragraphs import Line, reflow
-from eddy_demo.pdf import read_pdf
-from eddy_demo.reading import read
-from eddy_demo.running import split_running
+from eddy_demo.readers.documents import read
+from eddy_demo.readers.page_headers import split_running
+from eddy_demo.readers.paragraphs import Line, reflow
+from eddy_demo.readers.pdf import read_pdf
 
 TOP, PITCH, SIZE = 780.0, 14.0, 11.0
 Drawn = Sequence[str | tuple[str, float]]

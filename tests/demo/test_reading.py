@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eddy_demo.errors import NothingToRead
-from eddy_demo.reading import read
+from eddy_demo.readers.documents import read
 
 
 def reasons(path: Path) -> dict[str, str]:

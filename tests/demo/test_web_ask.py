@@ -13,8 +13,8 @@ from tests.demo.site import Site, long_text, read_events, serving
 from chroma_eddy import open_index
 from eddy_demo import handbook
 from eddy_demo.errors import DemoError
-from eddy_demo.web import answers
-from eddy_demo.web.calibration import prose
+from eddy_demo.web.answers import answering
+from eddy_demo.web.answers.calibration import prose
 from eddy_embed import Embedder
 
 QUESTION = "How does max_length set a smaller window than the model's, to save memory?"
@@ -145,7 +145,7 @@ def test_an_answer_that_fails_says_so(site: Site, monkeypatch: pytest.MonkeyPatc
         write = failing
 
     with monkeypatch.context() as patch:
-        patch.setattr(answers, "extract", failing)
+        patch.setattr(answering, "extract", failing)
         answer = site.client.get("/api/ask", params={"q": QUESTION})
         assert answer.status_code == (400 if isinstance(error, DemoError) else 500)
         assert ("the server failed (RuntimeError)" if answer.status_code == 500 else told) in answer.json()["error"]

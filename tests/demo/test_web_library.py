@@ -21,7 +21,7 @@ from tests.processes import context
 
 from eddy_demo.cli import main
 from eddy_demo.web.limits import Limits
-from eddy_demo.web.tickets import clean_name
+from eddy_demo.web.uploads.upload_queue import clean_name
 
 FILES = {"tides.md": TIDES, "bread.txt": BREAD, "clock.html": CLOCK}
 
@@ -174,7 +174,7 @@ HOSTILE = (
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_name_is_never_a_path(tmp_path: Path, name: str) -> None:
     """Uploaded files lie under their hash, in one folder, and nothing else appears anywhere."""
-    from eddy_demo.web.tickets import Tickets, ticket_of
+    from eddy_demo.web.uploads.upload_queue import Tickets, ticket_of
 
     shown = clean_name(name)
     assert shown == "" or not set(shown) & set("/\\\0\n\u202e")

@@ -15,13 +15,14 @@ from tests.processes import context, run_code
 
 from eddy_demo.cli import main
 from eddy_demo.errors import Unreadable
-from eddy_demo.web import shelf, writer
-from eddy_demo.web.jobs import Jobs
+from eddy_demo.library.library_lock import sole_writer
+from eddy_demo.web import library_reader
+from eddy_demo.web.http.security import Refused
 from eddy_demo.web.limits import Limits
-from eddy_demo.web.safety import Refused
 from eddy_demo.web.server import addresses, bind
-from eddy_demo.web.tickets import Tickets, ticket_of
-from eddy_demo.writing import sole_writer
+from eddy_demo.web.uploads import library_writer
+from eddy_demo.web.uploads.job_queue import Jobs
+from eddy_demo.web.uploads.upload_queue import Tickets, ticket_of
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look more often than a user needs."""
-    monkeypatch.setattr(writer, "_BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(library_writer, "_BUSY_SECONDS", 0.1)
 
 
 def together(site: Site, **files: str | bytes) -> dict[str, dict[str, Any]]:
@@ -93,7 +94,7 @@ def ids(site: Site, name: str) -> list[str]:
 
 def test_a_cancel_that_comes_too_late_is_kept(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """The document is written, and nobody has said so yet: it leaves the library again, and can come again."""
-    write = writer.ingest
+    write = library_writer.ingest
 
     def cancelled(*arguments: Any) -> Any:
         *given, progress = arguments
@@ -106,7 +107,7 @@ def test_a_cancel_that_comes_too_late_is_kept(site: Site, monkeypatch: pytest.Mo
         return write(*given, told)
 
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "ingest", cancelled)
+        patch.setattr(library_writer, "ingest", cancelled)
         jobs = together(site, late="The cat sleeps on the wall.", beside="The dog sleeps under it.")
     assert "late.txt" not in jobs
     assert jobs["beside.txt"]["state"] == "done", jobs
@@ -125,7 +126,7 @@ def test_a_cancel_of_what_fails_is_not_kept(site: Site, monkeypatch: pytest.Monk
         raise Unreadable("it is odd")
 
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "parse", failing)
+        patch.setattr(library_writer, "parse", failing)
         site.upload("odd.txt", "The owl hoots twice.")
         wait(lambda: not ids(site, "odd.txt"))
     site.upload("odd.txt", "The owl hoots twice.")
@@ -174,14 +175,14 @@ def test_what_failed_and_what_comes_in_takes_room(tmp_path: Path) -> None:
 
 
 def test_few_files_are_read_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes, write = [], writer.ingest
+    sizes, write = [], library_writer.ingest
 
     def counted(*arguments: Any) -> Any:
         sizes.append(len(arguments[3]))
         return write(*arguments)
 
     with serving(tmp_path / "library", Limits(together=40)) as site:
-        monkeypatch.setattr(writer, "ingest", counted)
+        monkeypatch.setattr(library_writer, "ingest", counted)
         files = {name: f"The {name} is painted blue, and nobody knows why." for name in ("door", "gate")}
         assert {job["state"] for job in together(site, **files).values()} == {"done"}
     assert sizes[-2:] == [1, 1]
@@ -190,14 +191,14 @@ def test_few_files_are_read_at_a_time(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_document_that_goes_while_it_is_opened(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.upload("brief.txt", "The mayfly lives for a day.")
     key = {job["name"]: job["document"] for job in site.settled()}["brief.txt"]
-    read = shelf.stored_document
+    read = library_reader.stored_document
 
     def gone(*arguments: Any, **options: Any) -> Any:
         site.client.delete(f"/api/documents/{key}")
         wait(lambda: not site.state.jobs.removing())
         return read(*arguments, **options)
 
-    monkeypatch.setattr(shelf, "stored_document", gone)
+    monkeypatch.setattr(library_reader, "stored_document", gone)
     answer = site.client.get(f"/documents/{key}")
     assert (answer.status_code, "not in the library any more" in answer.text) == (404, True)
 
@@ -231,7 +232,7 @@ def test_the_command_line_on_the_same_folder(tmp_path: Path) -> None:
 
 def test_a_library_in_place_of_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has looked yet: what is uploaded, or deleted, goes to the library that is there now."""
-    monkeypatch.setattr(writer, "_BUSY_SECONDS", 600.0)
+    monkeypatch.setattr(library_writer, "_BUSY_SECONDS", 600.0)
     folder, tides = tmp_path / "library", tmp_path / "tides.md"
     tides.write_text(TIDES, encoding="utf-8")
     with serving(folder) as site:

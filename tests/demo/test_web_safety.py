@@ -14,9 +14,9 @@ import pytest
 from tests.demo.site import Site, long_text, serving
 
 from eddy_demo import handbook
-from eddy_demo.web.events import Threads
+from eddy_demo.web.http.events import Threads
+from eddy_demo.web.http.security import Refused
 from eddy_demo.web.limits import Limits
-from eddy_demo.web.safety import Refused
 
 HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script> The ferry leaves at noon "quoted" \'so\' {{ 7*7 }}.'
 

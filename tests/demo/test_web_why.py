@@ -16,9 +16,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from chroma_eddy import open_index
 from eddy_demo import handbook
-from eddy_demo.web import generating
-from eddy_demo.web.events import Threads
-from eddy_demo.web.generating import citations
+from eddy_demo.web.answers import generation
+from eddy_demo.web.answers.generation import citations
+from eddy_demo.web.http.events import Threads
 from eddy_demo.web.limits import Limits
 from eddy_embed import Embedder
 from eddy_embed.loading import BUNDLED
@@ -39,7 +39,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 def test_the_same_weights_read_and_write(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """One set of tensors; vectors as those of an embedder that loads its own; text as the model alone writes it."""
-    monkeypatch.setattr(generating, "MOST_TOKENS", 40)
+    monkeypatch.setattr(generation, "MOST_TOKENS", 40)
     shelf = site.state.shelf
     model = shelf.generator.model
     own = {parameter.data_ptr() for parameter in model.parameters()}
@@ -73,7 +73,7 @@ def test_the_same_weights_read_and_write(site: Site, monkeypatch: pytest.MonkeyP
 
 def test_who_leaves_stops_the_model(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would not end by itself for a long time, and goes on only when its reader has left."""
-    monkeypatch.setattr(generating, "MOST_TOKENS", 1_500)
+    monkeypatch.setattr(generation, "MOST_TOKENS", 1_500)
     model = site.state.shelf.generator.model
     monkeypatch.setattr(model.generation_config, "eos_token_id", None)
     left, passes = threading.Event(), list[bool]()
@@ -149,8 +149,8 @@ def test_the_library_s_own_method_needs_no_other_weights(site: Site) -> None:
 
 def extracted(site: Site) -> list[dict[str, Any]]:
     """The sentences that the model was given, which are more than the page shows."""
-    from eddy_demo.web.answers import extract
-    from eddy_demo.web.calibration import CANDIDATES
+    from eddy_demo.web.answers.answering import extract
+    from eddy_demo.web.answers.calibration import CANDIDATES
 
     shelf = site.state.shelf
     vector = shelf.raw.encode_query(QUESTION)[None]
@@ -165,7 +165,7 @@ def test_a_prompt_fits_the_window(site: Site) -> None:
     generator = site.state.shelf.generator
     many = [{"n": n, "text": "The long river was quiet in the early morning. " * 30} for n in range(1, 21)]
     ids = generator.prompt(QUESTION, many)
-    assert len(ids) + generating.MOST_TOKENS <= generator.model.config.max_position_embeddings
+    assert len(ids) + generation.MOST_TOKENS <= generator.model.config.max_position_embeddings
     assert "[1]" in generator.tokenizer.decode(ids)
 
 
@@ -202,7 +202,7 @@ def test_no_head_no_answer(tmp_path: Any) -> None:
     """An encoder cannot write: the page says so, and what to do."""
     from transformers import BertConfig, BertModel
 
-    from eddy_demo.web.generating import CannotGenerate, Generator
+    from eddy_demo.web.answers.generation import CannotGenerate, Generator
 
     BertModel(BertConfig(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)).save_pretrained(
         tmp_path
@@ -260,7 +260,7 @@ def test_two_methods_side_by_side(site: Site) -> None:
 
 def test_lengths(site: Site) -> None:
     """Mean cosines of pairs, by plain loops over all that is stored."""
-    from eddy_demo.web.why import lengths
+    from eddy_demo.web.answers.explain import lengths
 
     found = lengths(site.state.shelf.index)
     assert found is not None

@@ -12,13 +12,13 @@ import pytest
 from tests.demo.conftest import BREAD
 from tests.demo.site import Site, serving, wait
 
-from eddy_demo.library import open_library
-from eddy_demo.rebuild import rebuild
-from eddy_demo.recipe import NEXT, read_recipe, write_recipe
-from eddy_demo.web import writer
-from eddy_demo.web.events import event
-from eddy_demo.web.shelf import Shelf
-from eddy_demo.writing import sole_writer
+from eddy_demo.library.index import open_library
+from eddy_demo.library.library_lock import sole_writer
+from eddy_demo.library.rebuild import rebuild
+from eddy_demo.library.recipe import NEXT, read_recipe, write_recipe
+from eddy_demo.web.http.events import event
+from eddy_demo.web.library_reader import Shelf
+from eddy_demo.web.uploads import library_writer
 from eddy_embed import Embedder
 
 
@@ -66,7 +66,7 @@ def failing(*_: Any) -> None:
 def test_the_work_goes_on_after_any_error(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files say what happened and can be tried again; a removal is tried again by itself."""
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "ingest", failing)
+        patch.setattr(library_writer, "ingest", failing)
         id_ = site.upload("note.txt", "Herons stand in the reeds.").json()["id"]
         (job,) = [each for each in site.settled() if each["id"] == id_]
     assert (job["state"], job["message"]) == ("failed", "RuntimeError: the device has no memory left")
@@ -74,7 +74,7 @@ def test_the_work_goes_on_after_any_error(site: Site, monkeypatch: pytest.Monkey
     assert {each["state"] for each in site.settled() if each["id"] == id_} == {"done"}
     (key,) = named(site, "note.txt")
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "remove_documents", failing)
+        patch.setattr(library_writer, "remove_documents", failing)
         site.client.delete(f"/api/documents/{key}")
         site.until(lambda p: "the device has no memory left" in p["busy"])
     site.until(lambda p: not p["busy"])

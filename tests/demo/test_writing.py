@@ -20,9 +20,9 @@ from tests.disk import files_of_at_most
 from tests.processes import UNPRIVILEGED, run_code
 
 from chroma_eddy.locking import LOCK
-from eddy_demo import cli
-from eddy_demo.recipe import delete, holds_library
-from eddy_demo.writing import sole_writer
+from eddy_demo.cli import commands
+from eddy_demo.library.library_lock import sole_writer
+from eddy_demo.library.recipe import delete, holds_library
 
 Run = Callable[..., Outcome]
 
@@ -97,7 +97,7 @@ def test_a_signal_elsewhere_ends_in_one_line(
     signals: list[int], status: int, library: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = signal.getsignal(signals[0])
-    monkeypatch.setattr(cli, "_load", lambda *_: [os.kill(os.getpid(), number) for number in signals])
+    monkeypatch.setattr(commands, "_load", lambda *_: [os.kill(os.getpid(), number) for number in signals])
     asked = run("ask", QUESTION, "--library", library)
     assert (asked.code, asked.out) == (status, "") and len(asked.err.splitlines()) == 1
     assert signal.getsignal(signals[0]) is before

@@ -14,15 +14,15 @@ from starlette.staticfiles import StaticFiles
 
 from chroma_eddy import StorageError
 from eddy_demo.errors import DemoError
-from eddy_demo.web.api import api
-from eddy_demo.web.events import Threads, Turn
-from eddy_demo.web.jobs import Jobs
+from eddy_demo.web.http.events import Threads, Turn
+from eddy_demo.web.http.security import Guard, Refused
+from eddy_demo.web.library_reader import Choice, Shelf
 from eddy_demo.web.limits import Limits
-from eddy_demo.web.pages import page_error, pages
-from eddy_demo.web.safety import Guard, Refused
-from eddy_demo.web.shelf import Choice, Shelf
-from eddy_demo.web.state import State
-from eddy_demo.web.writer import Writer
+from eddy_demo.web.routes.api import api
+from eddy_demo.web.routes.pages import page_error, pages
+from eddy_demo.web.routes.state import State
+from eddy_demo.web.uploads.job_queue import Jobs
+from eddy_demo.web.uploads.library_writer import Writer
 from eddy_embed.errors import EddyError
 
 _STATIC = Path(__file__).parent / "static"

@@ -10,11 +10,11 @@ import uvicorn
 
 from eddy_demo.errors import DemoError
 from eddy_demo.web.app import create_app
-from eddy_demo.web.tickets import Tickets
+from eddy_demo.web.uploads.upload_queue import Tickets
 
 if TYPE_CHECKING:
+    from eddy_demo.web.library_reader import Choice
     from eddy_demo.web.limits import Limits
-    from eddy_demo.web.shelf import Choice
 
 _GRACE = 5
 """Seconds that open connections have to end."""

@@ -1,0 +1,1 @@
+"""Answers to questions, and explanations of them."""

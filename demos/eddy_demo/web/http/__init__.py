@@ -1,0 +1,1 @@
+"""What the server shares between its routes: access, concurrency, event streams."""

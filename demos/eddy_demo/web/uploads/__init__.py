@@ -1,0 +1,1 @@
+"""Uploads, and the thread that writes them to the library."""
