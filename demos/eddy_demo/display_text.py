@@ -1,4 +1,4 @@
-"""Text of documents as it is shown."""
+"""Make text of documents safe and readable for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import re
 from itertools import pairwise
 
 _WRAPPED = 60
-"""A line at least this long that goes on in the next one was wrapped by an editor."""
+"""Length from which a line that continues in the next one was probably wrapped by an editor."""
 _FENCES = ("```", "~~~")
 _ITEM = re.compile(r" *([-*+]|\d+[.)]) ")
 _PROSE = re.compile(r"(?! *([-*+]|\d+[.)]) )[^\s#>|=~]")
 
-# Control characters of a document are shown as their pictures: a file cannot drive the reader's terminal.
-_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {127: 0x2421, 13: None}
-_PICTURES |= {code: 0xFFFD for code in range(128, 160)}
+# Control characters become visible symbols, so that a file cannot control the user's terminal.
+_SYMBOLS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {127: 0x2421, 13: None}
+_SYMBOLS |= {code: 0xFFFD for code in range(128, 160)}
 
 
 def printable(text: str) -> str:
-    """Text without control characters, save line ends and tabs."""
-    return text.translate(_PICTURES)
+    """Replace control characters, except line ends and tabs."""
+    return text.translate(_SYMBOLS)
 
 
 def unwrapped(text: str) -> str:
-    """Text of the same length, in which the line ends of hard-wrapped prose are spaces, so that it wraps anew.
+    """Replace the line ends of hard-wrapped prose by spaces, so that the text can be wrapped again.
 
-    Lines of code, list items, tables and headings keep their own lines. Indentation that falls into a line becomes NUL
-    characters, to be removed once the text has been sliced.
+    The length of the text stays the same. Lines of code, list items, tables and headings keep their lines. Indentation
+    inside a joined line becomes NUL characters, which the caller removes after slicing.
     """
     lines = text.split("\n")
     fenced = listed = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eddy_demo.cli.console import count
+from eddy_demo.cli.console import pluralize
 from eddy_demo.display_text import printable, unwrapped
 
 LONG = "This line of prose is long enough to have been wrapped by an editor and"
@@ -35,4 +35,4 @@ def test_control_characters_are_pictures() -> None:
 
 
 def test_counts_read_as_a_person_writes_them() -> None:
-    assert [count(n, "query", "queries") for n in (0, 1, 2000)] == ["0 queries", "1 query", "2,000 queries"]
+    assert [pluralize(n, "query", "queries") for n in (0, 1, 2000)] == ["0 queries", "1 query", "2,000 queries"]

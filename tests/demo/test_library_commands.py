@@ -12,7 +12,7 @@ import pytest
 from tests.demo.conftest import opened
 
 from eddy_demo.library import rebuild
-from eddy_demo.library.recipe import NEXT, read_recipe
+from eddy_demo.library.recipe import NEXT_RECIPE, read_recipe
 from eddy_embed import Embedder
 
 Run = Callable[..., Any]
@@ -43,7 +43,7 @@ def test_reindex(library: Path, run: Run) -> None:
     assert run("library", "reindex", "--library", library, "--method", "plain").code == 0
     recipe = read_recipe(library)
     assert (recipe.method, recipe.passage_size) == ("plain", 24)
-    assert not (library / NEXT).exists()
+    assert not (library / NEXT_RECIPE).exists()
     embedder = Embedder("eddy-tiny", method="plain")
     with opened(library) as index:
         assert {document.id: document.text for document in index.documents()} == before
@@ -59,9 +59,9 @@ def test_reindex_is_finished_after_an_interruption(library: Path, run: Run, monk
         raise OSError("the power is gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr(rebuild, "_settle", cut)
+        patched.setattr(rebuild, "_write_new_recipe", cut)
         assert run("library", "reindex", "--library", library, "--method", "plain").code == 1
-    assert (library / NEXT).exists()
+    assert (library / NEXT_RECIPE).exists()
     assert run("ask", "When do boats leave?", "--library", library).code == 1
     outcome = run("library", "reindex", "--library", library, "--method", "plain")
     assert outcome.code == 0, outcome.err

@@ -15,14 +15,14 @@ from tests.processes import context, run_code
 
 from eddy_demo.cli import main
 from eddy_demo.errors import Unreadable
-from eddy_demo.library.library_lock import sole_writer
+from eddy_demo.library.library_lock import lock_library
 from eddy_demo.web import library_reader
-from eddy_demo.web.http.security import Refused
+from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.server import addresses, bind
 from eddy_demo.web.uploads import library_writer
-from eddy_demo.web.uploads.job_queue import Jobs
-from eddy_demo.web.uploads.upload_queue import Tickets, ticket_of
+from eddy_demo.web.uploads.job_queue import JobQueue
+from eddy_demo.web.uploads.upload_queue import UploadQueue, new_upload
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def together(site: Site, **files: str | bytes) -> dict[str, dict[str, Any]]:
     """Upload files so that they are written together; the jobs as they end."""
-    with sole_writer(site.folder):
+    with lock_library(site.folder):
         for name, data in files.items():
             assert site.upload(f"{name}.txt", data).status_code == 200
         site.until(lambda p: p["busy"])  # what began before the last one came has been put back
@@ -66,7 +66,7 @@ def test_a_text_is_written_once_among_files_that_come_together(site: Site) -> No
     assert uploads(site) == []
 
     resume, text = site.pause(), long_text(120)
-    with sole_writer(site.folder):
+    with lock_library(site.folder):
         first = site.upload("first.txt", text).json()["id"]
         site.upload("second.txt", b"\xef\xbb\xbf" + text.encode())
         site.until(lambda p: p["busy"])
@@ -89,7 +89,7 @@ def test_the_same_file_from_many_sides(site: Site) -> None:
 
 
 def ids(site: Site, name: str) -> list[str]:
-    return [job["id"] for job in site.state.jobs.listed() if job["name"] == name]
+    return [job["id"] for job in site.state.jobs.snapshot() if job["name"] == name]
 
 
 def test_a_cancel_that_comes_too_late_is_kept(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def test_a_cancel_of_what_fails_is_not_kept(site: Site, monkeypatch: pytest.Monk
         raise Unreadable("it is odd")
 
     with monkeypatch.context() as patch:
-        patch.setattr(library_writer, "parse", failing)
+        patch.setattr(library_writer, "parse_upload", failing)
         site.upload("odd.txt", "The owl hoots twice.")
         wait(lambda: not ids(site, "odd.txt"))
     site.upload("odd.txt", "The owl hoots twice.")
@@ -150,28 +150,28 @@ def test_a_file_that_is_wanted_again_is_not_cancelled(site: Site) -> None:
 
 
 def test_what_failed_and_what_comes_in_takes_room(tmp_path: Path) -> None:
-    jobs = Jobs(tmp_path, 2)
-    part = jobs.tickets.begin()
+    jobs = JobQueue(tmp_path, 2)
+    part = jobs.uploads.new_part()
     part.write_bytes(b"text")
-    with jobs.place():
-        assert jobs.take(part, ticket_of("ab" * 32, "a.txt", 4), None) == "waiting"
+    with jobs.reserve():
+        assert jobs.accept(part, new_upload("ab" * 32, "a.txt", 4), None) == "waiting"
     with (
-        jobs.place(),
-        pytest.raises(Refused, match="2 files are waiting already; wait until some are written"),
-        jobs.place(),
+        jobs.reserve(),
+        pytest.raises(RequestRefused, match="2 files are waiting already; wait until some are written"),
+        jobs.reserve(),
     ):
         pass
     (job,) = jobs.waiting()
     jobs.fail(job, "it is odd")
     with (
-        jobs.place(),
-        pytest.raises(Refused, match=r"1 of which failed; .* or put away those that failed"),
-        jobs.place(),
+        jobs.reserve(),
+        pytest.raises(RequestRefused, match=r"1 of which failed; .* or put away those that failed"),
+        jobs.reserve(),
     ):
         pass
     jobs.clear(failed=True)
-    with jobs.place(), jobs.place():
-        assert list(jobs.tickets.folder.iterdir()) == []
+    with jobs.reserve(), jobs.reserve():
+        assert list(jobs.uploads.folder.iterdir()) == []
 
 
 def test_few_files_are_read_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ def test_few_files_are_read_at_a_time(tmp_path: Path, monkeypatch: pytest.Monkey
         sizes.append(len(arguments[3]))
         return write(*arguments)
 
-    with serving(tmp_path / "library", Limits(together=40)) as site:
+    with serving(tmp_path / "library", Limits(batch_characters=40)) as site:
         monkeypatch.setattr(library_writer, "ingest", counted)
         files = {name: f"The {name} is painted blue, and nobody knows why." for name in ("door", "gate")}
         assert {job["state"] for job in together(site, **files).values()} == {"done"}
@@ -195,7 +195,7 @@ def test_a_document_that_goes_while_it_is_opened(site: Site, monkeypatch: pytest
 
     def gone(*arguments: Any, **options: Any) -> Any:
         site.client.delete(f"/api/documents/{key}")
-        wait(lambda: not site.state.jobs.removing())
+        wait(lambda: not site.state.jobs.pending_removals())
         return read(*arguments, **options)
 
     monkeypatch.setattr(library_reader, "stored_document", gone)
@@ -212,9 +212,9 @@ def test_the_command_line_on_the_same_folder(tmp_path: Path) -> None:
         assert site.ask("What does the moon do?") == [("done", {"passages": 0, "seconds": pytest.approx(0, abs=60)})]
         elsewhere("ingest", first, "--library", folder, "--method", "htp")
         wait(lambda: names(site) == ["bread.txt"])
-        version = site.state.shelf.version
+        version = site.state.reader.version
         elsewhere("ingest", second, "--library", folder)
-        wait(lambda: site.state.shelf.version > version)
+        wait(lambda: site.state.reader.version > version)
         assert names(site) == ["bread.txt", "tides.md"]
         assert dict(site.ask("What does the moon pull towards it?", k=1))["hit"]["name"] == "tides.md"
         elsewhere("library", "reindex", "--library", folder, "--method", "plain")
@@ -279,7 +279,7 @@ main()
 
 def test_one_server_for_a_library(tmp_path: Path) -> None:
     """Another one would take its uploads for what an earlier one left. A folder of somebody else's is left alone."""
-    with Tickets(tmp_path / "library").held():
+    with UploadQueue(tmp_path / "library").lock():
         outcome = run_code(SERVE, tmp_path / "library")
     assert outcome.returncode == 1
     assert "is served by another process: use its page, stop it first" in " ".join(outcome.stderr.split())

@@ -1,4 +1,4 @@
-"""`eddy-demo`: documents to a library, questions to passages."""
+"""`eddy-demo`: put documents into a library, and ask it questions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-READERS = ("bs4", "lxml", "mammoth", "markdown_it", "markdownify", "mdit_py_plugins", "pypdf", "yaml")
+_READER_MODULES = ("bs4", "lxml", "mammoth", "markdown_it", "markdownify", "mdit_py_plugins", "pypdf", "yaml")
 
 
 def _print_version(wanted: bool) -> None:
@@ -51,15 +51,15 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line; what a user can put right ends in one message, not in a traceback."""
+    """Run the command line; an error that the user can fix prints a message, not a traceback."""
     try:
         with stoppable():
             try:
                 import chromadb.errors  # noqa: F401
             except ModuleNotFoundError as error:
-                _missing(error.name)
-            if missing := next((name for name in READERS if find_spec(name) is None), None):
-                _missing(missing)
+                _fail_missing(error.name)
+            if missing := next((name for name in _READER_MODULES if find_spec(name) is None), None):
+                _fail_missing(missing)
             app()
     except (DemoError, EddyError) as error:
         _fail(str(error))
@@ -73,7 +73,7 @@ def main() -> None:
         sys.exit(stop.status)
 
 
-def _missing(module: str | None) -> NoReturn:
+def _fail_missing(module: str | None) -> NoReturn:
     _fail(f'{module} is not installed; the demo needs an extra: pip install "eddy-embed[demo]"')
 
 

@@ -1,4 +1,4 @@
-"""`eddy-demo`: documents to a library, questions to passages."""
+"""The commands that write to a library, ask it, and measure it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from rich.text import Text
 
 from eddy_demo import handbook
 from eddy_demo.cli import console
+from eddy_demo.cli.console import pluralize, program_name
 from eddy_demo.cli.options import (
     DEFAULT_LIBRARY,
-    CardsOption,
     ConcurrencyOption,
     CountOption,
     DeviceOption,
+    GpusOption,
     LibraryOption,
     MethodOption,
     ModelOption,
@@ -33,13 +34,20 @@ from eddy_demo.cli.options import (
     out,
 )
 from eddy_demo.errors import NoLibrary
-from eddy_demo.library.ray_cluster import Cluster, asked_cluster
-from eddy_demo.library.recipe import MODEL, PASSAGE_SIZE, choose_recipe, delete, holds_library, read_recipe
+from eddy_demo.library.ray_cluster import RayCluster, ray_cluster
+from eddy_demo.library.recipe import (
+    DEFAULT_MODEL,
+    DEFAULT_PASSAGE_SIZE,
+    choose_recipe,
+    delete_library,
+    holds_library,
+    read_recipe,
+)
 
 if TYPE_CHECKING:
-    from eddy_demo.ask import Answer
-    from eddy_demo.library.recipe import Recipe
-    from eddy_demo.readers.documents import Reading
+    from eddy_demo.ask import FoundPassage
+    from eddy_demo.library.recipe import LibraryRecipe
+    from eddy_demo.readers.documents import ReadResult
     from eddy_embed import Embedder
 
 
@@ -53,39 +61,41 @@ def ingest(
     method: MethodOption = None,
     passage_size: Annotated[
         int | None,
-        typer.Option(min=8, help=f"Most tokens in a passage. New libraries: {PASSAGE_SIZE}.", show_default=False),
+        typer.Option(
+            min=8, help=f"Most tokens in a passage. New libraries: {DEFAULT_PASSAGE_SIZE}.", show_default=False
+        ),
     ] = None,
     late: Annotated[
         bool | None,
         typer.Option(
             "--late/--separate",
-            help="Read passages out of the pass over their document, or embed each by itself. New libraries: late.",
+            help="Take passage vectors from a pass over the document, or embed each by itself. New libraries: late.",
             show_default=False,
         ),
     ] = None,
     device: DeviceOption = None,
     rebuild: RebuildOption = False,
     sync: Annotated[
-        bool, typer.Option("--sync", help="Take out documents of these paths whose files are no longer there.")
+        bool, typer.Option("--sync", help="Remove documents of these paths whose files no longer exist.")
     ] = False,
     ray: RayOption = None,
     concurrency: ConcurrencyOption = None,
-    num_gpus: CardsOption = None,
+    num_gpus: GpusOption = None,
 ) -> None:
     """Embed documents and store them.
 
-    Again: only what is new or has changed.
+    Run again, it embeds only new and changed documents.
     """
-    from eddy_demo.library.library_lock import writing
+    from eddy_demo.library.library_lock import lock_for_command
 
-    with writing(library):
-        reading = _read(paths)
+    with lock_for_command(library):
+        result = _read(paths)
         if rebuild:
-            _clear(library, device, model, method, passage_size, late)
+            _delete_library(library, device, model, method, passage_size, late)
         recipe = choose_recipe(library, model, method, passage_size, late)
-        _ingest(library, recipe, reading, device, asked_cluster(ray, concurrency, num_gpus, device))
-        _take_out_gone(library, paths, reading, sync)
-    if reading.skipped:
+        _ingest(library, recipe, result, device, ray_cluster(ray, concurrency, num_gpus, device))
+        _handle_missing(library, paths, result, sync)
+    if result.skipped:
         raise typer.Exit(1)
 
 
@@ -100,20 +110,20 @@ def ask(
 ) -> None:
     """Show the passages nearest to a question.
 
-    Each with its document, exact characters, true cosine, and the best sentence highlighted.
+    Each has its document, exact characters, true cosine, and the best sentence highlighted.
     """
     from eddy_demo.ask import check_question
 
     check_question(question)
     if not holds_library(library):
-        read_recipe(library)  # says what to do
+        read_recipe(library)  # raises, with the remedy
     recipe = choose_recipe(library, model, method)
     embedder = _load(recipe, device)
-    found = _ask(library, embedder, [question], k)[0]
+    passages = _ask(library, embedder, [question], k)[0]
     if as_json:
-        typer.echo(json.dumps([asdict(answer) for answer in found], indent=2, ensure_ascii=False))
+        typer.echo(json.dumps([asdict(passage) for passage in passages], indent=2, ensure_ascii=False))
     else:
-        console.answers(out, question, found)
+        console.print_answers(out, question, passages)
 
 
 def demo(
@@ -131,32 +141,31 @@ def demo(
     device: DeviceOption = None,
     rebuild: RebuildOption = False,
 ) -> None:
-    """Ingest the handbook and ask it three questions.
-
-    Or documents and questions of your own.
-    """
-    from eddy_demo.library.library_lock import writing
+    """Ingest the handbook and ask it three questions, or use documents and questions of your own."""
+    from eddy_demo.library.library_lock import lock_for_command
 
     started = time.monotonic()
-    with writing(library):
-        reading = _read(paths or [handbook.folder()])
+    with lock_for_command(library):
+        result = _read(paths or [handbook.folder()])
         if rebuild:
-            _clear(library, device, model, method)
+            _delete_library(library, device, model, method)
         recipe = choose_recipe(library, model, method)
-        embedder = _ingest(library, recipe, reading, device)
+        embedder = _ingest(library, recipe, result, device)
     embedder = embedder or _load(recipe, device)
     questions = question or list(handbook.QUESTIONS)
-    for asked, found in zip(questions, _ask(library, embedder, questions, k), strict=True):
-        console.answers(out, asked, found)
-    read_and_asked = f"{console.count(len(reading.documents), 'document')}, {console.count(len(questions), 'question')}"
+    for text, passages in zip(questions, _ask(library, embedder, questions, k), strict=True):
+        console.print_answers(out, text, passages)
+    read_and_asked = f"{pluralize(len(result.documents), 'document')}, {pluralize(len(questions), 'question')}"
     out.print(f"\n{read_and_asked}: {time.monotonic() - started:.0f} seconds.", style="dim")
-    if recipe.model == MODEL:
-        out.print(f"{MODEL} is a small model, there without a download; a larger --model finds more.", style="dim")
+    if recipe.model == DEFAULT_MODEL:
+        out.print(
+            f"{DEFAULT_MODEL} is a small model, there without a download; a larger --model finds more.", style="dim"
+        )
     example = "How do I use my own model?" if not paths else "..."
     out.print("\nAsk the same library a question of your own:", style="bold")
-    out.print(Text(f"  {console.command()} ask {shlex.quote(example)}{_library_option(library)}"), soft_wrap=True)
+    out.print(Text(f"  {program_name()} ask {shlex.quote(example)}{_library_option(library)}"), soft_wrap=True)
     out.print("Read documents of your own:", style="bold")
-    out.print(Text(f"  {console.command()} ingest PATH --library my-library"), soft_wrap=True)
+    out.print(Text(f"  {program_name()} ingest PATH --library my-library"), soft_wrap=True)
 
 
 def hits(
@@ -168,9 +177,9 @@ def hits(
     device: DeviceOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
-    """Measure how often the right document is found.
+    """Measure how often the search finds the right document.
 
-    By the search that `ask` uses, and by BM25 over the same passages.
+    Compares the search of `ask` with BM25 over the same passages.
     """
     from eddy_demo.evaluate import read_questions, score_bm25, score_library
     from eddy_demo.library.index import open_library
@@ -186,36 +195,36 @@ def hits(
     if as_json:
         typer.echo(json.dumps([asdict(score) for score in scores], indent=2))
     else:
-        console.scores(out, scores, len(questions))
+        console.print_scores(out, scores, len(questions))
 
 
-def _read(paths: list[Path]) -> Reading:
-    from eddy_demo.readers.documents import read
+def _read(paths: list[Path]) -> ReadResult:
+    from eddy_demo.readers.documents import read_documents
 
     with err.status("Reading …"):
-        return read(paths)
+        return read_documents(paths)
 
 
-def _take_out_gone(library: Path, paths: list[Path], reading: Reading, sync: bool) -> None:
-    from eddy_demo.library.ingest import gone_documents, remove_documents
+def _handle_missing(library: Path, paths: list[Path], result: ReadResult, sync: bool) -> None:
+    from eddy_demo.library.ingest import missing_documents, remove_documents
 
-    gone = gone_documents(library, paths, reading)
+    missing = missing_documents(library, paths, result)
     if sync:
-        remove_documents(library, gone)
-    console.gone(err, list(gone.values()), taken_out=sync)
+        remove_documents(library, missing)
+    console.print_missing(err, list(missing.values()), removed=sync)
 
 
-def _clear(library: Path, device: str | None, *choices: Any) -> None:
-    """Delete a library, once it is certain that the model and method for the new one work."""
+def _delete_library(library: Path, device: str | None, *choices: Any) -> None:
+    """Delete a library, after a check that the model and method of the new one work."""
     with tempfile.TemporaryDirectory() as empty:
         folder = Path(empty) / "library"
         _load(choose_recipe(folder, *choices), device)
-    delete(library)
+    delete_library(library)
 
 
-def _load(recipe: Recipe, device: str | None) -> Embedder:
-    if recipe.model == MODEL or Path(recipe.model).is_dir():
-        # Nothing to download: a bar over milliseconds of reading would only stay behind on the terminal.
+def _load(recipe: LibraryRecipe, device: str | None) -> Embedder:
+    if recipe.model == DEFAULT_MODEL or Path(recipe.model).is_dir():
+        # Nothing is downloaded, and the bars for reading files would stay on the terminal.
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     with err.status(f"Loading {recipe.model} with {recipe.method} …"):
         from eddy_demo.library.ingest import load_embedder
@@ -223,49 +232,48 @@ def _load(recipe: Recipe, device: str | None) -> Embedder:
         return load_embedder(recipe, device)
 
 
-def _ask(library: Path, embedder: Embedder, questions: list[str], k: int) -> list[list[Answer]]:
+def _ask(library: Path, embedder: Embedder, questions: list[str], k: int) -> list[list[FoundPassage]]:
     from eddy_demo.ask import ask as ask_library
-    from eddy_demo.library.index import names_of, open_library
+    from eddy_demo.library.index import open_library
 
     with open_library(library, embedder) as opened:
-        for said, names in (
-            ("Left out", names_of(opened, lambda found: not found)),
-            ("Found as it was before", names_of(opened, lambda found: found)),
-        ):
+        incomplete = opened.incomplete().values()
+        for outcome, has_earlier_version in (("Left out", False), ("Found as it was before", True)):
+            names = [entry.metadata["name"] for entry in incomplete if bool(entry.digest) == has_earlier_version]
             if names:
                 shown = ", ".join(names)
-                err.print(f"{said}, because writing it was interrupted: {shown}. Ingest it again.", style="yellow")
+                err.print(f"{outcome}, because writing it was interrupted: {shown}. Ingest it again.", style="yellow")
         if not opened.entries():
             raise NoLibrary(f"the library in {library} has no document; add some with: eddy-demo ingest PATH")
         return [ask_library(opened, question, k) for question in questions]
 
 
 def _ingest(
-    library: Path, recipe: Recipe, reading: Reading, device: str | None, cluster: Cluster | None = None
+    library: Path, recipe: LibraryRecipe, result: ReadResult, device: str | None, cluster: RayCluster | None = None
 ) -> Embedder | None:
-    """Write what is new or has changed, and say so; the embedder if one was needed."""
-    from eddy_demo.library.ingest import FEW, changed_documents, ingest
+    """Write new and changed documents and report on them; return the embedder, None if nothing was to write."""
+    from eddy_demo.library.ingest import MIN_FIT_PASSAGES, changed_documents, ingest
 
-    console.skipped(err, reading.skipped)
-    changed = changed_documents(library, reading.documents)
-    unchanged = len(reading.documents) - len(changed)
-    same = f"{console.count(unchanged, 'document')} unchanged" if unchanged else ""
+    console.print_skipped(err, result.skipped)
+    changed = changed_documents(library, result.documents)
+    unchanged = len(result.documents) - len(changed)
+    same = f"{pluralize(unchanged, 'document')} unchanged" if unchanged else ""
     if not changed:
         err.print(f"{library}: nothing to do, {same}.")
         return None
-    console.notes(err, changed)
+    console.print_notes(err, changed)
     if not holds_library(library):
-        console.default(err, recipe)
+        console.print_default_method(err, recipe)
     embedder = _load(recipe, device)
     started = time.monotonic()
-    with console.bar(err, sum(len(document.text) for document in changed), len(changed)) as progress:
+    with console.progress_bar(err, sum(len(document.text) for document in changed), len(changed)) as progress:
         report = ingest(library, recipe, embedder, changed, progress, cluster)
     seconds = time.monotonic() - started
     err.print(
-        f"{library}: {console.count(report.written, 'document')} written ({console.count(report.passages, 'passage')}, "
-        f"{console.count(report.tokens, 'token')}, {seconds:.1f} s){', ' if same else ''}{same}."
+        f"{library}: {pluralize(report.written, 'document')} written ({pluralize(report.passages, 'passage')}, "
+        f"{pluralize(report.tokens, 'token')}, {seconds:.1f} s){', ' if same else ''}{same}."
     )
-    console.fitted(err, recipe, report, FEW)
+    console.print_fitting(err, recipe, report, MIN_FIT_PASSAGES)
     return report.embedder
 
 

@@ -1,4 +1,4 @@
-"""What the terminal shows: answers with their best sentence, reports, tables."""
+"""Print answers with their best sentence, reports and tables."""
 
 from __future__ import annotations
 
@@ -18,107 +18,107 @@ from rich.text import Text
 from eddy_demo.display_text import printable, unwrapped
 
 if TYPE_CHECKING:
-    from eddy_demo.ask import Answer
-    from eddy_demo.evaluate import Score
-    from eddy_demo.library.ingest import Report
-    from eddy_demo.library.recipe import Recipe
-    from eddy_demo.readers.documents import Document, Skipped
+    from eddy_demo.ask import FoundPassage
+    from eddy_demo.evaluate import HitRates
+    from eddy_demo.library.ingest import IngestSummary
+    from eddy_demo.library.recipe import LibraryRecipe
+    from eddy_demo.readers.documents import SkippedFile, SourceDocument
 
-WIDTH = 100
-BEST = "bold black on yellow"
-MARKS = ("»", "«")
-"""Around the best sentence where the terminal, a file or NO_COLOR leaves no colour to show it."""
+_MAX_WIDTH = 100
+_BEST_STYLE = "bold black on yellow"
+_MARKERS = ("»", "«")
+"""Around the best sentence if the output has no colour."""
 
 
-def answers(console: Console, question: str, found: Sequence[Answer]) -> None:
-    """Print a question and the passages found."""
+def print_answers(console: Console, question: str, passages: Sequence[FoundPassage]) -> None:
+    """Print a question and its passages."""
     console.print(Text.assemble("\n", ("Q  ", "bold cyan"), (printable(question), "bold")))
-    if not found:
+    if not passages:
         console.print("   The library has no passage yet.", style="dim")
-    for rank, answer in enumerate(found, start=1):
+    for rank, passage in enumerate(passages, start=1):
         console.print()
-        _answer(console, rank, answer)
+        _print_passage(console, rank, passage)
 
 
-def _answer(console: Console, rank: int, answer: Answer) -> None:
-    width = min(console.width, WIDTH)
-    name = Text.assemble((f"{rank}  ", "bold"), (printable(answer.document), "bold green"))
-    if answer.title and answer.title != answer.document:
-        name.append(f"  {printable(answer.title)}", "green")
-    cosine = Text(f"cosine {answer.cosine:.4f}", "bold")
+def _print_passage(console: Console, rank: int, passage: FoundPassage) -> None:
+    width = min(console.width, _MAX_WIDTH)
+    name = Text.assemble((f"{rank}  ", "bold"), (printable(passage.document), "bold green"))
+    if passage.title and passage.title != passage.document:
+        name.append(f"  {printable(passage.title)}", "green")
+    cosine = Text(f"cosine {passage.cosine:.4f}", "bold")
     name.truncate(max(width - len(cosine) - 2, 10), overflow="ellipsis")
     name.append(" " * (width - name.cell_len - cosine.cell_len))
     console.print(name + cosine)
     where = Text(
-        f"{_pages(answer)}characters {answer.start}–{answer.end}, "
-        f"best sentence {answer.sentence_start}–{answer.sentence_end} (cosine {answer.sentence_cosine:.4f})",
+        f"{_pages(passage)}characters {passage.start}–{passage.end}, "
+        f"best sentence {passage.sentence_start}–{passage.sentence_end} (cosine {passage.sentence_cosine:.4f})",
         "dim",
     )
-    passage = _passage(answer, marked=not (console.is_terminal and console.color_system and not console.no_color))
-    for line in (*where.wrap(console, width - 3), *passage.wrap(console, width - 3)):
+    text = _highlighted(passage, marked=not (console.is_terminal and console.color_system and not console.no_color))
+    for line in (*where.wrap(console, width - 3), *text.wrap(console, width - 3)):
         line.rstrip()
         console.print(Text("   ") + line if line else "")
 
 
-def _pages(answer: Answer) -> str:
-    if answer.page is None:
+def _pages(passage: FoundPassage) -> str:
+    if passage.page is None:
         return ""
-    return f"p. {answer.page}, " if answer.page == answer.last_page else f"pp. {answer.page}–{answer.last_page}, "
+    return f"p. {passage.page}, " if passage.page == passage.last_page else f"pp. {passage.page}–{passage.last_page}, "
 
 
-def _passage(answer: Answer, marked: bool) -> Text:
-    first, last = answer.sentence_start - answer.start, answer.sentence_end - answer.start
-    text = unwrapped(answer.text)
+def _highlighted(passage: FoundPassage, marked: bool) -> Text:
+    first, last = passage.sentence_start - passage.start, passage.sentence_end - passage.start
+    text = unwrapped(passage.text)
     before, best, after = (printable(part.replace("\0", "")) for part in (text[:first], text[first:last], text[last:]))
-    opening, closing = MARKS if marked else ("", "")
-    return Text.assemble(before, (f"{opening}{best}{closing}", BEST), after)
+    opening, closing = _MARKERS if marked else ("", "")
+    return Text.assemble(before, (f"{opening}{best}{closing}", _BEST_STYLE), after)
 
 
-def skipped(console: Console, rows: Sequence[Skipped], most: int = 20) -> None:
-    """Print what was left out, and why."""
+def print_skipped(console: Console, rows: Sequence[SkippedFile], most: int = 20) -> None:
+    """Print which files and rows were skipped, and why."""
     if not rows:
         return
-    console.print(Text(f"Skipped {count(len(rows), 'file or row', 'files or rows')}:", "bold yellow"))
+    console.print(Text(f"Skipped {pluralize(len(rows), 'file or row', 'files or rows')}:", "bold yellow"))
     for row in rows[:most]:
         console.print(Text(f"  {printable(row.name)}: {printable(row.reason)}", "yellow"))
     if len(rows) > most:
         console.print(Text(f"  … and {len(rows) - most} more", "yellow"))
 
 
-def notes(console: Console, documents: Sequence[Document], most: int = 20) -> None:
+def print_notes(console: Console, documents: Sequence[SourceDocument], most: int = 20) -> None:
     """Print what the readers left out or repaired."""
     rows = [(document.name, note) for document in documents for note in document.notes]
     for name, note in rows[:most]:
         console.print(Text(f"{printable(name)}: {printable(note)}.", "dim"))
     if len(rows) > most:
-        console.print(Text(f"… and {count(len(rows) - most, 'more note')} of this kind.", "dim"))
+        console.print(Text(f"… and {pluralize(len(rows) - most, 'more note')} of this kind.", "dim"))
 
 
-def gone(console: Console, names: Sequence[str], *, taken_out: bool, most: int = 5) -> None:
-    """Print which documents' files are no longer there, and what becomes of them."""
+def print_missing(console: Console, names: Sequence[str], *, removed: bool, most: int = 5) -> None:
+    """Print which documents' files no longer exist, and whether they were removed from the library."""
     if not names:
         return
     shown = printable(", ".join(names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
-    if taken_out:
+    if removed:
         console.print(Text(f"Taken out, because no longer there: {shown}."))
     else:
         console.print(Text(f"No longer there, but still in the library: {shown}. To take out: --sync.", "yellow"))
 
 
-def default(console: Console, recipe: Recipe) -> None:
-    """Print the method of a new library that nobody named."""
+def print_default_method(console: Console, recipe: LibraryRecipe) -> None:
+    """Print the method of a new library for which the user chose none."""
     if recipe.default:
         measured = f"Method {recipe.default}: measured best for {recipe.model} on its development set for retrieval."
         console.print(Text(f"{measured} Another: --method.", "dim"))
 
 
-def fitted(console: Console, recipe: Recipe, report: Report, few: int) -> None:
-    """Print what too few passages did to post-processing, and when to make the library anew."""
+def print_fitting(console: Console, recipe: LibraryRecipe, report: IngestSummary, few: int) -> None:
+    """Print that too few passages were there to fit post-processing, and when to rebuild the library."""
     again = "make the library anew with --rebuild"
     if 0 < report.unfitted < few:
         console.print(
-            f"Stored with {report.embedder.method}, because {count(report.unfitted, 'different passage')} are too few "
-            f"to fit the post-processing of {recipe.default} on: once there are {few} or more, {again}.",
+            f"Stored with {report.embedder.method}, because {pluralize(report.unfitted, 'different passage')} are too "
+            f"few to fit the post-processing of {recipe.default} on: once there are {few} or more, {again}.",
             style="yellow",
         )
     elif report.unfitted:
@@ -129,16 +129,16 @@ def fitted(console: Console, recipe: Recipe, report: Report, few: int) -> None:
         )
     elif 0 < report.fitted_on < few:
         console.print(
-            f"Post-processing was fitted on {count(report.fitted_on, 'passage')}, which is few: once there are "
+            f"Post-processing was fitted on {pluralize(report.fitted_on, 'passage')}, which is few: once there are "
             f"{few} or more, {again}.",
             style="yellow",
         )
 
 
-def scores(console: Console, rows: Sequence[Score], questions: int) -> None:
+def print_scores(console: Console, rows: Sequence[HitRates], questions: int) -> None:
     """Print hit@1 and hit@5."""
     table = Table(
-        title=f"{count(questions, 'question')}; a hit: a passage of the relevant document", title_justify="left"
+        title=f"{pluralize(questions, 'question')}; a hit: a passage of the relevant document", title_justify="left"
     )
     table.add_column("searched with")
     for column in ("passages", "hit@1", "hit@5"):
@@ -149,8 +149,8 @@ def scores(console: Console, rows: Sequence[Score], questions: int) -> None:
 
 
 @contextmanager
-def bar(console: Console, characters: int, documents: int) -> Iterator[Callable[[float, int], None]]:
-    """A progress bar; gives the function to call with the characters and documents done."""
+def progress_bar(console: Console, characters: int, documents: int) -> Iterator[Callable[[float, int], None]]:
+    """Show a progress bar; yield the function to call with the number of characters and documents done."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=40),
@@ -165,13 +165,13 @@ def bar(console: Console, characters: int, documents: int) -> Iterator[Callable[
         yield lambda done, written: progress.update(task, completed=done, written=written)
 
 
-def count(number: int, one: str, many: str | None = None) -> str:
-    """`1 document`, `2,000 documents`."""
+def pluralize(number: int, one: str, many: str | None = None) -> str:
+    """Return a number with its noun: `1 document`, `2,000 documents`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def command() -> str:
-    """How this program was called, so that the line printed can be copied."""
+def program_name() -> str:
+    """Return the command that started this program, for printed examples."""
     called = Path(sys.argv[0])
     found = shutil.which("eddy-demo")
     if called.name != "eddy-demo" or (found and Path(found).resolve() == called.resolve()):

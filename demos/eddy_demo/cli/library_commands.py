@@ -1,10 +1,9 @@
-"""`eddy-demo library`: what is in a library, and what is done to it as a whole."""
+"""`eddy-demo library`: list or remove documents, and rebuild a library."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,13 +14,13 @@ from eddy_demo.cli import console
 from eddy_demo.cli.options import DEFAULT_LIBRARY, DeviceOption, LibraryOption, ModelOption, err, out
 from eddy_demo.display_text import printable
 from eddy_demo.errors import NoLibrary
-from eddy_demo.library.recipe import CHROMA, model_name, read_recipe
+from eddy_demo.library.recipe import model_name, read_recipe
 
 if TYPE_CHECKING:
     from chroma_eddy import Entry
-    from eddy_demo.library.recipe import Recipe
+    from eddy_demo.library.recipe import LibraryRecipe
 
-app = typer.Typer(help="List, take out, or embed anew what a library holds.", no_args_is_help=True)
+app = typer.Typer(help="List, remove, or embed again the documents of a library.", no_args_is_help=True)
 NewMethodOption = Annotated[
     str | None, typer.Option("--method", help="Another method; left out: the library's.", show_default=False)
 ]
@@ -32,11 +31,13 @@ def list_documents(
     library: LibraryOption = DEFAULT_LIBRARY,
     as_json: Annotated[bool, typer.Option("--json", help="Print the documents as JSON.")] = False,
 ) -> None:
-    """Show the documents of a library, and what made its vectors."""
+    """Show the documents of a library, its model and its method."""
+    from eddy_demo.library.index import read_entries
+
     recipe = read_recipe(library)
-    entries = sorted(_entries(library).values(), key=lambda entry: str(entry.metadata["name"]))
+    entries = sorted(read_entries(library).values(), key=lambda entry: str(entry.metadata["name"]))
     if as_json:
-        typer.echo(json.dumps([_data(entry) for entry in entries], indent=2, ensure_ascii=False))
+        typer.echo(json.dumps([_entry_data(entry) for entry in entries], indent=2, ensure_ascii=False))
         return
     table = Table(title=f"{library}: {recipe.model} with {recipe.method}", title_justify="left")
     table.add_column("id")
@@ -57,21 +58,22 @@ def remove(
     documents: Annotated[list[str], typer.Argument(help="Ids or names, as `eddy-demo library list` shows them.")],
     library: LibraryOption = DEFAULT_LIBRARY,
 ) -> None:
-    """Take documents out of a library; their files are not touched."""
+    """Remove documents from a library; their files stay."""
+    from eddy_demo.library.index import read_entries
     from eddy_demo.library.ingest import remove_documents
-    from eddy_demo.library.library_lock import writing
+    from eddy_demo.library.library_lock import lock_for_command
 
     read_recipe(library)
-    with writing(library):
-        entries = _entries(library)
+    with lock_for_command(library):
+        entries = read_entries(library)
         chosen: dict[str, Entry] = {}
-        for asked in documents:
-            found = [entry for entry in entries.values() if asked in (entry.id, entry.metadata["name"])]
+        for wanted in documents:
+            found = [entry for entry in entries.values() if wanted in (entry.id, entry.metadata["name"])]
             if not found:
-                raise NoLibrary(f"no document {asked!r} in {library}; `eddy-demo library list` shows those there are")
+                raise NoLibrary(f"no document {wanted!r} in {library}; `eddy-demo library list` shows those there are")
             if len(found) > 1:
                 ids = ", ".join(entry.id for entry in found)
-                raise NoLibrary(f"{len(found)} documents of {library} are called {asked!r}; name one by its id: {ids}")
+                raise NoLibrary(f"{len(found)} documents of {library} are called {wanted!r}; name one by its id: {ids}")
             chosen[found[0].id] = found[0]
         remove_documents(library, chosen)
     names = ", ".join(printable(str(entry.metadata["name"])) for entry in chosen.values())
@@ -90,50 +92,42 @@ def reindex(
 ) -> None:
     """Embed all documents again from their stored texts, with another model, method or passage size.
 
-    Without any of them: with the method that measured best for the model, fitted on all that is there now. The library
-    answers as before until the new one is whole; after an interruption, the same command goes on.
+    Without any of these options, it uses the best measured method of the model, fitted on all present documents. The
+    library answers as before until all new vectors are written. After an interruption, the same command continues.
     """
+    from eddy_demo.library.index import read_entries
     from eddy_demo.library.ingest import load_embedder
-    from eddy_demo.library.library_lock import writing
-    from eddy_demo.library.rebuild import rebuild
+    from eddy_demo.library.library_lock import lock_for_command
+    from eddy_demo.library.rebuild import rebuild_library
 
-    recipe = _following(read_recipe(library), model, method, passage_size)
-    with writing(library):
-        entries = _entries(library)
+    recipe = _next_recipe(read_recipe(library), model, method, passage_size)
+    with lock_for_command(library):
+        entries = read_entries(library)
         with err.status(f"Loading {recipe.model} with {recipe.method} …"):
             embedder = load_embedder(recipe, device)
         recipe = replace(recipe, late=recipe.late and embedder.reads_spans)
         characters = sum(entry.characters for entry in entries.values())
-        with console.bar(err, characters, len(entries)) as progress:
-            rebuild(library, recipe, embedder, progress)
+        with console.progress_bar(err, characters, len(entries)) as progress:
+            rebuild_library(library, recipe, embedder, progress)
     err.print(Text(f"{library}: made anew with {recipe.model}, {recipe.method}."))
 
 
-def _following(stored: Recipe, model: str | None, method: str | None, passage_size: int | None) -> Recipe:
-    from eddy_demo.library.defaults import METHOD, measured
+def _next_recipe(
+    stored: LibraryRecipe, model: str | None, method: str | None, passage_size: int | None
+) -> LibraryRecipe:
+    from eddy_demo.library.defaults import DEFAULT_METHOD, best_method
     from eddy_embed import methods
 
     name = stored.model if model is None else model_name(model)
     if method is None:
-        best = measured(name) if model is not None else stored.default
-        found, default = best or (METHOD if model is not None else stored.method), best or ""
+        best = best_method(name) if model is not None else stored.default
+        chosen, default = best or (DEFAULT_METHOD if model is not None else stored.method), best or ""
     else:
-        found, default = str(methods.parse(method)), ""
-    return replace(stored, model=name, method=found, default=default, passage_size=passage_size or stored.passage_size)
+        chosen, default = str(methods.parse(method)), ""
+    return replace(stored, model=name, method=chosen, default=default, passage_size=passage_size or stored.passage_size)
 
 
-def _entries(library: Path) -> dict[str, Entry]:
-    from chroma_eddy import NoIndex, open_index
-    from eddy_demo.library.index import NAME
-
-    try:
-        with open_index(library / CHROMA, NAME) as index:
-            return index.entries()
-    except NoIndex:  # its first ingestion was interrupted before anything was written
-        return {}
-
-
-def _data(entry: Entry) -> dict[str, Any]:
+def _entry_data(entry: Entry) -> dict[str, Any]:
     names = ("passages", "sentences", "tokens", "characters")
     counts = {name: getattr(entry, name) for name in names}
     pages = {"pages": len(entry.page_starts)} if entry.page_starts else {}

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the two consoles that they write to."""
+"""Options that several commands share, and the consoles of the two output streams."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from eddy_demo.library.defaults import METHOD
-from eddy_demo.library.recipe import MODEL
+from eddy_demo.library.defaults import DEFAULT_METHOD
+from eddy_demo.library.recipe import DEFAULT_MODEL
 
 out = Console(highlight=False, soft_wrap=False)
 err = Console(stderr=True, highlight=False)
@@ -19,18 +19,19 @@ LibraryOption = Annotated[
 ]
 ModelOption = Annotated[
     str | None,
-    typer.Option(help=f"Bundled name, folder, or Hugging Face id. New libraries: {MODEL}.", show_default=False),
+    typer.Option(help=f"Bundled name, folder, or Hugging Face id. New libraries: {DEFAULT_MODEL}.", show_default=False),
 ]
 MethodOption = Annotated[
     str | None,
     typer.Option(
-        help=f"As in plain, tp or htp:range=1-7,exit=-2. New libraries: the model's best measured, else {METHOD}.",
+        help="As in plain, tp or htp:range=1-7,exit=-2. "
+        f"New libraries: the model's best measured, else {DEFAULT_METHOD}.",
         show_default=False,
     ),
 ]
-_SAME = "The library has its own; another is refused."
-SameModelOption = Annotated[str | None, typer.Option("--model", help=_SAME, show_default=False)]
-SameMethodOption = Annotated[str | None, typer.Option("--method", help=_SAME, show_default=False)]
+_FIXED = "The library has its own; another is refused."
+SameModelOption = Annotated[str | None, typer.Option("--model", help=_FIXED, show_default=False)]
+SameMethodOption = Annotated[str | None, typer.Option("--method", help=_FIXED, show_default=False)]
 DeviceOption = Annotated[
     str | None, typer.Option(help="cpu, cuda, mps; chosen by itself if left out.", show_default=False)
 ]
@@ -46,7 +47,7 @@ RayOption = Annotated[
 ConcurrencyOption = Annotated[
     int | None, typer.Option(min=1, help="With --ray: embedders. Default: what there is room for.", show_default=False)
 ]
-CardsOption = Annotated[
+GpusOption = Annotated[
     float | None, typer.Option(min=0, help="With --ray: graphics cards for each embedder.", show_default=False)
 ]
 DEFAULT_LIBRARY = Path("library")

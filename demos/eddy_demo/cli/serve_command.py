@@ -1,4 +1,4 @@
-"""`eddy-demo serve`: the library as a page."""
+"""`eddy-demo serve`: show the library as a web page."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from eddy_demo.cli.options import DEFAULT_LIBRARY, DeviceOption, LibraryOption, 
 from eddy_demo.errors import MissingPart
 from eddy_embed.stopping import Stopped
 
-PORT = 8765
-_NEEDED = ("fastapi", "jinja2", "uvicorn")
+_DEFAULT_PORT = 8765
+_REQUIRED_MODULES = ("fastapi", "jinja2", "uvicorn")
 
 
 def serve(
@@ -24,7 +24,7 @@ def serve(
     generate: Annotated[
         bool, typer.Option("--generate", help="Let the same loaded model write answers too; it must be a causal LM.")
     ] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = PORT,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = _DEFAULT_PORT,
     host: Annotated[str, typer.Option(help="Address to listen on. Others than this machine can reach the library.")] = (
         "127.0.0.1"
     ),
@@ -38,11 +38,11 @@ def serve(
 
     It listens on this machine alone, and needs no network.
     """
-    for name in _NEEDED:
+    for name in _REQUIRED_MODULES:
         if find_spec(name) is None:
             raise MissingPart(f'{name} is not installed; the page needs an extra: pip install "eddy-embed[demo]"')
     from eddy_demo.web.http.security import LOOPBACK
-    from eddy_demo.web.library_reader import Choice
+    from eddy_demo.web.library_reader import LibraryOptions
     from eddy_demo.web.server import addresses, bind
     from eddy_demo.web.server import serve as run
 
@@ -58,7 +58,7 @@ def serve(
             webbrowser.open(address)
 
     try:
-        choice = Choice(library, model, method, device, generate)
-        run(choice, listener, {*names, *(allow_host or ())}, started=started)
+        options = LibraryOptions(library, model, method, device, generate)
+        run(options, listener, {*names, *(allow_host or ())}, started=started)
     except (KeyboardInterrupt, Stopped):
         err.print("Stopped. What was not read yet goes on when it is started again.")

@@ -1,4 +1,4 @@
-"""The method that measured best for a model, as `benchmarks/choose.py` writes it beside the model's weights."""
+"""The best measured method of a model, from the file that `benchmarks/choose.py` writes into the model's folder."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from pathlib import Path
 
 from eddy_demo.errors import InvalidDefaults
 
-METHOD = "htp"
-"""Of models for which nothing was measured."""
-NAME = "defaults.json"
+DEFAULT_METHOD = "htp"
+"""Method for models without measurements."""
+DEFAULTS_FILE = "defaults.json"
 
 
-def measured(model: str) -> str | None:
-    """The method that measured best in retrieval, None where no file says so.
+def best_method(model: str) -> str | None:
+    """Return the method that measured best in retrieval; None without a file of measurements.
 
     Args:
         model: Bundled name, folder, or hub id; a model on the hub has no such file.
 
     Raises:
-        ModelNotFound: The name looks like a path, and nothing is there.
-        InvalidDefaults: The file does not say it.
-        UnknownMethod: It names a method that there is not.
-        InvalidParameter: A parameter of its method is wrong.
+        ModelNotFound: The name looks like a path that does not exist.
+        InvalidDefaults: The file names no method.
+        UnknownMethod: The file names an unknown method.
+        InvalidParameter: A parameter of the method is wrong.
     """
     from eddy_embed import methods
     from eddy_embed.loading import locate
 
-    file = Path(locate(model)) / NAME
+    file = Path(locate(model)) / DEFAULTS_FILE
     if not file.is_file():
         return None
     try:

@@ -1,40 +1,40 @@
-"""A folder that holds documents' vectors, and remembers what its user chose for them."""
+"""The index inside a library's folder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chroma_eddy import Document as Stored
-from chroma_eddy import Index, open_index
+from chroma_eddy import Document, Entry, Index, NoIndex, open_index
 from eddy_demo.errors import LibraryMismatch
-from eddy_demo.library.recipe import CHROMA, Recipe, read_recipe
+from eddy_demo.library.recipe import DATABASE_FOLDER, LibraryRecipe, holds_library, read_recipe
 from eddy_embed.errors import FingerprintMismatch
 
 if TYPE_CHECKING:
-    from eddy_demo.readers.documents import Document
+    from eddy_demo.readers.documents import SourceDocument
     from eddy_embed import Embedder
 
-NAME = "library"
-"""Of the index in the folder."""
+INDEX_NAME = "library"
+"""Name of the index in the database."""
 
 
-def open_library(folder: Path, embedder: Embedder, recipe: Recipe | None = None) -> Index:
-    """The index of a library, or of the place for a new one.
+def open_library(folder: Path, embedder: Embedder, recipe: LibraryRecipe | None = None) -> Index:
+    """Open the index of a library.
 
     Args:
-        folder: Of the library.
-        embedder: As its recipe names it.
-        recipe: Of a new library; None: there is one.
+        folder: Folder of the library.
+        embedder: The embedder that its recipe names.
+        recipe: Recipe of a new library; None reads the stored one.
 
     Raises:
-        NoLibrary: The folder has none.
-        LibraryMismatch: It was made with other weights or settings.
+        NoLibrary: The folder holds no library.
+        LibraryMismatch: The library was made with other weights or settings.
     """
     recipe = recipe or read_recipe(folder)
     try:
-        return open_index(folder / CHROMA, NAME, embedder, passage_size=recipe.passage_size, late=recipe.late)
+        return open_index(
+            folder / DATABASE_FOLDER, INDEX_NAME, embedder, passage_size=recipe.passage_size, late=recipe.late
+        )
     except FingerprintMismatch as error:
         fields = "\n".join(line for line in str(error).splitlines() if line.startswith("  "))
         raise LibraryMismatch(
@@ -44,19 +44,19 @@ def open_library(folder: Path, embedder: Embedder, recipe: Recipe | None = None)
         ) from None
 
 
-def stored(document: Document) -> Stored:
-    """A document as the index takes it."""
+def to_index_document(document: SourceDocument) -> Document:
+    """Convert a document to one of the index."""
     origin = document.origin.encode("utf-8", "replace").decode()
     metadata = {"name": document.name, "title": document.title, "origin": origin}
-    return Stored(document.key, document.text, metadata, document.page_starts)
+    return Document(document.key, document.text, metadata, document.page_starts)
 
 
-def names_of(index: Index, accept: Callable[[bool], bool]) -> list[str]:
-    """Names of the documents whose writing was interrupted, by whether an earlier version of them is found."""
-    entries = index.incomplete().values()
-    return [entry.metadata["name"] for entry in entries if accept(bool(entry.digest))]
-
-
-def passage_texts(index: Index) -> Sequence[str]:
-    """The texts of all passages."""
-    return index.collection.get(include=["documents"])["documents"] or []
+def read_entries(folder: Path) -> dict[str, Entry]:
+    """Return the entries of a library's documents by id; none without a library or before its first document."""
+    if not holds_library(folder):
+        return {}
+    try:
+        with open_index(folder / DATABASE_FOLDER, INDEX_NAME) as index:
+            return index.entries()
+    except NoIndex:
+        return {}

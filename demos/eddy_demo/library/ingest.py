@@ -1,4 +1,4 @@
-"""Documents to a library: what is new is embedded and written."""
+"""Embed new and changed documents and write them to a library."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chroma_eddy import Entry, Index, NoIndex, open_index
-from eddy_demo.library.index import NAME, open_library, passage_texts, stored
-from eddy_demo.library.recipe import CHROMA, Recipe, holds_library, write_recipe
+from chroma_eddy import Index, open_index
+from eddy_demo.library.index import INDEX_NAME, open_library, read_entries, to_index_document
+from eddy_demo.library.recipe import DATABASE_FOLDER, LibraryRecipe, write_recipe
 
 if TYPE_CHECKING:
-    from eddy_demo.library.ray_cluster import Cluster
-    from eddy_demo.readers.documents import Document, Reading
+    from eddy_demo.library.ray_cluster import RayCluster
+    from eddy_demo.readers.documents import ReadResult, SourceDocument
     from eddy_embed import Embedder
 
-FEW = 50
-"""Different passages below which fitted post-processing describes the sample more than the library."""
+MIN_FIT_PASSAGES = 50
+"""Number of different passages below which post-processing would fit the sample rather than the library."""
 
 Progress = Callable[[float, int], None]
-"""Called with the characters embedded so far, and the documents written."""
+"""Called with the number of characters embedded and of documents written so far."""
 
 
 @dataclass(frozen=True)
-class Report:
-    """What an ingestion did.
+class IngestSummary:
+    """Result of an ingestion.
 
     Attributes:
-        embedder: What made the vectors, fitted if its method has something to fit: ask with this one.
-        written: Documents written.
-        passages: Passages written.
-        tokens: Tokens embedded, prompts and placeholders not counted.
-        fitted_on: Passages that post-processing was fitted on just now, 0 if there was nothing to fit.
-        unfitted: Different passages of the library, counted up to `FEW`, if its vectors are stored without the
-            post-processing of the model's default method; 0 otherwise.
+        embedder: The embedder of the vectors and of questions, with fitted post-processing if its method has any.
+        written: Number of documents written.
+        passages: Number of passages written.
+        tokens: Number of tokens embedded, without prompts and placeholders.
+        fitted_on: Number of passages that this ingestion fitted post-processing on; 0 if it fitted none.
+        unfitted: Number of different passages, up to `MIN_FIT_PASSAGES`, if the vectors lack the post-processing of the
+            model's default method; 0 otherwise.
     """
 
     embedder: Embedder
@@ -45,92 +45,86 @@ class Report:
     unfitted: int
 
 
-def load_embedder(recipe: Recipe, device: str | None = None) -> Embedder:
-    """The embedder that a recipe names; what its library was fitted to is in the library."""
+def load_embedder(recipe: LibraryRecipe, device: str | None = None) -> Embedder:
+    """Load the embedder of a recipe; the library stores its fitted post-processing."""
     from eddy_embed import Embedder
 
     return Embedder(recipe.model, method=recipe.method, device=device)
 
 
-def changed_documents(folder: Path, documents: Sequence[Document]) -> list[Document]:
-    """The documents that the library lacks, has half-written or has in another state; without a library, all."""
-    known = _entries(folder)
+def changed_documents(folder: Path, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
+    """Return the documents that the library lacks, has incompletely, or has in another version."""
+    known = read_entries(folder)
     return [
         document
         for document in documents
-        if (entry := known.get(document.key)) is None or entry.other or entry.digest != stored(document).digest
+        if (entry := known.get(document.key)) is None
+        or entry.other
+        or entry.digest != to_index_document(document).digest
     ]
 
 
-def gone_documents(folder: Path, paths: Sequence[Path], reading: Reading) -> dict[str, str]:
-    """Keys and names of the library's documents that came from these paths and whose files, or rows, are gone.
+def missing_documents(folder: Path, paths: Sequence[Path], result: ReadResult) -> dict[str, str]:
+    """Return ids and names of the library's documents from these paths whose files, or rows, no longer exist.
 
-    A file that is there but could not be read now is not gone; nor is a row, if any row could not be read.
+    A file that exists but could not be read is not missing; nor is a row of a file with unreadable rows.
     """
-    places = [path.resolve().as_posix() for path in paths]
-    read = {document.key for document in reading.documents}
-    gone = {}
-    for key, entry in _entries(folder).items():
+    roots = [path.resolve().as_posix() for path in paths]
+    read = {document.key for document in result.documents}
+    missing = {}
+    for key, entry in read_entries(folder).items():
         origin = entry.metadata["origin"]
-        ours = any(origin == place or origin.startswith((f"{place}/", f"{place}#")) for place in places)
-        unread = reading.skipped and Path(origin.rpartition("#")[0]).is_file()
+        ours = any(origin == root or origin.startswith((f"{root}/", f"{root}#")) for root in roots)
+        unread = result.skipped and Path(origin.rpartition("#")[0]).is_file()
         if key not in read and ours and not Path(origin).exists() and not unread:
-            gone[key] = entry.metadata["name"]
-    return gone
+            missing[key] = entry.metadata["name"]
+    return missing
 
 
 def remove_documents(folder: Path, keys: Iterable[str]) -> None:
-    """Take documents out of the library."""
-    with open_index(folder / CHROMA, NAME) as index:
+    """Remove documents from the library."""
+    with open_index(folder / DATABASE_FOLDER, INDEX_NAME) as index:
         index.remove(keys)
 
 
 def ingest(
     folder: Path,
-    recipe: Recipe,
+    recipe: LibraryRecipe,
     embedder: Embedder,
-    documents: Sequence[Document],
+    documents: Sequence[SourceDocument],
     progress: Progress,
-    cluster: Cluster | None = None,
-) -> Report:
-    """Embed documents and write them, each one whole.
+    cluster: RayCluster | None = None,
+) -> IngestSummary:
+    """Embed documents and write them, each completely or not at all.
 
     Args:
-        folder: Where the library is, or will be.
-        recipe: As `choose_recipe` gave it.
-        embedder: As `load_embedder` gave it.
-        documents: What to write, at least one; documents of the same origin are replaced.
-        progress: Told how far it is.
-        cluster: Where the texts are embedded; None: here.
+        folder: Folder of the library, or of a new one.
+        recipe: Recipe from `choose_recipe`.
+        embedder: Embedder from `load_embedder`.
+        documents: One or more documents; they replace documents of the same origin.
+        progress: Receives the progress.
+        cluster: Ray cluster that embeds the texts; None embeds them in this process.
 
     Raises:
-        LibraryMismatch: The library there was made with other weights or settings.
-        IncompatibleMethods: The method gives no passage vectors out of a pass over the document.
-        InvalidParameter: The method was asked for and has post-processing, and there are too few passages to fit it on.
+        LibraryMismatch: The library was made with other weights or settings.
+        IncompatibleMethods: The method gives no passage vectors from a pass over the document.
+        InvalidParameter: There are too few passages to fit the post-processing of the chosen method on.
     """
 
     def begin(index: Index) -> None:
-        # Before any row: a folder with rows and no recipe would be nobody's.
+        # Before any row: without a recipe, rows would belong to no library.
         write_recipe(folder, replace(recipe, method=str(index.embedder.method)))
 
     with open_library(folder, embedder, recipe) as index:
-        # Nobody asked for a default's post-processing: without it the vectors are worse than they could be, but sound.
-        least = FEW if recipe.default else 0
+        # The default method may lack its post-processing: vectors without it are worse, but valid.
+        least = MIN_FIT_PASSAGES if recipe.default else 0
         if cluster is None:
-            made = index.upsert(map(stored, documents), progress, fit_least=least, begin=begin)
+            report = index.upsert(map(to_index_document, documents), progress, fit_least=least, begin=begin)
         else:
-            made = cluster.upsert(index, recipe, documents, progress, fit_least=least, begin=begin)
-        without = recipe.default not in ("", str(index.embedder.method))
-        unfitted = min(len(set(passage_texts(index))), FEW) if without else 0
-        written = made.written + made.relabelled
-        return Report(index.embedder, written, made.passages, made.tokens, made.fitted_on, unfitted)
-
-
-def _entries(folder: Path) -> dict[str, Entry]:
-    if not holds_library(folder):
-        return {}
-    try:
-        with open_index(folder / CHROMA, NAME) as index:
-            return index.entries()
-    except NoIndex:  # its first ingestion was interrupted before anything was written
-        return {}
+            report = cluster.upsert(index, recipe, documents, progress, fit_least=least, begin=begin)
+        unfitted = 0
+        if recipe.default not in ("", str(index.embedder.method)):
+            texts = index.collection.get(include=["documents"])["documents"] or []
+            unfitted = min(len(set(texts)), MIN_FIT_PASSAGES)
+        written = report.written + report.relabelled
+        return IngestSummary(index.embedder, written, report.passages, report.tokens, report.fitted_on, unfitted)

@@ -1,4 +1,4 @@
-"""One writer at a time in a library's folder, and how to go on if the work is cut short."""
+"""Lock of a library's folder, which lets one process write at a time."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from chroma_eddy.locking import LOCK, Lock
-from eddy_demo.library.recipe import CHROMA, check_free, holds_library
+from eddy_demo.library.recipe import DATABASE_FOLDER, check_available, holds_library
 from eddy_embed.stopping import Stopped
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Be the only process that writes to a library, and say how to go on if the work is cut short.
+def lock_for_command(folder: Path) -> Iterator[None]:
+    """Lock a library for a command, and add to an interruption the hint how to continue.
 
     Raises:
         IndexInUse: Another process is writing there.
         LibraryMismatch: The folder holds something else.
-        OSError: The folder cannot be made or written to.
-        Stopped: The process was asked to end, with a hint.
+        OSError: The folder cannot be created or written to.
+        Stopped: The process was interrupted.
     """
     try:
-        with sole_writer(folder):
+        with lock_library(folder):
             yield
     except (KeyboardInterrupt, Stopped) as error:
         stop = error if isinstance(error, Stopped) else Stopped()
@@ -32,24 +32,24 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def sole_writer(folder: Path) -> Iterator[None]:
-    """Hold a library, or the place for one, against other processes; the system lets go of it when this one ends.
+def lock_library(folder: Path) -> Iterator[None]:
+    """Lock a library, or the folder of a new one; the system releases the lock when this process ends.
 
     Raises:
         IndexInUse: Another process is writing there.
         LibraryMismatch: The folder holds something else.
-        OSError: The folder cannot be made or written to.
+        OSError: The folder cannot be created or written to.
     """
     if not holds_library(folder):
-        check_free(folder)
-    made = not folder.exists()
+        check_available(folder)
+    is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with Lock(folder):
             yield
     finally:
-        if made and not holds_library(folder):
-            with suppress(OSError):  # somebody else has put something there, or the disk has gone
-                shutil.rmtree(folder / CHROMA, ignore_errors=True)  # of which nothing is told: it is empty
+        if is_new and not holds_library(folder):
+            with suppress(OSError):  # another process has written there, or the disk is gone
+                shutil.rmtree(folder / DATABASE_FOLDER, ignore_errors=True)  # an empty database
                 (folder / LOCK).unlink(missing_ok=True)
                 folder.rmdir()

@@ -1,4 +1,4 @@
-"""Documents to a library, embedded on a Ray cluster and written here."""
+"""Embed documents on a Ray cluster, and write them in this process."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from eddy_demo.errors import DemoError
 
 if TYPE_CHECKING:
     from chroma_eddy import Index
-    from eddy_demo.library.recipe import Recipe
-    from eddy_demo.readers.documents import Document
+    from eddy_demo.library.recipe import LibraryRecipe
+    from eddy_demo.readers.documents import SourceDocument
     from ray_eddy.ingesting import IngestReport
 
 
-def asked_cluster(
+def ray_cluster(
     address: str | None, concurrency: int | None, num_gpus: float | None, device: str | None
-) -> Cluster | None:
-    """The cluster that the command line asks for; None where it asks for none.
+) -> RayCluster | None:
+    """Return the cluster that the command line requests; None without `--ray`.
 
     Raises:
         DemoError: Ray is not installed.
@@ -28,18 +28,18 @@ def asked_cluster(
         return None
     if find_spec("ray") is None:
         raise DemoError('ray is not installed; --ray needs an extra: pip install "eddy-embed[ray]"')
-    return Cluster(address, concurrency, num_gpus, device)
+    return RayCluster(address, concurrency, num_gpus, device)
 
 
 @dataclass(frozen=True)
-class Cluster:
-    """Where texts are embedded.
+class RayCluster:
+    """A Ray cluster that embeds texts.
 
     Attributes:
-        address: As `ray_eddy` takes it: "auto", "local", or host and port.
-        concurrency: Embedders; None: what there is room for.
-        num_gpus: Graphics cards for each.
-        device: As for `Embedder`.
+        address: "auto", "local", or host and port.
+        concurrency: Number of embedders; None uses all resources.
+        num_gpus: Number of GPUs for each embedder.
+        device: Device of each embedder.
     """
 
     address: str
@@ -50,31 +50,33 @@ class Cluster:
     def upsert(
         self,
         index: Index,
-        recipe: Recipe,
-        documents: Sequence[Document],
+        recipe: LibraryRecipe,
+        documents: Sequence[SourceDocument],
         progress: Callable[[float, int], None],
         *,
         fit_least: int,
         begin: Callable[[Index], None],
     ) -> IngestReport:
-        """As `Index.upsert`.
+        """Embed and write documents as `Index.upsert` does.
 
         Raises:
-            DemoError: A document could not be embedded; the others are written.
+            DemoError: Some documents could not be embedded; the others are written.
         """
-        from eddy_demo.library.index import stored
+        from eddy_demo.library.index import to_index_document
         from ray_eddy.ingesting import Work, into
         from ray_eddy.starting import cluster
 
         characters = sum(len(document.text) for document in documents)
 
-        def told(report: IngestReport) -> None:
+        def report_progress(report: IngestReport) -> None:
             progress(characters * report.done / len(documents), report.written)
 
         with cluster(self.address):
             settings = {"method": recipe.method, "device": self.device}
-            work = Work(recipe.model, settings, self.concurrency, {"num_gpus": self.num_gpus}, progress=told)
-            report = into(index, [stored(each) for each in documents], work, fit_least=fit_least, begin=begin)
+            work = Work(recipe.model, settings, self.concurrency, {"num_gpus": self.num_gpus}, progress=report_progress)
+            report = into(
+                index, [to_index_document(each) for each in documents], work, fit_least=fit_least, begin=begin
+            )
         if report.refused:
             reasons = "\n".join(f"  {id_}: {reason}" for id_, reason in report.refused)
             raise DemoError(f"{len(report.refused)} documents could not be embedded:\n{reasons}")

@@ -1,4 +1,4 @@
-"""A library made anew out of its own stored texts, with another model, method or passage size."""
+"""Rebuild a library from its stored texts with another model, method or passage size."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chroma_eddy import NoIndex, open_index
-from eddy_demo.library.index import NAME
-from eddy_demo.library.recipe import CHROMA, NEXT, Recipe, write_recipe
+from eddy_demo.library.index import INDEX_NAME
+from eddy_demo.library.recipe import DATABASE_FOLDER, NEXT_RECIPE, LibraryRecipe, write_recipe
 from eddy_embed.errors import FingerprintMismatch, IncompatibleMethods, InvalidParameter
 from eddy_embed.files import whole
 
@@ -19,44 +19,45 @@ if TYPE_CHECKING:
     from eddy_embed import Embedder
 
 
-def unfinished(folder: Path) -> Recipe | None:
-    """The recipe of a rebuilding that was interrupted; None for none."""
+def unfinished_rebuild(folder: Path) -> LibraryRecipe | None:
+    """Return the recipe of an interrupted rebuild; None if there is none."""
     try:
-        return Recipe(**json.loads((folder / NEXT).read_text(encoding="utf-8")))
+        return LibraryRecipe(**json.loads((folder / NEXT_RECIPE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
 
 
-def rebuild(
-    folder: Path, recipe: Recipe, embedder: Embedder, progress: Callable[[float, int], None] | None = None
+def rebuild_library(
+    folder: Path, recipe: LibraryRecipe, embedder: Embedder, progress: Callable[[float, int], None] | None = None
 ) -> WriteReport | None:
-    """Embed the stored texts again; the library goes on to answer as it was until the new one is whole.
+    """Embed the stored texts again; the library answers from its old vectors until all new ones are written.
 
-    Stopped at any moment, the same call goes on where it was. The library's folder is to be held by the caller.
+    After an interruption, the same call continues. The caller must hold the lock of the library. The first three errors
+    leave no unfinished rebuild behind.
 
     Args:
-        folder: Of the library.
-        recipe: Of the new one.
-        embedder: As the recipe names it, nothing fitted.
-        progress: Called with the characters embedded so far, and the documents written.
+        folder: Folder of the library.
+        recipe: Recipe of the rebuilt library.
+        embedder: The embedder that the recipe names, without fitted post-processing.
+        progress: Called with the number of characters embedded and of documents written so far.
 
     Returns:
-        What was written, None if an earlier call had finished it but for the recipe's file.
+        What was written; None if only the file of the recipe was left to write.
 
     Raises:
-        InvalidParameter: Post-processing has too few passages to be fitted on; nothing is left to go on with.
-        IncompatibleMethods: The method gives no vectors for parts of a text; nothing is left to go on with.
-        NoIndex: Nothing was written yet; nothing is left to go on with.
+        InvalidParameter: There are too few passages to fit post-processing on.
+        IncompatibleMethods: The method gives no vectors for parts of a text.
+        NoIndex: The library has no document yet.
         IndexInUse: Another process is writing.
     """
-    before = unfinished(folder)
-    if before == recipe and _taken(folder, embedder, recipe):
-        _settle(folder, recipe)
+    before = unfinished_rebuild(folder)
+    if before == recipe and _index_replaced(folder, embedder, recipe):
+        _write_new_recipe(folder, recipe)
         return None
-    with whole(folder / NEXT) as file:
+    with whole(folder / NEXT_RECIPE) as file:
         file.write(json.dumps(asdict(recipe)).encode())
     try:
-        with open_index(folder / CHROMA, NAME) as index:
+        with open_index(folder / DATABASE_FOLDER, INDEX_NAME) as index:
             report = index.reindex(
                 embedder,
                 passage_size=recipe.passage_size,
@@ -64,22 +65,24 @@ def rebuild(
                 restart=before not in (None, recipe),
                 progress=progress,
             )
-    except (InvalidParameter, IncompatibleMethods, NoIndex):  # tried again, it would fail again
-        (folder / NEXT).unlink(missing_ok=True)
+    except (InvalidParameter, IncompatibleMethods, NoIndex):  # a retry would fail again
+        (folder / NEXT_RECIPE).unlink(missing_ok=True)
         raise
-    _settle(folder, recipe)
+    _write_new_recipe(folder, recipe)
     return report
 
 
-def _taken(folder: Path, embedder: Embedder, recipe: Recipe) -> bool:
-    """Whether the new index has taken the old one's place already."""
+def _index_replaced(folder: Path, embedder: Embedder, recipe: LibraryRecipe) -> bool:
+    """Whether the new index has replaced the old one already."""
     try:
-        with open_index(folder / CHROMA, NAME, embedder, passage_size=recipe.passage_size, late=recipe.late):
+        with open_index(
+            folder / DATABASE_FOLDER, INDEX_NAME, embedder, passage_size=recipe.passage_size, late=recipe.late
+        ):
             return True
     except FingerprintMismatch:
         return False
 
 
-def _settle(folder: Path, recipe: Recipe) -> None:
+def _write_new_recipe(folder: Path, recipe: LibraryRecipe) -> None:
     write_recipe(folder, recipe)
-    (folder / NEXT).unlink(missing_ok=True)
+    (folder / NEXT_RECIPE).unlink(missing_ok=True)

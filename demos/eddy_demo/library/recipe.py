@@ -1,4 +1,4 @@
-"""What made a library's vectors: written once, compared ever after."""
+"""The choices that made a library's vectors; every later use must agree with them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from pathlib import Path
 
 from chroma_eddy.locking import LOCK, WRITER
 from eddy_demo.errors import LibraryMismatch, NoLibrary
-from eddy_demo.library.defaults import METHOD, measured
+from eddy_demo.library.defaults import DEFAULT_METHOD, best_method
 from eddy_embed.files import whole
 
-FORMAT = 2
-MODEL = "eddy-tiny"
-PASSAGE_SIZE = 128
-CHROMA = "chroma"
-"""The database."""
-NEXT = "library.next.json"
-"""The recipe that a rebuilding works towards."""
-_OLD = "chroma.old"
-"""One on its way out."""
-UPLOADS = "uploads"
-"""Files received by the web page and not yet written."""
-_LEFT = {CHROMA, LOCK, WRITER, NEXT, _OLD, UPLOADS}
-_CHOICES = (
+_FORMAT = 2
+DEFAULT_MODEL = "eddy-tiny"
+DEFAULT_PASSAGE_SIZE = 128
+DATABASE_FOLDER = "chroma"
+"""Folder of the database."""
+NEXT_RECIPE = "library.next.json"
+"""File with the recipe of a rebuild in progress."""
+_OLD_DATABASE = "chroma.old"
+"""A database that is being deleted."""
+UPLOADS_FOLDER = "uploads"
+"""Folder of files that the web page received and has not written yet."""
+_LIBRARY_FILES = {DATABASE_FOLDER, LOCK, WRITER, NEXT_RECIPE, _OLD_DATABASE, UPLOADS_FOLDER}
+_OPTIONS = (
     ("model", "--model"),
     ("method", "--method"),
     ("passage_size", "--passage-size"),
@@ -33,22 +33,22 @@ _CHOICES = (
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """What a library's vectors are made with; anything else is refused.
+class LibraryRecipe:
+    """The choices that made a library's vectors.
 
     Attributes:
         model: Bundled name, hub id, or absolute path.
-        method: The method's text form.
-        passage_size: Most tokens in a passage of several sentences.
-        late: Whether passages are read out of the pass over their document, or embedded each by itself.
-        default: The method that measured best for the model, where none was asked for: `method` is the same, or the
-            same without post-processing where there was too little to fit it on. "" where one was asked for, or none
-            was measured.
+        method: Text form of the method.
+        passage_size: Maximum number of tokens in a passage of several sentences.
+        late: Whether passage vectors come from the pass over their document, instead of a pass over each passage.
+        default: The best measured method of the model, if the user chose none: `method` is the same, without
+            post-processing if there were too few passages to fit it on. "" if the user chose a method, or none was
+            measured.
     """
 
     model: str
     method: str
-    passage_size: int = PASSAGE_SIZE
+    passage_size: int = DEFAULT_PASSAGE_SIZE
     late: bool = True
     default: str = ""
 
@@ -59,29 +59,28 @@ def choose_recipe(
     method: str | None = None,
     passage_size: int | None = None,
     late: bool | None = None,
-) -> Recipe:
-    """The recipe of the library in a folder, or the one for a new library; None leaves a choice open.
+) -> LibraryRecipe:
+    """Return the recipe of the library in a folder, or one for a new library; None leaves a choice open.
 
     Raises:
-        LibraryMismatch: The library there was made with another choice.
-        InvalidDefaults: The file that names the model's default method does not.
+        LibraryMismatch: The library was made with another choice.
+        InvalidDefaults: The file with the model's best method names none.
         UnknownMethod: No method has that name.
         InvalidParameter: A parameter of the method is wrong.
     """
     from eddy_embed import methods
 
-    asked = {
+    chosen = {
         "model": None if model is None else model_name(model),
         "method": None if method is None else str(methods.parse(method)),
         "passage_size": passage_size,
         "late": late,
     }
-    given = {name: value for name, value in asked.items() if value is not None}
+    given = {name: value for name, value in chosen.items() if value is not None}
     if not holds_library(folder):
-        check_free(folder)
-        best = measured(asked["model"] or MODEL) if method is None else None  # type: ignore[arg-type]
-        unasked = Recipe(MODEL, METHOD) if best is None else Recipe(MODEL, best, default=best)
-        return replace(unasked, **given)  # type: ignore[arg-type]
+        check_available(folder)
+        best = best_method(chosen["model"] or DEFAULT_MODEL) if method is None else None  # type: ignore[arg-type]
+        return replace(LibraryRecipe(DEFAULT_MODEL, best or DEFAULT_METHOD, default=best or ""), **given)  # type: ignore[arg-type]
     stored = read_recipe(folder)
     check_recipe(folder, stored, replace(stored, **given))  # type: ignore[arg-type]
     return stored
@@ -92,41 +91,41 @@ def holds_library(folder: Path) -> bool:
     return (folder / "library.json").is_file()
 
 
-def check_free(folder: Path) -> None:
-    """Refuse a folder that holds something else than a library, or than what an interrupted first ingestion left.
+def check_available(folder: Path) -> None:
+    """Check that a folder can hold a new library: it is empty, or an interrupted first ingestion left files in it.
 
     Raises:
-        LibraryMismatch: It does.
+        LibraryMismatch: The folder holds something else.
     """
-    if folder.exists() and (not folder.is_dir() or not all(map(_is_left, folder.iterdir()))):
+    if folder.exists() and (not folder.is_dir() or not all(map(_is_library_file, folder.iterdir()))):
         raise LibraryMismatch(f"{folder} exists and is not a library; name another folder with --library")
 
 
-def read_recipe(folder: Path) -> Recipe:
-    """What made the library in a folder.
+def read_recipe(folder: Path) -> LibraryRecipe:
+    """Read the recipe of the library in a folder.
 
     Raises:
-        NoLibrary: There is none, or not one that this version reads.
+        NoLibrary: The folder holds none, or one of another version.
     """
     if not holds_library(folder):
         raise NoLibrary(f"no library in {folder}; make one with: eddy-demo ingest PATH --library {folder}")
     try:
         stored = json.loads((folder / "library.json").read_text(encoding="utf-8"))
-        if stored.pop("format") != FORMAT:
+        if stored.pop("format") != _FORMAT:
             raise ValueError("written by another version")
-        return Recipe(**stored)
+        return LibraryRecipe(**stored)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise NoLibrary(f"{folder / 'library.json'} cannot be read ({error}); ingest into another folder") from None
 
 
-def check_recipe(folder: Path, stored: Recipe, asked: Recipe) -> None:
-    """Refuse a recipe that differs from the stored one in what its user chooses.
+def check_recipe(folder: Path, stored: LibraryRecipe, chosen: LibraryRecipe) -> None:
+    """Check that a chosen recipe agrees with the stored one.
 
     Raises:
-        LibraryMismatch: It differs; the message says in what, and what to do.
+        LibraryMismatch: They differ.
     """
-    for name, option in _CHOICES:
-        here, there = getattr(stored, name), getattr(asked, name)
+    for name, option in _OPTIONS:
+        here, there = getattr(stored, name), getattr(chosen, name)
         if here != there:
             raise LibraryMismatch(
                 f"the library in {folder} was made with {name.replace('_', ' ')} {here}, not {there}: leave out "
@@ -135,29 +134,29 @@ def check_recipe(folder: Path, stored: Recipe, asked: Recipe) -> None:
             )
 
 
-def delete(folder: Path) -> None:
-    """Delete the library in a folder, and nothing else that may be there."""
+def delete_library(folder: Path) -> None:
+    """Delete the library in a folder, and no other files there."""
     if holds_library(folder):
-        # In this order, whatever is left by an interruption is still a library, or free for a new one.
-        if (folder / CHROMA).exists():
-            shutil.rmtree(folder / _OLD, ignore_errors=True)
-            (folder / CHROMA).rename(folder / _OLD)
-        (folder / NEXT).unlink(missing_ok=True)
+        # In this order, an interruption leaves a library, or a folder that can hold a new one.
+        if (folder / DATABASE_FOLDER).exists():
+            shutil.rmtree(folder / _OLD_DATABASE, ignore_errors=True)
+            (folder / DATABASE_FOLDER).rename(folder / _OLD_DATABASE)
+        (folder / NEXT_RECIPE).unlink(missing_ok=True)
         (folder / "library.json").unlink()
-    shutil.rmtree(folder / _OLD, ignore_errors=True)
+    shutil.rmtree(folder / _OLD_DATABASE, ignore_errors=True)
 
 
-def write_recipe(folder: Path, recipe: Recipe) -> None:
-    """Write the recipe of a new library, whole or not at all."""
+def write_recipe(folder: Path, recipe: LibraryRecipe) -> None:
+    """Write the recipe of a library atomically."""
     with whole(folder / "library.json") as file:
-        file.write(f"{json.dumps({'format': FORMAT, **asdict(recipe)}, indent=2)}\n".encode())
+        file.write(f"{json.dumps({'format': _FORMAT, **asdict(recipe)}, indent=2)}\n".encode())
 
 
-def _is_left(entry: Path) -> bool:
-    return entry.name in _LEFT or (entry.name.startswith(".") and entry.name.endswith(".part"))
+def _is_library_file(entry: Path) -> bool:
+    return entry.name in _LIBRARY_FILES or (entry.name.startswith(".") and entry.name.endswith(".part"))
 
 
 def model_name(model: str) -> str:
-    """A path by its absolute form, so that a library finds its model from every folder."""
+    """Make the path of a model absolute, so that the library finds it from every folder."""
     path = Path(model)
-    return path.resolve().as_posix() if model != MODEL and path.is_dir() else model
+    return path.resolve().as_posix() if model != DEFAULT_MODEL and path.is_dir() else model

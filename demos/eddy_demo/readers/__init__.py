@@ -1,1 +1,1 @@
-"""Readers: files to text."""
+"""Readers: files of several formats to titles and texts."""

@@ -1,4 +1,4 @@
-"""What a reader makes of one file."""
+"""Result of reading one file."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class Content:
     """The content of one file.
 
     Attributes:
-        title: "" without one.
-        text: What is embedded and cited.
-        page_starts: Of a file with pages, where each one begins in the text; a page without text begins where the next
-            one does.
-        notes: What was left out or repaired, for the user to know.
+        title: Title, "" without one.
+        text: The text that is embedded and cited.
+        page_starts: Offset in `text` of each page's first character, for a file with pages; a page without text has the
+            offset of the next one.
+        notes: What the reader left out or repaired, for the user.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""Files and folders to documents: what is read, what is left out, and why."""
+"""Read files and folders as documents, and say which files were skipped and why."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from pathlib import Path
 from eddy_demo.errors import NothingToRead, Unreadable
 from eddy_demo.readers.content import Content
 
-UPLOADS = (".txt", ".md", ".markdown", ".html", ".htm", ".pdf", ".docx")
-"""Files that are one document each."""
-SUFFIXES = (*UPLOADS, ".jsonl", ".jsonl.gz")
+DOCUMENT_SUFFIXES = (".txt", ".md", ".markdown", ".html", ".htm", ".pdf", ".docx")
+"""Types of files that are one document each."""
+READABLE_SUFFIXES = (*DOCUMENT_SUFFIXES, ".jsonl", ".jsonl.gz")
 
 
 @dataclass(frozen=True)
-class Document:
+class SourceDocument:
     """One document to ingest.
 
     Attributes:
-        origin: Absolute path, with `#id` for a row of a .jsonl file; decides the document's identity.
-        name: What a citation shows: the path below the folder given, or the row's id.
+        origin: Absolute path, with `#id` for a row of a .jsonl file; determines the document's id.
+        name: Name in citations: the path below the given folder, or the row's id.
         title: Title or first heading, "" without one.
-        text: What is embedded and cited, character by character.
-        page_starts: Of a file with pages, where each one begins in the text.
-        notes: What its reader left out or repaired, for the user to know.
+        text: The text that is embedded and cited.
+        page_starts: Offset in `text` of each page's first character, for a file with pages.
+        notes: What the reader left out or repaired, for the user.
     """
 
     origin: str
@@ -41,98 +41,99 @@ class Document:
 
     @property
     def key(self) -> str:
-        """Stable id: the same for the same origin on every run."""
-        return hashlib.sha256(self.origin.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        """Id of the document, which depends on its origin alone."""
+        return document_key(self.origin)
 
-    @property
-    def digest(self) -> str:
-        """Hash of the content, which tells a changed document from an unchanged one."""
-        pages = f"\0{self.page_starts}" if self.page_starts else ""
-        return hashlib.sha256(f"{self.name}\0{self.title}\0{self.text}{pages}".encode()).hexdigest()
+
+def document_key(origin: str) -> str:
+    """Return the id of the document with an origin: 16 hexadecimal digits."""
+    return hashlib.sha256(origin.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
-class Skipped:
-    """A file or row that was left out, with the reason."""
+class SkippedFile:
+    """A file or row that could not be read, and the reason."""
 
     name: str
     reason: str
 
 
 @dataclass
-class Reading:
-    """Everything found below the paths given.
+class ReadResult:
+    """Result of reading files and folders.
 
     Attributes:
-        documents: In the order of the paths, folders sorted by name.
-        skipped: What should have been read and could not be.
-        other_types: How many files in folders are of types that are not read.
+        documents: Documents in the order of the paths, folders sorted by name.
+        skipped: Files and rows of readable types that could not be read.
+        other_types: Number of files in folders whose types are not read.
     """
 
-    documents: list[Document] = field(default_factory=list)
-    skipped: list[Skipped] = field(default_factory=list)
+    documents: list[SourceDocument] = field(default_factory=list)
+    skipped: list[SkippedFile] = field(default_factory=list)
     other_types: int = 0
 
 
-def read(paths: list[Path]) -> Reading:
+def read_documents(paths: list[Path]) -> ReadResult:
     """Read files and folders.
 
     Raises:
-        NothingToRead: A path does not exist, a file named is of a type that is not read, or no document was found.
+        NothingToRead: A path does not exist, a given file has a type that is not read, or no document was found.
     """
-    reading = Reading()
+    result = ReadResult()
     for path in paths:
         if not path.exists():
             raise NothingToRead(f"{path} does not exist; give a file or a folder that does")
         if path.is_dir():
-            for file in _walk(path, reading):
-                _read_file(file, file.relative_to(path).as_posix(), reading)
+            for file in _walk(path, result):
+                _read_file(file, file.relative_to(path).as_posix(), result)
         elif _suffix(path):
-            _read_file(path, path.name, reading)
+            _read_file(path, path.name, result)
         else:
-            raise NothingToRead(f"{path} is of a type that is not read; convert it to one of {' '.join(SUFFIXES)}")
-    reading.documents = list({document.key: document for document in reading.documents}.values())
-    if not reading.documents:
-        raise NothingToRead(_nothing(paths, reading))
-    return reading
+            raise NothingToRead(
+                f"{path} is of a type that is not read; convert it to one of {' '.join(READABLE_SUFFIXES)}"
+            )
+    result.documents = list({document.key: document for document in result.documents}.values())
+    if not result.documents:
+        raise NothingToRead(_nothing_read(paths, result))
+    return result
 
 
-def read_bytes(data: bytes, name: str) -> Content:
-    """Read one document out of a file's bytes.
+def read_content(data: bytes, name: str) -> Content:
+    """Read the bytes of a file that is one document.
 
     Args:
-        data: The file.
-        name: Its name, whose end says how it is read.
+        data: Content of the file.
+        name: Name of the file; its suffix selects the reader.
 
     Raises:
-        Unreadable: It cannot be read, or holds nothing that can be embedded.
+        Unreadable: The file cannot be read, or has no text that can be embedded.
     """
     suffix = _suffix(Path(name))
-    if suffix not in UPLOADS:
-        raise Unreadable(f"of a type that is not read here; convert it to one of {' '.join(UPLOADS)}")
+    if suffix not in DOCUMENT_SUFFIXES:
+        raise Unreadable(f"of a type that is not read here; convert it to one of {' '.join(DOCUMENT_SUFFIXES)}")
     content = _content(data, suffix)
-    if reason := _unusable(Document("", name, content.title, content.text)):
+    if reason := _unusable(SourceDocument("", name, content.title, content.text)):
         raise Unreadable(reason)
     return content
 
 
-def _nothing(paths: list[Path], reading: Reading) -> str:
+def _nothing_read(paths: list[Path], result: ReadResult) -> str:
     where = ", ".join(map(str, paths))
-    if reading.skipped:
-        reasons = "\n".join(f"  {skipped.name}: {skipped.reason}" for skipped in reading.skipped)
-        return f"nothing to read in {where}; all {len(reading.skipped)} were skipped:\n{reasons}"
-    other = f"; it has {reading.other_types} files of other types" if reading.other_types else ""
-    return f"no file to read in {where}{other}; readable are {' '.join(SUFFIXES)}"
+    if result.skipped:
+        reasons = "\n".join(f"  {skipped.name}: {skipped.reason}" for skipped in result.skipped)
+        return f"nothing to read in {where}; all {len(result.skipped)} were skipped:\n{reasons}"
+    other = f"; it has {result.other_types} files of other types" if result.other_types else ""
+    return f"no file to read in {where}{other}; readable are {' '.join(READABLE_SUFFIXES)}"
 
 
 def _suffix(path: Path) -> str | None:
     name = path.name.lower()
-    return next((suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(suffix)), None)
+    return next((suffix for suffix in sorted(READABLE_SUFFIXES, key=len, reverse=True) if name.endswith(suffix)), None)
 
 
-def _walk(folder: Path, reading: Reading) -> Iterator[Path]:
+def _walk(folder: Path, result: ReadResult) -> Iterator[Path]:
     def unreadable(error: OSError) -> None:
-        reading.skipped.append(Skipped(str(error.filename), f"the folder cannot be opened: {error.strerror}"))
+        result.skipped.append(SkippedFile(str(error.filename), f"the folder cannot be opened: {error.strerror}"))
 
     for parent, folders, files in os.walk(folder, onerror=unreadable):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -141,24 +142,24 @@ def _walk(folder: Path, reading: Reading) -> Iterator[Path]:
             if _suffix(path):
                 yield path
             elif not name.startswith("."):
-                reading.other_types += 1
+                result.other_types += 1
 
 
-def _read_file(path: Path, name: str, reading: Reading) -> None:
+def _read_file(path: Path, name: str, result: ReadResult) -> None:
     origin = path.resolve().as_posix()
     suffix = _suffix(path)
     try:
         data = path.read_bytes()
         if suffix in (".jsonl", ".jsonl.gz"):
             rows = _decode(gzip.decompress(data) if suffix == ".jsonl.gz" else data)
-            _read_rows(rows, origin, name, reading)
+            _read_rows(rows, origin, name, result)
             return
         content = _content(data, suffix)
     except (OSError, EOFError, zlib.error, Unreadable) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        reading.skipped.append(Skipped(name, reason))
+        result.skipped.append(SkippedFile(name, reason))
         return
-    _add(Document(origin, name, content.title, content.text, content.page_starts, content.notes), name, reading)
+    _add(SourceDocument(origin, name, content.title, content.text, content.page_starts, content.notes), name, result)
 
 
 def _content(data: bytes, suffix: str | None) -> Content:
@@ -178,7 +179,7 @@ def _content(data: bytes, suffix: str | None) -> Content:
 
 
 def _decode(data: bytes, html: bool = False) -> str:
-    """Bytes as text, strictly: a wrong guess would shift every citation."""
+    """Decode strictly: a wrong guess would shift every citation."""
     encoding = "utf-8"
     if html:
         from bs4.dammit import EncodingDetector
@@ -197,7 +198,7 @@ def _decode(data: bytes, html: bool = False) -> str:
     return text.removeprefix("\ufeff")
 
 
-def _read_rows(text: str, origin: str, name: str, reading: Reading) -> None:
+def _read_rows(text: str, origin: str, name: str, result: ReadResult) -> None:
     seen: set[str] = set()
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
@@ -206,27 +207,27 @@ def _read_rows(text: str, origin: str, name: str, reading: Reading) -> None:
         try:
             row = json.loads(line)
         except ValueError as error:
-            reading.skipped.append(Skipped(where, f"not JSON: {error}"))
+            result.skipped.append(SkippedFile(where, f"not JSON: {error}"))
             continue
         if not isinstance(row, dict) or not isinstance(row.get("text"), str):
-            reading.skipped.append(Skipped(where, 'not a row {"id": ..., "title": ..., "text": ...}'))
+            result.skipped.append(SkippedFile(where, 'not a row {"id": ..., "title": ..., "text": ...}'))
             continue
         row_id = str(row.get("id", number))
         if row_id in seen:
-            reading.skipped.append(Skipped(where, f"the id {row_id!r} is used twice"))
+            result.skipped.append(SkippedFile(where, f"the id {row_id!r} is used twice"))
             continue
         seen.add(row_id)
-        _add(Document(f"{origin}#{row_id}", row_id, str(row.get("title") or ""), row["text"]), where, reading)
+        _add(SourceDocument(f"{origin}#{row_id}", row_id, str(row.get("title") or ""), row["text"]), where, result)
 
 
-def _add(document: Document, where: str, reading: Reading) -> None:
+def _add(document: SourceDocument, where: str, result: ReadResult) -> None:
     if reason := _unusable(document):
-        reading.skipped.append(Skipped(where, reason))
+        result.skipped.append(SkippedFile(where, reason))
     else:
-        reading.documents.append(document)
+        result.documents.append(document)
 
 
-def _unusable(document: Document) -> str | None:
+def _unusable(document: SourceDocument) -> str | None:
     text = document.text
     if not text.strip():
         return "empty" if not text else "blank: nothing but white space"

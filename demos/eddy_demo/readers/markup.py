@@ -1,4 +1,4 @@
-"""HTML, Markdown and Word files to text, all in the shape of Markdown: `# headings`, `- items`, `| table | rows |`."""
+"""Read HTML, Markdown and Word files as Markdown text: `# headings`, `- items`, `| table | rows |`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _HIDDEN = (
 _PLAIN = "a abbr b code del em i kbd s samp strong sub sup".split()
 _BLOCKS = "address aside center fieldset figure footer form header hgroup main nav summary details".split()
 _LAYOUT = ["table", "h1", "h2", "h3", "h4", "h5", "h6"]
-"""A table that holds one of these arranges a page; to a reader it is none."""
-_PARTS = ["caption", "thead", "tbody", "tfoot", "tr", "td", "th"]
+"""A table that contains one of these only arranges a page."""
+_TABLE_PARTS = ["caption", "thead", "tbody", "tfoot", "tr", "td", "th"]
 _HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _SPACE = re.compile(r"[ \t\r\n\f]+")
 _LINE_END = re.compile(r"\r\n?|\n")
@@ -33,7 +33,7 @@ _LANGUAGE = re.compile(r"(?:^|\s)(?:language|lang|highlight-source)-([\w+#.-]+)"
 
 _NAMESPACE = re.compile(r"\{[^}]*\}")
 
-_STYLES = "\n".join(
+_WORD_STYLES = "\n".join(
     [
         "p[style-name='Title'] => h1:fresh",
         *(f"p[style-name='heading {level}'] => h6:fresh" for level in (7, 8, 9)),
@@ -44,28 +44,28 @@ _STYLES = "\n".join(
         ),
     ]
 )
-"""Of Word, beside those that mammoth knows."""
-_BEGINNING = 100_000
-"""So many characters of a Markdown file are searched for front matter and a title."""
-_TITLE = 1000
-"""A heading of more characters is none, but a file that lost its line ends."""
-_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-"""How an encrypted .docx begins, and any .doc."""
+"""Styles of Word besides those that mammoth knows."""
+_SEARCHED_CHARACTERS = 100_000
+"""Length of the beginning of a Markdown file that is searched for front matter and a title."""
+_MAX_TITLE = 1000
+"""Maximum length of a heading; a longer one is a file that lost its line ends."""
+_OLE_SIGNATURE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+"""First bytes of an encrypted .docx, and of any .doc."""
 
 
 def read_html(markup: str) -> Content:
-    """Extract what a reader sees.
+    """Extract the visible text of an HTML document.
 
     Args:
         markup: An HTML document or fragment.
 
     Returns:
-        The title, or else the first heading, and the text.
+        The title, otherwise the first heading, and the text.
 
     Raises:
         Unreadable: Elements are nested too deeply, or the markup has a NUL character.
     """
-    if "\0" in markup:  # where the parser would stop reading
+    if "\0" in markup:  # the parser would stop there
         raise Unreadable(f"character {markup.index(chr(0))} is NUL: binary, or UTF-16 without its mark")
     soup = BeautifulSoup(markup, "lxml")
     titles = (soup.title, soup.find(_HEADINGS))
@@ -79,17 +79,17 @@ def read_html(markup: str) -> Content:
 
 
 def read_markdown(text: str) -> Content:
-    """Find the title and set the front matter apart; the text is the file's, character by character.
+    """Find the title and remove the front matter; the rest of the text is unchanged.
 
     Args:
         text: A Markdown document, perhaps with front matter in YAML between two lines of `---`.
 
     Returns:
-        The front matter's title, or else the first heading, and the text behind the front matter.
+        The front matter's title, otherwise the first heading, and the text after the front matter.
     """
     parser = MarkdownIt("commonmark").use(front_matter_plugin)
-    parser.core.ruler.disable("inline")  # of the whole text nothing but its blocks is needed
-    tokens = parser.parse(text[:_BEGINNING])
+    parser.core.ruler.disable("inline")  # only blocks are needed
+    tokens = parser.parse(text[:_SEARCHED_CHARACTERS])
     title = ""
     if tokens and tokens[0].type == "front_matter" and tokens[0].map:
         try:
@@ -101,7 +101,7 @@ def read_markdown(text: str) -> Content:
             text = _from_line(text, tokens[0].map[1])
     if not title:
         headings = (after.content for token, after in pairwise(tokens) if token.type == "heading_open")
-        short = (heading for heading in headings if len(heading) <= _TITLE)
+        short = (heading for heading in headings if len(heading) <= _MAX_TITLE)
         title = next((found for heading in short if (found := _plain(heading))), "")
     return Content(title, text)
 
@@ -118,18 +118,18 @@ def read_docx(data: bytes) -> Content:
     Raises:
         Unreadable: The file is encrypted, broken, or of another type.
     """
-    if data.startswith(_OLE):
+    if data.startswith(_OLE_SIGNATURE):
         raise Unreadable(
             "protected by a password, or an old .doc under another name: open it in a word processor and save it as "
             ".docx without a password"
         )
     try:
         result: Any = mammoth.convert_to_html(
-            io.BytesIO(data), style_map=_STYLES, convert_image=mammoth.images.img_element(lambda _: {})
+            io.BytesIO(data), style_map=_WORD_STYLES, convert_image=mammoth.images.img_element(lambda _: {})
         )
     except MemoryError:
         raise
-    except Exception as error:  # damage to an archive of XML shows in errors of many types
+    except Exception as error:  # a damaged archive raises errors of many types
         raise Unreadable(
             f"broken, or no .docx file ({one_line(error)}): open it in a word processor and save it again"
         ) from None
@@ -158,11 +158,11 @@ def _plain(heading: str) -> str:
 def _prepare(soup: BeautifulSoup) -> None:
     for tag in soup.find_all(_HIDDEN):
         tag.decompose()
-    for string in soup.find_all(string=lambda s: isinstance(s, PreformattedString)):  # comments, doctypes and the like
+    for string in soup.find_all(string=lambda s: isinstance(s, PreformattedString)):  # comments, doctypes
         string.extract()
     for table in soup.find_all("table"):
         if table.get("role") in ("presentation", "none") or table.find(_LAYOUT):
-            for part in table.find_all(_PARTS):
+            for part in table.find_all(_TABLE_PARTS):
                 if part.find_parent("table") is table:
                     part.name = "div"
             table.name = "div"
@@ -187,14 +187,14 @@ def _number(value: Any, default: int) -> int:
 
 
 class _Converter(MarkdownConverter):
-    """HTML to Markdown as a reader sees it: no escapes, no targets of links, no emphasis, rows of tables alone."""
+    """Convert HTML to Markdown without escapes, targets of links, emphasis, and separators of table heads."""
 
     class Options:
         autolinks = escape_asterisks = escape_underscores = False
         heading_style = "atx"
         strip = _PLAIN
-        wrap = True  # a line end of the markup is a space ...
-        wrap_width = None  # ... and no line is wrapped
+        wrap = True  # turns line ends of the markup into spaces
+        wrap_width = None  # wraps no line
 
     def convert_div(self, el: Tag, text: str, parent_tags: set[str]) -> str:
         text = text.strip()
@@ -238,7 +238,7 @@ for _name in _BLOCKS:
 
 def _language(pre: Tag) -> str:
     for tag in (pre, pre.find("code"), pre.parent):
-        found = _LANGUAGE.search(" ".join(tag.get("class") or [])) if isinstance(tag, Tag) else None
-        if found:
-            return found[1]
+        match = _LANGUAGE.search(" ".join(tag.get("class") or [])) if isinstance(tag, Tag) else None
+        if match:
+            return match[1]
     return ""

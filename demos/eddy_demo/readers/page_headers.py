@@ -1,4 +1,4 @@
-"""Lines that run along the edges of most pages: headers, footers, page numbers."""
+"""Find the page headers, footers and page numbers among the lines of pages."""
 
 from __future__ import annotations
 
@@ -8,55 +8,55 @@ from collections.abc import Iterator, Sequence
 
 from eddy_demo.readers.paragraphs import Line
 
-_DEPTH = 4
-"""So many lines from an edge can be running ones."""
+_MAX_LINES = 4
+"""Maximum number of header or footer lines of a page."""
 _NUMBER = re.compile(r"\d{1,5}")
 _ROMAN = re.compile(r"m{0,3}(cm|cd|d?c{0,3})(xc|xl|l?x{0,3})(ix|iv|v?i{0,3})", re.IGNORECASE)
 _VALUES = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100, "d": 500, "m": 1000}
 
-Shape = tuple[str, int | None, int]
-"""What lines of several pages have in common: their text, or that they count the pages from the same number on; and
-their size, as a title may have the words of the headers below it."""
+LinePattern = tuple[str, int | None, int]
+"""What the header lines of several pages share: their text, or the offset of their page number from the page's index;
+and their size, as a title may have the words of the headers below it."""
 
 
-def split_running(lines: Sequence[Line]) -> tuple[list[Line], dict[str, int]]:
-    """Tell running headers, footers and page numbers from the body.
+def split_page_headers(lines: Sequence[Line]) -> tuple[list[Line], dict[str, int]]:
+    """Separate page headers, footers and page numbers from the body.
 
-    From the outermost line of each page inwards, a line is a running one if the outermost lines of most pages have the
-    same text, or begin or end with a number that counts the pages; most of the odd or of the even pages are enough
-    where there are three.
+    Working from the outermost line of each page inwards, a line is a header or footer if the outermost lines of most
+    pages have the same text, or begin or end with a number that counts the pages. Most of the odd or most of the even
+    pages suffice if there are three or more of them.
 
     Args:
-        lines: Of all pages, in reading order.
+        lines: Lines of all pages, in reading order.
 
     Returns:
-        The body, and what was left out with the number of pages where it stood. If nothing else is on the pages, they
-        are all body.
+        The body, and for each description of a removed line the number of pages that had it. If nothing but such lines
+        is on the pages, all lines are body.
     """
     pages: dict[int, list[Line]] = defaultdict(list)
     for line in lines:
         pages[line.page].append(line)
-    left = {page: _upright(own) for page, own in pages.items()}
-    taken: dict[Line, str] = {}
-    for _ in range(_DEPTH):
-        edges = {page: [line for edge in _edges(own) for line in edge] for page, own in left.items() if own}
-        running = _running(edges, len(pages))
+    remaining = {page: _upright(own) for page, own in pages.items()}
+    removed: dict[Line, str] = {}
+    for _ in range(_MAX_LINES):
+        edges = {page: [line for edge in _edges(own) for line in edge] for page, own in remaining.items() if own}
+        repeated = _repeated_patterns(edges, len(pages))
         found = {
-            line: _name(line, shapes)
+            line: _describe(line, patterns)
             for own in edges.values()
             for line in own
-            if (shapes := [shape for shape in _shapes(line) if shape in running])
+            if (patterns := [pattern for pattern in _patterns(line) if pattern in repeated])
         }
         if not found:
             break
-        taken |= found
-        left = {page: [line for line in own if line not in found] for page, own in left.items()}
-    body = [line for line in lines if line not in taken]
-    return (body, dict(Counter(taken.values()))) if body else (list(lines), {})
+        removed |= found
+        remaining = {page: [line for line in own if line not in found] for page, own in remaining.items()}
+    body = [line for line in lines if line not in removed]
+    return (body, dict(Counter(removed.values()))) if body else (list(lines), {})
 
 
 def _upright(lines: list[Line]) -> list[Line]:
-    """The lines written as most of the page is, from top to bottom: a stamp along the margin has no part in edges."""
+    """Sort the lines from top to bottom, without those at another angle than most, such as a stamp along the margin."""
     characters: Counter[float] = Counter()
     for line in lines:
         characters[line.angle] += len(line.text)
@@ -69,13 +69,13 @@ def _edges(lines: list[Line]) -> Iterator[list[Line]]:
         yield [line for line in lines if abs(line.y - outermost.y) < outermost.size / 2]
 
 
-def _running(edges: dict[int, list[Line]], n_pages: int) -> set[Shape]:
-    where: dict[Shape, set[int]] = defaultdict(set)
+def _repeated_patterns(edges: dict[int, list[Line]], n_pages: int) -> set[LinePattern]:
+    pages_of: dict[LinePattern, set[int]] = defaultdict(set)
     for page, lines in edges.items():
         for line in lines:
-            for shape in _shapes(line):
-                where[shape].add(page)
-    return {shape for shape, pages in where.items() if _on_most(pages, n_pages)}
+            for pattern in _patterns(line):
+                pages_of[pattern].add(page)
+    return {pattern for pattern, pages in pages_of.items() if _on_most(pages, n_pages)}
 
 
 def _on_most(pages: set[int], n_pages: int) -> bool:
@@ -85,7 +85,7 @@ def _on_most(pages: set[int], n_pages: int) -> bool:
     return any(count >= 3 and 4 * count > n_pages + 1 for count in of_parity.values())
 
 
-def _shapes(line: Line) -> Iterator[Shape]:
+def _patterns(line: Line) -> Iterator[LinePattern]:
     words, size = line.text.split(), round(line.size)
     yield line.text, None, size
     for word in {words[0], words[-1]}:
@@ -98,8 +98,8 @@ def _shapes(line: Line) -> Iterator[Shape]:
         yield f"{line.text[: match.start()]}#{line.text[match.end() :]}", int(match[0]) - line.page, size
 
 
-def _name(line: Line, shapes: list[Shape]) -> str:
-    if any(offset is None for _, offset, _ in shapes):
+def _describe(line: Line, patterns: list[LinePattern]) -> str:
+    if any(offset is None for _, offset, _ in patterns):
         return f'"{line.text}"'
     return "page numbers" if len(line.text.split()) == 1 else "lines with the page number"
 

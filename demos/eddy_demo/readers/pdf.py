@@ -1,4 +1,4 @@
-"""PDF files to lines with their places on the page, by pypdf; `running` and `paragraphs` make a text of them."""
+"""Read PDF files: pypdf gives lines and positions, `page_headers` and `paragraphs` turn them into a text."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from eddy_demo.errors import Unreadable, one_line
 from eddy_demo.readers.content import Content
-from eddy_demo.readers.page_headers import split_running
-from eddy_demo.readers.paragraphs import SOFT, Line, reflow
+from eddy_demo.readers.page_headers import split_page_headers
+from eddy_demo.readers.paragraphs import SOFT_HYPHEN, Line, reflow
 
 if TYPE_CHECKING:
     from pypdf import PageObject, PdfReader
@@ -32,14 +32,13 @@ _PROTECTED = (
 
 
 def read_pdf(data: bytes) -> Content:
-    """Extract the running text of a PDF file.
+    """Extract the text of a PDF file, without page headers, footers and page numbers.
 
     Args:
-        data: The file.
+        data: Content of the file.
 
     Returns:
-        The title among the file's properties, the text, and where the pages begin in it. Running headers, footers and
-        page numbers are left out and counted in the notes.
+        The title from the file's properties, the text, the offsets of its pages, and notes that count removed lines.
 
     Raises:
         Unreadable: The file is protected, broken, without pages or without text.
@@ -54,13 +53,13 @@ def read_pdf(data: bytes) -> Content:
         if not pictures:
             raise Unreadable(f"no text in {many}")
         raise Unreadable(f"no text in {many}, only pictures: run OCR first, for instance with `ocrmypdf IN OUT`")
-    body, left_out = split_running(lines)
+    body, left_out = split_page_headers(lines)
     text, starts = reflow(body, len(pages))
     return Content(title, text, starts, tuple(_notes(text, left_out, pictures, len(pages), warnings)))
 
 
 def _extract(data: bytes) -> tuple[str, list[list[Line]], list[int]]:
-    """Title, lines of each page, and the numbers of the pages that have pictures and no text."""
+    """Return the title, the lines of each page, and the numbers of the pages with pictures and no text."""
     from pypdf.errors import DependencyError
 
     try:
@@ -73,7 +72,7 @@ def _extract(data: bytes) -> tuple[str, list[list[Line]], list[int]]:
         raise
     except DependencyError as error:
         raise Unreadable(f'{error}; pip install "eddy-embed[readers]"') from None
-    except Exception as error:  # damage makes pypdf stumble anywhere, with errors of any type
+    except Exception as error:  # a damaged file raises errors of any type in pypdf
         raise Unreadable(
             f"broken: pypdf cannot read it ({type(error).__name__}: {one_line(error)}); repair it, for instance with "
             "`qpdf IN OUT`, or export it again"
@@ -84,7 +83,7 @@ def _open(data: bytes) -> PdfReader:
     from pypdf import PasswordType, PdfReader
 
     reader = PdfReader(io.BytesIO(data))
-    # Many files are encrypted with an empty password, only to forbid printing or copying.
+    # Many files are encrypted with an empty password, to forbid printing or copying.
     if reader.is_encrypted and reader.decrypt("") == PasswordType.NOT_DECRYPTED:
         raise Unreadable(_PROTECTED)
     return reader
@@ -102,29 +101,29 @@ def _lines(page: PageObject, number: int) -> list[Line]:
 
     def close() -> None:
         text = _SPACES.sub(" ", _clean("".join(piece for piece, _ in pieces))).strip()
-        places = [(piece.strip(), place) for piece, place in pieces if piece.strip()]
-        if text and places:
+        positions = [(piece.strip(), position) for piece, position in pieces if piece.strip()]
+        if text and positions:
             sizes: Counter[float] = Counter()
-            for piece, place in places:
-                sizes[place[2]] += len(piece)
-            x, y, _, angle = places[0][1]
+            for piece, position in positions:
+                sizes[position[2]] += len(piece)
+            x, y, _, angle = positions[0][1]
             lines.append(Line(text, number, x, y, sizes.most_common(1)[0][0], angle))
         pieces.clear()
 
     def visit(text: str, cm: Sequence[float], tm: Sequence[float], font: Any, size: float) -> None:
         first, *others = text.split("\n")
-        pieces.append((first, _place(cm, tm, size)))
+        pieces.append((first, _position(cm, tm, size)))
         for other in others:
             close()
-            pieces.append((other, _place(cm, tm, size)))
+            pieces.append((other, _position(cm, tm, size)))
 
     page.extract_text(visitor_text=visit)
     close()
     return lines
 
 
-def _place(cm: Sequence[float], tm: Sequence[float], size: float) -> tuple[float, float, float, float]:
-    """Where a text begins, its size, and its angle: x along the direction of writing, y upwards from it."""
+def _position(cm: Sequence[float], tm: Sequence[float], size: float) -> tuple[float, float, float, float]:
+    """Return start, size and angle in degrees of a text: x along the direction of writing, y perpendicular to it."""
     a, b = tm[0] * cm[0] + tm[1] * cm[2], tm[0] * cm[1] + tm[1] * cm[3]
     c, d = tm[2] * cm[0] + tm[3] * cm[2], tm[2] * cm[1] + tm[3] * cm[3]
     x, y = tm[4] * cm[0] + tm[5] * cm[2] + cm[4], tm[4] * cm[1] + tm[5] * cm[3] + cm[5]
@@ -134,9 +133,9 @@ def _place(cm: Sequence[float], tm: Sequence[float], size: float) -> tuple[float
 
 
 def _clean(text: str) -> str:
-    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # joins halves of characters
-    body, last = (text[:-1], text[-1]) if text.rstrip().endswith(SOFT) else (text, "")
-    return _CONTROL.sub(_UNKNOWN, (body.replace(SOFT, "") + last).translate(_REPLACED))
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # joins surrogate pairs
+    body, last = (text[:-1], text[-1]) if text.rstrip().endswith(SOFT_HYPHEN) else (text, "")
+    return _CONTROL.sub(_UNKNOWN, (body.replace(SOFT_HYPHEN, "") + last).translate(_REPLACED))
 
 
 def _notes(
@@ -144,26 +143,26 @@ def _notes(
 ) -> Iterator[str]:
     if left_out:
         kinds = [f"{what} ({count} times)" for what, count in sorted(left_out.items(), key=lambda item: -item[1])]
-        yield f"left out {sum(left_out.values())} running headers and footers: {_some(kinds)}"
+        yield f"left out {sum(left_out.values())} running headers and footers: {_listed(kinds)}"
     if pictures:
         yield (
-            f"no text on {len(pictures)} of {n_pages} pages, only pictures ({_some([f'p. {n}' for n in pictures])}): "
+            f"no text on {len(pictures)} of {n_pages} pages, only pictures ({_listed([f'p. {n}' for n in pictures])}): "
             "run OCR first if they matter, for instance with `ocrmypdf --skip-text IN OUT`"
         )
     if unknown := text.count(_UNKNOWN):
         yield f"{unknown} characters have no meaning in the file's fonts and stand as {_UNKNOWN}"
     if warnings:
-        yield f"damaged, so check that nothing is missing; pypdf reports: {_some(list(dict.fromkeys(warnings)))}"
+        yield f"damaged, so check that nothing is missing; pypdf reports: {_listed(list(dict.fromkeys(warnings)))}"
 
 
-def _some(things: list[str], most: int = 5) -> str:
-    more = f", … and {len(things) - most} more" if len(things) > most else ""
-    return ", ".join(things[:most]) + more
+def _listed(items: list[str], most: int = 5) -> str:
+    more = f", … and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + more
 
 
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
-    """What pypdf logs of faults that it works around, instead of lines on the terminal."""
+    """Collect pypdf's warnings about faults that it works around, and keep them off the terminal."""
     found: list[str] = []
 
     class Collector(logging.Handler):

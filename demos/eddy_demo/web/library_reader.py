@@ -1,4 +1,4 @@
-"""The library as it is read: its model, its documents, and what is nearest to a question."""
+"""Read access to the library: its model, its documents, and cosines with a question."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from chroma_eddy.stored import stored_document
 from eddy_demo.display_text import printable
 from eddy_demo.errors import DemoError, LibraryMismatch
 from eddy_demo.library.index import open_library
-from eddy_demo.library.recipe import CHROMA, Recipe, choose_recipe, holds_library, read_recipe
+from eddy_demo.library.recipe import DATABASE_FOLDER, LibraryRecipe, choose_recipe, holds_library, read_recipe
 from eddy_demo.web.answers.calibration import Calibration
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch
@@ -33,23 +33,23 @@ if TYPE_CHECKING:
     Vectors = NDArray[np.float32]
 
 T = TypeVar("T")
-_OPEN = 4
-"""Documents whose vectors are kept in memory."""
-_EXCHANGED = (NotFoundError, FingerprintMismatch, LibraryMismatch)
-"""What reading raises when another index has taken the place of the one that was opened."""
+_CACHED_DOCUMENTS = 4
+"""Number of documents whose vectors stay in memory."""
+_REPLACED = (NotFoundError, FingerprintMismatch, LibraryMismatch)
+"""Errors of reading an index after another one has taken its place."""
 _ATTEMPTS = 10
-_PAUSE = 0.1
+_RETRY_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What was asked for on the command line; None leaves it open.
+class LibraryOptions:
+    """Options of the command line; None leaves a choice open.
 
     Attributes:
-        folder: Of the library.
+        folder: Folder of the library.
         model: Name of a model.
         method: Text form of a method.
-        device: Where the model runs.
+        device: Device of the model.
         generate: Whether the same model also writes answers.
     """
 
@@ -61,13 +61,13 @@ class Choice:
 
 
 @dataclass(frozen=True, eq=False)
-class Book:
+class LibraryDocument:
     """A document of the library with its vectors.
 
     Attributes:
-        entry: What the index knows of it.
+        entry: Its entry in the index.
         content: Its text and the vectors of its parts.
-        embedder: What made them.
+        embedder: The embedder that made the vectors.
     """
 
     entry: Entry
@@ -76,143 +76,149 @@ class Book:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """File name."""
         return printable(str(self.entry.metadata.get("name", self.entry.id)))
 
     @property
     def title(self) -> str:
-        """Its title, "" without one."""
+        """Title, "" without one."""
         return printable(str(self.entry.metadata.get("title", "")))
 
-    def near(self, question: str, spans: Sequence[Any]) -> Vectors:
-        """Cosines of a question with parts of the document."""
-        return cosines(self.embedder.encode_query(question, show_progress=False), spans)
+    def cosines(self, question: str, spans: Sequence[Any]) -> Vectors:
+        """Cosines of a question with parts of the document, shape (len(spans),)."""
+        return span_cosines(self.embedder.encode_query(question, show_progress=False), spans)
 
 
-class Shelf:
-    """The library that the page shows. Any thread may read; only the thread of `Jobs` calls `load`."""
+class LibraryReader:
+    """The library that the page shows. Any thread may read; only the writing thread calls `load`.
 
-    def __init__(self, choice: Choice) -> None:
-        """Load nothing yet.
+    Attributes:
+        folder: Folder of the library.
+        recipe: What the library was made with.
+        generator: The model that writes answers; None if it does not.
+        calibration: Threshold of the cosine for answers.
+        next_embedder: Embedder of a rebuild in progress.
+        version: Changes with every change of the library.
+        error: Why the model cannot be loaded or the library not be opened; "" if they can.
+    """
 
-        Args:
-            choice: Which library, with what.
-        """
-        self.choice = choice
-        self.folder = choice.folder
+    def __init__(self, options: LibraryOptions) -> None:
+        """Store the options; load nothing yet."""
+        self.options = options
+        self.folder = options.folder
+        self.recipe = LibraryRecipe("", "")
         self.generator: Generator | None = None
         self.calibration = Calibration()
+        self.next_embedder: Embedder | None = None
         self.version = 0
         self.error = ""
         self._embedder: Embedder | None = None
         self._index: Index | None = None
-        self._retired: Index | None = None
-        self._books: OrderedDict[tuple[str, str, str], Book] = OrderedDict()
-        self.coming: Embedder | None = None
-        """That of the library which is being made anew."""
-        self._file: int | None = None
-        self._written: Any = None
-        self._lock = threading.Lock()
-        self._opening = threading.RLock()
+        self._previous_index: Index | None = None
+        self._documents: OrderedDict[tuple[str, str, str], LibraryDocument] = OrderedDict()
+        self._database_id: int | None = None
+        self._write_mark: Any = None
+        self._documents_lock = threading.Lock()
+        self._open_lock = threading.RLock()
         self._loaded = threading.Event()
-        self.recipe = Recipe("", "")
 
-    # --- Loading, by the one thread that writes
+    # --- Loading, by the writing thread
 
     def load(self) -> None:
         """Load the model, and open the library if there is one."""
-        choice = self.choice
-        self.recipe = choose_recipe(choice.folder, choice.model, choice.method)
-        if choice.generate:
+        options = self.options
+        self.recipe = choose_recipe(options.folder, options.model, options.method)
+        if options.generate:
             from eddy_demo.web.answers.generation import Generator
 
-            self.generator = Generator.load(self.recipe.model, choice.device)
+            self.generator = Generator.load(self.recipe.model, options.device)
         self._embedder = self.embedder_for(self.recipe.method)
         self.open()
         self._loaded.set()
 
     def embedder_for(self, method: str, model: str | None = None) -> Embedder:
-        """An embedder of the library's model, or another, under a method; the model that generates is shared."""
+        """Create an embedder of the library's model, or of another; it shares the weights of the generator."""
         if self.generator is not None:
             return Embedder(self.generator.model, tokenizer=self.generator.tokenizer, method=method)
-        return Embedder(model or self.recipe.model, method=method, device=self.choice.device)
+        return Embedder(model or self.recipe.model, method=method, device=self.options.device)
+
+    def embedder_for_comparison(self, method: str) -> Embedder:
+        """Return an embedder with another method; it shares the weights if only post-processing differs."""
+        own = self.unfitted_embedder.with_post(None)
+        return own if str(own.method) == method else self.embedder_for(method)
+
+    @property
+    def unfitted_embedder(self) -> Embedder:
+        """The embedder without the library's fitted post-processing."""
+        if self._embedder is None:
+            raise RuntimeError("the model is not loaded yet")
+        return self._embedder
 
     @property
     def method(self) -> str:
         """The library's method without post-processing."""
-        return str(self.raw.with_post(None).method)
+        return str(self.unfitted_embedder.with_post(None).method)
 
-    def other(self, method: str) -> Embedder:
-        """An embedder under another method; it shares the weights, if post-processing is all that differs."""
-        own = self.raw.with_post(None)
-        return own if str(own.method) == method else self.embedder_for(method)
-
-    def look(self) -> bool:
-        """Notice what another process has written: the first documents, others, all made anew, or another database.
+    def check_for_changes(self) -> bool:
+        """Notice what another process has written: a first index, other documents, a rebuild, or another database.
 
         Returns:
-            Whether it is another index than before, or none.
+            Whether another index, or none, has taken the place of the opened one.
         """
-        file, index = _database(self.folder), self._index
+        database, index = _database_id(self.folder), self._index
         if index is None:
-            if file is not None:
+            if database is not None:
                 self.open()
-        elif file != self._file:
-            with self._opening:  # as long as anybody has a client of files that are gone, new ones read those too
-                for each in (self._retired, index):
-                    if each is not None:
-                        each.close()
-                self._retired = self._index = None
-            self.touch()
+        elif database != self._database_id:
+            with self._open_lock:  # while a client of the deleted files is open, new clients read those too
+                for opened in (self._previous_index, index):
+                    if opened is not None:
+                        opened.close()
+                self._previous_index = self._index = None
+            self.mark_changed()
         else:
-            told = index.store.metadata()
-            if told.get("eddy_fingerprint") != index.recipe.fingerprint or read_recipe(self.folder) != self.recipe:
-                with suppress(*_EXCHANGED):  # its recipe is about to be written; if not, whoever asks is told
+            metadata = index.store.metadata()
+            rebuilt = metadata.get("eddy_fingerprint") != index.recipe.fingerprint
+            if rebuilt or read_recipe(self.folder) != self.recipe:
+                with suppress(*_REPLACED):  # the recipe's file follows the index; if it does not, readers get the error
                     self.open()
-            elif told.get("eddy_written") != self._written:
-                self._written = told.get("eddy_written")
-                self.touch()
+            elif metadata.get("eddy_written") != self._write_mark:
+                self._write_mark = metadata.get("eddy_written")
+                self.mark_changed()
         return self._index is not index
 
     def open(self) -> None:
-        """Open the library anew, after something was written that readers must know."""
-        with self._opening:
+        """Open the library again, after a write that readers must see."""
+        with self._open_lock:
             before = self._index
-            self._file = _database(self.folder)
+            self._database_id = _database_id(self.folder)
             if holds_library(self.folder):
                 recipe = read_recipe(self.folder)
-                embedder = self._maker(recipe)
+                embedder = self._embedder_of(recipe)
                 opened = open_library(self.folder, embedder, recipe)
-                # While its first documents are embedded there is a recipe and no index.
+                # While its first documents are embedded, a library has a recipe and no index.
                 self._index = opened if opened.exists else None
-                self._written = opened.store.metadata().get("eddy_written")
+                self._write_mark = opened.store.metadata().get("eddy_written")
                 self.recipe, self._embedder = recipe, embedder
             else:
                 self._index = None
-            if self._retired is not None:
-                self._retired.close()
-            self._retired = before  # questions that are being answered may still hold it
+            if self._previous_index is not None:
+                self._previous_index.close()
+            self._previous_index = before  # running questions may still use it
             if before is not None or self._index is not None:
-                self.touch()
+                self.mark_changed()
 
-    def _maker(self, recipe: Recipe) -> Embedder:
-        """What makes the vectors of a recipe, loaded already if that can be."""
+    def _embedder_of(self, recipe: LibraryRecipe) -> Embedder:
+        """Return the embedder of a recipe, a loaded one if possible."""
         if recipe.model == self.recipe.model:
-            for each in (self.raw, self.coming):
-                if each is not None and str(each.method) == recipe.method:
-                    return each
+            for embedder in (self.unfitted_embedder, self.next_embedder):
+                if embedder is not None and str(embedder.method) == recipe.method:
+                    return embedder
         return self.embedder_for(recipe.method, recipe.model)
 
-    def touch(self) -> None:
-        """Tell pages that documents have come or gone."""
+    def mark_changed(self) -> None:
+        """Let pages show the documents again."""
         self.version += 1
-
-    @property
-    def raw(self) -> Embedder:
-        """The embedder without what the library's own post-processing has learned."""
-        if self._embedder is None:
-            raise RuntimeError("the model is not loaded yet")
-        return self._embedder
 
     # --- Reading, by any thread
 
@@ -222,7 +228,7 @@ class Shelf:
         return self._loaded.is_set() and not self.error
 
     def fail(self, error: str) -> None:
-        """The model cannot be loaded, or the library not be opened: nothing can be asked."""
+        """Record why the model cannot be loaded or the library not be opened."""
         self.error = error
         self._loaded.set()
 
@@ -230,7 +236,7 @@ class Shelf:
         """Wait until the model is loaded.
 
         Raises:
-            DemoError: It cannot be.
+            DemoError: It cannot be loaded.
         """
         self._loaded.wait()
         if self.error:
@@ -241,69 +247,67 @@ class Shelf:
         """The library's index, None while there is none."""
         return self._index
 
-    def steadily(self, read: Callable[[Index | None], T]) -> T:
-        """Read the library, also where it is made anew meanwhile: here, or by another process.
+    def read_consistently(self, read: Callable[[Index | None], T]) -> T:
+        """Read the library, even if this or another process rebuilds it meanwhile.
 
         Args:
-            read: Called with the index, None while there is none, and again where another has taken its place.
+            read: Called with the index, None while there is none; called again if another index has taken its place.
         """
         for _ in range(_ATTEMPTS):
             index = self._index
             try:
                 return read(index)
-            except _EXCHANGED:
-                with self._opening:
+            except _REPLACED:
+                with self._open_lock:
                     if self._index is index:
                         try:
                             self.open()
-                        except _EXCHANGED:  # the new index is in its place, and its recipe not yet
-                            time.sleep(_PAUSE)
+                        except _REPLACED:  # the new index is in place, its recipe not yet
+                            time.sleep(_RETRY_SECONDS)
         return read(self._index)
 
     def entries(self) -> list[Entry]:
-        """The documents that can be found, by name."""
-        every = self.steadily(lambda index: {} if index is None else index.entries())
-        found = [entry for entry in every.values() if entry.digest]
+        """Return the entries of all complete documents, sorted by name."""
+        entries = self.read_consistently(lambda index: {} if index is None else index.entries())
+        found = [entry for entry in entries.values() if entry.digest]
         return sorted(found, key=lambda entry: str(entry.metadata.get("name", "")).casefold())
 
     def entry(self, key: str) -> Entry | None:
-        """One of them, None if it is not there."""
-        return self.steadily(lambda index: None if index is None else entry_in(index, key))
+        """Return the entry of a document, None if the library lacks it."""
+        return self.read_consistently(lambda index: None if index is None else find_entry(index, key))
 
-    def book(self, key: str) -> Book | None:
-        """A document with its vectors, None if it is not there."""
-        return self.steadily(lambda index: None if index is None else self._book(index, key))
+    def document(self, key: str) -> LibraryDocument | None:
+        """Return a document with its vectors, None if the library lacks it."""
+        return self.read_consistently(lambda index: None if index is None else self._document(index, key))
 
-    def _book(self, index: Index, key: str) -> Book | None:
-        while (entry := entry_in(index, key)) is not None:
-            place = (key, entry.digest, index.recipe.fingerprint)
-            with self._lock:
-                if place in self._books:
-                    self._books.move_to_end(place)
-                    return self._books[place]
+    def _document(self, index: Index, key: str) -> LibraryDocument | None:
+        while (entry := find_entry(index, key)) is not None:
+            cache_key = (key, entry.digest, index.recipe.fingerprint)
+            with self._documents_lock:
+                if cache_key in self._documents:
+                    self._documents.move_to_end(cache_key)
+                    return self._documents[cache_key]
             try:
                 content = stored_document(index.store, index.recipe, key, keeps_raw=False).result
-            except (IndexError, ForeignCollection):  # it has no row any more, or not all
-                if entry_in(index, key) == entry:
+            except (IndexError, ForeignCollection):  # some of its rows are missing
+                if find_entry(index, key) == entry:
                     raise
-                continue  # it was taken out, or written anew, in between
-            book = Book(entry, content, index.embedder)
-            with self._lock:
-                self._books[place] = book
-                while len(self._books) > _OPEN:
-                    self._books.popitem(last=False)
-            return book
+                continue  # it was removed or written again meanwhile
+            document = LibraryDocument(entry, content, index.embedder)
+            with self._documents_lock:
+                self._documents[cache_key] = document
+                while len(self._documents) > _CACHED_DOCUMENTS:
+                    self._documents.popitem(last=False)
+            return document
         return None
 
-    def shared(self) -> dict[str, int] | None:
-        """Bytes of the model that both reads and writes, and of what is not loaded a second time; None for no such."""
-        if self.generator is None or self._embedder is None:
-            return None
-        return {"bytes": self.generator.bytes, "saved": self.generator.shared(self._embedder)}
-
     def summary(self) -> dict[str, Any]:
-        """What the page says of the library."""
+        """Return what the page says about the library."""
         entries = self.entries()
+        shared = None
+        if self.generator is not None and self._embedder is not None:
+            # Bytes of the model, and of the weights that the embedder does not load again.
+            shared = {"bytes": self.generator.bytes, "saved": self._embedder.explain("a").bytes}
         return {
             "documents": len(entries),
             "passages": sum(entry.passages for entry in entries),
@@ -312,28 +316,28 @@ class Shelf:
             "model": self.recipe.model,
             "method": self.recipe.method,
             "default": self.recipe.default,
-            "shared": self.shared(),
+            "shared": shared,
         }
 
 
-def _database(folder: Path) -> int | None:
-    """Which file the database is in; None while there is none."""
+def _database_id(folder: Path) -> int | None:
+    """Return the inode of the database file; None while there is none."""
     try:
-        return (folder / CHROMA / "chroma.sqlite3").stat().st_ino
+        return (folder / DATABASE_FOLDER / "chroma.sqlite3").stat().st_ino
     except OSError:
         return None
 
 
-def entry_in(index: Index, key: str) -> Entry | None:
-    """What an index knows of a document, None if it cannot be found there."""
+def find_entry(index: Index, key: str) -> Entry | None:
+    """Return the entry of a complete document, None if the index has none."""
     entry = index.entries([key]).get(key)
     return entry if entry is not None and entry.digest else None
 
 
-def cosines(vector: Vectors, spans: Sequence[Any]) -> Vectors:
-    """Cosines of a vector with those of spans."""
+def span_cosines(vector: Vectors, spans: Sequence[Any]) -> Vectors:
+    """Cosines of a vector, shape (d,), with those of spans; shape (len(spans),)."""
     if not spans:
         return np.zeros(0, np.float32)
-    found = np.stack([np.asarray(span.vector, np.float32) for span in spans])
-    length = np.linalg.norm(found, axis=1) * np.linalg.norm(vector)
-    return np.asarray(found @ vector / np.where(length > 0, length, 1), np.float32)
+    vectors = np.stack([np.asarray(span.vector, np.float32) for span in spans])
+    norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(vector)
+    return np.asarray(vectors @ vector / np.where(norms > 0, norms, 1), np.float32)

@@ -1,1 +1,1 @@
-"""Answers to questions, and explanations of them."""
+"""What the pages show of the library: answers, documents, explanations."""

@@ -1,4 +1,4 @@
-"""A question to what the page shows: sentences that answer it, and the passages where they stand."""
+"""Answer a question with sentences of the library and the passages that hold them."""
 
 from __future__ import annotations
 
@@ -9,104 +9,104 @@ from typing import TYPE_CHECKING, Any
 from eddy_demo.ask import check_question
 from eddy_demo.display_text import printable, unwrapped
 from eddy_demo.errors import InvalidQuestion
-from eddy_demo.web.answers.calibration import CANDIDATES, QUESTIONS, SHARE, best, prose
-from eddy_demo.web.library_reader import entry_in
+from eddy_demo.web.answers.calibration import CANDIDATES, QUANTILE, UNANSWERABLE_QUESTIONS, best_cosine, is_prose
+from eddy_demo.web.library_reader import find_entry
 
 if TYPE_CHECKING:
     from chroma_eddy import Hit, Index
-    from eddy_demo.web.library_reader import Shelf
+    from eddy_demo.web.http.events import Event
+    from eddy_demo.web.library_reader import LibraryReader
 
-MOST = 3
-"""Sentences of an answer."""
-Event = tuple[str, dict[str, Any]]
+MAX_SENTENCES = 3
+"""Maximum number of sentences that an answer shows."""
 
 
-def checked(question: str, most: int) -> str:
-    """A question that can be asked.
+def checked_question(question: str, max_characters: int) -> str:
+    """Check a question and strip it.
 
     Raises:
         InvalidQuestion: It is blank, too long, or not valid Unicode.
     """
     if not question.strip():
         raise InvalidQuestion("type a question first")
-    if len(question) > most:
-        raise InvalidQuestion(f"the question has {len(question):,} characters; ask it in at most {most:,}")
+    if len(question) > max_characters:
+        raise InvalidQuestion(f"the question has {len(question):,} characters; ask it in at most {max_characters:,}")
     check_question(question)
     return question.strip()
 
 
-def link(document: str, start: int, end: int) -> str:
-    """Where a sentence stands: an address that stays the same as long as the document does."""
+def span_link(document: str, start: int, end: int) -> str:
+    """Return the address of a sentence, which stays the same as long as the document does."""
     return f"/documents/{document}#s-{document}-{start}-{end}"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What was found.
+    """Result of a search.
 
     Attributes:
-        events: `answer`, and a `hit` for each passage, nearest first; nothing in an empty library.
-        sentences: What a model may write from.
+        events: An `answer`, then a `hit` for each passage, nearest first; none in an empty library.
+        sentences: The sentences that a generator may use.
     """
 
     events: list[Event]
     sentences: list[dict[str, Any]]
 
 
-def answer(shelf: Shelf, question: str, k: int) -> Answer:
-    """Look for an answer.
+def answer_question(reader: LibraryReader, question: str, k: int) -> Answer:
+    """Search for an answer.
 
     Args:
-        shelf: The library.
-        question: As `checked` gave it.
-        k: How many passages.
+        reader: The library.
+        question: A question from `checked_question`.
+        k: Number of passages.
     """
-    shelf.wait()
-    read = shelf.steadily(lambda index: None if index is None else _read(shelf, index, question, k))
-    if read is None:
+    reader.wait()
+    result = reader.read_consistently(lambda index: None if index is None else _search(reader, index, question, k))
+    if result is None:
         return Answer([], [])
-    found, hits = read
-    told = {**found, "sentences": found["sentences"][:MOST]}
+    extract, hits = result
+    shown = {**extract, "sentences": extract["sentences"][:MAX_SENTENCES]}
     ranked = [("hit", {"rank": rank, **hit_data(hit)}) for rank, hit in enumerate(hits, start=1)]
-    return Answer([("answer", told), *ranked], found["sentences"])
+    return Answer([("answer", shown), *ranked], extract["sentences"])
 
 
-def _read(shelf: Shelf, index: Index, question: str, k: int) -> tuple[dict[str, Any], list[Hit]]:
+def _search(reader: LibraryReader, index: Index, question: str, k: int) -> tuple[dict[str, Any], list[Hit]]:
     vector = index.embedder.encode_query(question, show_progress=False)[None]
-    near = index.search(vector, CANDIDATES, granularity="sentences")[0]
+    sentences = index.search(vector, CANDIDATES, granularity="sentences")[0]
     hits = index.search(vector, k, sentences=True)[0]
-    return extract(index, near, hits, shelf.calibration.threshold(index)), hits
+    return extract_sentences(index, sentences, hits, reader.calibration.threshold(index)), hits
 
 
-def extract(index: Index, near: list[Hit], hits: list[Hit], threshold: float) -> dict[str, Any]:
-    """The sentences that answer, as far as any do.
+def extract_sentences(index: Index, sentences: list[Hit], hits: list[Hit], threshold: float) -> dict[str, Any]:
+    """Select the sentences that answer, if any do.
 
     Args:
-        index: The library.
-        near: The nearest sentences, nearest first.
-        hits: The nearest passages, which tell what their sentences stand under.
-        threshold: The cosine that they must pass.
+        index: The library's index.
+        sentences: The nearest sentences, nearest first.
+        hits: The nearest passages, which know the headings of their sentences.
+        threshold: The cosine that a sentence must exceed.
     """
-    found = [hit for hit in near if prose(hit.text) and hit.cosine > threshold]
     texts: set[str] = set()
-    chosen: list[dict[str, Any]] = []
-    for hit in found:
-        text = " ".join(printable(hit.text).split())
-        if text not in texts and len(chosen) < CANDIDATES:
+    selected: list[dict[str, Any]] = []
+    for sentence in sentences:
+        text = " ".join(printable(sentence.text).split())
+        if is_prose(sentence.text) and sentence.cosine > threshold and text not in texts:
             texts.add(text)
-            chosen.append({"n": len(chosen) + 1, "text": text, **place(_told(index, hit, hits))})
+            location = hit_location(_with_context(index, sentence, hits))
+            selected.append({"n": len(selected) + 1, "text": text, **location})
     return {
         "threshold": round(threshold, 4),
-        "best": round(best(near), 4),
-        "trials": len(QUESTIONS),
-        "share": SHARE,
-        "sentences": chosen,
+        "best": round(best_cosine(sentences), 4),
+        "trials": len(UNANSWERABLE_QUESTIONS),
+        "share": QUANTILE,
+        "sentences": selected,
     }
 
 
-def _told(index: Index, sentence: Hit, hits: list[Hit]) -> Hit:
-    """A sentence with what its document, and its passage if that was found, say of it."""
-    entry = entry_in(index, sentence.document)
+def _with_context(index: Index, sentence: Hit, hits: list[Hit]) -> Hit:
+    """Add metadata and pages of its document to a sentence, and the headings of its passage if that was found."""
+    entry = find_entry(index, sentence.document)
     if entry is None:
         return sentence
     starts = entry.page_starts
@@ -116,30 +116,28 @@ def _told(index: Index, sentence: Hit, hits: list[Hit]) -> Hit:
     return replace(sentence, metadata=entry.metadata, page=page, last_page=last, headings=headings)
 
 
-def place(hit: Hit) -> dict[str, Any]:
-    """Where a hit stands."""
+def hit_location(hit: Hit) -> dict[str, Any]:
+    """Return where a hit is, as the page shows it."""
+    title = hit.metadata.get("title", "")
+    headings = [heading for heading in hit.headings.split(" > ") if heading]
+    if headings and headings[0] == title:  # the page shows the title beside them
+        headings = headings[1:]
     return {
         "document": hit.document,
         "name": printable(str(hit.metadata.get("name", hit.document))),
-        "title": printable(str(hit.metadata.get("title", ""))),
+        "title": printable(str(title)),
         "cosine": round(hit.cosine, 4),
         "start": hit.start,
         "end": hit.end,
         "page": hit.page,
         "last_page": hit.last_page,
-        "headings": _under(hit),
-        "link": link(hit.document, hit.start, hit.end),
+        "headings": printable(" > ".join(headings)),
+        "link": span_link(hit.document, hit.start, hit.end),
     }
 
 
-def _under(hit: Hit) -> str:
-    """The path of its headings, without the title, which is shown beside it."""
-    parts = [part for part in hit.headings.split(" > ") if part]
-    return printable(" > ".join(parts[1:] if parts and parts[0] == hit.metadata.get("title") else parts))
-
-
 def hit_data(hit: Hit) -> dict[str, Any]:
-    """A passage with its parts: its sentences with their cosines, and what stands between them."""
+    """Return a passage in parts: its sentences with their cosines, and the text between them."""
     flat = unwrapped(hit.text)
     parts: list[dict[str, Any]] = []
     at = hit.start
@@ -152,14 +150,14 @@ def hit_data(hit: Hit) -> dict[str, Any]:
                 "text": _shown(flat, hit, sentence.start, sentence.end),
                 "cosine": round(sentence.cosine, 4),
                 "best": sentence is nearest,
-                "link": link(hit.document, sentence.start, sentence.end),
+                "link": span_link(hit.document, sentence.start, sentence.end),
             }
         )
         at = sentence.end
     if at < hit.end:
         parts.append({"text": _shown(flat, hit, at, hit.end)})
     target = (hit.start, hit.end) if nearest is None else (nearest.start, nearest.end)
-    return {**place(hit), "parts": parts, "link": link(hit.document, *target)}
+    return {**hit_location(hit), "parts": parts, "link": span_link(hit.document, *target)}
 
 
 def _shown(flat: str, hit: Hit, start: int, end: int) -> str:

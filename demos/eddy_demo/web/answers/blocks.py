@@ -1,36 +1,36 @@
-"""A document as blocks of sentences that can be pointed at."""
+"""A document as blocks of sentences, each with its own address."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eddy_demo.display_text import printable, unwrapped
 
 if TYPE_CHECKING:
-    from eddy_demo.web.library_reader import Book
+    from eddy_demo.web.library_reader import LibraryDocument
 
 _FENCE = re.compile(r" {0,3}(```|~~~)")
 _HEADING = re.compile(r"(#{1,6})[ \t]+")
-MARKS = re.compile(r"^#{1,6}[ \t]+", re.MULTILINE)
-"""What marks a heading, at the beginning of a line."""
+HEADING_MARKS = re.compile(r"^#{1,6}[ \t]+", re.MULTILINE)
+"""Markdown heading marks at the beginning of a line."""
 _ITEM = re.compile(r" *([-*+•]|\d{1,3}[.)]) ")
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Characters of a block: a sentence or a part of one, or what stands between two.
+class BlockPiece:
+    """Part of a block: a sentence, a part of one, or the text between two.
 
     Attributes:
-        text: As it is shown.
-        sentence: Number of the sentence, None between two.
-        start: Its first character in the document, of the whole sentence.
-        end: The character after its last.
-        first: Whether the sentence begins here: it may go over the border of a block.
-        page: The page that begins here, counted from 1; None for none.
+        text: The text to show.
+        sentence: Number of the sentence; None between two.
+        start: First character of the whole sentence in the document.
+        end: The character after its last one.
+        first: Whether the sentence begins here; it may continue in the next block.
+        page: The page that begins here, counted from 1; None if none does.
     """
 
     text: str
@@ -42,41 +42,41 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Block:
+class TextBlock:
     """A paragraph, heading, item, table or piece of code.
 
     Attributes:
-        kind: One of these: prose, h1 .. h6, item, table, code.
-        pieces: What it holds.
+        kind: "prose", "h1" to "h6", "item", "table" or "code".
+        pieces: Its parts, in order.
     """
 
     kind: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[BlockPiece, ...]
 
     @property
     def tag(self) -> str:
-        """Its element: headings of a document stand below the page's own."""
+        """HTML element; a document's headings are one level below the page's."""
         return f"h{min(int(self.kind[1]) + 1, 6)}" if self.kind[0] == "h" else "div"
 
 
-def blocks(book: Book) -> list[Block]:
-    """The blocks of a document, in order."""
-    text = book.content.text
+def document_blocks(document: LibraryDocument) -> list[TextBlock]:
+    """Split a document into blocks, in order."""
+    text = document.content.text
     flat = unwrapped(text)
-    spans = [(sentence.start, sentence.end) for sentence in book.content.sentences]
-    pages = list(book.entry.page_starts)
+    spans = [(sentence.start, sentence.end) for sentence in document.content.sentences]
+    pages = list(document.entry.page_starts)
     found = []
-    for start, end, kind in _borders(text):
+    for start, end, kind in _block_spans(text):
         shown = text if kind in ("code", "table") else flat
         pieces = tuple(_pieces(shown, start, end, spans, pages))
         if kind[0] == "h" and pieces:
-            pieces = (_without_marks(pieces[0]), *pieces[1:])
-        found.append(Block(kind, pieces))
+            pieces = (replace(pieces[0], text=HEADING_MARKS.sub("", pieces[0].text)), *pieces[1:])
+        found.append(TextBlock(kind, pieces))
     return found
 
 
-def _borders(text: str) -> Iterator[tuple[int, int, str]]:
-    """Where blocks begin and end, and what they are."""
+def _block_spans(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield start, end and kind of each block."""
     at, begun, kind, fence = 0, -1, "", ""
     for line in text.split("\n"):
         end = at + len(line)
@@ -109,7 +109,9 @@ def _kind(line: str) -> str:
     return "item" if _ITEM.match(line) else "prose"
 
 
-def _pieces(text: str, start: int, end: int, spans: Sequence[tuple[int, int]], pages: Sequence[int]) -> Iterator[Piece]:
+def _pieces(
+    text: str, start: int, end: int, spans: Sequence[tuple[int, int]], pages: Sequence[int]
+) -> Iterator[BlockPiece]:
     at = start
     number = _first(spans, start)
     while number < len(spans) and spans[number][0] < end:
@@ -124,7 +126,7 @@ def _pieces(text: str, start: int, end: int, spans: Sequence[tuple[int, int]], p
 
 
 def _first(spans: Sequence[tuple[int, int]], start: int) -> int:
-    """The first span that ends behind a character."""
+    """Return the number of the first span that ends after a character."""
     number = bisect_left(spans, (start,))
     return number - 1 if number and spans[number - 1][1] > start else number
 
@@ -137,12 +139,8 @@ def _piece(
     sentence: int | None = None,
     span: tuple[int, int] = (0, 0),
     first: bool = False,
-) -> Piece:
+) -> BlockPiece:
     begun = bisect_left(pages, end)
     page = begun if begun and pages[begun - 1] >= start else None
     shown = printable(text[start:end].replace("\0", ""))
-    return Piece(shown, sentence, span[0], span[1], first, page)
-
-
-def _without_marks(piece: Piece) -> Piece:
-    return Piece(MARKS.sub("", piece.text), piece.sentence, piece.start, piece.end, piece.first, piece.page)
+    return BlockPiece(shown, sentence, span[0], span[1], first, page)

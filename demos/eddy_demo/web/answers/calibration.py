@@ -1,4 +1,4 @@
-"""When to say that the library has no answer: by what questions reach that no library can answer."""
+"""Threshold above which a sentence counts as an answer, from questions that no library can answer."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from chroma_eddy import Hit, Index
 
-# About things that do not exist. A level of cosine says nothing by itself: in the narrow cone of a raw language model's
-# vectors, 0.9 may be far apart. What sentences of a library reach for such questions is what nothing looks like there.
-QUESTIONS = (
+# About things that do not exist. The level of a cosine says nothing by itself: in the narrow cone of a raw language
+# model's vectors, 0.9 may be far apart. These questions show what cosine irrelevant sentences of this library reach.
+UNANSWERABLE_QUESTIONS = (
     "Who taught the plumbers of Velmora to whistle?",
     "What colour was the third Zandrian emperor's kite?",
     "How often do Brillish sheep change their hats?",
@@ -35,46 +35,46 @@ QUESTIONS = (
     "What does the Yarrow treaty say about fishing nets?",
     "When is the festival of the seven lamps in Orrin?",
 )
-SHARE = 0.75
-"""Share of those questions whose best sentence must be passed."""
+QUANTILE = 0.75
+"""Share of those questions whose best cosine an answer must exceed."""
 CANDIDATES = 12
-"""Sentences that are looked at for an answer."""
-_GROWN = 1.1
-_WORDS = re.compile(r"\w+")
-_LEAST = 4
+"""Number of nearest sentences that are candidates for an answer."""
+_SIZE_CHANGE = 1.1
+"""Ratio of the numbers of sentences above which a threshold is out of date."""
+_WORD = re.compile(r"\w+")
+_MIN_WORDS = 4
 
 
-def prose(text: str) -> bool:
-    """Whether a sentence can stand as an answer: no heading, row of a table, line of code, question or announcement."""
+def is_prose(text: str) -> bool:
+    """Whether a sentence can be an answer: no heading, table row, line of code, question or announcement."""
     line = text.strip()
     if line.startswith(("#", "|", "```", "~~~", ">>>", "$ ")) or line.endswith(("?", "？", ":", "：")):
         return False
-    return len(_WORDS.findall(line)) >= _LEAST or (len(line) >= 12 and not line.isascii())
+    return len(_WORD.findall(line)) >= _MIN_WORDS or (len(line) >= 12 and not line.isascii())
 
 
-def best(hits: Sequence[Hit]) -> float:
-    """The cosine of the best sentence that can stand as an answer."""
-    return max((hit.cosine for hit in hits if prose(hit.text)), default=0.0)
+def best_cosine(hits: Sequence[Hit]) -> float:
+    """Highest cosine of a sentence that can be an answer; 0 without one."""
+    return max((hit.cosine for hit in hits if is_prose(hit.text)), default=0.0)
 
 
 class Calibration:
-    """The threshold of a library, found out anew when the library has changed much."""
+    """The threshold of a library, computed again when the library has changed much."""
 
     def __init__(self) -> None:
-        """Know nothing yet."""
         self._lock = threading.Lock()
-        self._known: tuple[str, int, float] | None = None
+        self._computed: tuple[str, int, float] | None = None
 
     def threshold(self, index: Index) -> float:
-        """The cosine that the best sentence of most questions about nothing stays below."""
+        """Return the `QUANTILE` of the best cosines of the unanswerable questions."""
         with self._lock:
             fingerprint, size = index.recipe.fingerprint, index.store.count(SENTENCES)
-            if self._known is not None:
-                of, known, value = self._known
-                if of == fingerprint and known / _GROWN <= size <= known * _GROWN:
+            if self._computed is not None:
+                computed_for, computed_size, value = self._computed
+                if computed_for == fingerprint and computed_size / _SIZE_CHANGE <= size <= computed_size * _SIZE_CHANGE:
                     return value
-            vectors = index.embedder.encode_query(list(QUESTIONS), show_progress=False)
-            reached = [best(hits) for hits in index.search(vectors, CANDIDATES, granularity="sentences")]
-            value = float(np.quantile(reached, SHARE))
-            self._known = (fingerprint, size, value)
+            vectors = index.embedder.encode_query(list(UNANSWERABLE_QUESTIONS), show_progress=False)
+            cosines = [best_cosine(hits) for hits in index.search(vectors, CANDIDATES, granularity="sentences")]
+            value = float(np.quantile(cosines, QUANTILE))
+            self._computed = (fingerprint, size, value)
             return value

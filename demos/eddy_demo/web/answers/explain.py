@@ -1,4 +1,4 @@
-"""Why a text is found: what the model does with it, two methods side by side, and what length does to vectors."""
+"""Explain search results: what the model does with a text, a comparison of two methods, and the effect of length."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ import numpy as np
 from chroma_eddy.names import DOCUMENTS, MAIN, SENTENCES
 from eddy_demo.display_text import printable
 from eddy_demo.errors import DemoError
-from eddy_demo.web.answers.blocks import MARKS
-from eddy_demo.web.library_reader import cosines
+from eddy_demo.web.answers.answering import span_link
+from eddy_demo.web.answers.blocks import HEADING_MARKS
+from eddy_demo.web.library_reader import span_cosines
 from eddy_embed import Embedder
 from eddy_embed.inputs import PASSAGES
 from eddy_embed.methods import parse
 
 if TYPE_CHECKING:
     from chroma_eddy import Index
-    from eddy_demo.web.library_reader import Book, Shelf
-    from eddy_demo.web.limits import Limits
+    from eddy_demo.web.library_reader import LibraryDocument, LibraryReader
     from eddy_embed.document import LongDocument
     from eddy_embed.explanation import Explanation
 
-SHOWN = 6
-"""Passages of each method."""
-_EMBEDDERS = 2
-SAMPLE = 1_500
-"""Vectors of each kind that the picture of lengths looks at."""
+_SHOWN_PASSAGES = 6
+"""Number of passages shown for each method."""
+_CACHED_EMBEDDERS = 2
+_SAMPLE_SIZE = 1_500
+"""Number of vectors of each kind in an analysis of lengths."""
 _KINDS = (
     ("sentence", SENTENCES, "eddy_n_tokens"),
     ("passage", MAIN, "eddy_n_tokens"),
     ("document", DOCUMENTS, "eddy_tokens"),
 )
-_FEWEST = 20
-"""Vectors below which a picture of lengths would show chance."""
+_MIN_TEXTS = 20
+"""Number of texts below which an analysis of lengths would show chance."""
 
 
 class CannotCompare(DemoError):
-    """Two methods cannot be held side by side here."""
+    """The page cannot compare two methods here."""
 
 
 @dataclass(frozen=True)
-class Ranked:
-    """A passage in the order of one method.
+class RankedPassage:
+    """A passage in the ranking of one method.
 
     Attributes:
-        rank: From 1.
-        other: Its rank under the other method.
-        cosine: With the question.
-        text: The passage.
-        link: Where it stands.
+        rank: Rank, counted from 1.
+        other: Its rank with the other method.
+        cosine: Cosine with the question.
+        text: Text of the passage.
+        link: Address of the passage.
     """
 
     rank: int
@@ -63,13 +63,13 @@ class Ranked:
 
 
 @dataclass(frozen=True)
-class Point:
+class LengthPoint:
     """A text of the library.
 
     Attributes:
-        kind: sentence, passage or document.
+        kind: "sentence", "passage" or "document".
         tokens: Its length.
-        cosine: Of its vector with the mean of all vectors of the sample.
+        cosine: Cosine of its vector with the mean vector of the sample.
     """
 
     kind: str
@@ -78,150 +78,161 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Lengths:
-    """What length does to vectors.
+class LengthAnalysis:
+    """How cosines depend on the length of texts.
 
     Attributes:
-        points: A sample of the library.
-        bins: For each range of lengths: its middle, the mean cosine of two vectors in it, and how many it has.
+        points: A sample of the library's texts.
+        bins: For each range of lengths: its middle in tokens, the mean cosine of two of its vectors, and its size.
     """
 
-    points: tuple[Point, ...]
+    points: tuple[LengthPoint, ...]
     bins: tuple[tuple[float, float, int], ...]
 
 
-class Methods:
-    """Further methods of the library's model, the last ones kept, and what is drawn of the library as it is."""
+class MethodExplorer:
+    """Embedders of other methods, of which it caches the last ones, and the analysis of lengths."""
 
     def __init__(self) -> None:
-        """Load none."""
-        self._kept: OrderedDict[str, Embedder] = OrderedDict()
-        self._lengths: tuple[int, Lengths | None] | None = None
+        self._embedders: OrderedDict[str, Embedder] = OrderedDict()
+        self._lengths: tuple[int, LengthAnalysis | None] | None = None
         self._loading, self._comparing = threading.Lock(), threading.Lock()
 
-    def get(self, shelf: Shelf, method: str) -> Embedder:
-        """An embedder.
+    def get(self, reader: LibraryReader, method: str) -> Embedder:
+        """Return an embedder of the library's model with another method.
 
         Raises:
-            CannotCompare: Another one is at work, or the method has something to fit.
+            CannotCompare: The method has post-processing to fit.
             UnknownMethod: There is no such method.
-            InvalidParameter: A parameter of it is wrong.
+            InvalidParameter: A parameter of the method is wrong.
         """
-        asked = parse(method)
-        name = str(asked)
-        if asked.post is not None and asked.post.learns:
+        parsed = parse(method)
+        name = str(parsed)
+        if parsed.post is not None and parsed.post.learns:
             raise CannotCompare(
                 f"{method} learns from a whole library, which one document is not: leave out what stands behind the +"
             )
         with self._loading:
-            if name not in self._kept:
-                while len(self._kept) >= _EMBEDDERS:  # before another one takes memory
-                    self._kept.popitem(last=False)
-                self._kept[name] = shelf.other(name)
-            return self._kept[name]
+            if name not in self._embedders:
+                while len(self._embedders) >= _CACHED_EMBEDDERS:  # free memory before loading
+                    self._embedders.popitem(last=False)
+                self._embedders[name] = reader.embedder_for_comparison(name)
+            return self._embedders[name]
 
-    def lengths(self, shelf: Shelf) -> Lengths | None:
-        """As the function, once for each state of the library."""
-        version = shelf.version
+    def lengths(self, reader: LibraryReader) -> LengthAnalysis | None:
+        """Return `analyse_lengths` of the library, computed once for each of its versions."""
+        version = reader.version
         if self._lengths is None or self._lengths[0] != version:
-            self._lengths = (version, shelf.steadily(lengths))
+            self._lengths = (version, reader.read_consistently(analyse_lengths))
         return self._lengths[1]
 
-    def explain(self, shelf: Shelf, text: str, method: str) -> Explanation:
-        """What becomes of a text; the model does not run.
+    def explain(self, reader: LibraryReader, text: str, method: str) -> Explanation:
+        """Explain what a method does with a text, without running the model.
 
         Raises:
-            CannotCompare: The method has something to fit.
+            CannotCompare: The method has post-processing to fit.
             UnknownMethod: There is no such method.
-            InvalidParameter: A parameter of it is wrong.
+            InvalidParameter: A parameter of the method is wrong.
             InvalidText: The text is blank.
         """
-        return self.get(shelf, method).explain(text)
+        return self.get(reader, method).explain(text)
 
-    def compare(self, shelf: Shelf, book: Book, question: str, method: str, limits: Limits) -> list[list[Ranked]]:
-        """The nearest passages of a document under the library's method and under another.
+    def compare(
+        self, reader: LibraryReader, document: LibraryDocument, question: str, method: str, max_characters: int
+    ) -> list[list[RankedPassage]]:
+        """Rank the passages of a document with the library's method and with another.
 
         Raises:
-            CannotCompare: The document is long, another comparison is under way, or the method has something to fit.
+            CannotCompare: The document is too long, another comparison is running, or the method has post-processing
+                to fit.
         """
-        size = len(book.content.text)
-        if size > limits.compared:
+        text = document.content.text
+        if len(text) > max_characters:
             raise CannotCompare(
-                f"{book.name} has {size:,} characters, and at most {limits.compared:,} are embedded anew to compare "
-                "methods; choose a shorter document"
+                f"{document.name} has {len(text):,} characters, and at most {max_characters:,} are embedded anew to "
+                "compare methods; choose a shorter document"
             )
         if not self._comparing.acquire(blocking=False):
             raise CannotCompare("another comparison is under way; try again when it has finished")
         try:
-            other = self.get(shelf, method)
-            late = shelf.recipe.late and other.reads_spans
-            size = shelf.recipe.passage_size
-            content = other.encode_long(
-                book.content.text, passage_size=size, late=late, parts=PASSAGES, show_progress=False
-            )
-            vector = other.encode_query(question, show_progress=False)
+            embedder = self.get(reader, method)
+            late, size = reader.recipe.late and embedder.reads_spans, reader.recipe.passage_size
+            content = embedder.encode_long(text, passage_size=size, late=late, parts=PASSAGES, show_progress=False)
+            vector = embedder.encode_query(question, show_progress=False)
         finally:
             self._comparing.release()
-        mine = book.near(question, book.content.passages)
-        return side_by_side(book, mine, content, cosines(vector, content.passages))
+        own = document.cosines(question, document.content.passages)
+        return compare_rankings(document, own, content, span_cosines(vector, content.passages))
 
 
-def side_by_side(book: Book, mine: Any, other: LongDocument, theirs: Any) -> list[list[Ranked]]:
-    """Both orders; passages are cut at the same characters, as the model and the size are the same."""
-    passages = book.content.passages
-    places = [(each.start, each.end) for each in passages]
-    if places != [(each.start, each.end) for each in other.passages]:
+def compare_rankings(
+    document: LibraryDocument, own: Any, other: LongDocument, others: Any
+) -> list[list[RankedPassage]]:
+    """Return the best passages with each method.
+
+    Args:
+        document: The document with the library's method.
+        own: Cosines of its passages with the question, shape (n,).
+        other: The document with the other method.
+        others: Cosines of its passages, shape (n,).
+
+    Raises:
+        CannotCompare: The passages differ.
+    """
+    passages = document.content.passages
+    spans = [(passage.start, passage.end) for passage in passages]
+    if spans != [(passage.start, passage.end) for passage in other.passages]:
         raise CannotCompare("the two methods cut this document into other passages; choose another method")
-    orders = [np.argsort(-np.asarray(values), kind="stable") for values in (mine, theirs)]
+    orders = [np.argsort(-np.asarray(cosines), kind="stable") for cosines in (own, others)]
     ranks = [np.argsort(order, kind="stable") for order in orders]
-    found = []
-    for at, values in enumerate((mine, theirs)):
+    columns = []
+    for at, cosines in enumerate((own, others)):
         rows = []
-        for number in orders[at][:SHOWN].tolist():
-            passage = passages[number]
-            text = MARKS.sub("", printable(book.content.text[passage.start : passage.end]))
-            link = f"/documents/{book.entry.id}#s-{book.entry.id}-{passage.start}-{passage.end}"
-            own, there = (int(ranks[each][number]) + 1 for each in (at, 1 - at))
-            rows.append(Ranked(own, there, float(values[number]), " ".join(text.split()), link))
-        found.append(rows)
-    return found
+        for number in orders[at][:_SHOWN_PASSAGES].tolist():
+            start, end = spans[number]
+            text = HEADING_MARKS.sub("", printable(document.content.text[start:end]))
+            rank, other_rank = (int(ranks[which][number]) + 1 for which in (at, 1 - at))
+            link = span_link(document.entry.id, start, end)
+            rows.append(RankedPassage(rank, other_rank, float(cosines[number]), " ".join(text.split()), link))
+        columns.append(rows)
+    return columns
 
 
-def lengths(index: Index | None) -> Lengths | None:
-    """How near the library's vectors are to their mean, by the length of their texts; None for too few."""
+def analyse_lengths(index: Index | None) -> LengthAnalysis | None:
+    """Compute the cosines of a sample of the library's vectors with their mean; None for too few texts."""
     if index is None:
         return None
     random = np.random.default_rng(0)
     kinds: list[str] = []
     tokens: list[int] = []
     vectors = []
-    for kind, part, name in _KINDS:
+    for kind, part, field in _KINDS:
         ids = index.store.get(part).ids
         if not ids:
             continue
-        chosen = random.choice(len(ids), min(SAMPLE, len(ids)), replace=False)
-        rows = index.store.get(part, ids=[ids[at] for at in chosen.tolist()], metadatas=True, embeddings=True)
+        sample = random.choice(len(ids), min(_SAMPLE_SIZE, len(ids)), replace=False)
+        rows = index.store.get(part, ids=[ids[at] for at in sample.tolist()], metadatas=True, embeddings=True)
         kinds += [kind] * len(rows.ids)
-        tokens += [max(int(row[name]), 1) for row in rows.metadatas]
+        tokens += [max(int(row[field]), 1) for row in rows.metadatas]
         vectors.append(rows.vectors)
-    if len(kinds) < _FEWEST:
+    if len(kinds) < _MIN_TEXTS:
         return None
-    every = np.concatenate(vectors).astype(np.float64)
-    every /= np.maximum(np.linalg.norm(every, axis=1, keepdims=True), 1e-12)
-    mean = every.mean(axis=0)
-    near = every @ (mean / max(float(np.linalg.norm(mean)), 1e-12))
-    points = tuple(Point(*row) for row in zip(kinds, tokens, near.tolist(), strict=True))
-    return Lengths(points, _bins(np.asarray(tokens), every))
+    unit = np.concatenate(vectors).astype(np.float64)
+    unit /= np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1e-12)
+    mean = unit.mean(axis=0)
+    cosines = unit @ (mean / max(float(np.linalg.norm(mean)), 1e-12))
+    points = tuple(LengthPoint(*row) for row in zip(kinds, tokens, cosines.tolist(), strict=True))
+    return LengthAnalysis(points, _bins(np.asarray(tokens), unit))
 
 
-def _bins(tokens: Any, vectors: Any) -> tuple[tuple[float, float, int], ...]:
-    """Mean cosine of two different vectors, in ranges of length that double."""
-    found = []
+def _bins(tokens: Any, unit: Any) -> tuple[tuple[float, float, int], ...]:
+    """Mean cosine of two different unit vectors in ranges [2^k, 2^(k+1)) of length, for ranges of 5 texts or more."""
+    bins = []
     exponents = np.floor(np.log2(tokens)).astype(int)
     for exponent in np.unique(exponents).tolist():
-        own = vectors[exponents == exponent]
+        own = unit[exponents == exponent]
         if len(own) >= 5:
             total = own.sum(axis=0)
-            pairs = (float(total @ total) - len(own)) / (len(own) * (len(own) - 1))
-            found.append((2 ** (exponent + 0.5), pairs, len(own)))
-    return tuple(found)
+            mean = (float(total @ total) - len(own)) / (len(own) * (len(own) - 1))
+            bins.append((2 ** (exponent + 0.5), mean, len(own)))
+    return tuple(bins)

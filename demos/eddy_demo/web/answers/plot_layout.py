@@ -1,4 +1,4 @@
-"""Pictures of a page as numbers: where tokens and arcs stand, where points do."""
+"""Positions for the drawings of the page: tokens with arcs, and points over length."""
 
 from __future__ import annotations
 
@@ -9,22 +9,30 @@ from typing import TYPE_CHECKING
 from eddy_demo.display_text import printable
 
 if TYPE_CHECKING:
-    from eddy_demo.web.answers.explain import Lengths
+    from eddy_demo.web.answers.explain import LengthAnalysis
     from eddy_embed.explanation import Explanation
 
-WIDTH = 900
-ROW = 96
-_LETTER, _PAD, _GAP, _HEIGHT = 7.3, 7.0, 4.0, 24.0
-_MARKS = str.maketrans({"Ġ": "·", "▁": "·", "Ċ": "⏎", "\n": "⏎", "\t": "⇥"})
-"""How tokenizers spell spaces and line ends, and how they are shown."""
-_TOP = 58.0
-"""Room for arcs above a row of tokens."""
-_NAMES = {"TEXT": "word", "PROMPT": "prompt", "SPECIAL": "special", "BPST": "held", "PST": "held", "REPEAT": "repeat"}
+# All positions and sizes are in units of the drawing's viewBox; `why.html` repeats those that do not vary.
+_WIDTH = 900
+_ROW_HEIGHT = 96
+_LETTER, _PADDING, _GAP, _BOX_HEIGHT = 7.3, 7.0, 4.0, 24.0
+_ARC_ROOM = 58.0
+"""Height above a row of tokens for arcs."""
+_WHITE_SPACE = str.maketrans({"Ġ": "·", "▁": "·", "Ċ": "⏎", "\n": "⏎", "\t": "⇥"})
+"""How tokenizers spell white space, and how the page shows it."""
+_CSS_CLASSES = {
+    "TEXT": "word",
+    "PROMPT": "prompt",
+    "SPECIAL": "special",
+    "BPST": "held",
+    "PST": "held",
+    "REPEAT": "repeat",
+}
 
 
 @dataclass(frozen=True)
-class Box:
-    """A token: where it stands, what it is, what share of the vector it has."""
+class TokenBox:
+    """A token: its position, CSS class, and share of the vector relative to the largest share."""
 
     x: float
     y: float
@@ -36,56 +44,57 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Arc:
-    """A copy of a state, from one token to another."""
+class CopyArc:
+    """A copy of a state from one token to another: an SVG path."""
 
     path: str
     title: str
 
 
 @dataclass(frozen=True)
-class Tokens:
-    """A text as the model sees it."""
+class TokenLayout:
+    """The tokens of a text."""
 
-    boxes: tuple[Box, ...]
-    arcs: tuple[Arc, ...]
+    boxes: tuple[TokenBox, ...]
+    arcs: tuple[CopyArc, ...]
     height: float
 
 
-def tokens(explanation: Explanation) -> Tokens:
-    """The first window of a text, in rows."""
-    boxes: list[Box] = []
-    x, y = 0.0, _TOP
-    most = max((token.weight for token in explanation.tokens), default=0.0) or 1.0
+def layout_tokens(explanation: Explanation) -> TokenLayout:
+    """Lay out the first window of a text in rows."""
+    boxes: list[TokenBox] = []
+    x, y = 0.0, _ARC_ROOM
+    max_weight = max((token.weight for token in explanation.tokens), default=0.0) or 1.0
     for at, token in enumerate(explanation.tokens):
-        shown = printable(token.piece).translate(_MARKS)
-        width = max(len(shown), 1) * _LETTER + 2 * _PAD
-        if x and x + width > WIDTH:
-            x, y = 0.0, y + ROW
+        shown = printable(token.piece).translate(_WHITE_SPACE)
+        width = max(len(shown), 1) * _LETTER + 2 * _PADDING
+        if x and x + width > _WIDTH:
+            x, y = 0.0, y + _ROW_HEIGHT
         role = token.role.name
-        told = [f"{at}: {shown.strip() or '␣'}", role.lower(), f"weight {token.weight:.4f}"]
+        facts = [f"{at}: {shown.strip() or '␣'}", role.lower(), f"weight {token.weight:.4f}"]
         if token.source is not None:
-            told.append(f"gets the state of {token.source}")
-        boxes.append(Box(x, y, width, shown, _NAMES.get(role, "prompt"), token.weight / most, ", ".join(told)))
+            facts.append(f"gets the state of {token.source}")
+        kind = _CSS_CLASSES.get(role, "prompt")
+        boxes.append(TokenBox(x, y, width, shown, kind, token.weight / max_weight, ", ".join(facts)))
         x += width + _GAP
     arcs = tuple(
-        Arc(_arc(boxes[token.source], boxes[at]), f"{token.source} → {at}")
+        CopyArc(_arc(boxes[token.source], boxes[at]), f"{token.source} → {at}")
         for at, token in enumerate(explanation.tokens)
         if token.source is not None
     )
-    return Tokens(tuple(boxes), arcs, y + _HEIGHT + 14)
+    return TokenLayout(tuple(boxes), arcs, y + _BOX_HEIGHT + 14)
 
 
-def _arc(source: Box, target: Box) -> str:
+def _arc(source: TokenBox, target: TokenBox) -> str:
     x1, x2 = source.x + source.width / 2, target.x + target.width / 2
     y1, y2 = source.y - 2, target.y - 3
-    rise = min(18 + abs(x2 - x1) / 12, _TOP - 8) if y1 == y2 + 1 else 34
+    rise = min(18 + abs(x2 - x1) / 12, _ARC_ROOM - 8) if y1 == y2 + 1 else 34
     return f"M{x1:.1f} {y1:.1f}C{x1:.1f} {y1 - rise:.1f} {x2:.1f} {y2 - rise:.1f} {x2:.1f} {y2:.1f}"
 
 
 @dataclass(frozen=True)
-class Dot:
-    """A text in the picture of lengths."""
+class PlotDot:
+    """A point with its CSS class and tooltip."""
 
     x: float
     y: float
@@ -94,45 +103,54 @@ class Dot:
 
 
 @dataclass(frozen=True)
-class Plot:
-    """Points over the length of texts, a line through the means of pairs, and both axes."""
+class LengthPlot:
+    """Cosines over length.
 
-    dots: tuple[Dot, ...]
+    Attributes:
+        dots: The texts.
+        line: Points of the line through `marks`, for an SVG polyline.
+        marks: Mean cosines of two texts of similar length.
+        across: Positions and labels of the horizontal axis.
+        up: Positions and labels of the vertical axis.
+    """
+
+    dots: tuple[PlotDot, ...]
     line: str
-    marks: tuple[Dot, ...]
+    marks: tuple[PlotDot, ...]
     across: tuple[tuple[float, str], ...]
     up: tuple[tuple[float, str], ...]
-    width: float = 900.0
-    height: float = 380.0
 
 
+_PLOT_HEIGHT = 380.0
 _LEFT, _RIGHT, _ABOVE, _BELOW = 56.0, 16.0, 14.0, 44.0
 
 
-def plot(found: Lengths) -> Plot:
-    """The picture of lengths."""
-    width, height = 900.0, 380.0
-    logs = [math.log2(point.tokens) for point in found.points]
-    least, most = math.floor(min(logs)), max(math.ceil(max(logs)), math.floor(min(logs)) + 1)
-    values = [point.cosine for point in found.points] + [each[1] for each in found.bins]
-    low, high = math.floor(min(0.0, *values) * 5) / 5, math.ceil(max(values) * 5) / 5 or 0.2
+def layout_lengths(analysis: LengthAnalysis) -> LengthPlot:
+    """Lay out an analysis of lengths, on a logarithmic horizontal axis."""
+    logs = [math.log2(point.tokens) for point in analysis.points]
+    least = math.floor(min(logs))
+    most = max(math.ceil(max(logs)), least + 1)
+    cosines = [point.cosine for point in analysis.points] + [mean for _, mean, _ in analysis.bins]
+    low, high = math.floor(min(0.0, *cosines) * 5) / 5, math.ceil(max(cosines) * 5) / 5 or 0.2
 
     def x(log: float) -> float:
-        return round(_LEFT + (log - least) / (most - least) * (width - _LEFT - _RIGHT), 1)
+        return round(_LEFT + (log - least) / (most - least) * (_WIDTH - _LEFT - _RIGHT), 1)
 
-    def y(value: float) -> float:
-        return round(_ABOVE + (high - value) / (high - low) * (height - _ABOVE - _BELOW), 1)
+    def y(cosine: float) -> float:
+        return round(_ABOVE + (high - cosine) / (high - low) * (_PLOT_HEIGHT - _ABOVE - _BELOW), 1)
 
     dots = tuple(
-        Dot(x(log), y(point.cosine), point.kind, f"{point.kind} of {point.tokens} tokens: {point.cosine:.3f}")
-        for log, point in zip(logs, found.points, strict=True)
+        PlotDot(x(log), y(point.cosine), point.kind, f"{point.kind} of {point.tokens} tokens: {point.cosine:.3f}")
+        for log, point in zip(logs, analysis.points, strict=True)
     )
     marks = tuple(
-        Dot(x(math.log2(middle)), y(mean), "pairs", f"pairs of about {middle:.0f} tokens: {mean:.3f} ({count} texts)")
-        for middle, mean, count in found.bins
+        PlotDot(
+            x(math.log2(middle)), y(mean), "pairs", f"pairs of about {middle:.0f} tokens: {mean:.3f} ({count} texts)"
+        )
+        for middle, mean, count in analysis.bins
     )
     steps = range(round(low * 5), round(high * 5) + 1)
-    return Plot(
+    return LengthPlot(
         dots,
         " ".join(f"{mark.x},{mark.y}" for mark in marks),
         marks,

@@ -1,1 +1,1 @@
-"""What the server shares between its routes: access, concurrency, event streams."""
+"""HTTP parts that know no library: access control, concurrency, event streams."""

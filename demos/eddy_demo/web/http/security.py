@@ -1,29 +1,29 @@
-"""Who may ask: pages of this server alone, under names that it knows, and no more than it can hold."""
+"""Middleware that checks host names, origins and the token, limits bodies, and sets security headers."""
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-if TYPE_CHECKING:
-    from eddy_demo.web.limits import Limits
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+from eddy_demo.web.errors import RequestRefused
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from eddy_demo.web.limits import Limits
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TOKEN_HEADER = "x-eddy-token"
-UPLOAD = "/api/uploads"
-"""The one path whose body may be large; it counts by itself."""
-_READS = ("GET", "HEAD")
-_HEADERS = {
-    # No inline script or style anywhere, nothing from elsewhere, and no page may frame this one.
+UPLOAD_PATH = "/api/uploads"
+"""The only path that accepts large bodies."""
+_SECURITY_HEADERS = {
+    # Forbid inline scripts and styles, other sources, and framing.
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -37,119 +37,98 @@ _HEADERS = {
 }
 
 
-class Refused(Exception):
-    """A request that is not answered.
+class SecurityMiddleware:
+    """ASGI middleware around the whole application.
 
-    Attributes:
-        status: Of the response.
+    The check of the Host header prevents DNS rebinding. A page of another origin can neither read a response nor,
+    without the token, change anything. Starlette's TrustedHostMiddleware would not tell the user how to add a name.
     """
 
-    def __init__(self, status: int, message: str) -> None:
-        """Say why.
-
-        Args:
-            status: Of the response.
-            message: In plain words.
-        """
-        super().__init__(message)
-        self.status = status
-
-
-class Guard:
-    """ASGI middleware in front of everything.
-
-    A name that somebody else's domain server points to this machine (DNS rebinding) is no name of ours. A page of
-    another origin can neither read an answer nor, without the token, change anything.
-    """
-
-    def __init__(self, app: App, limits: Limits, hosts: Iterable[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, limits: Limits, hosts: Iterable[str] = ()) -> None:
         """Wrap an application.
 
         Args:
             app: The application.
-            limits: Of bodies.
-            hosts: Names beside those of the loopback interface.
+            limits: Maximum sizes of request bodies.
+            hosts: Accepted host names besides those of the loopback interface.
         """
         self.app, self.limits = app, limits
         self.hosts = {*LOOPBACK, *(host.lower() for host in hosts)}
         self.token = secrets.token_urlsafe(24)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer or refuse."""
+        """Check one request and pass it on, or refuse it."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
-            return
-        if scope["type"] != "http":
-            return
-        scope.setdefault("state", {})["token"] = self.token
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        elif scope["type"] == "http":
+            await self._handle(scope, receive, send)
 
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope.setdefault("state", {})["token"] = self.token
         complete = False
 
-        async def guarded(message: MutableMapping[str, Any]) -> None:
+        async def send_secured(message: Message) -> None:
             nonlocal complete
             if message["type"] == "http.response.start":
-                names = {name.lower() for name, _ in message.setdefault("headers", [])}
-                added = dict(_HEADERS)
+                headers = MutableHeaders(scope=message)
+                for name, value in _SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
                 if not scope["path"].startswith("/static/"):
-                    added["cache-control"] = "no-store"
-                more = [(name.encode(), value.encode()) for name, value in added.items()]
-                message["headers"] = [*message["headers"], *(pair for pair in more if pair[0] not in names)]
+                    headers.setdefault("cache-control", "no-store")
             await send(message)
             complete = message["type"] == "http.response.body" and not message.get("more_body", False)
 
         try:
+            headers = Headers(scope=scope)
             self._check(scope, headers)
-            await self.app(scope, self._counted(scope, headers, receive), guarded)
-        except Refused as refusal:
-            await _refuse(refusal, guarded)
+            await self.app(scope, self._limited(scope, headers, receive), send_secured)
+        except RequestRefused as refusal:
+            closing = {"connection": "close"} if refusal.status == 413 else None
+            response = JSONResponse({"error": str(refusal)}, refusal.status, closing)
+            await response(scope, receive, send_secured)
         except Exception:
             if not complete:
                 raise
-            # It was answered in plain words; raised on, it would cost the client its connection.
+            # The client has a complete response; raising would also close its connection.
             logging.getLogger(__name__).exception("%s failed", scope["path"])
 
-    def _check(self, scope: Scope, headers: dict[str, str]) -> None:
+    def _check(self, scope: Scope, headers: Headers) -> None:
         host = headers.get("host", "")
         if _hostname(host) not in self.hosts:
-            raise Refused(
+            raise RequestRefused(
                 421, f"this server does not answer to the name {host!r:.80}; start it with --allow-host to add a name"
             )
-        reads = scope["method"] in _READS
-        site = headers.get("sec-fetch-site", "same-origin")
-        # Of a page of another site, a reader may follow a link here; its pictures, frames and scripts may not ask.
+        reads = scope["method"] in ("GET", "HEAD")
+        # A user may follow a link from another site; that site's images, frames and scripts may request nothing.
         follows = reads and headers.get("sec-fetch-dest") == "document" and not scope["path"].startswith("/api/")
-        if site not in ("same-origin", "none") and not follows:
-            raise Refused(403, "a page of another site asked for this; nothing was done")
+        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") and not follows:
+            raise RequestRefused(403, "a page of another site asked for this; nothing was done")
         if reads:
             return
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-            raise Refused(403, "a page of another origin asked for this; nothing was done")
+            raise RequestRefused(403, "a page of another origin asked for this; nothing was done")
         if not secrets.compare_digest(headers.get(TOKEN_HEADER, "").encode(), self.token.encode()):
-            raise Refused(403, "the page is older than the server, which was started anew; reload the page")
+            raise RequestRefused(403, "the page is older than the server, which was started anew; reload the page")
 
-    def _counted(self, scope: Scope, headers: dict[str, str], receive: Receive) -> Receive:
-        most = self.limits.upload_bytes if scope["path"] == UPLOAD else self.limits.body_bytes
-        told = headers.get("content-length", "0")
-        if told.isascii() and told.isdigit() and int(told) > most:
-            raise Refused(413, too_large(most))
+    def _limited(self, scope: Scope, headers: Headers, receive: Receive) -> Receive:
+        """Wrap `receive` so that it refuses a body that is too large, also one without a declared length."""
+        limit = self.limits.upload_bytes if scope["path"] == UPLOAD_PATH else self.limits.body_bytes
+        unit = f"{limit // 2**20} MB" if limit >= 2**20 else f"{limit // 2**10} kB"
+        declared = headers.get("content-length", "0")
+        if declared.isascii() and declared.isdigit() and int(declared) > limit:
+            raise RequestRefused(413, f"it is larger than {unit}")
         size = 0
 
-        async def counted() -> MutableMapping[str, Any]:
+        async def receive_limited() -> Message:
             nonlocal size
             message = await receive()
             size += len(message.get("body", b""))
-            if size > most:
-                raise Refused(413, too_large(most))
+            if size > limit:
+                raise RequestRefused(413, f"it is larger than {unit}")
             return message
 
-        return counted
-
-
-def too_large(most: int) -> str:
-    """Why a body is not taken."""
-    return f"it is larger than {most // 2**20} MB" if most >= 2**20 else f"it is larger than {most // 2**10} kB"
+        return receive_limited
 
 
 def _hostname(host: str) -> str:
@@ -157,12 +136,3 @@ def _hostname(host: str) -> str:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
-
-
-async def _refuse(refusal: Refused, send: Send) -> None:
-    body = json.dumps({"error": str(refusal)}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if refusal.status == 413:
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

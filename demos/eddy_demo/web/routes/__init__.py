@@ -1,1 +1,1 @@
-"""The routes of the server."""
+"""Routes of the server: its pages, and the API that their scripts call."""

@@ -1,4 +1,4 @@
-"""The pages themselves."""
+"""The pages."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
 from eddy_demo.errors import InvalidQuestion
-from eddy_demo.library.ingest import FEW
-from eddy_demo.readers.documents import UPLOADS
-from eddy_demo.web.answers import answering, plot_layout
-from eddy_demo.web.answers.blocks import blocks
-from eddy_demo.web.http.security import Refused
-from eddy_demo.web.routes.state import State, checked_key
-from eddy_demo.web.uploads.job import told as reason
+from eddy_demo.library.ingest import MIN_FIT_PASSAGES
+from eddy_demo.readers.documents import DOCUMENT_SUFFIXES
+from eddy_demo.web.answers import plot_layout
+from eddy_demo.web.answers.answering import checked_question
+from eddy_demo.web.answers.blocks import document_blocks
+from eddy_demo.web.errors import RequestRefused, error_message
+from eddy_demo.web.routes.state import checked_key, server_state
 from eddy_embed import methods
 
 pages = APIRouter()
@@ -29,79 +29,62 @@ templates = Environment(
     lstrip_blocks=True,
 )
 templates.filters["number"] = lambda value: f"{value:,}"
+_SAMPLE = "The ferry to the island leaves at noon. Dogs travel for free."
 
 
 def render(request: Request, template: str, status: int = 200, **values: Any) -> Response:
-    """A page."""
+    """Render a template as a response."""
     token = getattr(request.state, "token", "")
     page = templates.get_template(template).render(token=token, path=request.url.path, **values)
     return HTMLResponse(page, status)
 
 
-def page_error(request: Request, status: int, message: str) -> Response:
-    """An error as a page."""
-    return render(request, "error.html", status, message=message)
-
-
-def _state(request: Request) -> State:
-    state: State = request.app.state.eddy
-    return state
-
-
 @pages.get("/")
 def ask_page(request: Request, q: str = "") -> Response:
-    """Ask a question."""
-    state = _state(request)
-    return render(request, "ask.html", library=state.shelf.summary(), q=q, limit=state.limits.question)
+    """Show the page for questions."""
+    state = server_state(request)
+    limit = state.limits.question_characters
+    return render(request, "ask.html", library=state.reader.summary(), q=q, limit=limit)
 
 
 @pages.get("/library")
 def library_page(request: Request) -> Response:
-    """Documents in, documents out."""
-    state = _state(request)
+    """Show the page for uploads and the list of documents."""
+    state = server_state(request)
     return render(
         request,
         "library.html",
-        library=state.shelf.summary(),
-        accept=",".join(UPLOADS),
+        library=state.reader.summary(),
+        accept=",".join(DOCUMENT_SUFFIXES),
         megabytes=state.limits.upload_bytes // 2**20,
-        few=FEW,
+        few=MIN_FIT_PASSAGES,
     )
 
 
 @pages.get("/documents/{key}")
 async def document_page(request: Request, key: str, q: str = "") -> Response:
-    """Read a document; with a question, every sentence is held against it."""
-    threads = _state(request).threads.run if q.strip() else anyio.to_thread.run_sync  # else the model does nothing
-    return await threads(lambda: _document(request, key, q))
+    """Show a document; with a question, the cosine of each sentence with it."""
+    # Without a question the model does nothing, so the page needs no place in the pool.
+    run = server_state(request).workers.run if q.strip() else anyio.to_thread.run_sync
+    return await run(lambda: _document_page(request, key, q))
 
 
-def _document(request: Request, key: str, q: str) -> Response:
-    state = _state(request)
-    book = state.shelf.book(checked_key(key)) if state.shelf.ready else None
-    if book is None:
-        waiting = "the model is still being loaded; reload the page in a moment"
-        raise Refused(404, "the document is not in the library any more" if state.shelf.ready else waiting)
-    near: list[float] = []
+def _document_page(request: Request, key: str, q: str) -> Response:
+    state = server_state(request)
+    document = state.reader.document(checked_key(key)) if state.reader.ready else None
+    if document is None:
+        loading = "the model is still being loaded; reload the page in a moment"
+        raise RequestRefused(404, "the document is not in the library any more" if state.reader.ready else loading)
+    cosines: list[float] = []
     problem = ""
     if q.strip():
         try:
-            question = answering.checked(q, state.limits.question)
-            near = [round(float(value), 4) for value in book.near(question, book.content.sentences)]
+            question = checked_question(q, state.limits.question_characters)
+            cosines = [round(float(value), 4) for value in document.cosines(question, document.content.sentences)]
         except InvalidQuestion as error:
             problem = str(error)
-    return render(
-        request,
-        "document.html",
-        book=book,
-        blocks=blocks(book),
-        q=q,
-        near=near,
-        problem=problem,
-    )
-
-
-_SAMPLE = "The ferry to the island leaves at noon. Dogs travel for free."
+    blocks = document_blocks(document)
+    return render(request, "document.html", document=document, blocks=blocks, q=q, cosines=cosines, problem=problem)
 
 
 @pages.get("/why")
@@ -113,52 +96,52 @@ async def why_page(
     document: str = "",
     other: str = "htp",
 ) -> Response:
-    """What the model does with a text, two methods on one question, and what length does."""
-    return await _state(request).threads.run(lambda: _why(request, text, method, q, document, other))
+    """Show what the model does with a text, a comparison of two methods, and the effect of length."""
+    return await server_state(request).workers.run(lambda: _why_page(request, text, method, q, document, other))
 
 
-def _why(request: Request, text: str, method: str, q: str, document: str, other: str) -> Response:
-    state = _state(request)
-    if not state.shelf.ready:
-        raise Refused(503, "the model is still being loaded; reload the page in a moment")
-    shelf = state.shelf
-    method = method or shelf.method
-    told, tokens_problem = None, ""
+def _why_page(request: Request, text: str, method: str, q: str, document: str, other: str) -> Response:
+    state = server_state(request)
+    reader, limits = state.reader, state.limits
+    if not reader.ready:
+        raise RequestRefused(503, "the model is still being loaded; reload the page in a moment")
+    method = method or reader.method
+    explanation, tokens_problem = None, ""
     try:
-        if len(text) > state.limits.explained:
-            raise InvalidQuestion(f"show a text of at most {state.limits.explained} characters")
-        told = state.methods.explain(shelf, text, method)
+        if len(text) > limits.explained_characters:
+            raise InvalidQuestion(f"show a text of at most {limits.explained_characters} characters")
+        explanation = state.explorer.explain(reader, text, method)
     except Exception as error:
-        tokens_problem = reason(error)
-    columns, two_problem = None, ""
+        tokens_problem = error_message(error)
+    columns, comparison_problem = None, ""
     if q.strip():
         try:
-            question = answering.checked(q, state.limits.question)
-            book = shelf.book(checked_key(document))
-            if book is None:
-                raise Refused(404, "the document is not in the library any more")
-            columns = state.methods.compare(shelf, book, question, other, state.limits)
-        except Refused as error:
-            two_problem = str(error)
+            question = checked_question(q, limits.question_characters)
+            library_document = reader.document(checked_key(document))
+            if library_document is None:
+                raise RequestRefused(404, "the document is not in the library any more")
+            columns = state.explorer.compare(reader, library_document, question, other, limits.comparison_characters)
+        except RequestRefused as error:
+            comparison_problem = str(error)
         except Exception as error:
-            two_problem = reason(error)
-    found = state.methods.lengths(shelf)
+            comparison_problem = error_message(error)
+    lengths = state.explorer.lengths(reader)
     return render(
         request,
         "why.html",
         text=text,
         method=method,
-        most=state.limits.explained,
+        max_characters=limits.explained_characters,
         names=[name for name in methods.names() if name != "post"],
-        told=told,
-        tokens=None if told is None else plot_layout.tokens(told),
+        explanation=explanation,
+        tokens=None if explanation is None else plot_layout.layout_tokens(explanation),
         tokens_problem=tokens_problem,
-        books=shelf.entries(),
+        entries=reader.entries(),
         q=q,
         document=document,
         other=other,
-        method_here=shelf.recipe.method,
+        library_method=reader.recipe.method,
         columns=columns,
-        two_problem=two_problem,
-        plot=None if found is None else plot_layout.plot(found),
+        comparison_problem=comparison_problem,
+        plot=None if lengths is None else plot_layout.layout_lengths(lengths),
     )

@@ -1,4 +1,4 @@
-"""What the routes share."""
+"""State that the routes share."""
 
 from __future__ import annotations
 
@@ -6,50 +6,58 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from eddy_demo.web.answers.explain import Methods
-from eddy_demo.web.http.events import Threads, Turn
-from eddy_demo.web.http.security import Refused
-from eddy_demo.web.library_reader import Shelf
+from starlette.requests import Request
+
+from eddy_demo.web.answers.explain import MethodExplorer
+from eddy_demo.web.errors import RequestRefused
+from eddy_demo.web.http.concurrency import FairLock, WorkerPool
+from eddy_demo.web.library_reader import LibraryReader
 from eddy_demo.web.limits import Limits
-from eddy_demo.web.uploads.job_queue import Jobs
-from eddy_demo.web.uploads.library_writer import Writer
+from eddy_demo.web.uploads.job_queue import JobQueue
+from eddy_demo.web.uploads.library_writer import LibraryWriter
 
 _KEY = re.compile(r"[0-9a-f]{16}")
 
 
 @dataclass
-class State:
-    """One running server.
+class ServerState:
+    """State of one running server.
 
     Attributes:
-        limits: What it takes.
-        shelf: The library, to be read.
-        jobs: What is to be written.
-        writer: What writes it.
-        threads: For questions.
-        turn: Of the answers that the model writes.
-        stopping: Whether the server is about to end.
-        listeners: Pages that are told of progress now.
-        methods: Further methods, and what is drawn of the library.
+        limits: Limits of requests.
+        reader: Read access to the library.
+        jobs: Work for the writing thread.
+        writer: The writing thread.
+        workers: Threads that answer questions.
+        generation_lock: Held by the answer that the model writes.
+        stopping: Returns whether the server is about to stop.
+        listeners: Number of open pages that receive progress events.
+        explorer: Embedders of other methods, and analyses of the library.
     """
 
     limits: Limits
-    shelf: Shelf
-    jobs: Jobs
-    writer: Writer
-    threads: Threads
-    turn: Turn
+    reader: LibraryReader
+    jobs: JobQueue
+    writer: LibraryWriter
+    workers: WorkerPool
+    generation_lock: FairLock
     stopping: Callable[[], bool]
     listeners: int = 0
-    methods: Methods = field(default_factory=Methods)
+    explorer: MethodExplorer = field(default_factory=MethodExplorer)
+
+
+def server_state(request: Request) -> ServerState:
+    """Return the state of the server that handles a request."""
+    state: ServerState = request.app.state.eddy
+    return state
 
 
 def checked_key(key: str) -> str:
-    """A document's id as it came in an address.
+    """Check a document's id from an address.
 
     Raises:
-        Refused: It is none.
+        RequestRefused: It is no id.
     """
     if not _KEY.fullmatch(key):
-        raise Refused(404, "there is no such document")
+        raise RequestRefused(404, "there is no such document")
     return key

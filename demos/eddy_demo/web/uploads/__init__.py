@@ -1,1 +1,1 @@
-"""Uploads, and the thread that writes them to the library."""
+"""Uploaded files: stored in the library's folder, read in a child process, written to the library by one thread."""

@@ -1,59 +1,52 @@
-"""A file on its way into the library, and how far it is."""
+"""One uploaded file on its way into the library, and its progress."""
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from eddy_demo.display_text import printable
-from eddy_demo.errors import DemoError
-from eddy_demo.web.uploads.upload_queue import Ticket
-from eddy_embed.errors import EddyError
+from eddy_demo.web.uploads.upload_queue import Upload
 
 if TYPE_CHECKING:
     from chroma_eddy import Entry
-    from eddy_demo.readers.documents import Document
-    from eddy_demo.web.uploads.library_writer import Writer
+    from eddy_demo.readers.documents import SourceDocument
 
-STATES = ("waiting", "reading", "embedding", "writing", "done", "known", "failed")
-UNDER_WAY = ("reading", "embedding", "writing")
+IN_PROGRESS = ("reading", "embedding", "writing")
 FINISHED = ("done", "known")
 
 
 @dataclass
-class Job:
-    """A file on its way into the library.
+class UploadJob:
+    """An uploaded file on its way into the library.
 
     Attributes:
-        ticket: The file.
-        state: One of `STATES`; known: the library had it already.
-        message: For the user.
-        done: Share of its text that is embedded.
-        left: Seconds until it is written, None where that is not known.
+        upload: The stored file.
+        state: "waiting", one of `IN_PROGRESS`, one of `FINISHED`, or "failed"; "known" means that the library had it
+            already.
+        message: Message for the user.
+        done: Share of its text that is embedded, 0 to 1.
+        left: Estimated seconds until it is written; None if unknown.
         document: Id of its document, once it has one.
         notes: What the reader left out.
-        content: What was read, until it is written.
+        content: Its text, from reading until it is written.
     """
 
-    ticket: Ticket
+    upload: Upload
     state: str = "waiting"
     message: str = ""
     done: float = 0.0
     left: float | None = None
     document: str = ""
     notes: tuple[str, ...] = ()
-    content: Document | None = None
+    content: SourceDocument | None = None
 
     def as_data(self) -> dict[str, Any]:
-        """For the page."""
+        """Return the values that the page shows."""
         return {
-            "id": self.ticket.id,
-            "name": self.ticket.name,
-            "size": self.ticket.size,
+            "id": self.upload.id,
+            "name": self.upload.name,
+            "size": self.upload.size,
             "state": self.state,
             "message": printable(self.message),
             "done": round(self.done, 4),
@@ -62,49 +55,10 @@ class Job:
             "notes": [printable(note) for note in self.notes],
         }
 
-    def known(self, entry: Entry) -> Job:
-        """The library has it already."""
+    def mark_known(self, entry: Entry) -> UploadJob:
+        """Finish the job, because the library has the document already; return the job."""
         name = str(entry.metadata.get("name", entry.id))
         self.state, self.document, self.done, self.left, self.content = "known", entry.id, 1.0, None, None
-        also = "" if name == self.ticket.name else f" as {name}"
+        also = "" if name == self.upload.name else f" as {name}"
         self.message = f"already in the library{also}"
         return self
-
-
-def told(error: Exception) -> str:
-    """What the page says of an error; one that nobody foresaw is logged whole."""
-    if isinstance(error, (DemoError, EddyError, OSError)):
-        return str(error)
-    if isinstance(error, MemoryError):
-        return str(error) or "out of memory"
-    logging.getLogger(__name__).error("the work on the library failed", exc_info=error)
-    return f"{type(error).__name__}: {error}"
-
-
-class Watch:
-    """Turns the progress of an ingestion into that of its files."""
-
-    def __init__(self, writer: Writer, ready: Sequence[Job]) -> None:
-        """Begin.
-
-        Args:
-            writer: Told of it.
-            ready: The files, in the order in which they are written.
-        """
-        self._writer, self._ready = writer, ready
-        self._ends = list(accumulate(len(job.content.text) for job in ready if job.content is not None))
-        self._began = time.monotonic()
-
-    def __call__(self, characters: float, written: int) -> None:
-        """So many characters are embedded, and so many files written."""
-        if written:
-            self._writer.written(self._ready[:written])  # also where the rest is cancelled
-        self._writer.check()
-        rate = characters / max(time.monotonic() - self._began, 1e-3)
-        start = self._ends[written - 1] if written else 0
-        for job, end in zip(self._ready[written:], self._ends[written:], strict=True):
-            job.done = min(max((characters - start) / max(end - start, 1), 0.0), 1.0)
-            job.state = "writing" if job.done == 1.0 else "embedding"
-            job.left = max(end - characters, 0) / rate if rate else None
-            start = end
-        self._writer.jobs.tell()

@@ -1,4 +1,4 @@
-"""What is to be written: files on their way into the library, documents on their way out, and all of it anew."""
+"""Work for the writing thread: files to add, documents to remove, a rebuild of the library."""
 
 from __future__ import annotations
 
@@ -9,59 +9,66 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eddy_demo.web.http.security import Refused
-from eddy_demo.web.uploads.job import FINISHED, UNDER_WAY, Job
-from eddy_demo.web.uploads.upload_queue import Ticket, Tickets
+from eddy_demo.web.errors import RequestRefused
+from eddy_demo.web.uploads.job import FINISHED, IN_PROGRESS, UploadJob
+from eddy_demo.web.uploads.upload_queue import Upload, UploadQueue
 
 if TYPE_CHECKING:
     from chroma_eddy import Entry
 
-_KEPT = 200
-"""Finished files that are still listed."""
+_MAX_FINISHED = 200
+"""Number of finished files that the page still lists."""
 
 
-class Jobs:
-    """Any thread may ask for something here; only the thread of `Writer` carries it out, and says so."""
+class JobQueue:
+    """Any thread may request work; only the thread of `LibraryWriter` carries it out and reports it.
 
-    def __init__(self, library: Path, most: int) -> None:
-        """Take nothing yet.
+    Attributes:
+        uploads: The stored files.
+        version: Changes with every change of the queue.
+        stopping: Whether the server is about to stop.
+        rebuild_requested: Whether the library is to be rebuilt.
+    """
+
+    def __init__(self, library: Path, max_files: int) -> None:
+        """Create an empty queue.
 
         Args:
-            library: Its folder.
-            most: Files that are kept until they are written.
+            library: Folder of the library.
+            max_files: Maximum number of files that are being received, wait, or failed.
         """
-        self.tickets = Tickets(library)
+        self.uploads = UploadQueue(library)
         self.version = 0
         self.stopping = False
-        self._most = most
-        self._jobs: dict[str, Job] = {}
+        self.rebuild_requested = False
+        self._max_files = max_files
+        self._jobs: dict[str, UploadJob] = {}
         self._receiving = 0
         self._removals: set[str] = set()
         self._cancelled: set[str] = set()
-        self._rebuild = False
         self._changed = threading.Condition(threading.RLock())
 
-    # --- For the page
+    # --- For the routes
 
-    def listed(self) -> list[dict[str, Any]]:
-        """The files, as the page shows them."""
+    def snapshot(self) -> list[dict[str, Any]]:
+        """Return all files as the page shows them."""
         with self._changed:
             return [job.as_data() for job in self._jobs.values()]
 
     @contextmanager
-    def place(self) -> Iterator[None]:
-        """Keep room for a file while it is received.
+    def reserve(self) -> Iterator[None]:
+        """Reserve a place for a file while the server receives it.
 
         Raises:
-            Refused: There is none.
+            RequestRefused: The queue is full.
         """
         with self._changed:
             states = [job.state for job in self._jobs.values() if job.state not in FINISHED]
-            if len(states) + self._receiving >= self._most:
+            if len(states) + self._receiving >= self._max_files:
                 failed = states.count("failed")
                 what = f"are waiting already, {failed} of which failed" if failed else "are waiting already"
                 more = ", or put away those that failed" if failed else ""
-                raise Refused(503, f"{self._most} files {what}; wait until some are written{more}")
+                raise RequestRefused(503, f"{self._max_files} files {what}; wait until some are written{more}")
             self._receiving += 1
         try:
             yield
@@ -69,205 +76,193 @@ class Jobs:
             with self._changed:
                 self._receiving -= 1
 
-    def take(self, part: Path, ticket: Ticket, entry: Entry | None) -> str:
-        """Keep a file that was received whole, unless its content is on its way already, or in the library.
+    def accept(self, part: Path, upload: Upload, entry: Entry | None) -> str:
+        """Store a received file, unless its content is in the queue or in the library already.
 
         Args:
-            part: Where it was received; moved or deleted.
-            ticket: Of it.
-            entry: What the library has of it.
+            part: The received file; moved or deleted.
+            upload: Its description.
+            entry: The library's entry for its document; None if it has none.
 
         Returns:
-            Its state.
+            State of the job: "waiting" or "known".
         """
         with self._changed:
-            job = self._jobs.get(ticket.id)
+            job = self._jobs.get(upload.id)
             if job is not None and job.state not in FINISHED:
                 part.unlink(missing_ok=True)
-                self._cancelled.discard(ticket.id)
-                self.retry(ticket.id)
+                self._cancelled.discard(upload.id)
+                self.retry(upload.id)
                 return "waiting"
             if entry is not None and entry.id not in self._removals:
                 part.unlink(missing_ok=True)
-                self._put(Job(ticket).known(entry))
+                self._put(UploadJob(upload).mark_known(entry))
                 return "known"
-            self.tickets.keep(part, ticket)
-            self._put(Job(ticket))
+            self.uploads.keep(part, upload)
+            self._put(UploadJob(upload))
             return "waiting"
 
     def cancel(self, id_: str) -> bool:
-        """Take a file back that is not written yet, or put away one that failed or is finished."""
+        """Cancel a file that is not written yet, or drop one that failed or is finished; return whether it exists."""
         with self._changed:
             job = self._jobs.get(id_)
             if job is None:
                 return False
-            if job.state in UNDER_WAY:
+            if job.state in IN_PROGRESS:
                 self._cancelled.add(id_)
             else:
                 self._drop(job)
             return True
 
     def retry(self, id_: str) -> bool:
-        """Try a file again that failed."""
+        """Let a failed file wait again; return whether there was one."""
         with self._changed:
             job = self._jobs.get(id_)
             if job is None or job.state != "failed":
                 return False
-            job.ticket = replace(job.ticket, error="")
-            self.tickets.write(job.ticket)
-            self.set(job, state="waiting", message="")
+            job.upload = replace(job.upload, error="")
+            self.uploads.write(job.upload)
+            self.update(job, state="waiting", message="")
             return True
 
     def clear(self, failed: bool = False) -> None:
-        """Put away what is finished, or what failed."""
+        """Drop the finished files, or the failed ones."""
         states = ("failed",) if failed else FINISHED
         with self._changed:
             for job in [job for job in self._jobs.values() if job.state in states]:
                 self._drop(job)
 
     def remove(self, key: str) -> None:
-        """Take a document out of the library."""
+        """Request the removal of a document."""
         with self._changed:
             self._removals.add(key)
-            self.tell()
+            self.notify()
 
-    def removing(self) -> set[str]:
-        """Documents that are about to go."""
+    def pending_removals(self) -> set[str]:
+        """Return the ids of the documents that are to be removed."""
         with self._changed:
             return set(self._removals)
 
     def rebuild(self) -> None:
-        """Make the library anew with the method that measured best for its model."""
-        with self._changed:
-            self._rebuild = True
-            self.tell()
+        """Request a rebuild of the library with the best measured method of its model."""
+        self.rebuild_requested = True
+        self.notify()
 
-    def tell(self) -> None:
-        """Wake whoever waits for a change."""
+    def notify(self) -> None:
+        """Announce a change to all who wait for one."""
         with self._changed:
             self.version += 1
             self._changed.notify_all()
 
-    # --- For the thread that writes
+    # --- For the writing thread
 
     def start(self) -> None:
-        """Take up what an earlier server left."""
-        for ticket in self.tickets.stored():
-            self._jobs[ticket.id] = Job(ticket, "failed" if ticket.error else "waiting", ticket.error)
+        """Load the files that an earlier server left."""
+        for upload in self.uploads.load():
+            self._jobs[upload.id] = UploadJob(upload, "failed" if upload.error else "waiting", upload.error)
 
     def stop(self) -> None:
-        """End what is under way; what is not written stays in the folder for the next server."""
-        with self._changed:
-            self.stopping = True
-            self.tell()
+        """Interrupt the work in progress; unwritten files stay on disk for the next server."""
+        self.stopping = True
+        self.notify()
 
-    def wait(self, seconds: float, always: bool = False) -> bool:
-        """Wait until there is something to do.
+    def wait_for_work(self, seconds: float, always: bool = False) -> bool:
+        """Wait until there is work.
 
         Args:
-            seconds: At most.
-            always: Wait for any change at all.
+            seconds: Maximum time to wait.
+            always: Wait for any change, even if there is work.
 
         Returns:
-            Whether there is.
+            Whether there is work.
         """
         with self._changed:
-            if not self.stopping and (always or not self._pending()):
+            if not self.stopping and (always or not self._has_work()):
                 self._changed.wait(seconds)
-            return self._pending()
+            return self._has_work()
 
-    def _pending(self) -> bool:
-        return not self.stopping and bool(self._removals or self._rebuild or self.waiting())
+    def _has_work(self) -> bool:
+        return not self.stopping and bool(self._removals or self.rebuild_requested or self.waiting())
 
-    def waiting(self, most: int | None = None) -> list[Job]:
-        """The first files that wait, or all."""
+    def waiting(self, limit: int | None = None) -> list[UploadJob]:
+        """Return the first files that wait; all without a limit."""
         with self._changed:
-            return [job for job in self._jobs.values() if job.state == "waiting"][:most]
+            return [job for job in self._jobs.values() if job.state == "waiting"][:limit]
 
-    @property
-    def wanted_anew(self) -> bool:
-        """Whether the library is to be made anew."""
-        return self._rebuild
-
-    def rebuilt(self) -> None:
-        """It was made anew, or cannot be."""
-        self._rebuild = False
-
-    def removed(self, keys: set[str]) -> None:
-        """Documents are out of the library."""
+    def finish_removals(self, keys: set[str]) -> None:
+        """Record that documents are removed."""
         with self._changed:
             self._removals -= keys
 
-    def set(self, job: Job, **values: Any) -> None:
-        """Change what is told of a file."""
+    def update(self, job: UploadJob, **values: Any) -> None:
+        """Set attributes of a job."""
         with self._changed:
             for name, value in values.items():
                 setattr(job, name, value)
-            self.tell()
+            self.notify()
 
-    def finish(self, job: Job) -> None:
-        """A file is in the library; one that was cancelled too late leaves it again."""
+    def finish(self, job: UploadJob) -> None:
+        """Record that a file is in the library; request its removal if it was cancelled too late."""
         with self._changed:
             if job.state in FINISHED:
                 return
-            self.tickets.forget(job.ticket.id)
-            self.set(job, state="done", done=1.0, left=None, content=None)
-            if job.ticket.id in self._cancelled:
+            self.uploads.delete(job.upload.id)
+            self.update(job, state="done", done=1.0, left=None, content=None)
+            if job.upload.id in self._cancelled:
                 self._removals.add(job.document)
                 self._drop(job)
 
-    def know(self, job: Job, entry: Entry) -> None:
-        """The library has the text of a file already."""
+    def mark_known(self, job: UploadJob, entry: Entry) -> None:
+        """Record that the library has the text of a file already."""
         with self._changed:
-            if job.ticket.id in self._cancelled:
+            if job.upload.id in self._cancelled:
                 self._drop(job)
                 return
-            self.tickets.forget(job.ticket.id)
-            job.known(entry)
-            self.tell()
+            self.uploads.delete(job.upload.id)
+            job.mark_known(entry)
+            self.notify()
 
-    def fail(self, job: Job, error: str) -> None:
-        """A file cannot be written; one that was cancelled is dropped, like any other."""
+    def fail(self, job: UploadJob, error: str) -> None:
+        """Record that a file cannot be written; drop it if it was cancelled."""
         with self._changed:
-            if job.ticket.id in self._cancelled:
+            if job.upload.id in self._cancelled:
                 self._drop(job)
                 return
-            ticket = self.tickets.fail(job.ticket, error)
-            self.set(job, state="failed", message=error, left=None, ticket=ticket, content=None)
+            upload = self.uploads.fail(job.upload, error)
+            self.update(job, state="failed", message=error, left=None, upload=upload, content=None)
 
-    def interrupted(self) -> bool:
-        """Put back what is under way, if something else is to come first."""
+    def put_back_if_interrupted(self) -> bool:
+        """Put the work in progress back if something more urgent waits; return whether it does."""
         with self._changed:
             if not (self.stopping or self._cancelled or self._removals):
                 return False
             self.put_back()
             for id_ in list(self._cancelled):
                 self._drop(self._jobs[id_])
-            self.tell()  # of what was put back, too
+            self.notify()  # also of the jobs put back
             return True
 
     def put_back(self) -> None:
-        """What is under way waits again."""
+        """Let the files in progress wait again."""
         with self._changed:
             for job in self._jobs.values():
-                if job.state in UNDER_WAY:
+                if job.state in IN_PROGRESS:
                     job.state, job.done, job.left = "waiting", 0.0, None
 
-    def _put(self, job: Job) -> None:
+    def _put(self, job: UploadJob) -> None:
         self._forget(job)
-        self._jobs[job.ticket.id] = job
-        finished = [each for each in self._jobs.values() if each.state in FINISHED]
-        for each in finished[: max(len(finished) - _KEPT, 0)]:
-            self._forget(each)
-        self.tell()
+        self._jobs[job.upload.id] = job
+        finished = [other for other in self._jobs.values() if other.state in FINISHED]
+        for other in finished[: max(len(finished) - _MAX_FINISHED, 0)]:
+            self._forget(other)
+        self.notify()
 
-    def _drop(self, job: Job) -> None:
+    def _drop(self, job: UploadJob) -> None:
         self._forget(job)
         if job.state not in FINISHED:
-            self.tickets.forget(job.ticket.id)
-        self.tell()
+            self.uploads.delete(job.upload.id)
+        self.notify()
 
-    def _forget(self, job: Job) -> None:
-        self._jobs.pop(job.ticket.id, None)
-        # A later file of the same content is another one, which nobody has cancelled.
-        self._cancelled.discard(job.ticket.id)
+    def _forget(self, job: UploadJob) -> None:
+        self._jobs.pop(job.upload.id, None)
+        self._cancelled.discard(job.upload.id)  # which must not cancel a later upload of the same content

@@ -1,262 +1,284 @@
-"""The one thread that writes: uploads into the library, documents out of it, all of it anew."""
+"""The only thread that writes: it adds uploads to the library, removes documents, and rebuilds the library."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from chroma_eddy import IndexInUse
-from eddy_demo.library.index import stored
+from eddy_demo.library.index import to_index_document
 from eddy_demo.library.ingest import ingest, remove_documents
-from eddy_demo.library.library_lock import sole_writer
-from eddy_demo.library.rebuild import rebuild, unfinished
+from eddy_demo.library.library_lock import lock_library
+from eddy_demo.library.rebuild import rebuild_library, unfinished_rebuild
 from eddy_demo.library.recipe import holds_library
-from eddy_demo.web.uploads.job import Job, Watch, told
-from eddy_demo.web.uploads.parser_process import parse
+from eddy_demo.web.errors import error_message
+from eddy_demo.web.uploads.parser_process import parse_upload
 
 if TYPE_CHECKING:
-    from eddy_demo.readers.documents import Document
-    from eddy_demo.web.library_reader import Shelf
+    from eddy_demo.readers.documents import SourceDocument
+    from eddy_demo.web.library_reader import LibraryReader
     from eddy_demo.web.limits import Limits
-    from eddy_demo.web.uploads.job_queue import Jobs
+    from eddy_demo.web.uploads.job import UploadJob
+    from eddy_demo.web.uploads.job_queue import JobQueue
 
 BATCH = 64
-"""Most files that are written together; of a new library, whose post-processing they decide, there is no limit."""
+"""Maximum number of files written together; none for a new library, whose first batch fits its post-processing."""
 _BUSY_SECONDS = 2.0
-"""Until what failed is tried again, and an idle thread looks what others have written."""
+"""Time until a retry after a failure, and between checks for other processes' changes."""
 
 
 class _Interrupted(Exception):
-    """What is under way is put back, for something more urgent."""
+    """The work in progress was put back for something more urgent."""
 
 
-class Writer:
-    """Carries out what `Jobs` holds.
+class LibraryWriter:
+    """Carries out what a `JobQueue` holds.
 
     Attributes:
-        jobs: What is to be written.
-        shelf: The library.
-        busy: Why it cannot go on; "" if it can.
-        rebuilding: Share of the library that is made anew; None where it is not.
+        jobs: The requested work.
+        reader: The library.
+        busy: Why the work cannot go on; "" if it can.
+        rebuilding: Progress of a rebuild, 0 to 1; None if there is none.
     """
 
-    def __init__(self, jobs: Jobs, shelf: Shelf, limits: Limits) -> None:
-        """Start nothing yet.
-
-        Args:
-            jobs: What is to be written.
-            shelf: The library.
-            limits: Of reading a file.
-        """
-        self.jobs, self.shelf, self.limits = jobs, shelf, limits
+    def __init__(self, jobs: JobQueue, reader: LibraryReader, limits: Limits) -> None:
+        """Prepare the thread without starting it."""
+        self.jobs, self.reader, self.limits = jobs, reader, limits
         self.busy = ""
         self.rebuilding: float | None = None
-        self._lost = ""
+        self._read_error = ""
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
 
-    # --- For the page
+    # --- For the routes
 
     def start(self) -> None:
-        """Take up what an earlier server left, and begin."""
+        """Load what an earlier server left, and start the thread."""
         self.jobs.start()
         self._thread.start()
 
     def stop(self) -> None:
-        """End; what is not written stays in the folder for the next server."""
+        """Stop the thread; unwritten files stay on disk for the next server."""
         self.jobs.stop()
         self._thread.join(30)
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything that the page shows of the work."""
-        jobs = self.jobs.listed()
+        """Return everything that the page shows of the work."""
+        jobs = self.jobs.snapshot()
         left = [job["left"] for job in jobs if job["left"] is not None]
         return {
             "jobs": jobs,
             "left": max(left, default=None),
             "busy": self.busy,
             "rebuilding": self.rebuilding,
-            "ready": self.shelf.ready,
-            "error": self.shelf.error,
-            "library": self.shelf.version,
+            "ready": self.reader.ready,
+            "error": self.reader.error,
+            "library": self.reader.version,
         }
 
     # --- The thread
 
     def _run(self) -> None:
         try:
-            self.shelf.load()
-            if unfinished(self.shelf.folder) is not None:
+            self.reader.load()
+            if unfinished_rebuild(self.reader.folder) is not None:
                 self.jobs.rebuild()
         except Exception as error:
-            self.shelf.fail(told(error))
-            self.jobs.tell()
+            self.reader.fail(error_message(error))
+            self.jobs.notify()
             return
-        self.jobs.tell()
+        self.jobs.notify()
         while not self.jobs.stopping:
             try:
                 self._next()
             except _Interrupted:
                 continue
             except Exception as error:  # another process writes, the disk is full, a device fails
-                self._pause(told(error))
+                self._pause(error_message(error))
 
     def _pause(self, reason: str) -> None:
         self.jobs.put_back()
         self.busy = reason
-        self.jobs.tell()
-        if not self.jobs.wait(_BUSY_SECONDS, always=True):  # what could not be done is not wanted any more
+        self.jobs.notify()
+        if not self.jobs.wait_for_work(_BUSY_SECONDS, always=True):  # the failed work was cancelled
             self.busy = ""
-            self.jobs.tell()
+            self.jobs.notify()
 
     def _next(self) -> None:
-        if not self.jobs.wait(_BUSY_SECONDS):
+        if not self.jobs.wait_for_work(_BUSY_SECONDS):
             if not self.jobs.stopping:
-                self._look()
+                self._check_library()
             return
         self.busy = ""
-        removals = self.jobs.removing()
+        removals = self.jobs.pending_removals()
         if removals:
-            with self._held():
-                remove_documents(self.shelf.folder, removals)
-            self.jobs.removed(removals)
-            self.shelf.touch()
-        elif self.jobs.wanted_anew:
-            self._remake()
+            with self._locked():
+                remove_documents(self.reader.folder, removals)
+            self.jobs.finish_removals(removals)
+            self.reader.mark_changed()
+        elif self.jobs.rebuild_requested:
+            self._rebuild()
         else:
-            self._ingest(self.jobs.waiting(BATCH if holds_library(self.shelf.folder) else None))
-        self.jobs.tell()
+            self._ingest(self.jobs.waiting(BATCH if holds_library(self.reader.folder) else None))
+        self.jobs.notify()
 
     @contextmanager
-    def _held(self) -> Iterator[None]:
-        """Hold the library as it is known; if another process has made it anew, begin again with that one."""
-        with sole_writer(self.shelf.folder):
-            if self.shelf.look():
+    def _locked(self) -> Iterator[None]:
+        """Lock the library; start over if another process has replaced it."""
+        with lock_library(self.reader.folder):
+            if self.reader.check_for_changes():
                 raise _Interrupted
             yield
 
-    def _look(self) -> None:
-        """See what others have written, and say if it cannot be read."""
-        lost = ""
+    def _check_library(self) -> None:
+        """Notice what other processes have written, and report if the library cannot be read."""
+        problem = ""
         try:
-            self.shelf.look()
+            self.reader.check_for_changes()
         except Exception as error:
-            lost = told(error)
-        if lost != self._lost:
-            self.busy = lost if lost or self.busy == self._lost else self.busy
-            self._lost = lost
-            self.jobs.tell()
+            problem = error_message(error)
+        if problem != self._read_error:
+            self.busy = problem if problem or self.busy == self._read_error else self.busy
+            self._read_error = problem
+            self.jobs.notify()
 
-    def _remake(self) -> None:
-        shelf = self.shelf
+    def _rebuild(self) -> None:
+        reader = self.reader
 
-        def progress(characters: float, _: int) -> None:
+        def report_progress(characters: float, _: int) -> None:
             self.rebuilding = min(characters / total, 1.0)
             self.check()
 
-        total = max(sum(entry.characters for entry in shelf.entries()), 1)
+        total = max(sum(entry.characters for entry in reader.entries()), 1)
         try:
-            shelf.look()
-            old = shelf.recipe
-            recipe = unfinished(shelf.folder) or replace(old, method=old.default or old.method)
-            shelf.coming = shelf.embedder_for(recipe.method, recipe.model)
-            with self._held():
-                rebuild(shelf.folder, recipe, shelf.coming, progress)
-            shelf.open()
+            reader.check_for_changes()
+            old = reader.recipe
+            recipe = unfinished_rebuild(reader.folder) or replace(old, method=old.default or old.method)
+            reader.next_embedder = reader.embedder_for(recipe.method, recipe.model)
+            with self._locked():
+                rebuild_library(reader.folder, recipe, reader.next_embedder, report_progress)
+            reader.open()
         except (_Interrupted, IndexInUse):
             raise
         except Exception as error:
-            self.busy = f"The library could not be made anew: {told(error)}"
+            self.busy = f"The library could not be made anew: {error_message(error)}"
         finally:
-            self.rebuilding = shelf.coming = None
-        self.jobs.rebuilt()
+            self.rebuilding = reader.next_embedder = None
+        self.jobs.rebuild_requested = False
 
-    def _ingest(self, batch: Sequence[Job]) -> None:
-        ready = self._ready(batch)
+    def _ingest(self, batch: Sequence[UploadJob]) -> None:
+        ready = self._prepare(batch)
         if not ready:
             return
         try:
-            with self._held():
+            with self._locked():
+                reader = self.reader
                 documents = [job.content for job in ready if job.content is not None]
-                ingest(self.shelf.folder, self.shelf.recipe, self.shelf.raw, documents, Watch(self, ready))
+                ingest(reader.folder, reader.recipe, reader.unfitted_embedder, documents, _JobProgress(self, ready))
         except (_Interrupted, IndexInUse):
             self.jobs.put_back()
             raise
         except Exception as error:
-            reason = told(error)
+            reason = error_message(error)
             for job in ready:
                 if job.state != "done":
                     self.jobs.fail(job, reason)
             return
         finally:
-            self._opened()
-        self.shelf.open()
-        self.written(ready)
+            self._open_new_library()
+        self.reader.open()
+        self.mark_written(ready)
 
-    def _ready(self, batch: Sequence[Job]) -> list[Job]:
-        """What is to be embedded of a batch, each text once, and no more than is to be held at a time."""
-        ready: list[Job] = []
-        texts: set[str] = set()
+    def _prepare(self, batch: Sequence[UploadJob]) -> list[UploadJob]:
+        """Read the files of a batch; return those to embed, each text once, up to `Limits.batch_characters`."""
+        ready: list[UploadJob] = []
+        digests: set[str] = set()
         characters = 0
         for job in batch:
             document = self._read(job)
             if document is None:
                 continue
-            digest = stored(document).text_digest
-            if digest in texts:  # it is known once the other one is in the library, if that comes to be
-                self.jobs.set(job, state="waiting")
+            digest = to_index_document(document).text_digest
+            if digest in digests:  # it will be known once the other file is in the library, if that succeeds
+                self.jobs.update(job, state="waiting")
             else:
-                texts.add(digest)
+                digests.add(digest)
                 ready.append(job)
             characters += len(document.text)
-            if characters >= self.limits.together:
+            if characters >= self.limits.batch_characters:
                 break
         return ready
 
-    def written(self, ready: Sequence[Job]) -> None:
-        """Files are in the library."""
-        self._opened()
-        for job in ready:
+    def mark_written(self, jobs: Sequence[UploadJob]) -> None:
+        """Record that files are in the library."""
+        self._open_new_library()
+        for job in jobs:
             if job.state != "done":
                 self.jobs.finish(job)
-                self.shelf.touch()
+                self.reader.mark_changed()
 
-    def _opened(self) -> None:
-        """Let a library be asked as soon as it is there."""
-        if self.shelf.index is None and holds_library(self.shelf.folder):
-            self.shelf.open()
+    def _open_new_library(self) -> None:
+        """Open a new library as soon as it exists."""
+        if self.reader.index is None and holds_library(self.reader.folder):
+            self.reader.open()
 
-    def _read(self, job: Job) -> Document | None:
-        """What is to be embedded of a file; None if it cannot be read, or is there already."""
-        ticket = job.ticket
+    def _read(self, job: UploadJob) -> SourceDocument | None:
+        """Read a file; return None if it cannot be read, or if the library has its text already."""
+        upload = job.upload
         self.check()
         if job.content is None:
-            self.jobs.set(job, state="reading", message="")
+            self.jobs.update(job, state="reading", message="")
             try:
-                file = self.jobs.tickets.file(ticket.id)
-                job.content = parse(file, ticket.name, ticket.origin, self.limits, self.check)
+                file = self.jobs.uploads.content_path(upload.id)
+                job.content = parse_upload(file, upload.name, upload.origin, self.limits, self.check)
             except _Interrupted:
                 raise
             except Exception as error:
-                self.jobs.fail(job, told(error))
+                self.jobs.fail(job, error_message(error))
                 return None
         document = job.content
-        self.jobs.set(job, state="embedding", document=document.key, notes=document.notes)
-        digest = stored(document).text_digest
-        for entry in self.shelf.entries():
+        self.jobs.update(job, state="embedding", document=document.key, notes=document.notes)
+        digest = to_index_document(document).text_digest
+        for entry in self.reader.entries():
             if entry.text_digest == digest:
-                self.check()  # it may be on its way out
-                if entry.id == document.key:  # the last server ended between writing it and saying so
+                self.check()  # its removal may have been requested
+                if entry.id == document.key:  # an earlier server wrote it and stopped before recording that
                     self.jobs.finish(job)
                 else:
-                    self.jobs.know(job, entry)
-                self.shelf.touch()
+                    self.jobs.mark_known(job, entry)
+                self.reader.mark_changed()
                 return None
         return document
 
     def check(self) -> None:
-        """End what is under way, if something else is to come first."""
-        if self.jobs.interrupted():
+        """Interrupt the work in progress if something more urgent waits."""
+        if self.jobs.put_back_if_interrupted():
             raise _Interrupted
+
+
+class _JobProgress:
+    """Turns the progress of an ingestion into that of its files."""
+
+    def __init__(self, writer: LibraryWriter, jobs: Sequence[UploadJob]) -> None:
+        """Start the clock for files in the order of writing."""
+        self._writer, self._jobs = writer, jobs
+        self._ends = list(accumulate(len(job.content.text) for job in jobs if job.content is not None))
+        self._began = time.monotonic()
+
+    def __call__(self, characters: float, written: int) -> None:
+        """Record the number of embedded characters and of written files."""
+        if written:
+            self._writer.mark_written(self._jobs[:written])  # even if the rest is interrupted
+        self._writer.check()
+        rate = characters / max(time.monotonic() - self._began, 1e-3)
+        start = self._ends[written - 1] if written else 0
+        for job, end in zip(self._jobs[written:], self._ends[written:], strict=True):
+            job.done = min(max((characters - start) / max(end - start, 1), 0.0), 1.0)
+            job.state = "writing" if job.done == 1.0 else "embedding"
+            job.left = max(end - characters, 0) / rate if rate else None
+            start = end
+        self._writer.jobs.notify()

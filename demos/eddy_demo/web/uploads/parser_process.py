@@ -1,4 +1,4 @@
-"""An uploaded file to a document, read by a bounded process."""
+"""Read an uploaded file in a child process with limited time and memory."""
 
 from __future__ import annotations
 
@@ -13,39 +13,32 @@ from typing import TYPE_CHECKING
 
 import eddy_demo
 from eddy_demo.errors import Unreadable
-from eddy_demo.readers.documents import Document
+from eddy_demo.readers.documents import SourceDocument
 
 if TYPE_CHECKING:
     from eddy_demo.web.limits import Limits
 
-_POLL = 0.05
+_POLL_SECONDS = 0.05
 
 
-def parse(file: Path, name: str, origin: str, limits: Limits, check: Callable[[], None]) -> Document:
+def parse_upload(file: Path, name: str, origin: str, limits: Limits, check: Callable[[], None]) -> SourceDocument:
     """Read an uploaded file.
 
     Args:
-        file: Where it is kept.
-        name: What its user calls it; its end says how it is read.
-        origin: Of the document.
-        limits: Of time, memory, pages and characters.
-        check: Called now and then; what it raises ends the reading.
+        file: The stored content.
+        name: The user's name for the file; its suffix selects the reader.
+        origin: Origin of the document.
+        limits: Limits of time, memory, pages and characters.
+        check: Called regularly; an exception from it ends the reading.
 
     Raises:
-        Unreadable: It cannot be read, or not within the limits.
+        Unreadable: The file cannot be read, or not within the limits.
     """
     numbers = (limits.pages, limits.characters, limits.parse_bytes, math.ceil(limits.parse_seconds))
-    command = [
-        sys.executable,
-        "-B",
-        "-m",
-        "eddy_demo.web.uploads.parser_worker",
-        str(file.resolve()),
-        f"x{_suffix(name)}",
-    ]
-    # Python looks for modules in the folder where it starts: it is to be this package's.
+    worker = [sys.executable, "-B", "-m", "eddy_demo.web.uploads.parser_worker"]
+    # `python -m` imports from its working directory first: that must be the folder of this package.
     child = subprocess.Popen(
-        [*command, *map(str, numbers)],
+        [*worker, str(file.resolve()), f"x{Path(name).suffix.lower()}", *map(str, numbers)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -57,26 +50,23 @@ def parse(file: Path, name: str, origin: str, limits: Limits, check: Callable[[]
         child.kill()
         child.wait()
     try:
-        found = json.loads(out)
+        result = json.loads(out)
     except ValueError:
         raise Unreadable(
             f"reading it ended without a result (status {child.returncode}): it may be damaged, or need more than "
             f"{limits.parse_bytes // 2**20} MB of memory"
         ) from None
-    if "error" in found:
-        raise Unreadable(found["error"])
-    return Document(origin, name, found["title"], found["text"], tuple(found["page_starts"]), tuple(found["notes"]))
-
-
-def _suffix(name: str) -> str:
-    return Path(name).suffix.lower()
+    if "error" in result:
+        raise Unreadable(result["error"])
+    page_starts, notes = tuple(result["page_starts"]), tuple(result["notes"])
+    return SourceDocument(origin, name, result["title"], result["text"], page_starts, notes)
 
 
 def _wait(child: subprocess.Popen[bytes], seconds: float, check: Callable[[], None]) -> bytes:
     until = time.monotonic() + seconds
     while True:
         try:
-            return child.communicate(timeout=_POLL)[0]
+            return child.communicate(timeout=_POLL_SECONDS)[0]
         except subprocess.TimeoutExpired:
             check()
             if time.monotonic() > until:

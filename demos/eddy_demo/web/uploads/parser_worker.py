@@ -1,7 +1,7 @@
-"""Reads one uploaded file in a process of its own, whose memory and time the system bounds.
+"""Child process that reads one uploaded file under limits of the operating system.
 
-Run by `parser_process` as `python -m eddy_demo.web.uploads.parser_worker FILE NAME PAGES CHARACTERS MEMORY SECONDS`;
-prints one JSON object.
+`parser_process` runs it as `python -m eddy_demo.web.uploads.parser_worker FILE NAME PAGES CHARACTERS MEMORY SECONDS`;
+it prints one JSON object.
 """
 
 from __future__ import annotations
@@ -9,15 +9,19 @@ from __future__ import annotations
 import io
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from eddy_demo.errors import Unreadable
-from eddy_demo.readers.documents import read_bytes
+from eddy_demo.readers.documents import read_content
 
 
-def bound(memory: int, seconds: int) -> None:
-    """Bound this process, where the system can: memory is not bounded on macOS, and nothing on Windows."""
+def limit_resources(memory: int, seconds: int) -> None:
+    """Limit this process's memory in bytes and CPU time, where the system can.
+
+    macOS does not limit memory, Windows limits nothing.
+    """
     try:
         import resource
     except ModuleNotFoundError:
@@ -31,45 +35,40 @@ def bound(memory: int, seconds: int) -> None:
 
 
 def count_pages(data: bytes) -> int:
-    """Pages of a PDF file, 0 if they cannot be counted: its reader will say why."""
+    """Count the pages of a PDF file; 0 if that fails, and its reader will say why."""
     from pypdf import PdfReader
 
     try:
         return len(PdfReader(io.BytesIO(data)).pages)
     except MemoryError:
         raise
-    except Exception:  # damage makes pypdf stumble anywhere, with errors of any type
+    except Exception:  # a damaged file raises errors of any type in pypdf
         return 0
 
 
-def parse(path: Path, name: str, pages: int, characters: int) -> dict[str, Any]:
-    """The content of a file as plain values, or `{"error": reason}`."""
+def parse_file(path: Path, name: str, max_pages: int, max_characters: int) -> dict[str, Any]:
+    """Return the content of a file as plain values, or `{"error": reason}`."""
     data = path.read_bytes()
     try:
-        if name.lower().endswith(".pdf") and (own := count_pages(data)) > pages:
-            raise Unreadable(f"it has {own:,} pages, and at most {pages:,} are read; split it")
-        content = read_bytes(data, name)
-        if len(content.text) > characters:
-            many = f"{len(content.text):,}"
-            raise Unreadable(f"its text has {many} characters, and at most {characters:,} are read; split it")
+        if name.lower().endswith(".pdf") and (n_pages := count_pages(data)) > max_pages:
+            raise Unreadable(f"it has {n_pages:,} pages, and at most {max_pages:,} are read; split it")
+        content = read_content(data, name)
+        if len(content.text) > max_characters:
+            size = f"{len(content.text):,}"
+            raise Unreadable(f"its text has {size} characters, and at most {max_characters:,} are read; split it")
     except Unreadable as error:
         return {"error": str(error)}
     except (MemoryError, RecursionError):
         return {"error": "reading it takes more memory than is allowed; split it, or save it in a simpler form"}
-    return {
-        "title": content.title,
-        "text": content.text,
-        "page_starts": content.page_starts,
-        "notes": content.notes,
-    }
+    return asdict(content)
 
 
 def main() -> None:
     """Read the file named on the command line."""
     file, name, *numbers = sys.argv[1:]
-    pages, characters, memory, seconds = map(int, numbers)
-    bound(memory, seconds)
-    sys.stdout.write(json.dumps(parse(Path(file), name, pages, characters)))
+    max_pages, max_characters, memory, seconds = map(int, numbers)
+    limit_resources(memory, seconds)
+    sys.stdout.write(json.dumps(parse_file(Path(file), name, max_pages, max_characters)))
 
 
 if __name__ == "__main__":

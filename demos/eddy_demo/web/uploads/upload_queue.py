@@ -1,8 +1,7 @@
-"""Uploaded files until they are in the library: kept in its folder under the hash of their content."""
+"""Uploaded files on disk, each under the hash of its content, until the library has their documents."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import secrets
@@ -12,32 +11,30 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from chroma_eddy import IndexInUse
 from chroma_eddy.locking import Lock
 from eddy_demo.errors import ServedAlready
-from eddy_demo.library.recipe import UPLOADS, check_free, holds_library
-from eddy_demo.readers.documents import UPLOADS as SUFFIXES
+from eddy_demo.library.recipe import UPLOADS_FOLDER, check_available, holds_library
+from eddy_demo.readers.documents import DOCUMENT_SUFFIXES, document_key
 from eddy_embed.files import whole
 
-ORIGIN = "upload:"
 _ID = re.compile(r"[0-9a-f]{64}")
-_LONGEST = 150
-# Control characters, and those that turn the direction of writing: "gpj.exe" must not be shown as "exe.jpg".
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_MAX_NAME = 150
+# Control characters, and those that change the direction of writing: "gpj.exe" must not appear as "exe.jpg".
+_INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
-class Ticket:
-    """A file that waits to be written to the library, or could not be.
+class Upload:
+    """A file that waits to be written to the library, or failed.
 
     Attributes:
-        id: Hash of its content, under which it is kept.
-        name: What its user calls it; shown, never used as a path.
-        size: Bytes.
-        added: Seconds since 1970.
-        error: Why it was not written; "" while it waits.
+        id: SHA-256 of its content in hexadecimal; the name of the stored file.
+        name: The user's name for it; shown, never used as a path.
+        size: Size in bytes.
+        added: Time of the upload, in seconds since 1970.
+        error: Why it failed; "" while it waits.
     """
 
     id: str
@@ -48,52 +45,53 @@ class Ticket:
 
     @property
     def origin(self) -> str:
-        """Of its document."""
-        return f"{ORIGIN}{self.id}"
+        """Origin of its document."""
+        return f"upload:{self.id}"
+
+    @property
+    def document_id(self) -> str:
+        """Id of its document."""
+        return document_key(self.origin)
 
 
-def key_of(origin: str) -> str:
-    """Id of the document of an origin, as `Document.key` makes it."""
-    return hashlib.sha256(origin.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+def new_upload(id_: str, name: str, size: int) -> Upload:
+    """Create an upload with the current time."""
+    return Upload(id_, name, size, time.time())
 
 
 def clean_name(given: str) -> str:
-    """A file's name as it may be shown: its last part, without characters that cannot be seen, and not too long."""
-    last = re.split(r"[/\\]", unicodedata.normalize("NFC", _UNSEEN.sub("", given)))[-1]
+    """Make a file name safe to show: its last part, without invisible characters, at most 150 characters."""
+    last = re.split(r"[/\\]", unicodedata.normalize("NFC", _INVISIBLE.sub("", given)))[-1]
     name = " ".join(last.split()).strip(". ")
     suffix = PurePosixPath(name).suffix
-    return f"{name[: _LONGEST - len(suffix)].rstrip()}{suffix}" if len(name) > _LONGEST else name
+    return f"{name[: _MAX_NAME - len(suffix)].rstrip()}{suffix}" if len(name) > _MAX_NAME else name
 
 
-def refusal(name: str) -> str:
-    """Why a file of that name is not taken; "" if it is."""
-    if PurePosixPath(name).suffix.lower() in SUFFIXES:
+def type_refusal(name: str) -> str:
+    """Say why the server does not take a file of this name; "" if it does."""
+    if PurePosixPath(name).suffix.lower() in DOCUMENT_SUFFIXES:
         return ""
-    return f"is of a type that is not read; readable are {' '.join(SUFFIXES)}"
+    return f"is of a type that is not read; readable are {' '.join(DOCUMENT_SUFFIXES)}"
 
 
-class Tickets:
-    """The uploads of one library."""
+class UploadQueue:
+    """The stored uploads of one library."""
 
     def __init__(self, library: Path) -> None:
-        """Make nothing yet.
-
-        Args:
-            library: Its folder.
-        """
-        self.folder = library / UPLOADS
+        """Name the folder inside a library's folder; create nothing yet."""
+        self.folder = library / UPLOADS_FOLDER
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Be the only server that takes uploads for this library.
 
         Raises:
-            ServedAlready: Another one does.
+            ServedAlready: Another server does.
             LibraryMismatch: The folder holds something else.
         """
         library = self.folder.parent
         if not holds_library(library):
-            check_free(library)
+            check_available(library)
         self.folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             try:
@@ -105,65 +103,59 @@ class Tickets:
                 ) from None
             yield
 
-    def begin(self) -> Path:
-        """A new file to receive an upload."""
+    def new_part(self) -> Path:
+        """Return the path of a new file that is to receive an upload."""
         self.folder.mkdir(parents=True, exist_ok=True)
         return self.folder / f"{secrets.token_hex(16)}.part"
 
-    def keep(self, part: Path, ticket: Ticket) -> None:
-        """Keep what was received whole."""
-        part.replace(self.file(ticket.id))
-        self.write(ticket)
+    def keep(self, part: Path, upload: Upload) -> None:
+        """Store a completely received file."""
+        part.replace(self.content_path(upload.id))
+        self.write(upload)
 
-    def write(self, ticket: Ticket) -> None:
-        """Write what is known of an upload."""
-        with whole(self.folder / f"{_checked(ticket.id)}.json") as file:
-            file.write(json.dumps(asdict(ticket)).encode())
+    def write(self, upload: Upload) -> None:
+        """Write the description of an upload."""
+        with whole(self.folder / f"{_checked(upload.id)}.json") as file:
+            file.write(json.dumps(asdict(upload)).encode())
 
-    def fail(self, ticket: Ticket, error: str) -> Ticket:
-        """Note why an upload was not written."""
-        failed = replace(ticket, error=error)
+    def fail(self, upload: Upload, error: str) -> Upload:
+        """Record why an upload failed."""
+        failed = replace(upload, error=error)
         self.write(failed)
         return failed
 
-    def file(self, id_: str) -> Path:
-        """Where an upload's content is kept."""
+    def content_path(self, id_: str) -> Path:
+        """Return the path of an upload's content."""
         return self.folder / _checked(id_)
 
-    def forget(self, id_: str) -> None:
+    def delete(self, id_: str) -> None:
         """Delete an upload."""
-        self.file(id_).with_suffix(".json").unlink(missing_ok=True)
-        self.file(id_).unlink(missing_ok=True)
+        self.content_path(id_).with_suffix(".json").unlink(missing_ok=True)
+        self.content_path(id_).unlink(missing_ok=True)
 
-    def stored(self) -> Iterator[Ticket]:
-        """Every upload that is kept, the oldest first; what was cut short is deleted."""
+    def load(self) -> list[Upload]:
+        """Return all stored uploads, oldest first, and delete what an interruption left incomplete."""
         if not self.folder.is_dir():
-            return
+            return []
         for part in self.folder.glob("*.part"):
             part.unlink(missing_ok=True)
-        found = [ticket for path in self.folder.glob("*.json") if (ticket := self._read(path)) is not None]
-        kept = {ticket.id for ticket in found}
-        for path in self.folder.iterdir():  # received whole, and then the machine stopped
-            if _ID.fullmatch(path.name) and path.name not in kept:
+        found = [upload for path in self.folder.glob("*.json") if (upload := self._read(path)) is not None]
+        ids = {upload.id for upload in found}
+        for path in self.folder.iterdir():  # content without a description
+            if _ID.fullmatch(path.name) and path.name not in ids:
                 path.unlink(missing_ok=True)
-        yield from sorted(found, key=lambda ticket: ticket.added)
+        return sorted(found, key=lambda upload: upload.added)
 
-    def _read(self, path: Path) -> Ticket | None:
+    def _read(self, path: Path) -> Upload | None:
         try:
-            told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            ticket = Ticket(**told)
-            return ticket if self.file(ticket.id).is_file() and path.stem == ticket.id else None
+            upload = Upload(**json.loads(path.read_text(encoding="utf-8")))
+            return upload if self.content_path(upload.id).is_file() and path.stem == upload.id else None
         except (OSError, ValueError, TypeError):
             return None
 
 
-def ticket_of(id_: str, name: str, size: int) -> Ticket:
-    """A new ticket."""
-    return Ticket(id_, name, size, time.time())
-
-
 def _checked(id_: str) -> str:
-    """An id, which becomes a path: nothing else ever does."""
+    """Check an id, the only text from outside that becomes a path."""
     if not _ID.fullmatch(id_):
         raise ValueError(f"{id_!r:.80} is no hash")
     return id_
