@@ -16,7 +16,6 @@ class RequestRefused(Exception):
     """
 
     def __init__(self, status: int, message: str) -> None:
-        """Store the HTTP status and the message that the user reads."""
         super().__init__(message)
         self.status = status
 

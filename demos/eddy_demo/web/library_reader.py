@@ -103,7 +103,6 @@ class LibraryReader:
     """
 
     def __init__(self, options: LibraryOptions) -> None:
-        """Store the options; load nothing yet."""
         self.options = options
         self.folder = options.folder
         self.recipe = LibraryRecipe("", "")

@@ -44,7 +44,6 @@ class Generator:
     """
 
     def __init__(self, model: torch.nn.Module, tokenizer: Any) -> None:
-        """Store a loaded causal language model of transformers and its tokenizer."""
         self.model, self.tokenizer = model, tokenizer
 
     @classmethod

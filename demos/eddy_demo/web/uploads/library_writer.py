@@ -47,7 +47,6 @@ class LibraryWriter:
     """
 
     def __init__(self, jobs: JobQueue, reader: LibraryReader, limits: Limits) -> None:
-        """Prepare the thread without starting it."""
         self.jobs, self.reader, self.limits = jobs, reader, limits
         self.busy = ""
         self.rebuilding: float | None = None
@@ -261,10 +260,9 @@ class LibraryWriter:
 
 
 class _JobProgress:
-    """Turns the progress of an ingestion into that of its files."""
+    """Turns the progress of an ingestion into that of its files, given in the order of writing."""
 
     def __init__(self, writer: LibraryWriter, jobs: Sequence[UploadJob]) -> None:
-        """Start the clock for files in the order of writing."""
         self._writer, self._jobs = writer, jobs
         self._ends = list(accumulate(len(job.content.text) for job in jobs if job.content is not None))
         self._began = time.monotonic()

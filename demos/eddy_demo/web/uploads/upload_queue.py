@@ -78,7 +78,6 @@ class UploadQueue:
     """The stored uploads of one library."""
 
     def __init__(self, library: Path) -> None:
-        """Name the folder inside a library's folder; create nothing yet."""
         self.folder = library / UPLOADS_FOLDER
 
     @contextmanager
