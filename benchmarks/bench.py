@@ -33,6 +33,7 @@ from speed import budget, growth, limit, memory, multiplying, overhead, peers, r
 from transformers.utils import logging
 
 from eddy_embed.model.speed.onednn_linear import prepack
+from eddy_embed.utils.glibc_malloc import keep_freed
 
 PARTS: dict[str, tuple[tuple[str, int | None], ...]] = {
     "overhead": (("eddy-tiny", None), ("qwen3-0.6b", 4)),
@@ -59,6 +60,7 @@ def main() -> None:
     """Measure what is asked for and not yet in the journal, write."""
     options = parsed(sys.argv[1:])
     torch.set_num_threads(options.threads)
+    keep_freed()  # as `eddy embed` and `eddy serve` do; peers run in this process too
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     done = {row["key"]: row for row in read(options.journal)}

@@ -114,12 +114,12 @@ def _unbiased(wrong: Callable[[int], bool]) -> Callable[[pytest.MonkeyPatch], No
     """Leave the bias of some layers out."""
 
     def mutate(patch: pytest.MonkeyPatch) -> None:
-        row = hooks._row
+        row = hooks._checked_bias
 
         def mutated(module: Any, *more: Any) -> torch.Tensor:
             return row(module, *more) * (not wrong(int(module.layer_idx)))
 
-        patch.setattr(hooks, "_row", mutated)
+        patch.setattr(hooks, "_checked_bias", mutated)
 
     return mutate
 
@@ -132,8 +132,8 @@ def _temperature_beside_it(patch: pytest.MonkeyPatch) -> None:
 
 
 def _turned(patch: pytest.MonkeyPatch) -> None:
-    row = hooks._row
-    patch.setattr(hooks, "_row", lambda *given: row(*given).flip(1))
+    row = hooks._checked_bias
+    patch.setattr(hooks, "_checked_bias", lambda *given: row(*given).flip(1))
 
 
 MUTATIONS = {

@@ -17,6 +17,7 @@ from eddy_demo.cli.serve_command import serve
 from eddy_demo.display_text import printable
 from eddy_demo.errors import DemoError
 from eddy_embed.errors import EddyError
+from eddy_embed.utils.glibc_malloc import keep_freed
 from eddy_embed.utils.interrupts import Interrupted, stoppable
 
 app = typer.Typer(
@@ -52,6 +53,7 @@ def _options(
 
 def main() -> None:
     """Run the command line; an error that the user can fix prints a message, not a traceback."""
+    keep_freed()
     try:
         with stoppable():
             try:
