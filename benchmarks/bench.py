@@ -1,14 +1,14 @@
-"""Speed and memory, as ratios measured turn by turn in one run.
+"""Speed and memory, as ratios measured in alternation within one run.
 
     make bench                           # everything; several hours on two cores
     python benchmarks/bench.py --part overhead --shape base --dtype bfloat16
 
 Parts: `overhead` (methods over a plain pass of as many tokens, and reading at half depth), `peers` (libraries over
 Eddy), `limit` (Eddy over the model's matrix products and attention alone), `products` (oneDNN's over torch's usual
-ones, weights laid out for them over weights as they came, and bfloat16 over float32), `compiled` (layers that are over
-layers as they are), `budget` (tokens that share a pass), `memory`, `growth`. Each part that is done is in `--journal`,
-and the same command goes on behind it. Written are `benchmarks/results/speed-MACHINE.json` and the tables of
-docs/performance.md and README.md. Close everything else: the ratios bear company, their spread tells of it.
+ones, prepacked weights over weights as stored, and bfloat16 over float32), `budget` (tokens in a forward pass),
+`memory`, `growth`. Each finished part is added to `--journal`, and the same command resumes after it. The results are
+`benchmarks/results/speed-MACHINE.json` and the tables of docs/performance.md and README.md. Close everything else:
+other load widens the spread of the ratios.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from typing import Any
 
 import torch
 from grid import RESULTS, ROOT, say
-from speed import budget, compiling, growth, limit, memory, multiplying, overhead, peers, report, shapes, texts
+from speed import budget, growth, limit, memory, multiplying, overhead, peers, report, shapes, texts
 from transformers.utils import logging
 
 from eddy_embed.model.speed.onednn_linear import prepack
+from eddy_embed.utils.glibc_malloc import keep_freed
 
 PARTS: dict[str, tuple[tuple[str, int | None], ...]] = {
     "overhead": (("eddy-tiny", None), ("qwen3-0.6b", 4)),
     "peers": (("eddy-tiny", None), ("qwen3-0.6b", 4)),
     "limit": (("base", None), ("qwen3-0.6b", 4)),
     "products": (("eddy-tiny", None), ("base", None)),
-    "compiled": (("eddy-tiny", None), ("base", None), ("qwen3-0.6b", 4)),
     "budget": (("eddy-tiny", None),),
     "memory": (("qwen3-0.6b", 4),),
     "growth": (("eddy-tiny", None), ("base", None)),
@@ -60,6 +60,7 @@ def main() -> None:
     """Measure what is asked for and not yet in the journal, write."""
     options = parsed(sys.argv[1:])
     torch.set_num_threads(options.threads)
+    keep_freed()  # as `eddy embed` and `eddy serve` do; peers run in this process too
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     done = {row["key"]: row for row in read(options.journal)}
@@ -181,19 +182,10 @@ def _limit(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, 
     return [told({"sort": sort, **limit.row(model, own, chosen, size["rounds"])}) for sort, chosen in sorts.items()]
 
 
-def _compiled(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
-    model, own = _model(shape, dtype, options), shapes.tokenizer()
-    return [told(row) for row in compiling.rows(model, own, _few(size), size["rounds"])]
-
-
 def _products(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
     model, halved = (shapes.random_model(shape, kind, layers=options.layers) for kind in (dtype, "bfloat16"))
-    rows = multiplying.rows(model, halved, shapes.tokenizer(), _few(size), size["rounds"])
-    return [told(row) for row in rows]
-
-
-def _few(size: dict[str, Any]) -> dict[str, list[str]]:
-    return _sorts(size["texts"] // 4, size["texts"] // 8, size["words"])
+    sorts = _sorts(size["texts"] // 4, size["texts"] // 8, size["words"])
+    return [told(row) for row in multiplying.rows(model, halved, shapes.tokenizer(), sorts, size["rounds"])]
 
 
 def _sorts(mixed: int, uniform: int, words: int) -> dict[str, list[str]]:
@@ -235,7 +227,6 @@ MEASURES: dict[str, Callable[[str, str, argparse.Namespace, dict[str, Any]], Any
     "peers": _peers,
     "limit": _limit,
     "products": _products,
-    "compiled": _compiled,
     "budget": _budget,
     "memory": _memory,
     "growth": _growth,

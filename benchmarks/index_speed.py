@@ -32,7 +32,7 @@ from index_systems import BATCH, IN_DOCUMENT, NEAREST, RUNS, SENTENCES
 PASSAGES = 100_000
 QUESTIONS = 200
 NAMES = {
-    "index": "`open_index`, sentences and documents too",
+    "index": "`open_index`, with sentences and documents",
     "server": "the same, on a `chroma run` server",
     "llama-index eddy": "`EddyChromaVectorStore`",
     "langchain eddy": "`EddyChroma`",
@@ -80,7 +80,7 @@ def table(rows: dict[str, Any], sizes: dict[str, int]) -> str:
     """A row for each system and kind of question, with ratios to LlamaIndex's own store."""
     base = rows.get("llama-index")
     lines = [
-        "| written by | rows/s | passages/s | bytes a row | asked for | p50 ms | p95 ms | recall@10 |",
+        "| written by | rows/s | passages/s | bytes per row | query for | p50 ms | p95 ms | recall@10 |",
         "|---|---:|---:|---:|---|---:|---:|---:|",
     ]
     for system, name in NAMES.items():
@@ -97,9 +97,9 @@ def table(rows: dict[str, Any], sizes: dict[str, int]) -> str:
             first = "| | | | "
     width = next(iter(rows.values()))["width"] if rows else 0
     return "\n".join(lines) + (
-        f"\n\n{about()}. {sizes['passages']:,} passages in documents of {IN_DOCUMENT}, {SENTENCES} sentences in each; "
-        f"random unit vectors of {width} numbers; {sizes['questions']} questions for the nearest {NEAREST}. In "
-        "brackets: beside LlamaIndex's own store; above 1 is faster in the column of passages/s, slower in that of p50."
+        f"\n\n{about()}. {sizes['passages']:,} passages of {SENTENCES} sentences, {IN_DOCUMENT} per document; "
+        f"random unit vectors of {width} dimensions; {sizes['questions']} queries for the nearest {NEAREST}. In "
+        "brackets: the ratio to LlamaIndex's own store; above 1 is faster for passages/s and slower for p50."
     )
 
 

@@ -38,7 +38,6 @@ from eddy_embed.analysis.evaluate.tasks import Retrieval, find_tasks
 from eddy_embed.encoding.runner import Runner
 from eddy_embed.encoding.windows import Window
 from eddy_embed.text.sequence import PLACEHOLDER_ID, Packed, Role, Sequence, pack
-from eddy_embed.utils.progress import Progress
 
 Ints = NDArray[np.int64]
 
@@ -141,8 +140,7 @@ def read(embedder: Embedder, texts: list[str], passage_size: int, most: int, fil
     """
     pipeline = embedder._pipeline
     carrying = Carrying.of(pipeline.open_runner, most, filled)
-    with Progress(show=False) as bar:
-        return list(replace(pipeline, runner=carrying).documents(texts, passage_size, True, bar, PASSAGES))
+    return list(replace(pipeline, runner=carrying).documents(texts, passage_size, True, None, PASSAGES))
 
 
 class Carrying(Runner):
@@ -240,7 +238,7 @@ def _row(task: str, window: int, most: int, nothing: TaskResult, full: TaskResul
 def _table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(
         [
-            "| task | method | window | carried | nDCG@10 without | gain over nothing | gain over empty ones |",
+            "| task | method | window | summaries | nDCG@10 without | gain over none | gain over empty placeholders |",
             "|---|---|---|---|---|---|---|",
             *(
                 f"| {row['task']} | `{row['method']}` | {row['window']:,} | {row['carried']} | "

@@ -307,13 +307,13 @@ def _tables(rows: list[dict[str, Any]]) -> str:
                 others.append(f"| {task} | {mode} | `{method}` | {' | '.join(cells)} |")
     return "\n".join(
         [
-            "nDCG@10 of late vectors, and what they gain over chunk-first ones:",
+            "nDCG@10 of late vectors: gain over chunk-first vectors (interval):",
             "",
             "| task | method | raw | centred | whitened |",
             "|---|---|---|---|---|",
             *late,
             "",
-            "nDCG@10 of a method, and what it gains over `plain` at the same exit and in the same mode:",
+            "nDCG@10 of a method: gain over `plain` at the same exit, with the same kind of vectors (interval):",
             "",
             "| task | vectors | method | raw | centred | whitened |",
             "|---|---|---|---|---|---|",

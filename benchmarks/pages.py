@@ -1,4 +1,4 @@
-"""The pages of results, of the files in `benchmarks/results/` alone: the handbook's, the model card's, the README's."""
+"""Make the pages of results from `benchmarks/results/` alone: the handbook's, the model card's, the README's."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ SHORT = ("sickr_trial", "squality")
 PREPENDED = ("tp:exit=-7+whiten", "htp:exit=-7+whiten")
 """Token prepending as it measured best on both development tasks (`results/eddy-tiny-dev.json`)."""
 SIGNS = (
-    "± is half of the 95 % bootstrap interval. Against `plain` (last layer) with the same post-processing, `+` and "
-    "`-`: the paired 95 % interval of the difference leaves zero out; `=`: a tie. Retrieval is by passages of whole "
+    "± is half of the 95 % bootstrap interval. `+` and `-` mark a difference to `plain` (last layer) with the same "
+    "post-processing whose paired 95 % interval excludes zero; `=` marks a tie. Retrieval embeds passages of whole "
     "sentences, at most {size} tokens; a document's score is the largest cosine of its passages with the query. "
-    "Post-processing is fitted on the task's own texts, without labels or gold. Work is positions times layers, over "
-    "that of `plain` on the same tasks."
+    "Post-processing is fitted on the task's own texts, without labels or gold. Work is positions × layers, relative "
+    "to `plain` on the same tasks."
 )
 CENTRED = "Query mean: each half of the queries is centred by the mean of the other half."
 
@@ -47,18 +47,26 @@ def page(folder: Path) -> str:
         "# Results",
         _wrapped(
             f"Every method on `{told['model']}`, the bundled model of 11 M parameters and 8 layers, weights "
-            f"`{told['weights'][:12]}`. The model is small; orders and costs say more than levels. The page is made by "
-            f"`{told['command']}`, as are the table of the README and that of the [model "
-            f"card](../demos/tiny_lm/README.md#model-card); measured in {told['dtype']} "
-            f"with version {' and '.join(versions)}."
+            f"`{told['weights'][:12]}`. The model is small: orders and costs say more than levels. Measured in "
+            f"{told['dtype']} with version {' and '.join(versions)}."
         ),
         _wrapped(
-            "Every method stands at its default exit, raw and whitened; where that is not the last layer, at the last "
-            "one too; and whitened at that of the exits 1, 2, 4, 7 and 8 layers from the end that was best on a "
-            f"development task, which is `{DEV['retrieval']}` for retrieval and `{DEV['similarity']}` for the rest. "
-            "Development tasks are in *italics*: what stands there was chosen on, and nothing was chosen on the "
-            'others. "not run": not measured yet, above all prompts made for sentences on long texts; the command goes '
-            "on with them. –: the method has no such vectors."
+            f"`{told['command']}` makes this page, the README's table and that of the "
+            "[model card](../demos/tiny_lm/README.md#model-card)."
+        ),
+        "Each method has these rows:",
+        "\n".join(
+            [
+                "- its default exit, raw and whitened;",
+                "- the last layer, raw and whitened, where that is not the default;",
+                "- whitened, the one of the exits 1, 2, 4, 7 and 8 layers from the end that scored best on a",
+                f"  development task: `{DEV['retrieval']}` for retrieval, `{DEV['similarity']}` for the rest.",
+            ]
+        ),
+        _wrapped(
+            'Development tasks are in *italics*. Choices were made on them, and on no other task. "not run": not '
+            "measured yet, mostly prompts made for sentences on long texts; the command resumes with them. –: the "
+            "method has no such vectors."
         ),
         _signs(told),
     ]
@@ -72,9 +80,9 @@ def card(folder: Path) -> str:
     """The table of the model card: the chosen methods, baselines, all English tasks."""
     told, held = _read(folder)
     about = (
-        f"Chosen on {' and '.join(DEV.values())}, in italics: {_named(told)}. The other tasks were run after that. All "
-        "methods, with costs and losses: [Results](../../docs/results.md); more exits and all metrics: "
-        "`benchmarks/results/`."
+        f"The methods were chosen on {' and '.join(DEV.values())}, in italics: {_named(told)}. The other tasks were "
+        "run after that. [Results](../../docs/results.md) has all methods, costs and losses; `benchmarks/results/` has "
+        "more exits and all metrics."
     )
     table = _table(held, _always(told), _columns(held, ENGLISH), metrics=True)
     return "\n\n".join([_wrapped(about), table, _wrapped(f"{_signs(told)} {CENTRED}")])
@@ -84,13 +92,13 @@ def short(folder: Path) -> str:
     """The table of the README."""
     told, held = _read(folder)
     before = (
-        f"With `{told['model']}`, the bundled model of 11 M parameters. Its defaults were chosen on other tasks: "
-        f"{_named(told)}; `exit=-7` and `-8` are layers 2 and 1 of 8, `exit=0` the raw token embeddings."
+        f"Scores of `{told['model']}`, the bundled model of 11 M parameters. Its defaults were chosen on other tasks: "
+        f"{_named(told)}. `exit=-7` and `-8` are layers 2 and 1 of 8; `exit=0` is the raw token embeddings."
     )
     behind = (
-        f"A model this small is there for the first run and for tests. `{told['command']}` makes this table and "
-        "[Results](docs/results.md), which has every method, more tasks, costs and losses; `eddy evaluate` makes such "
-        "tables for any model from a folder of data ([layout](docs/command-line.md))."
+        f"A model this small is for a first run and for tests. `{told['command']}` makes this table and "
+        "[Results](docs/results.md), which has every method, more tasks, costs and losses. `eddy evaluate` makes such "
+        "tables for any model from [a folder of data](docs/command-line.md#eddy-evaluate)."
     )
     table = _table(held, _always(told), _columns(held, SHORT), metrics=True)
     return "\n\n".join([_wrapped(before), table, _wrapped(f"{_signs(told)} {CENTRED}"), _wrapped(behind)])
@@ -157,8 +165,8 @@ def _notes(title: str) -> list[str]:
     found = {
         "Similarity": ["`stsb_zh_dev` is in Chinese, which the model was not trained on."],
         "Words": [
-            "In which of four sentences a word has another sense; a guess is right in 0.25. The sentences are in "
-            "Chinese, which the model was not trained on."
+            "In which of four sentences does a word have another sense? Chance is 0.25. The sentences are in Chinese, "
+            "which the model was not trained on."
         ],
     }
     return [_wrapped(text) for text in found.get(title, [])]
@@ -221,7 +229,7 @@ def _work(held: Held, system: str, columns: list[str]) -> str:
 def _balance(held: Held) -> str:
     reported = [task for _, tasks in KINDS.values() for task in _columns(held, tasks) if task not in DEV.values()]
     lines = [
-        "At the last layer, against `plain` with the same post-processing, on the tasks that nothing was chosen on:",
+        "At the last layer, against `plain` with the same post-processing, on the tasks on which nothing was chosen:",
         "",
         "| method | won | tied | lost | not run | whitened: won | tied | lost | not run |",
         f"|---|{'---|' * 8}",
@@ -242,9 +250,9 @@ def _costs(held: Held) -> str:
     tasks = {"sentences": KINDS["Similarity"][1][:4], "passages": ("cranfield",)}
     lines = [
         _wrapped(
-            "At the last layer: positions run for a token of text, prompts, placeholders and copies counted, on "
-            "sentences (the English similarity tasks) and on passages (cranfield). What that takes in time is in "
-            "[Performance](performance.md), where nothing else runs beside it."
+            "Positions run per token of text at the last layer, with prompts, placeholders and copies. Sentences are "
+            "the English similarity tasks, passages are those of cranfield. [Performance](performance.md) has the "
+            "time, measured with nothing else running."
         ),
         "",
         f"| method | {' | '.join(tasks)} |",
@@ -264,10 +272,10 @@ def _tempscale(folder: Path) -> str:
     _, held = _read(folder)
     parts = [
         _wrapped(
-            "The paper is about encoders trained for embedding; none comes with Eddy. For one in a folder of yours, "
-            "`python benchmarks/results.py --encoder FOLDER --data $EDDY_EVAL_DATA` measures the temperatures from 0.6 "
-            "to 1 on all tasks and adds a table here. No temperature is picked; 1 is the model as it is, and the signs "
-            "compare with it. The bundled decoder stands below too; the paper says nothing of such models."
+            "The paper is about encoders trained for embedding, and Eddy brings none. `python benchmarks/results.py "
+            "--encoder FOLDER --data $EDDY_EVAL_DATA` measures the temperatures from 0.6 to 1 on all tasks with your "
+            "encoder and adds a table here. No temperature is picked. 1 is the unchanged model, and the signs compare "
+            "with it. The bundled decoder is below too, though the paper says nothing of such models."
         ),
     ]
     found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("tempscale-*.json"))]

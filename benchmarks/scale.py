@@ -1,11 +1,11 @@
-"""What 10^6, 10^8 and 10^9 passages need: cards and hours, rows and bytes, and how many servers.
+"""What 10^6, 10^8 and 10^9 passages need: GPUs and hours, rows and bytes, and how many servers.
 
     python benchmarks/scale.py                       # print the tables
     python benchmarks/scale.py --write               # into docs/scale.md
     python benchmarks/scale.py --rate 85000 --tokens 120 --sentences 5 --dimension 2048
 
 Everything is arithmetic on what was measured elsewhere (`benchmarks/results/`) and on assumptions that can be given as
-arguments; the rate of a card is one of these. A simulation of embedders, a bounded queue and a writer, some of which
+arguments; the rate of a GPU is one of these. A simulation of embedders, a bounded queue and a writer, some of which
 fail, holds the formula of the hours.
 """
 
@@ -26,7 +26,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "scale.md"
 PASSAGES = (10**6, 10**8, 10**9)
 RATES = (5_000, 50_000, 500_000)
-"""Positions in a second that one card is assumed to run."""
+"""Positions in a second that one GPU is assumed to run."""
 DIMENSIONS = (320, 1024, 4096)
 METHODS = {"plain": "plain", "htp": "htp:exit=-1", "echo": "echo:exit=-8+whiten"}
 """Methods, and the system in the results whose positions for a token of text are taken: no exit changes them."""
@@ -105,8 +105,8 @@ class Measured:
 # --- Formulas
 
 
-def card_hours(library: Library, factor: float, rate: float) -> float:
-    """Hours that one card takes.
+def gpu_hours(library: Library, factor: float, rate: float) -> float:
+    """Hours that one GPU takes.
 
     Args:
         library: What is embedded.
@@ -121,17 +121,17 @@ def writer_hours(rows: int, rows_a_second: float) -> float:
     return rows / rows_a_second / 3600
 
 
-def run_hours(embedding: float, cards: int, writing: float, writers: int = 1, lost: float = 0.0) -> float:
+def run_hours(embedding: float, gpus: int, writing: float, writers: int = 1, lost: float = 0.0) -> float:
     """Hours of a run in which both go on at once: those of the slower side.
 
     Args:
-        embedding: Hours that one card takes.
-        cards: How many.
+        embedding: Hours that one GPU takes.
+        gpus: How many.
         writing: Hours that one writer takes.
         writers: How many, each into a database of its own.
         lost: Share of an embedder's time that failures take.
     """
-    return max(embedding / cards / (1 - lost), writing / writers)
+    return max(embedding / gpus / (1 - lost), writing / writers)
 
 
 def lost_share(mean_hours: float, restart: float, batch: float) -> float:
@@ -169,9 +169,9 @@ class Run:
 
     Attributes:
         batches: How many there are.
-        embed: Hours of one batch on one card.
+        embed: Hours of one batch on one GPU.
         write: Hours of one batch in the writer.
-        cards: Embedders.
+        gpus: Embedders.
         queue: Finished batches that may wait for the writer.
         mean_hours: Between two failures of one embedder; 0: none fails.
         restart: Hours until it works again.
@@ -180,7 +180,7 @@ class Run:
     batches: int
     embed: float
     write: float
-    cards: int
+    gpus: int
     queue: int = 16
     mean_hours: float = 0.0
     restart: float = 0.0
@@ -193,21 +193,21 @@ def simulate(run: Run, seed: int = 0) -> float:
     def lifetime() -> float:
         return chance.expovariate(1 / run.mean_hours) if run.mean_hours else float("inf")
 
-    fails = [lifetime() for _ in range(run.cards)]
+    fails = [lifetime() for _ in range(run.gpus)]
 
-    def finished(began: float, card: int) -> float:
+    def finished(began: float, gpu: int) -> float:
         now = began
-        while now + run.embed > fails[card]:
-            now = max(now, fails[card]) + run.restart
-            fails[card] = now + lifetime()
+        while now + run.embed > fails[gpu]:
+            now = max(now, fails[gpu]) + run.restart
+            fails[gpu] = now + lifetime()
         return now + run.embed
 
-    working = [(finished(0.0, card), card) for card in range(min(run.cards, run.batches))]
+    working = [(finished(0.0, gpu), gpu) for gpu in range(min(run.gpus, run.batches))]
     heapq.heapify(working)
     left, free = run.batches - len(working), 0.0
     begun: deque[float] = deque(maxlen=run.queue)  # when the writer began what was last in the queue
     while working:
-        done, card = heapq.heappop(working)
+        done, gpu = heapq.heappop(working)
         # It enters when the batch that many before it has left the queue.
         entered = max(done, begun[0]) if len(begun) == run.queue else done
         began = max(entered, free)
@@ -215,25 +215,25 @@ def simulate(run: Run, seed: int = 0) -> float:
         free = began + run.write
         if left:
             left -= 1
-            heapq.heappush(working, (finished(entered, card), card))
+            heapq.heappush(working, (finished(entered, gpu), gpu))
     return free
 
 
 def simulated() -> list[tuple[str, Run]]:
-    """Runs that are simulated: cards slower than the writer, faster, and failing."""
-    slow = Run(20_000, embed=0.01, write=0.0005, cards=8)
+    """Runs that are simulated: GPUs slower than the writer, faster, and failing."""
+    slow = Run(20_000, embed=0.01, write=0.0005, gpus=8)
     return [
-        ("8 cards, the writer 2.5 times as fast", slow),
-        ("32 cards, the writer 0.6 times as fast", replace(slow, cards=32)),
-        ("8 cards, each lost every 5 hours for 10 minutes", replace(slow, mean_hours=5, restart=1 / 6)),
-        ("32 cards, likewise", replace(slow, cards=32, mean_hours=5, restart=1 / 6)),
+        ("8 GPUs, the writer 2.5 times as fast", slow),
+        ("32 GPUs, the writer 0.6 times as fast", replace(slow, gpus=32)),
+        ("8 GPUs, each lost every 5 hours for 10 minutes", replace(slow, mean_hours=5, restart=1 / 6)),
+        ("32 GPUs, likewise", replace(slow, gpus=32, mean_hours=5, restart=1 / 6)),
     ]
 
 
 def formula(run: Run) -> float:
     """What the formulas say of a run."""
     lost = lost_share(run.mean_hours, run.restart, run.embed) if run.mean_hours else 0.0
-    return run_hours(run.batches * run.embed, run.cards, run.batches * run.write, lost=lost)
+    return run_hours(run.batches * run.embed, run.gpus, run.batches * run.write, lost=lost)
 
 
 # --- Tables
@@ -252,8 +252,8 @@ def tables(library: Library, rates: tuple[int, ...], dimensions: tuple[int, ...]
     return "\n\n".join(
         [
             _given(library, measured),
-            "### Cards and hours",
-            _cards(sizes, rates, measured),
+            "### GPUs and hours",
+            _gpus(sizes, rates, measured),
             "### The writer",
             _writer(sizes, measured),
             "### Bytes",
@@ -267,30 +267,36 @@ def tables(library: Library, rates: tuple[int, ...], dimensions: tuple[int, ...]
 
 
 def _given(library: Library, measured: Measured) -> str:
-    factors = ", ".join(f"{value:.2f} under `{name}`" for name, value in measured.positions.items())
-    return (
-        f"Assumed: {library.tokens} tokens and {library.sentences} sentences in a passage, {library.in_document} "
-        f"passages in a document, {CHARACTERS} characters to a token. Measured: positions run for a token of text on "
-        f"long documents, {factors}; by one writer {measured.rows_a_second:,.0f} rows a second; of a row on disk, "
-        f"beside its vector, {measured.own_bytes:,.0f} bytes; by `eddy-tiny`, without a card and beside other work, "
-        f"{measured.tokens_a_second:,.0f} tokens a second."
+    factors = ", ".join(f"`{name}` {value:.2f}" for name, value in measured.positions.items())
+    return "\n".join(
+        [
+            f"*Assumed:* {library.tokens} tokens and {library.sentences} sentences per passage, {library.in_document} "
+            f"passages per document, {CHARACTERS} characters per token.",
+            "",
+            "| measured | value |",
+            "|---|---|",
+            f"| positions run per token of a long document | {factors} |",
+            f"| rows per second of one writer | {measured.rows_a_second:,.0f} |",
+            f"| bytes per row on disk besides its vector | {measured.own_bytes:,.0f} |",
+            f"| tokens per second of `eddy-tiny` on a CPU that also did other work | {measured.tokens_a_second:,.0f} |",
+        ]
     )
 
 
-def _cards(sizes: list[Library], rates: tuple[int, ...], measured: Measured) -> str:
+def _gpus(sizes: list[Library], rates: tuple[int, ...], measured: Measured) -> str:
     heads = [f"{rate:,} positions/s" for rate in rates]
-    lines = _head(["passages", "tokens", "method", *(f"card hours at {head}" for head in heads), "cards for one day"])
+    lines = _head(["passages", "tokens", "method", *(f"GPU hours at {head}" for head in heads), "GPUs for one day"])
     for library in sizes:
         for method, factor in measured.positions.items():
-            hours = [card_hours(library, factor, rate) for rate in rates]
-            cards = " / ".join(f"{max(1, _ceil(each / DAY)):,}" for each in hours)
+            hours = [gpu_hours(library, factor, rate) for rate in rates]
+            gpus = " / ".join(f"{max(1, _ceil(each / DAY)):,}" for each in hours)
             cells = [_power(library.passages), _short(library.passages * library.tokens), f"`{method}`"]
-            lines.append(_line([*cells, *(_hours(each) for each in hours), cards]))
+            lines.append(_line([*cells, *(_hours(each) for each in hours), gpus]))
     return "\n".join(lines)
 
 
 def _writer(sizes: list[Library], measured: Measured) -> str:
-    lines = _head(["passages", "rows of", "rows", "hours of one writer", "writers for one day"])
+    lines = _head(["passages", "rows for", "rows", "hours of one writer", "writers for one day"])
     for library in sizes:
         for name, parts in GRANULARITIES.items():
             hours = writer_hours(library.rows(parts), measured.rows_a_second)
@@ -300,9 +306,9 @@ def _writer(sizes: list[Library], measured: Measured) -> str:
 
 
 def _bytes(sizes: list[Library], dimensions: tuple[int, ...], measured: Measured) -> str:
-    heads = [f"vectors, {each:,} numbers" for each in dimensions]
+    heads = [f"vectors, {each:,} dimensions" for each in dimensions]
     disks = [f"server's disk, {each:,}" for each in dimensions]
-    lines = _head(["passages", "texts", "rows of", *heads, *disks])
+    lines = _head(["passages", "texts", "rows for", *heads, *disks])
     for library in sizes:
         for name, parts in GRANULARITIES.items():
             rows = library.rows(parts)
@@ -314,7 +320,7 @@ def _bytes(sizes: list[Library], dimensions: tuple[int, ...], measured: Measured
 
 def _servers(library: Library, dimensions: tuple[int, ...]) -> str:
     each_passage = replace(library, passages=library.in_document)
-    lines = _head(["memory", "numbers", "passages, if only they have rows", "passages, with all three"])
+    lines = _head(["memory", "dimensions", "passages, rows for passages only", "passages, rows for all three"])
     for memory in MEMORIES:
         for dimension in dimensions:
             rows = most_rows(memory * 1e9, dimension)
@@ -324,7 +330,7 @@ def _servers(library: Library, dimensions: tuple[int, ...]) -> str:
 
 
 def _simulation() -> str:
-    lines = _head(["run", "formula, hours", "simulated, hours", "apart"])
+    lines = _head(["run", "formula, hours", "simulated, hours", "difference"])
     for name, run in simulated():
         told, found = formula(run), simulate(run)
         lines.append(_line([name, f"{told:.2f}", f"{found:.2f}", f"{found / told - 1:+.1%}"]))
@@ -375,7 +381,7 @@ def page(made: str) -> str:
 def main() -> None:
     """Print the tables, or write them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rate", type=int, action="append", help="positions in a second of one card; may be repeated")
+    parser.add_argument("--rate", type=int, action="append", help="positions in a second of one GPU; may be repeated")
     parser.add_argument("--dimension", type=int, action="append", help="numbers in a vector; may be repeated")
     parser.add_argument("--tokens", type=int, default=Library.tokens, help="in a passage")
     parser.add_argument("--sentences", type=int, default=Library.sentences, help="in a passage")

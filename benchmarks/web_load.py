@@ -18,8 +18,8 @@ import numpy as np
 import uvicorn
 
 from eddy_demo.web.app import create_app
+from eddy_demo.web.library_reader import LibraryOptions
 from eddy_demo.web.server import bind
-from eddy_demo.web.shelf import Choice
 
 QUESTION = "What happens to a document that is longer than the model's window? ({number})"
 
@@ -97,7 +97,7 @@ def main() -> None:
     told = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         listener = bind("127.0.0.1", 0)
-        app = create_app(Choice(Path(folder) / "library"), stopping=lambda: server.should_exit)
+        app = create_app(LibraryOptions(Path(folder) / "library"), stopping=lambda: server.should_exit)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2))
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()

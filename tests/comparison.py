@@ -13,7 +13,6 @@ from tests.reference.double import AllDouble, double
 
 from eddy_embed import Embedder, Segmenter
 from eddy_embed.methods import prompts
-from eddy_embed.utils.progress import Progress
 
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("plain", {}),
@@ -188,7 +187,7 @@ def embedder(family: str, method: str, *, exactly: bool = False, **options: Any)
 def exact(e: Embedder, texts: list[str], role: str = "document") -> np.ndarray:
     """Vectors in float64, also where transformers would compute in float32; shape (texts, dimension)."""
     with AllDouble():
-        return np.stack([vector for _, vector in e._pipeline.vectors(texts, role, Progress(show=False))])
+        return np.stack([vector for _, vector in e._pipeline.vectors(texts, role)])
 
 
 def gap(e: Embedder, family: str, method: str, texts: Sequence[str], instruction: str | None = None) -> float:

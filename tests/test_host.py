@@ -20,7 +20,6 @@ from transformers import AutoModel, AutoTokenizer
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
 from eddy_embed.model.loading import pretrained
-from eddy_embed.utils.progress import Progress
 
 METHOD = "htp:range=1-3,exit=3"
 LAYER_SHARDS = [f"layer{index}" for index in range(families.LAYERS)]
@@ -256,7 +255,7 @@ def test_layers_read_side_by_side_are_those_of_passes_that_end_there(method: str
     exits = (0, 2, 3, top) if method == "plain" else (3, top)  # copies and re-routing end below earlier exits
     e = embedder("llama", f"{method}{joined}exit={top}", normalize=False)
     pipeline = replace(e._pipeline, runner=e._pipeline.open_runner.at_layers(exits))
-    together = np.stack([vector for _, vector in pipeline.vectors(TEXTS, "document", Progress(show=False))])
+    together = np.stack([vector for _, vector in pipeline.vectors(TEXTS, "document")])
     for part, exit_layer in zip(np.split(together, len(exits), axis=1), exits, strict=True):
         alone = embedder("llama", f"{method}{joined}exit={exit_layer}", normalize=False).encode_document(TEXTS)
         assert np.abs(part - alone).max() <= 1e-5 * np.abs(alone).max()

@@ -17,17 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from eddy_embed.errors import UnsupportedModel
 from eddy_embed.model import attention
-from eddy_embed.model.attention import (
-    AttentionSpec,
-    DeviceInfo,
-    KernelChoice,
-    blocked,
-    choose,
-    dispatch,
-    extra_entries,
-    fused,
-    watcher,
-)
+from eddy_embed.model.attention import AttentionSpec, DeviceInfo, KernelChoice, blocked, choose, extra_entries, watcher
 from eddy_embed.model.attention import blocked as blocked_kernel
 from eddy_embed.parts.attention import ExtraKeyValues
 
@@ -75,7 +65,7 @@ def test_the_choice(traits: AttentionSpec, place: DeviceInfo, mass: bool, within
     assert (chosen.at(12), chosen.at(13)) == (within, beyond)
 
 
-@pytest.mark.parametrize("kernel", [fused.flash, fused.efficient])
+@pytest.mark.parametrize("kernel", [attention.kernels.flash, attention.kernels.efficient])
 def test_kernels_of_other_devices_are_called_as_torch_declares_them(
     kernel: Callable[..., tuple[torch.Tensor, ...]],
 ) -> None:
@@ -228,13 +218,13 @@ def test_short_texts_go_through_a_fused_kernel_whatever_their_company(family: st
 def test_a_kernel_that_computes_something_else_is_noticed_when_a_method_is_prepared(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right, off = fused.flash, {"kv:layers=2": (1.0, 0.1), "reba": (1.1, 0.0)}[method]
+    right, off = attention.kernels.flash, {"kv:layers=2": (1.0, 0.1), "reba": (1.1, 0.0)}[method]
 
     def wrong(*states: object) -> tuple[torch.Tensor, torch.Tensor]:
         out, mass = right(*states)  # type: ignore[arg-type]
         return out * off[0], mass + off[1]
 
-    monkeypatch.setattr(dispatch, "flash", wrong)
+    monkeypatch.setattr(attention.kernels, "flash", wrong)
     embedder("llama", "plain")
     with pytest.raises(UnsupportedModel, match=r"attention by .*flash.* differs here from the blocked kernel"):
         embedder("llama", method)

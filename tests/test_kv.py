@@ -13,7 +13,7 @@ from tests.comparison import TEXTS, embedder, gap
 from eddy_embed import methods
 from eddy_embed.errors import InterventionDidNotRun, InvalidParameter
 from eddy_embed.model import attention
-from eddy_embed.model.attention import AttentionSpec, dispatch
+from eddy_embed.model.attention import AttentionSpec
 from eddy_embed.model.backbone import Backbone
 from eddy_embed.parts.attention import ExtraKeyValues
 
@@ -71,13 +71,13 @@ def test_both_kernels_equal_a_softmax_over_all_entries(entries: int, shared: int
 
 
 def _patched(monkeypatch: pytest.MonkeyPatch, change: object) -> None:
-    right = dispatch.with_entries
+    right = attention.kernels.with_entries
 
     def wrong(*states: object) -> object:
         *rest, members, traits, reroute = states
         return right(*rest, *change(members, traits, reroute))
 
-    monkeypatch.setattr(dispatch, "with_entries", wrong)
+    monkeypatch.setattr(attention.kernels, "with_entries", wrong)
 
 
 MUTATIONS = {

@@ -18,7 +18,7 @@ from transformers.models.llama.modeling_llama import LlamaMLP, LlamaModel
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
 from eddy_embed.model.speed import onednn_linear
-from eddy_embed.model.weights import unpacked
+from eddy_embed.model.view import unpacked
 
 NEAR = {torch.float32: 2e-6, torch.bfloat16: 4e-3}
 ELSEWHERE = {"gpt2", "falcon"}

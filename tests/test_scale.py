@@ -37,10 +37,10 @@ def test_what_was_measured_is_given_back(scale: ModuleType) -> None:
     assert 1 < measured.positions["plain"] < measured.positions["htp"] < measured.positions["echo"]
 
 
-def test_twice_the_cards_take_half_the_hours_until_the_writer_is_slower(scale: ModuleType) -> None:
-    hours = scale.card_hours(scale.Library(10**6, tokens=180), 1.0, 50_000)
+def test_twice_the_gpus_take_half_the_hours_until_the_writer_is_slower(scale: ModuleType) -> None:
+    hours = scale.gpu_hours(scale.Library(10**6, tokens=180), 1.0, 50_000)
     assert hours == pytest.approx(1.0)
-    assert [scale.run_hours(hours, cards, 0.2) for cards in (1, 2, 4, 8)] == [1.0, 0.5, 0.25, 0.2]
+    assert [scale.run_hours(hours, gpus, 0.2) for gpus in (1, 2, 4, 8)] == [1.0, 0.5, 0.25, 0.2]
     assert scale.run_hours(hours, 8, 0.2, writers=2) == 0.125
     assert scale.most_rows(16e9, 1000) * 4 * 1000 == pytest.approx(0.8 * 16e9)
 
@@ -54,6 +54,6 @@ def test_a_simulation_takes_as_long_as_the_formula_says(at: int, scale: ModuleTy
 
 def test_a_simulation_can_disagree(scale: ModuleType) -> None:
     """A queue without places, and few large batches, are what the formula leaves out."""
-    run = scale.Run(64, embed=1.0, write=0.5, cards=2, queue=1)
+    run = scale.Run(64, embed=1.0, write=0.5, gpus=2, queue=1)
     assert scale.simulate(run) > scale.formula(run)
     assert scale.simulate(replace(run, mean_hours=2.0, restart=1.0)) > 1.2 * scale.formula(run)

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from eddy_embed.errors import InvalidParameter, InvalidText
-from eddy_embed.text.sentences import RULES, Segmenter, Sentence, languages, spacy_pipelines
+from eddy_embed.text.sentences import RULES, Segmenter, Sentence, languages, sentence_rules
 
 CASES = json.loads((Path(__file__).parent / "fixtures" / "segment.json").read_text(encoding="utf-8"))
 BORDER = "⏐"
@@ -282,7 +282,7 @@ def test_runs_of_punctuation_inside_prose(text):
 @pytest.mark.parametrize("case", SOLVED[:44:3], ids=lambda case: case["kind"])
 def test_words_before_stops_are_the_tokens_of_the_whole_text(case):
     text = case["marked"].replace(BORDER, "")
-    shared = spacy_pipelines.get_pipeline(case["language"])
+    shared = sentence_rules.get_pipeline(case["language"])
     whole = shared.nlp.make_doc(text)
     for run in re.finditer(r"\S+", text):
         for stop in re.finditer(r"(?<=\S)\.", run.group()):
@@ -293,10 +293,10 @@ def test_words_before_stops_are_the_tokens_of_the_whole_text(case):
 
 def test_a_full_vocabulary_is_replaced(monkeypatch):
     expected = texts("One word. Two words.")
-    first = spacy_pipelines.get_pipeline("en")
-    monkeypatch.setattr(spacy_pipelines, "_MOST_NEW_STRINGS", -1)
+    first = sentence_rules.get_pipeline("en")
+    monkeypatch.setattr(sentence_rules, "_MOST_NEW_STRINGS", -1)
     assert texts("One word. Two words.") == expected
-    assert spacy_pipelines.get_pipeline("en") is not first
+    assert sentence_rules.get_pipeline("en") is not first
 
 
 def test_threads_share_a_pipeline():

@@ -140,10 +140,10 @@ def test_misses_are_told() -> None:
         {"part": "limit", "found": [{"sort": "mixed", "time": time(1.5), "goal": 1.15}]},
         {"part": "memory", "found": {"reba": {"goal": 1.3, "peaks": peaks}}},
     ]
-    told = goals([{"shape": "s", "dtype": "d", **row} for row in rows])
-    assert len(told) == 7 and all(line.startswith("- s, d, ") for line in told)
-    beside = ("SentenceTransformer in batches of 1 (best) 1.90", "of 10 (default) 2.90", "uniform: over LlamaIndex")
-    words = ("`tp`: 1.20", "7 bytes", *beside, "limit: 1.50", "echo's: 1.40")
+    head, _, *told = goals([{"shape": "s", "dtype": "d", **row} for row in rows])
+    assert head.count("|") == 6 and len(told) == 7 and all(line.startswith("| s | d | ") for line in told)
+    beside = ("SentenceTransformer, batch size 1 (best) | 1.90", "size 10 (default) | 2.90", "| uniform: LlamaIndex")
+    words = ("`tp` | 1.20", "| 7 | 8 |", *beside, "limit | 1.50", "echo's | 1.40")
     assert all(word in line for word, line in zip(words, told, strict=True))
 
 

@@ -18,8 +18,8 @@ from tests.test_kernels import BIASED
 from eddy_embed import Embedder
 from eddy_embed.errors import UnsupportedModel
 from eddy_embed.model import attention, hooks, host
-from eddy_embed.model.attention import KernelChoice, blocked, dispatch, fused
-from eddy_embed.model.attention.relative_bias import between
+from eddy_embed.model.attention import KernelChoice, blocked, kernels
+from eddy_embed.model.attention.blocked import between
 
 METHOD = "plain+tempscale"
 
@@ -72,7 +72,7 @@ def test_every_kernel_adds_the_bias_before_the_temperature(
         torch.manual_seed(7)
         query, key, value = torch.randn(3, 1, 4, offsets[-1], 8, dtype=torch.float64)
         bias = torch.randn(4, 2 * max(lengths) - 1, dtype=torch.float64)
-    for module in (blocked, fused):
+    for module in (blocked, kernels):
         monkeypatch.setattr(module, "SCORES", 3 * 4 * 40)  # so that blocks end within the texts
     groups = attention.group(offsets, factors, even=True)
     names = ["blocked"] if traits.cap or traits.window else ["blocked", "fused"]
@@ -114,26 +114,26 @@ def _unbiased(wrong: Callable[[int], bool]) -> Callable[[pytest.MonkeyPatch], No
     """Leave the bias of some layers out."""
 
     def mutate(patch: pytest.MonkeyPatch) -> None:
-        row = hooks._row
+        row = hooks._checked_bias
 
         def mutated(module: Any, *more: Any) -> torch.Tensor:
             return row(module, *more) * (not wrong(int(module.layer_idx)))
 
-        patch.setattr(hooks, "_row", mutated)
+        patch.setattr(hooks, "_checked_bias", mutated)
 
     return mutate
 
 
 def _temperature_beside_it(patch: pytest.MonkeyPatch) -> None:
-    kernel = dispatch.fused
+    kernel = kernels.fused
     patch.setattr(
-        dispatch, "fused", lambda q, k, v, traits, factor, bias: kernel(q, k, v, traits, factor, bias / factor)
+        kernels, "fused", lambda q, k, v, traits, factor, bias: kernel(q, k, v, traits, factor, bias / factor)
     )
 
 
 def _turned(patch: pytest.MonkeyPatch) -> None:
-    row = hooks._row
-    patch.setattr(hooks, "_row", lambda *given: row(*given).flip(1))
+    row = hooks._checked_bias
+    patch.setattr(hooks, "_checked_bias", lambda *given: row(*given).flip(1))
 
 
 MUTATIONS = {

@@ -11,7 +11,7 @@ from tests.comparison import TEXTS, embedder, gap
 
 from eddy_embed import methods
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
-from eddy_embed.model.attention import AttentionSpec, dispatch
+from eddy_embed.model.attention import AttentionSpec, kernels
 from eddy_embed.parts.attention import Temperature
 
 ALL = [*families.FAMILIES, *families.MORE_FAMILIES]
@@ -107,12 +107,12 @@ def test_a_forgotten_temperature_is_noticed(family: str, monkeypatch: pytest.Mon
 
 
 def test_a_temperature_in_front_of_the_cap_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = dispatch.blocked
+    right = kernels.blocked
 
     def wrong(query: object, key: object, value: object, traits: AttentionSpec, factor: float, *more: object) -> object:
         return right(query, key, value, replace(traits, scale=traits.scale * factor), 1.0, *more)
 
     method = "plain+tempscale"
     assert gap(embedder("gemma2", method, exactly=True), "gemma2", method, TEXTS) <= 1e-9
-    monkeypatch.setattr(dispatch, "blocked", wrong)
+    monkeypatch.setattr(kernels, "blocked", wrong)
     assert gap(embedder("gemma2", method, exactly=True), "gemma2", method, TEXTS) > 1e-4

@@ -23,7 +23,7 @@ from eddy_embed.encoding.runner import PooledSums
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.text import tokenizer as tokenizing
 from eddy_embed.text.sentences import Segmenter
-from eddy_embed.text.sentences.headings import CONTINUED, units
+from eddy_embed.text.sentences.blocks import CONTINUED, units
 from eddy_embed.text.sequence import Sequence
 
 SIZE = 40

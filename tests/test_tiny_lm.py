@@ -30,7 +30,7 @@ SETTINGS = {
     "micro": 128,
     "chunk": 64,
     "weights": {"essays": 2},
-    "shape": model.Shape(vocab=384, hidden=32, layers=2, heads=2, ffn=48, window=64),
+    "shape": model.NetworkShape(vocab=384, hidden=32, layers=2, heads=2, ffn=48, window=64),
 }
 HARD = [
     "Ground coffee loses its smell within days; whole beans keep it for weeks.",
@@ -61,7 +61,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trained(shards: Path, steps: int, workers: int = 1) -> train.Trainer:
-    trainer = train.Trainer(train.Settings(**SETTINGS), shards, workers=workers)
+    trainer = train.Trainer(train.TrainingSettings(**SETTINGS), shards, workers=workers)
     for _ in range(steps):
         trainer.advance()
     return trainer
@@ -96,7 +96,7 @@ def test_shards_hold_the_documents_and_their_borders(shards: Path) -> None:
 
 @pytest.mark.parametrize("length", [32, 64])
 def test_a_pass_holds_every_segment_as_often_as_its_weight(shards: Path, length: int) -> None:
-    plan = data.Plan(data.Corpus(shards), length, {"essays": 2}, seed=1)
+    plan = data.TrainingOrder(data.Corpus(shards), length, {"essays": 2}, seed=1)
     segments = plan.corpus.segments(length)
     used = np.bincount([s for row in plan.rows for s in row], minlength=len(plan.segments))
     assert (used == 1).all() and len(plan.segments) == 2 * len(segments["essays"]) + len(segments["tales"])
@@ -113,7 +113,7 @@ def test_a_pass_holds_every_segment_as_often_as_its_weight(shards: Path, length:
 def test_packed_segments_do_not_see_one_another(shards: Path) -> None:
     trainer = trained(shards, 1)
     weights = trainer.optimiser.weights
-    packed = next(rows for rows in trainer.plan(64).batch(0, 200) if not rows.whole)
+    packed = next(rows for rows in trainer.order(64).batch(0, 200) if not rows.whole)
     ids, _, positions, numbers = (torch.from_numpy(a[:1]) for a in vars(packed).values())
     together = trainer.network.hidden(weights, ids, positions, numbers)
     for number in range(int(numbers.max()) + 1):
@@ -134,7 +134,7 @@ def test_chunked_loss_equals_the_plain_one() -> None:
 
 
 def test_schedule_warms_up_and_ends_at_zero() -> None:
-    factors = [optim.schedule(step, ((-1, 0), (1, 1), (6, 1), (10, 0))) for step in range(11)]
+    factors = [optim.rate_factor(step, ((-1, 0), (1, 1), (6, 1), (10, 0))) for step in range(11)]
     assert factors == [0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25, 0]
 
 
@@ -143,7 +143,7 @@ def test_resuming_gives_the_very_same_parameters(shards: Path, tmp_path: Path) -
     trained(shards, 3).save(tmp_path, part_mib=0.1)
     path = checkpoint.latest(tmp_path)
     assert max(p.stat().st_size for p in path.glob("part-*")) <= 0.1 * 2**20
-    resumed = train.Trainer(train.Settings(**SETTINGS), shards, workers=2)
+    resumed = train.Trainer(train.TrainingSettings(**SETTINGS), shards, workers=2)
     resumed.resume(path)
     resumed.run(tmp_path, 6)
     assert resumed.step == 6 and resumed.seen == whole.seen
@@ -173,8 +173,8 @@ def test_export_loads_in_transformers_and_computes_the_same(shards: Path, tmp_pa
         ours = trainer.network.hidden(weights, ids, torch.arange(20)[None], None)
         torch.testing.assert_close(llama.model(ids).last_hidden_state, ours, atol=1e-5, rtol=0)
     assert AutoModel.from_pretrained(tmp_path / "model").config.hidden_size == 32
-    judge = evaluate.Judge(tmp_path / "model")
-    sources, places = evaluate.evaluate(judge, [("essays", essay(7, 30)), ("tales", essay(8, 2))], 64)
+    scored = evaluate.PerplexityModel(tmp_path / "model")
+    sources, places = evaluate.evaluate(scored, [("essays", essay(7, 30)), ("tales", essay(8, 2))], 64)
     assert 1 < sources["total"].perplexity < 384 and 0 < sources["essays"].bits_per_byte < 8
     assert sources["total"].tokens == sources["essays"].tokens + sources["tales"].tokens
     assert places["0-64"].tokens % 63 == 0

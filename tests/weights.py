@@ -54,7 +54,7 @@ def nf4() -> BitsAndBytesConfig:
 
 QUANTISED: dict[str, tuple[Callable[[], Any], float]] = {
     "torchao int8": (int8, 0.998),
-    "torchao int8, states too": (int8_states, 0.996),
+    "torchao int8, activations too": (int8_states, 0.996),
     "torchao int4": (int4, 0.75),
     "bitsandbytes int8": (llm_int8, 0.996),
     "bitsandbytes nf4": (nf4, 0.8),
@@ -83,7 +83,7 @@ def main() -> None:
         for name, (quantise, least) in QUANTISED.items():
             kinds[name] = (least, {"dtype": "float32", "model_kwargs": {"quantization_config": quantise()}})
         lines = [
-            "| weights | held by tests | random weights | eddy-tiny | alone or in company |",
+            "| weights | test bound | random weights | eddy-tiny | alone or in a batch |",
             "|---|---|---|---|---|",
         ]
         for name, (least, options) in kinds.items():

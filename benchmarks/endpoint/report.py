@@ -1,4 +1,4 @@
-"""What was measured, as numbers and as a page's tables."""
+"""Summarise what was measured, as numbers and as a page's tables."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def page(found: dict[str, Any]) -> str:
     size, overload, endurance = found["size"], found["overload"], found["endurance"]
     versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
     lines = [
-        f"{found['machine']}, {found['processors']} processors; {versions}. {size['rounds']} rounds of "
-        f"{size['seconds']:g} s for each line.",
+        f"{found['machine']}, {found['processors']} cores; {versions}. {size['rounds']} rounds of "
+        f"{size['seconds']:g} s per line.",
         "",
-        "| clients | server | requests/s | p50 ms | p95 ms | p99 ms | times the requests/s of sentence-transformers |",
+        "| clients | server | requests/s | p50 ms | p95 ms | p99 ms | requests/s ÷ sentence-transformers |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in sorted(found["levels"], key=lambda each: each["concurrency"]):
@@ -60,19 +60,19 @@ def page(found: dict[str, Any]) -> str:
     memory = {int(number): value for number, value in endurance["memory"].items()}
     lines += [
         "",
-        f"*Overload.* {overload['clients']} clients for {overload['seconds']:g} s: {overload['answered']:,} answered, "
-        f"{overload['refused']:,} refused with 429 and `Retry-After`; p99 of those answered {overload['p99']:g} ms, "
-        f"slowest `/health` {overload['health']:g} ms. A request alone took {overload['before']:g} ms before, and "
-        f"{overload['after']:g} ms after.",
+        f"*Overload.* {overload['clients']} clients for {overload['seconds']:g} s: {overload['answered']:,} requests "
+        f"answered, {overload['refused']:,} refused with 429 and `Retry-After`. The answered ones had a p99 of "
+        f"{overload['p99']:g} ms; the slowest `/health` took {overload['health']:g} ms. A single request took "
+        f"{overload['before']:g} ms before and {overload['after']:g} ms after.",
         "",
         f"*Endurance.* {endurance['requests']:,} requests of {size['clients']} clients in {endurance['seconds']:g} s, "
         f"beside {misdeeds} clients. Open files {endurance['files'][0]} before, {endurance['files'][1]} after. "
-        "Resident memory, once passes of every number of tokens had been met:",
+        "Resident memory, after warming up with forward passes of every number of tokens:",
         "",
         f"| requests | {' | '.join(f'{number:,}' for number in memory)} |",
         "|---" * (len(memory) + 1) + "|",
         f"| MiB | {' | '.join(map(str, memory.values()))} |",
         "",
-        "Every vector, of every server, was that of its own text.",
+        "Every server answered every text with that text's own vector.",
     ]
     return "\n".join(lines)

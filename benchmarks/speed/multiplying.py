@@ -1,4 +1,4 @@
-"""What oneDNN's products change in float32, what weights laid out for them change, and bfloat16 over float32."""
+"""Time oneDNN's matrix products against MKL's, prepacked weights against stored ones, bfloat16 against float32."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def rows(model: Any, halved: Any, tokenizer: Any, sorts: dict[str, list[str]], r
         onednn_linear.prepack(other)
         laid.append(own(other))
         if any(tensor.is_mkldnn for tensor in other.parameters()):
-            pairs.append((f"{kind}, prepacked over as it came", laid[-1], own(each)))
+            pairs.append((f"{kind}, prepacked over as stored", laid[-1], own(each)))
     pairs.append(("bfloat16 over float32", laid[1], laid[0]))
     for sort, texts in sorts.items():
         for what, one, other in pairs:

@@ -1,4 +1,4 @@
-"""The journal as results of a machine, and as the tables of docs/performance.md."""
+"""Write the journal as one file of results for each machine, and as the tables of docs/performance.md."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write(rows: list[dict[str, Any]], results: Path, page: Path, readme: Path, p
     for part, table in TABLES.items():
         chosen = [row for row in rows if row["part"] == part]
         if len({row["threads"] for row in chosen}) > 1:
-            raise SystemExit(f"{part} was measured with several numbers of threads, which is none to be compared")
+            raise SystemExit(f"{part} was measured with different numbers of threads, which cannot be compared")
         if chosen:
             each = [[_about(found[0]), "", *table(found)] for found in _by_machine(chosen).values()]
             put(page, part, "\n\n".join("\n".join(lines) for lines in each))
@@ -50,7 +50,7 @@ def write(rows: list[dict[str, Any]], results: Path, page: Path, readme: Path, p
 
 
 def _by_machine(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Rows of each machine: machines differ under one name, and what is of two cannot stand in one table."""
+    """Group rows by machine: rows of two machines cannot stand in one table."""
     found: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         found.setdefault(row["machine"], []).append(row)
@@ -96,8 +96,8 @@ def _overhead(rows: list[dict[str, Any]]) -> list[str]:
         for row in rows
         for half in [row["found"]["half"]]
     ]
-    heads = ("model", "type", "tokens run", "method", "over", "time", "goal", "tokens for one text, over plain's")
-    more = ("model", "type", "layers", "time over the whole", "goal", "bytes held", "embeddings and kept layers")
+    heads = ("model", "dtype", "tokens", "method", "baseline", "time ÷ baseline", "goal", "tokens ÷ plain, same text")
+    more = ("model", "dtype", "layers", "time ÷ full depth", "goal", "bytes loaded", "embeddings and kept layers")
     return [*_table(heads, methods), "", *_table(more, halves)]
 
 
@@ -107,19 +107,19 @@ def _peers(rows: list[dict[str, Any]]) -> list[str]:
         for row in rows
         for each in row["found"]
     ]
-    return _table(("model", "type", "texts", "peer", "batch size", "its time over Eddy's"), lines)
+    return _table(("model", "dtype", "texts", "library", "batch size", "its time ÷ Eddy's"), lines)
 
 
 def _compared(each: dict[str, Any]) -> tuple[str, str]:
-    """A peer's batch size and time, or why it has none."""
+    """Return a peer's batch size and time, or the reason why it has none."""
     if each["time"]:
         return f"{each['batch_size']} ({each['which']})", _spread(each["time"])
     gap = each["gap"]
-    return "–", f"other vectors: {'NaN' if gap is None else f'components differ by {gap:.2f}'}"
+    return "–", f"different vectors: {'NaN' if gap is None else f'components differ by {gap:.2f}'}"
 
 
 def beside(rows: list[dict[str, Any]]) -> list[str]:
-    """The peers in short: a line for each model, type of number and sort of texts, a column for each peer."""
+    """Summarise the peers: one line per model, dtype and sort of texts, one column per peer."""
     names = {name: shown for each in (row["found"] for row in rows) for name, shown in map(_peer, each)}
     cells: dict[tuple[str, str, str], dict[str, list[str]]] = {}
     for row in rows:
@@ -128,16 +128,16 @@ def beside(rows: list[dict[str, Any]]) -> list[str]:
             if each["time"]:
                 line.setdefault(each["peer"], []).append(f"{each['time']['median']:.2f}")
     lines = [[*place, *(_both(line.get(name, [])) for name in names)] for place, line in cells.items()]
-    return _table(("model", "type", "texts", *names.values()), lines)
+    return _table(("model", "dtype", "texts", *names.values()), lines)
 
 
 def _both(times: list[str]) -> str:
-    """In the default batch size, and in the best; the default may be that."""
+    """Show the time at the default batch size and at the best one, which may be the same."""
     return f"{times[0]} / {times[-1]}" if times else "–"
 
 
 def _peer(each: dict[str, Any]) -> tuple[str, str]:
-    """A peer's class, and the library that people know it by."""
+    """Return a peer's class and the common name of its library."""
     name = str(each["peer"])
     return name, {"SentenceTransformer": "sentence-transformers"}.get(name, re.sub(r".*\((.*)\)", r"\1", name))
 
@@ -148,17 +148,12 @@ def _limit(rows: list[dict[str, Any]]) -> list[str]:
         for row in rows
         for each in row["found"]
     ]
-    return _table(("model", "type", "texts", "tokens", "time over the limit", "goal"), lines)
+    return _table(("model", "dtype", "texts", "tokens", "time ÷ limit", "goal"), lines)
 
 
 def _products(rows: list[dict[str, Any]]) -> list[str]:
     lines = [[row["shape"], each["sort"], each["what"], _spread(each["time"])] for row in rows for each in row["found"]]
-    return _table(("model", "texts", "what over what", "time"), lines)
-
-
-def _compiled(rows: list[dict[str, Any]]) -> list[str]:
-    lines = [[row["shape"], row["dtype"], each["sort"], _spread(each["time"])] for row in rows for each in row["found"]]
-    return _table(("model", "type", "texts", "time over that of layers as they are"), lines)
+    return _table(("model", "texts", "comparison", "time ratio"), lines)
 
 
 def _budget(rows: list[dict[str, Any]]) -> list[str]:
@@ -168,7 +163,7 @@ def _budget(rows: list[dict[str, Any]]) -> list[str]:
         for each in row["found"]
     ]
     over = rows[0]["found"][0]["over"]
-    return _table(("model", "type", "tokens in a pass", f"time over that of {over:,}"), lines)
+    return _table(("model", "dtype", "tokens per forward pass", f"time ÷ time at {over:,}"), lines)
 
 
 def _memory(rows: list[dict[str, Any]]) -> list[str]:
@@ -186,11 +181,11 @@ def _memory(rows: list[dict[str, Any]]) -> list[str]:
         for reba in [row["found"]["reba"]]
         for name, each in reba["peaks"].items()
     ]
-    over = "MiB over the loaded model"
+    above = "MiB above the loaded model"
     return [
-        *_table(("model", "type", "against", "value", over), parts),
+        *_table(("model", "dtype", "varied", "value", above), parts),
         "",
-        *_table(("model", "type", "tokens", "pass", over, "whole peak over echo's"), peaks),
+        *_table(("model", "dtype", "tokens", "method", above, "total peak ÷ echo's"), peaks),
     ]
 
 
@@ -200,7 +195,7 @@ def _growth(rows: list[dict[str, Any]]) -> list[str]:
         for row in rows
         for name, curve in row["found"].items()
     ]
-    return _table(("model", "type", "against", "from", "to", "exponent of the upper half"), lines)
+    return _table(("model", "dtype", "varied", "from", "to", "exponent, upper half"), lines)
 
 
 TABLES: dict[str, Callable[[list[dict[str, Any]]], list[str]]] = {
@@ -208,7 +203,6 @@ TABLES: dict[str, Callable[[list[dict[str, Any]]], list[str]]] = {
     "peers": _peers,
     "limit": _limit,
     "products": _products,
-    "compiled": _compiled,
     "budget": _budget,
     "memory": _memory,
     "growth": _growth,
@@ -216,38 +210,40 @@ TABLES: dict[str, Callable[[list[dict[str, Any]]], list[str]]] = {
 
 
 def goals(rows: list[dict[str, Any]]) -> list[str]:
-    """Every goal that was missed, with what was measured; a line that says so where none was."""
-    missed = [f"- {row['shape']}, {row['dtype']}, {what}" for row in rows for what in _missed(row)]
-    return missed or ["No goal was missed."]
+    """Return a table of every missed goal with its measurement, or a line that says that none was missed."""
+    missed = [(row["shape"], row["dtype"], *each) for row in rows for each in _missed(row)]
+    return _table(("model", "dtype", "measurement", "result", "goal"), missed) if missed else ["No goal was missed."]
 
 
-def _missed(row: dict[str, Any]) -> Iterator[str]:
+def _missed(row: dict[str, Any]) -> Iterator[tuple[str, str, object]]:
+    """Yield what was measured, the result, and the goal."""
     found = row["found"]
     if row["part"] == "overhead":
         half = found["half"]
         named = [(f"{each['length']} tokens, `{each['method']}`", each) for each in found["methods"]]
         yield from _slow([*named, ("half depth", half)])
         if half["bytes"] != half["expected"]:
-            yield f"half depth: {half['bytes']:,} bytes in place of {half['expected']:,}"
+            yield "half depth, bytes loaded", f"{half['bytes']:,}", f"{half['expected']:,}"
     if row["part"] == "limit":
-        yield from _slow([(f"{each['sort']} texts over the limit", each) for each in found])
+        yield from _slow([(f"{each['sort']} texts ÷ limit", each) for each in found])
     if row["part"] == "peers":
         for each in found:
             if each["time"] and each["time"]["median"] < (goal := _times(each)):
-                over = f"{each['texts']}: over {each['peer']} in batches of {each['batch_size']} ({each['which']})"
-                yield f"{over} {_spread(each['time'])}, where {goal} was the goal"
+                what = f"{each['texts']}: {each['peer']}, batch size {each['batch_size']} ({each['which']})"
+                yield what, _spread(each["time"]), f"≥ {goal}"
     if row["part"] == "memory":
         peaks = {name: each["peak"] for name, each in found["reba"]["peaks"].items()}
         for name in ("reba", "reba:pool=mean"):
             share = peaks[name] / peaks["echo"]
             if share > found["reba"]["goal"]:
-                yield f"peak of {name} over echo's: {share:.2f}, where {found['reba']['goal']} was the goal"
+                yield f"peak of {name} ÷ echo's", f"{share:.2f}", f"≤ {found['reba']['goal']}"
 
 
 def _times(each: dict[str, Any]) -> float:
-    """How many times as long as Eddy a peer was to take, at least.
+    """Return the goal for a peer's time over Eddy's.
 
-    On mixed texts that is said of sentence-transformers at its best, and of the frameworks by default.
+    On mixed texts the goal is 2 against sentence-transformers at its best batch size, and 3 against the frameworks at
+    their default one.
     """
     if each["texts"] != "mixed" or each["dtype"] == "own default":
         return 1.0
@@ -256,7 +252,7 @@ def _times(each: dict[str, Any]) -> float:
     return 3.0 if "default" in each["which"] else 1.0
 
 
-def _slow(named: list[tuple[str, dict[str, Any]]]) -> Iterator[str]:
+def _slow(named: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, str, object]]:
     for name, each in named:
         if each["goal"] and each["time"]["median"] > each["goal"]:
-            yield f"{name}: {_spread(each['time'])}, where {each['goal']} was the goal"
+            yield name, _spread(each["time"]), f"≤ {each['goal']}"

@@ -1,1 +1,1 @@
-"""A retrieval app on real documents: what Eddy, an embedded Chroma and a terminal do together."""
+"""A retrieval app for documents, on the command line and as a web page, with Eddy and an embedded Chroma."""

@@ -1,4 +1,4 @@
-"""A question to passages, each with its best sentence."""
+"""Search the passages nearest to a question, each with its best sentence."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A passage found.
+class FoundPassage:
+    """A passage that a question found. All offsets count characters of the document's text, ends are exclusive.
 
     Attributes:
-        cosine: Between the question's vector and the passage's.
-        document: The document's name.
-        title: Its title, "" without one.
-        origin: The file that it was read from, with `#id` for a row.
-        start: First character of the passage in the document's text.
-        end: Character after its last one: `text[start:end]` is the passage.
-        text: The passage.
-        sentence_start: First character of the best sentence, in the document's text.
-        sentence_end: Character after its last one.
-        sentence_cosine: Between the question's vector and the sentence's.
+        cosine: Cosine of the question's vector with the passage's.
+        document: Name of the document.
+        title: Title of the document, "" without one.
+        origin: The file it was read from, with `#id` for a row.
+        start: Start of the passage.
+        end: End of the passage.
+        text: Text of the passage.
+        sentence_start: Start of the best sentence.
+        sentence_end: End of the best sentence.
+        sentence_cosine: Cosine of the question's vector with the sentence's.
         page: Page where the passage begins, counted from 1; None for a document without pages.
         last_page: Page where it ends.
     """
@@ -44,19 +44,19 @@ class Answer:
     last_page: int | None = None
 
 
-def ask(index: Index, question: str, k: int = 3) -> list[Answer]:
-    """The k passages nearest to a question, nearest first.
+def ask(index: Index, question: str, k: int = 3) -> list[FoundPassage]:
+    """Return the k passages nearest to a question, nearest first.
 
     Raises:
-        InvalidQuestion: It is blank, or not valid Unicode.
+        InvalidQuestion: The question is blank, or not valid Unicode.
         StorageError: The database failed.
     """
     check_question(question)
-    answers = []
+    passages = []
     for hit in index.query(question, k, sentences=True):
         best = cast("Highlight", hit.best)
-        answers.append(
-            Answer(
+        passages.append(
+            FoundPassage(
                 cosine=hit.cosine,
                 document=hit.metadata["name"],
                 title=hit.metadata["title"],
@@ -71,11 +71,11 @@ def ask(index: Index, question: str, k: int = 3) -> list[Answer]:
                 last_page=hit.last_page,
             )
         )
-    return answers
+    return passages
 
 
 def check_question(question: str) -> None:
-    """Refuse a question that cannot be asked.
+    """Check a question.
 
     Raises:
         InvalidQuestion: It is blank, or not valid Unicode.

@@ -1,14 +1,14 @@
-"""What can go wrong here that is not the engine's: each message says what, the offending value, and what to do next."""
+"""Errors of the demo. Each message names the problem, the offending value, and the remedy."""
 
 from __future__ import annotations
 
 
 class DemoError(Exception):
-    """Base class: the command line prints the message and ends with a non-zero status."""
+    """Base class; the command line prints the message and exits with status 1."""
 
 
 class NothingToRead(DemoError):
-    """The paths given lead to no document."""
+    """The given paths contain no document."""
 
 
 class NoLibrary(DemoError):
@@ -16,7 +16,7 @@ class NoLibrary(DemoError):
 
 
 class LibraryMismatch(DemoError):
-    """The library was made with another model, method or setting than the one asked for."""
+    """The library was made with another model, method or setting than the requested one."""
 
 
 class MissingPart(DemoError):
@@ -24,7 +24,7 @@ class MissingPart(DemoError):
 
 
 class ServedAlready(DemoError):
-    """Another server has the library's page, and its uploads."""
+    """Another server serves the library and takes its uploads."""
 
 
 class InvalidQuestion(DemoError):
@@ -32,18 +32,18 @@ class InvalidQuestion(DemoError):
 
 
 class InvalidDefaults(DemoError):
-    """The file beside a model that names its default method cannot be understood."""
+    """The file in a model's folder that names its default method is invalid."""
 
 
 class InvalidTable(DemoError):
-    """A file of queries or of relevant documents cannot be understood."""
+    """A file of queries or of relevance judgements is invalid."""
 
 
 class Unreadable(DemoError):
-    """One file cannot be read; its reader says why, and the other files are read."""
+    """One file cannot be read; the message says why. Other files are still read."""
 
 
 def one_line(error: Exception, most: int = 200) -> str:
-    """The message of an error that speaks of a damaged file, and may quote from it."""
+    """Shorten the message of an error about a damaged file, which may quote the file, to one line."""
     text = " ".join(str(error).split())
     return text if len(text) <= most else f"{text[:most]} …"

@@ -1,4 +1,4 @@
-"""How often the right document is found, beside BM25 over the same passages."""
+"""Hit rates of a library's search, and of BM25 over the same passages."""
 
 from __future__ import annotations
 
@@ -14,20 +14,27 @@ from eddy_demo.errors import InvalidTable
 if TYPE_CHECKING:
     from chroma_eddy import Index
 
-DEPTH = 5
+_DEPTH = 5
 
 
 @dataclass(frozen=True)
-class Question:
-    """A question and the names of the documents that answer it."""
+class JudgedQuestion:
+    """A question and the names of its relevant documents."""
 
     text: str
     relevant: frozenset[str]
 
 
 @dataclass(frozen=True)
-class Score:
-    """Share of the questions with a relevant document's passage among the first 1 and 5 passages."""
+class HitRates:
+    """Shares of the questions with a passage of a relevant document among the first 1 and 5 passages.
+
+    Attributes:
+        system: Text form of the method, or "BM25".
+        passages: Number of passages in the library.
+        hit_at_1: Share for the first passage.
+        hit_at_5: Share for the first five passages.
+    """
 
     system: str
     passages: int
@@ -35,11 +42,15 @@ class Score:
     hit_at_5: float
 
 
-def read_questions(queries: Path, qrels: Path) -> list[Question]:
-    """Questions with a relevant document: `queries` has rows {"id", "text"}, `qrels` query-id, doc-id, score by tabs.
+def read_questions(queries: Path, qrels: Path) -> list[JudgedQuestion]:
+    """Read the questions that have a relevant document.
+
+    Args:
+        queries: A .jsonl file with rows {"id", "text"}.
+        qrels: A table with query-id, doc-id and score, separated by tabs.
 
     Raises:
-        InvalidTable: A file cannot be read, or they have no question in common.
+        InvalidTable: A file cannot be read, or the files have no question in common.
     """
     relevant: dict[str, set[str]] = {}
     try:
@@ -54,31 +65,31 @@ def read_questions(queries: Path, qrels: Path) -> list[Question]:
                     relevant.setdefault(row[0], set()).add(row[1])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidTable(f"cannot read {queries} and {qrels}: {error!r}") from None
-    questions = [Question(text, frozenset(relevant[key])) for key, text in texts.items() if key in relevant]
+    questions = [JudgedQuestion(text, frozenset(relevant[key])) for key, text in texts.items() if key in relevant]
     if not questions:
         raise InvalidTable(f"no question of {queries} has a relevant document in {qrels}; check that the ids agree")
     return questions
 
 
-def score_library(index: Index, questions: Sequence[Question]) -> Score:
-    """Hits of the library's own search, the one that `ask` uses."""
+def score_library(index: Index, questions: Sequence[JudgedQuestion]) -> HitRates:
+    """Measure the library's own search, which `ask` uses."""
     vectors = index.embedder.encode_query([question.text for question in questions], show_progress=False)
-    found = [[hit.metadata["name"] for hit in hits] for hits in index.search(vectors, DEPTH)]
+    found = [[hit.metadata["name"] for hit in hits] for hits in index.search(vectors, _DEPTH)]
     return _score(str(index.embedder.method), index.status().passages, questions, found)
 
 
-def score_bm25(index: Index, questions: Sequence[Question]) -> Score:
-    """Hits of BM25 (Lucene's variant, k1 = 1.5, b = 0.75, English stop words left out) over the library's passages."""
+def score_bm25(index: Index, questions: Sequence[JudgedQuestion]) -> HitRates:
+    """Measure BM25 (Lucene's variant, k1 = 1.5, b = 0.75, without English stop words) over the library's passages."""
     words = index.words()
     rows = index.collection.get(include=["metadatas"])
     names = {id_: str(row["name"]) for id_, row in zip(rows["ids"], rows["metadatas"] or [], strict=True)}
-    found = [[names[id_] for id_ in words.ranked(question.text, None, DEPTH)] for question in questions]
+    found = [[names[id_] for id_ in words.ranked(question.text, None, _DEPTH)] for question in questions]
     return _score("BM25", len(names), questions, found)
 
 
-def _score(system: str, passages: int, questions: Sequence[Question], found: list[list[str]]) -> Score:
+def _score(system: str, passages: int, questions: Sequence[JudgedQuestion], found: list[list[str]]) -> HitRates:
     def share(depth: int) -> float:
         hits = [not q.relevant.isdisjoint(names[:depth]) for q, names in zip(questions, found, strict=True)]
         return sum(hits) / len(hits)
 
-    return Score(system, passages, share(1), share(DEPTH))
+    return HitRates(system, passages, share(1), share(_DEPTH))

@@ -1,4 +1,4 @@
-"""The default library: Eddy's own handbook, and three questions about it."""
+"""Eddy's own handbook, the documents of the demo, and three questions about it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ QUESTIONS = (
 
 
 def folder() -> Path:
-    """Where the handbook lies: inside the package when installed, in `docs/` of a checkout."""
+    """Return the folder of the handbook: inside the installed package, or `docs/` of a checkout."""
     packaged = Path(__file__).parent / "handbook"
     return packaged if packaged.is_dir() else Path(__file__).parents[2] / "docs"

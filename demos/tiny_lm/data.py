@@ -20,7 +20,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowBatch:
     """A batch of rows.
 
     Attributes:
@@ -37,7 +37,7 @@ class Rows:
 
     @property
     def whole(self) -> bool:
-        """Whether every row is one segment, so that a causal mask is enough."""
+        """Whether every row is one segment, so that a causal mask suffices."""
         return bool((self.segments == 0).all())
 
 
@@ -71,7 +71,7 @@ class Corpus:
         return {source: np.concatenate(tables) for source, tables in parts.items()}
 
 
-class Plan:
+class TrainingOrder:
     """All rows of one weighted pass over the corpus, in the order in which they are trained on.
 
     A source of weight w occurs w times in a pass.  Its copies follow one another, each in a random order of documents
@@ -95,13 +95,13 @@ class Plan:
         self.segments = np.concatenate(picked)[np.argsort(np.concatenate(keys), kind="stable")][:, :3]
         self.rows = pack(self.segments[:, 2] + 1, length)
 
-    def batch(self, first: int, count: int) -> list[Rows]:
+    def batch(self, first: int, count: int) -> list[RowBatch]:
         """Rows ``first`` to ``first + count`` of the endless repetition of the pass: whole ones, then packed ones."""
         rows = [self.rows[i % len(self.rows)] for i in range(first, first + count)]
         kinds = [[r for r in rows if len(r) == 1], [r for r in rows if len(r) > 1]]
         return [self._build(kind) for kind in kinds if kind]
 
-    def _build(self, rows: list[list[int]]) -> Rows:
+    def _build(self, rows: list[list[int]]) -> RowBatch:
         shape = (len(rows), self.length)
         ids, targets = np.full(shape, PAD_ID, np.int64), np.full(shape, IGNORED, np.int64)
         positions, numbers = np.zeros(shape, np.int64), np.full(shape, -1, np.int64)
@@ -118,7 +118,7 @@ class Plan:
                 at += size + 1
             if len(row) == 1:
                 numbers[r] = 0  # filling at the end of one segment is harmless: causal, and without a target
-        return Rows(ids, targets, positions, numbers)
+        return RowBatch(ids, targets, positions, numbers)
 
 
 def pack(sizes: Ints, length: int, open_rows: int = 64) -> list[list[int]]:

@@ -21,11 +21,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tiny_lm.prepare import documents
 
-EDGES = (0, 64, 128, 256, 512, 1024, 1536, 2048)
+POSITION_EDGES = (0, 64, 128, 256, 512, 1024, 1536, 2048)
 
 
 @dataclass
-class Score:
+class PerplexityScore:
     """Sums over predicted tokens: nats, tokens, bytes of text."""
 
     nats: float = 0.0
@@ -39,12 +39,12 @@ class Score:
 
     @property
     def bits_per_byte(self) -> float:
-        """Loss that does not depend on the tokenizer."""
+        """Mean loss of a byte, which does not depend on the tokenizer."""
         return self.nats / math.log(2) / max(1, self.size)
 
 
-class Judge:
-    """A model with its tokenizer."""
+class PerplexityModel:
+    """A causal model with its tokenizer."""
 
     def __init__(self, folder: Path, dtype: str = "float32", device: str = "cpu") -> None:
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -54,7 +54,7 @@ class Judge:
 
     @torch.inference_mode()
     def losses(self, text: str, length: int) -> list[Tensor]:
-        """Loss in nats of every token of a text, one tensor for each window of at most ``length`` positions."""
+        """Return the loss of each token of a text in nats, a tensor for each window of at most ``length`` positions."""
         ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         ids.append(self.tokenizer.eos_token_id)
         windows = [ids[i : i + length - 1] for i in range(0, len(ids), length - 1)]
@@ -86,26 +86,30 @@ def read_heldout(path: Path, manifest: Path | None) -> list[tuple[str, str]]:
     return list(zip(names, texts, strict=True))
 
 
-def evaluate(judge: Judge, pairs: list[tuple[str, str]], length: int) -> tuple[dict[str, Score], dict[str, Score]]:
-    """Scores by source (``total`` for all), and by position over those windows that are full."""
-    sources: dict[str, Score] = {}
-    places = {f"{low}-{high}": Score() for low, high in itertools.pairwise(EDGES) if low < length - 1}
+def evaluate(
+    model: PerplexityModel, pairs: list[tuple[str, str]], length: int
+) -> tuple[dict[str, PerplexityScore], dict[str, PerplexityScore]]:
+    """Return scores by source (``total`` for all), and by position over the full windows."""
+    sources: dict[str, PerplexityScore] = {}
+    positions = {
+        f"{low}-{high}": PerplexityScore() for low, high in itertools.pairwise(POSITION_EDGES) if low < length - 1
+    }
     for source, text in pairs:
-        windows = judge.losses(text, length)
-        for score in (sources.setdefault(source, Score()), sources.setdefault("total", Score())):
+        windows = model.losses(text, length)
+        for score in (sources.setdefault(source, PerplexityScore()), sources.setdefault("total", PerplexityScore())):
             score.nats += float(sum(w.double().sum() for w in windows))
             score.tokens += sum(len(w) for w in windows)
             score.size += len(text.encode())
         for window in windows:
-            for low, high in itertools.pairwise(EDGES):
+            for low, high in itertools.pairwise(POSITION_EDGES):
                 if len(window) == length - 1 and low < length - 1:
-                    places[f"{low}-{high}"].nats += float(window[low:high].double().sum())
-                    places[f"{low}-{high}"].tokens += len(window[low:high])
-    sources["total"] = sources.pop("total", Score())
-    return sources, places
+                    positions[f"{low}-{high}"].nats += float(window[low:high].double().sum())
+                    positions[f"{low}-{high}"].tokens += len(window[low:high])
+    sources["total"] = sources.pop("total", PerplexityScore())
+    return sources, positions
 
 
-def table(scores: dict[str, Score], bytes_known: bool) -> str:
+def table(scores: dict[str, PerplexityScore], bytes_known: bool) -> str:
     """Markdown table of scores."""
     lines = ["| | tokens | perplexity |" + (" bits per byte |" if bytes_known else "")]
     lines.append("|---|---|---|" + ("---|" if bytes_known else ""))
@@ -116,7 +120,7 @@ def table(scores: dict[str, Score], bytes_known: bool) -> str:
 
 
 def main() -> None:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Held-out perplexity by source and by position.")
     parser.add_argument("--model", type=Path, required=True, help="model folder written by export, or any causal model")
     parser.add_argument("--heldout", type=Path, required=True)
@@ -127,9 +131,9 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
     pairs = read_heldout(args.heldout, args.manifest)[:: args.every]
-    sources, places = evaluate(Judge(args.model, args.dtype, args.device), pairs, args.length)
+    sources, positions = evaluate(PerplexityModel(args.model, args.dtype, args.device), pairs, args.length)
     sys.stdout.write(
-        f"{table(sources, True)}\n\nBy position, full windows of {args.length}:\n\n{table(places, False)}\n"
+        f"{table(sources, True)}\n\nBy position, full windows of {args.length}:\n\n{table(positions, False)}\n"
     )
 
 

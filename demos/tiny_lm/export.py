@@ -12,13 +12,13 @@ from safetensors.torch import save_file
 from transformers import LlamaConfig
 
 from tiny_lm import checkpoint
-from tiny_lm.model import Shape
+from tiny_lm.model import NetworkShape
 from tiny_lm.prepare import BOS_ID, EOS_ID, PAD_ID
 
-LIMIT = 40_000_000
+MAX_BYTES = 40_000_000
 
 
-def llama_config(shape: Shape) -> LlamaConfig:
+def llama_config(shape: NetworkShape) -> LlamaConfig:
     """The configuration under which ``LlamaForCausalLM`` computes what was trained."""
     return LlamaConfig(
         architectures=["LlamaForCausalLM"],
@@ -65,10 +65,10 @@ def export(path: Path, data: Path, out: Path) -> Path:
         raise ValueError(f"{chosen} was trained with another tokenizer than {data} holds: give the data of the run")
     weights = {n.removeprefix("w."): w.to(torch.bfloat16) for n, w in tensors.items() if n.startswith("w.")}
     size = sum(w.nbytes for w in weights.values())
-    if size > LIMIT:
-        raise ValueError(f"{size} bytes of weights are over the limit of {LIMIT}: train a smaller shape")
+    if size > MAX_BYTES:
+        raise ValueError(f"{size} bytes of weights are over the limit of {MAX_BYTES}: train a smaller shape")
     out.mkdir(parents=True, exist_ok=True)
-    llama_config(Shape(**facts["settings"]["shape"])).save_pretrained(out)
+    llama_config(NetworkShape(**facts["settings"]["shape"])).save_pretrained(out)
     draft = out / "model.safetensors.tmp"
     save_file(weights, draft, metadata={"format": "pt", "steps": str(facts["step"]), "tokens": str(facts["seen"])})
     draft.chmod(0o644)  # safetensors writes for the owner alone
@@ -79,7 +79,7 @@ def export(path: Path, data: Path, out: Path) -> Path:
 
 
 def main() -> None:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Write a checkpoint as a model folder.")
     parser.add_argument("--run", type=Path, required=True, help="folder of checkpoints, or one checkpoint")
     parser.add_argument("--data", type=Path, required=True, help="folder written by prepare")

@@ -31,7 +31,7 @@ EMBEDDING, FINAL_NORM = "model.embed_tokens.weight", "model.norm.weight"
 
 
 @dataclass(frozen=True)
-class Shape:
+class NetworkShape:
     """Sizes of the network; 10.9 M parameters as given."""
 
     vocab: int = 8192
@@ -62,11 +62,11 @@ class Shape:
         return sizes
 
 
-def initial(shape: Shape, seed: int) -> Weights:
-    """Float32 starting weights.
+def initial_weights(shape: NetworkShape, seed: int) -> Weights:
+    """Return the initial float32 weights.
 
-    Normal, of deviation 0.02 (embedding) or 1/sqrt(fan-in); what writes to the residual stream is smaller by sqrt(2 L)
-    (GPT-2); norms are one.
+    Normal with standard deviation 0.02 (embedding) or 1/sqrt(fan-in), divided by sqrt(2 L) for the matrices that write
+    to the residual stream (GPT-2); norms are one.
     """
     generator = torch.Generator().manual_seed(seed)
     weights: Weights = {}
@@ -81,7 +81,7 @@ def initial(shape: Shape, seed: int) -> Weights:
     return weights
 
 
-def rotary(shape: Shape, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def rotary(shape: NetworkShape, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Cosines and signed sines (B, n, 1, head_dim) of rotary embeddings (Su et al. 2021, equation 34)."""
     steps = torch.arange(0, shape.head_dim, 2, device=positions.device, dtype=torch.float32)
     angles = positions[:, :, None, None].float() * shape.theta ** (-steps / shape.head_dim)
@@ -111,7 +111,7 @@ def before_attention(
 
 
 def causal_mask(segments: Tensor | None, length: int, like: Tensor) -> Tensor:
-    """What is added to scores (B or 1, 1, n, n): minus infinity on what is later or of another segment."""
+    """Return the additive mask (B or 1, 1, n, n): minus infinity on later positions and other segments."""
     seen = torch.ones(1, 1, length, length, dtype=torch.bool, device=like.device).tril()
     if segments is not None:
         seen = seen & (segments[:, None, :, None] == segments[:, None, None, :])
@@ -143,7 +143,7 @@ def after_attention(
 class Network:
     """The forward pass over given weights."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: NetworkShape) -> None:
         self.shape = shape
 
     def hidden(self, weights: Weights, ids: Tensor, positions: Tensor, segments: Tensor | None) -> Tensor:
@@ -195,11 +195,11 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         d_hidden, d_embedding = torch.empty_like(hidden), torch.zeros_like(embedding, dtype=torch.float32)
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         for h, t, d in zip(*(torch.split(x, chunk) for x in (hidden, targets, d_hidden)), strict=True):
-            chances = (h @ embedding.T).softmax(-1)
+            probabilities = (h @ embedding.T).softmax(-1)
             safe, counted = t.clamp(min=0)[:, None], t != IGNORED
-            right = chances.gather(1, safe)
+            right = probabilities.gather(1, safe)
             total -= (right.float().clamp(min=1e-30).log()[:, 0] * counted).sum()
-            d_logits = chances.scatter_(1, safe, right - 1)  # softmax minus one-hot
+            d_logits = probabilities.scatter_(1, safe, right - 1)  # softmax minus one-hot
             d_logits.index_fill_(0, (~counted).nonzero()[:, 0], 0)
             torch.mm(d_logits, embedding, out=d)
             d_embedding += d_logits.T @ h

@@ -13,7 +13,7 @@ from tiny_lm.model import EMBEDDING, Weights
 
 
 @dataclass(frozen=True)
-class Rates:
+class LearningRates:
     """Peak learning rates and the constants of both optimisers."""
 
     matrix: float = 0.02
@@ -26,14 +26,14 @@ class Rates:
     clip: float = 1.0
 
 
-def schedule(step: int, knots: Sequence[tuple[int, float]]) -> float:
-    """Factor on the rates: linear between knots (step, factor), level outside them."""
+def rate_factor(step: int, knots: Sequence[tuple[int, float]]) -> float:
+    """Return the factor on the rates: linear between knots (step, factor), level outside them."""
     steps, factors = zip(*knots, strict=True)
     return float(np.interp(step, steps, factors))
 
 
 def orthogonalise(update: Tensor) -> Tensor:
-    """Nearest semi-orthogonal matrices, roughly, by five Newton-Schulz steps (Jordan et al. 2024, Muon).
+    """Approximate the nearest semi-orthogonal matrices by five Newton-Schulz steps (Jordan et al. 2024, Muon).
 
     Args:
         update: (N, R, C), a stack of matrices.
@@ -52,7 +52,7 @@ def orthogonalise(update: Tensor) -> Tensor:
 class Optimiser:
     """Keeps float32 weights and moments; a step is a pure function of them, the gradients and the factor."""
 
-    def __init__(self, weights: Weights, rates: Rates) -> None:
+    def __init__(self, weights: Weights, rates: LearningRates) -> None:
         self.weights, self.rates = weights, rates
         self.matrices = [n for n, w in weights.items() if w.ndim == 2 and n != EMBEDDING]
         self.others = [n for n in weights if n not in set(self.matrices)]
@@ -61,7 +61,7 @@ class Optimiser:
         self.state.update({f"v.{n}": torch.zeros_like(weights[n]) for n in self.others})
 
     def _groups(self, most: int = 8) -> list[list[str]]:
-        """Matrices of equal shape, a few at a time: Newton-Schulz works on stacks."""
+        """Group matrices of equal shape, since Newton-Schulz works on stacks."""
         by_shape: dict[tuple[int, ...], list[str]] = {}
         for name in self.matrices:
             by_shape.setdefault(tuple(self.weights[name].shape), []).append(name)

@@ -25,7 +25,7 @@ PAD_ID, BOS_ID, EOS_ID = 0, 1, 2
 WINDOW = 2048
 # Words keep their leading space, numbers fall into groups of three digits, and every character belongs to one piece,
 # so that the offsets of the tokens cover the text without gaps.
-PIECES = r"['’](?:[sdmt]|ll|ve|re)\b| ?\p{L}[\p{L}\p{M}]*| ?\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+PRETOKEN_PATTERN = r"['’](?:[sdmt]|ll|ve|re)\b| ?\p{L}[\p{L}\p{M}]*| ?\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
 def source_of(path: Path) -> str:
@@ -86,7 +86,7 @@ def train_tokenizer(texts: Iterator[str], vocab_size: int) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(PIECES), "isolated"),
+            pre_tokenizers.Split(Regex(PRETOKEN_PATTERN), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False),
         ]
     )
@@ -187,7 +187,7 @@ def prepare(corpus: Path, out: Path, vocab_size: int = 8192, sample_mb: float = 
 
 
 def main() -> None:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--corpus", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)

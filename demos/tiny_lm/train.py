@@ -19,16 +19,16 @@ from typing import Any
 import torch
 
 from tiny_lm import checkpoint, model
-from tiny_lm.data import Corpus, Plan, Rows
-from tiny_lm.model import EMBEDDING, Network, Shape, Weights, next_token_loss
-from tiny_lm.optim import Optimiser, Rates, schedule
+from tiny_lm.data import Corpus, RowBatch, TrainingOrder
+from tiny_lm.model import EMBEDDING, Network, NetworkShape, Weights, next_token_loss
+from tiny_lm.optim import LearningRates, Optimiser, rate_factor
 
 log = logging.getLogger("tiny_lm.train")
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What decides the result of a run, beside the data.
+class TrainingSettings:
+    """Settings that determine the result of a run, together with the data.
 
     Attributes:
         phases: (length of a row, steps) of each part of the run; short rows first are cheap, the last reach the window.
@@ -47,17 +47,17 @@ class Settings:
     micro: int = 3072
     seed: int = 1
     compute: str = "bfloat16"
-    shape: Shape = field(default_factory=Shape)
-    rates: Rates = field(default_factory=Rates)
+    shape: NetworkShape = field(default_factory=NetworkShape)
+    rates: LearningRates = field(default_factory=LearningRates)
     weights: dict[str, int] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:
-        """Length of the run."""
+        """Number of steps of the run."""
         return sum(steps for _, steps in self.phases)
 
-    def place(self, step: int) -> tuple[int, int]:
-        """Length of the rows of a step, and how many steps before it were of another length."""
+    def rows_of(self, step: int) -> tuple[int, int]:
+        """Return the length of the rows at a step, and the number of earlier steps with other lengths."""
         before = 0
         for length, steps in self.phases:
             if step < before + steps:
@@ -69,7 +69,7 @@ class Settings:
 class Trainer:
     """One run: weights, moments, data order."""
 
-    def __init__(self, settings: Settings, data: Path, device: str = "cpu", workers: int = 1) -> None:
+    def __init__(self, settings: TrainingSettings, data: Path, device: str = "cpu", workers: int = 1) -> None:
         self.settings, self.device = settings, torch.device(device)
         self.corpus = Corpus(data)
         if self.corpus.meta["vocab_size"] > settings.shape.vocab:
@@ -79,32 +79,32 @@ class Trainer:
         # operation.  Sums are taken in the order of the data, so the result is the same for any number of workers.
         torch.set_num_threads(1)
         self.pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
-        weights = {n: w.to(self.device) for n, w in model.initial(settings.shape, settings.seed).items()}
+        weights = {n: w.to(self.device) for n, w in model.initial_weights(settings.shape, settings.seed).items()}
         self.optimiser = Optimiser(weights, settings.rates)
         self.step = self.seen = 0
-        self.plans: dict[int, Plan] = {}
+        self.orders: dict[int, TrainingOrder] = {}
 
-    def plan(self, length: int) -> Plan:
-        """Order of the rows of one length, made at its first use."""
-        if length not in self.plans:
-            self.plans[length] = Plan(self.corpus, length, self.settings.weights, self.settings.seed)
-        return self.plans[length]
+    def order(self, length: int) -> TrainingOrder:
+        """Return the order of the rows of one length, computed at its first use."""
+        if length not in self.orders:
+            self.orders[length] = TrainingOrder(self.corpus, length, self.settings.weights, self.settings.seed)
+        return self.orders[length]
 
-    def batches(self) -> list[Rows]:
-        """Micro-batches of the present step."""
+    def batches(self) -> list[RowBatch]:
+        """Return the micro-batches of the current step."""
         s = self.settings
-        length, others = s.place(self.step)
-        count, plan = max(1, s.tokens // length), self.plan(length)
-        per_pass = len(self.plan(s.phases[0][0]).rows) * s.phases[0][0]
-        first = round(others * s.tokens / per_pass * len(plan.rows)) + (self.step - others) * count
+        length, others = s.rows_of(self.step)
+        count, order = max(1, s.tokens // length), self.order(length)
+        per_pass = len(self.order(s.phases[0][0]).rows) * s.phases[0][0]
+        first = round(others * s.tokens / per_pass * len(order.rows)) + (self.step - others) * count
         return [
-            Rows(*(array[i : i + max(1, s.micro // length)] for array in vars(rows).values()))
-            for rows in plan.batch(first, count)
+            RowBatch(*(array[i : i + max(1, s.micro // length)] for array in vars(rows).values()))
+            for rows in order.batch(first, count)
             for i in range(0, len(rows.ids), max(1, s.micro // length))
         ]
 
     def advance(self) -> tuple[float, float]:
-        """One step.
+        """Do one step.
 
         Returns:
             Mean loss in nats and norm of the gradients.
@@ -120,12 +120,12 @@ class Trainer:
             loss += part
             for name, grad in found.items():
                 grads[name] = grads[name].add_(grad) if name in grads else grad.float()
-        factor = schedule(self.step, s.schedule)
+        factor = rate_factor(self.step, s.schedule)
         norm = self.optimiser.step(grads, factor, self.step, self.pool.map)
         self.step, self.seen = self.step + 1, self.seen + counted
         return loss, norm
 
-    def _backward(self, compute: Weights, rows: Rows, scale: float) -> tuple[float, Weights]:
+    def _backward(self, compute: Weights, rows: RowBatch, scale: float) -> tuple[float, Weights]:
         ids, targets, positions, segments = (torch.from_numpy(a).to(self.device) for a in vars(rows).values())
         hidden = self.network.hidden(compute, ids, positions, None if rows.whole else segments)
         loss = next_token_loss(hidden.flatten(0, 1), compute[EMBEDDING], targets.flatten(), scale, self.settings.chunk)
@@ -133,7 +133,7 @@ class Trainer:
         return float(loss.detach()), dict(zip(compute, grads, strict=True))
 
     def save(self, folder: Path, part_mib: float = 16.0) -> Path:
-        """Checkpoint in the folder of the run."""
+        """Write a checkpoint into the folder of the run."""
         tensors = {f"w.{n}": w for n, w in self.optimiser.weights.items()} | self.optimiser.state
         facts = {
             "seen": self.seen,
@@ -143,7 +143,7 @@ class Trainer:
         return checkpoint.save(folder, self.step, tensors, facts, part_mib)
 
     def resume(self, path: Path) -> None:
-        """Go on from a checkpoint.
+        """Continue from a checkpoint.
 
         Raises:
             ValueError: it belongs to another tokenizer.
@@ -174,7 +174,7 @@ class Trainer:
         self.save(folder, part_mib)
 
 
-def read_settings(path: Path | None, overrides: list[str]) -> Settings:
+def read_settings(path: Path | None, overrides: list[str]) -> TrainingSettings:
     """Settings from a JSON file and from ``name=value`` or ``rates.name=value`` words, values in JSON."""
     given: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path else {}
     for word in overrides:
@@ -188,13 +188,13 @@ def read_settings(path: Path | None, overrides: list[str]) -> Settings:
         given["phases"] = tuple((int(length), int(steps)) for length, steps in given["phases"])
     if "schedule" in given:
         given["schedule"] = tuple((int(step), float(factor)) for step, factor in given["schedule"])
-    given["shape"] = Shape(**given.get("shape", {}))
-    given["rates"] = Rates(**given.get("rates", {}))
-    return Settings(**given)
+    given["shape"] = NetworkShape(**given.get("shape", {}))
+    given["rates"] = LearningRates(**given.get("rates", {}))
+    return TrainingSettings(**given)
 
 
 def main() -> None:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Pre-train by next-token prediction; run it again to go on.")
     parser.add_argument("--data", type=Path, required=True, help="folder written by prepare")
     parser.add_argument("--run", type=Path, required=True, help="folder of checkpoints")

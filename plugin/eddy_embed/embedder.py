@@ -6,6 +6,7 @@ import copy
 import json
 import os
 from collections.abc import Callable, Collection, Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast, overload
 
@@ -40,6 +41,7 @@ from eddy_embed.parts.postprocess import Fitted, RunningCovariance, fit
 from eddy_embed.utils.progress import Progress
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from types import TracebackType
 
     from numpy.typing import NDArray
@@ -240,7 +242,7 @@ class Embedder:
                 f"{self.method} gives no vectors for parts of a text; use late=False, or a method such as htp:pool=mean"
             )
         given = checked_texts(texts)
-        with Progress(self.show_progress if show_progress is None else show_progress, progress) as bar:
+        with self._bar(show_progress, progress) as bar:
             documents = list(self._pipeline.documents(given, passage_size, late, bar, parts, passage_unit))
         return documents[0] if isinstance(texts, str) else documents
 
@@ -272,8 +274,7 @@ class Embedder:
         checked = checked_spans(checked_texts(text)[0], spans)
         if not checked:
             return np.empty((0, self.dimension), np.float32)
-        with Progress(show=False) as bar:
-            return self._pipeline.words(text, checked, bar).astype(np.float32)
+        return self._pipeline.words(text, checked).astype(np.float32)
 
     def fit(
         self,
@@ -523,10 +524,16 @@ class Embedder:
         """Close."""
         self.close()
 
+    def _bar(
+        self, show: bool | None, callback: Callable[[int, int, str], None] | None = None
+    ) -> AbstractContextManager[Progress | None]:
+        show = self.show_progress if show is None else show
+        return Progress(show, callback) if show or callback is not None else nullcontext()
+
     def _encode(self, texts: str | Iterable[str], role: TextRole, show_progress: bool | None) -> Vectors:
         given = checked_texts(texts)
         vectors = np.empty((len(given), self.dimension), np.float32)
-        with Progress(self.show_progress if show_progress is None else show_progress) as bar:
+        with self._bar(show_progress) as bar:
             for at, vector in self._pipeline.vectors(given, role, bar):
                 vectors[at] = vector
         return cast("Vectors", vectors[0]) if isinstance(texts, str) else vectors

@@ -351,7 +351,7 @@ def test_an_index_has_the_rows_of_one_process(cluster, tmp_path, embedder):
 
 @pytest.mark.slow
 def test_the_demo_ingests_on_a_cluster_what_it_would_alone(cluster, tmp_path, monkeypatch):
-    from eddy_demo import cli
+    from eddy_demo.cli import main
 
     for at, text in enumerate(TEXTS):
         (tmp_path / f"{at}.txt").write_text(text, encoding="utf-8")
@@ -360,7 +360,7 @@ def test_the_demo_ingests_on_a_cluster_what_it_would_alone(cluster, tmp_path, mo
         given = ["ingest", str(tmp_path), "--library", str(tmp_path / "libraries" / name), "--method", "plain:exit=1"]
         monkeypatch.setattr("sys.argv", ["eddy-demo", *given, *more])
         with pytest.raises(SystemExit, match="0"):
-            cli.main()
+            main()
         with open_index(tmp_path / "libraries" / name / "chroma", "library") as index:
             held.append(rows(index))
     assert_same(*held)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chroma_eddy import Index, open_index
-from eddy_demo import cli
+from eddy_demo.cli import main, options
 
 TIDES = """# Tides
 
@@ -64,11 +64,11 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
     def call(*arguments: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["eddy-demo", *map(str, arguments)])
-        for console in (cli.out, cli.err):
+        for console in (options.out, options.err):
             monkeypatch.setattr(console, "width", 200)  # enough for a line that holds a temporary folder
         capsys.readouterr()
         with pytest.raises(SystemExit) as end:
-            cli.main()
+            main()
         captured = capsys.readouterr()
         return Outcome(int(end.value.code or 0), captured.out, captured.err)
 

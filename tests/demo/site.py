@@ -17,9 +17,9 @@ import pytest
 import uvicorn
 
 from eddy_demo.web.app import create_app
+from eddy_demo.web.library_reader import LibraryOptions
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.server import bind
-from eddy_demo.web.shelf import Choice
 from eddy_embed.encoding import batching
 
 PATIENCE = 120.0
@@ -36,7 +36,7 @@ class Site:
         self.folder = folder
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         choice.setdefault("method", "htp")
-        guard = create_app(Choice(folder, **choice), limits, stopping=lambda: self.server.should_exit)
+        guard = create_app(LibraryOptions(folder, **choice), limits, stopping=lambda: self.server.should_exit)
         self.state = guard.app.state.eddy  # type: ignore[attr-defined]
         self.resume = self.pause() if paused else lambda: None
         self.server = uvicorn.Server(uvicorn.Config(guard, log_level="error", timeout_graceful_shutdown=2, ws="none"))

@@ -20,7 +20,7 @@ from tests.demo.conftest import opened
 
 from chroma_eddy.store import Store
 from eddy_demo import handbook
-from eddy_demo.reading import read
+from eddy_demo.readers.documents import read_documents
 from eddy_embed import Embedder
 from eddy_embed.model.loading.pretrained import BUNDLED
 
@@ -47,7 +47,7 @@ def test_answers_are_exact(library: Path, documents: Path, embedder: Embedder, r
     answers = json.loads(run("ask", QUESTION, "--library", library, "-k", 100, "--json").out)
     query = embedder.encode_query(QUESTION)
     expected = []
-    for document in read([documents]).documents:
+    for document in read_documents([documents]).documents:
         embedded = embedder.encode_long(document.text, passage_size=24)
         for passage in embedded.passages:
             sentences = embedded.sentences[passage.first_sentence : passage.last_sentence + 1]
@@ -125,7 +125,7 @@ def test_a_changed_document_replaces_its_rows(library: Path, documents: Path, ru
     assert "1 document written (1 passage" in changed.err
     assert "2 documents unchanged" in changed.err
     after = rows(library)
-    key = next(d.key for d in read([documents]).documents if d.name == "bread.txt")
+    key = next(d.key for d in read_documents([documents]).documents if d.name == "bread.txt")
     for part in ("", "-sentences"):
         mine = {id_: row for id_, row in after[part].items() if row[1]["eddy_document"] == key}
         others = {id_: row for id_, row in after[part].items() if row[1]["eddy_document"] != key}
@@ -334,10 +334,10 @@ def test_post_processing_is_fitted_on_the_first_documents(documents: Path, tmp_p
     assert made.code == 0, made.err
     assert "fitted on" in made.err
     embedder = Embedder("eddy-tiny", method="plain+abtt:k=2")
-    embedder.fit([document.text for document in read([documents]).documents], passage_size=24)
+    embedder.fit([document.text for document in read_documents([documents]).documents], passage_size=24)
     before = rows(library)
     held = {(row["eddy_document"], row["start_index"]): vector for vector, row, _ in before[""].values()}
-    for document in read([documents]).documents:
+    for document in read_documents([documents]).documents:
         for passage in embedder.encode_long(document.text, passage_size=24).passages:
             np.testing.assert_allclose(held[document.key, passage.start], passage.vector, atol=1e-4)
     (documents / "more.txt").write_text("A new document, which changes none of the others.", encoding="utf-8")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.demo.conftest import opened
 
-from eddy_demo.reading import read
-from eddy_demo.recipe import read_recipe
+from eddy_demo.library.recipe import read_recipe
+from eddy_demo.readers.documents import read_documents
 from eddy_embed import Embedder
 from eddy_embed.model.loading.pretrained import BUNDLED
 
@@ -63,7 +63,7 @@ def test_a_small_library_leaves_post_processing_out_until_it_is_made_anew(
     embedder = Embedder(model, method="plain:exit=-3")
     with opened(library) as index:
         assert index.post is None and index.recipe.fingerprint == embedder.fingerprint
-        document = read([documents]).documents[0]
+        document = read_documents([documents]).documents[0]
         hits = index.search(embedder.encode_long(document.text, passage_size=12).passages[0].vector, 1)
     assert hits[0][0].cosine == pytest.approx(1, abs=1e-5)
     assert run("ask", "Who winds the weights?", "--library", library).code == 0

@@ -10,7 +10,7 @@ from tests.comparison import embedder
 
 from chroma_eddy import Document, open_index
 from chroma_eddy.names import DOCUMENTS
-from eddy_demo.pdf import read_pdf
+from eddy_demo.readers.pdf import read_pdf
 from eddy_embed import Embedder
 
 PAGES = [

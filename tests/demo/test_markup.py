@@ -11,8 +11,8 @@ import pytest
 from docx.oxml import parse_xml
 
 from eddy_demo.errors import NothingToRead, Unreadable
-from eddy_demo.markup import read_docx, read_html, read_markdown
-from eddy_demo.reading import read
+from eddy_demo.readers.documents import read_documents
+from eddy_demo.readers.markup import read_docx, read_html, read_markdown
 from eddy_embed import Segmenter
 
 CODE = "def f(x):\n    # Twice. Not more.\n    return  2 * x\n\n\nprint(f(1))"
@@ -62,12 +62,12 @@ def test_html_becomes_what_a_reader_sees(markup: str, text: str) -> None:
 def test_html_title_and_declared_encoding(tmp_path: Path) -> None:
     page = '<meta charset="iso-8859-1"><title> Grüße \n aus Bern </title><h1>Other</h1><p>Über</p>'
     (tmp_path / "page.html").write_bytes(page.encode("latin-1"))
-    document = read([tmp_path / "page.html"]).documents[0]
+    document = read_documents([tmp_path / "page.html"]).documents[0]
     assert (document.title, document.text) == ("Grüße aus Bern", "# Other\n\nÜber")
     assert read_html("<title> </title><p>x</p><h2>First\nheading</h2>").title == "First heading"
     (tmp_path / "odd.html").write_bytes(b'<meta charset="klingon"><p>x</p>')
     with pytest.raises(NothingToRead, match="unknown encoding"):
-        read([tmp_path / "odd.html"])
+        read_documents([tmp_path / "odd.html"])
 
 
 def test_html_that_cannot_be_read() -> None:
@@ -176,7 +176,7 @@ def test_docx_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "locked.docx").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(512))
     (tmp_path / "blank.docx").write_bytes(word(lambda document: None))
     (tmp_path / "good.docx").write_bytes(whole)
-    reading = read([tmp_path])
+    reading = read_documents([tmp_path])
     assert [document.text for document in reading.documents] == ["Text."]
     reasons = {skipped.name: skipped.reason for skipped in reading.skipped}
     assert reasons["cut.docx"].startswith("broken, or no .docx file (")

@@ -21,10 +21,10 @@ from reportlab.pdfgen.canvas import Canvas
 
 from chroma_eddy import Document
 from eddy_demo.errors import Unreadable
-from eddy_demo.paragraphs import Line, reflow
-from eddy_demo.pdf import read_pdf
-from eddy_demo.reading import read
-from eddy_demo.running import split_running
+from eddy_demo.readers.documents import read_documents
+from eddy_demo.readers.page_headers import split_page_headers
+from eddy_demo.readers.paragraphs import Line, reflow
+from eddy_demo.readers.pdf import read_pdf
 
 TOP, PITCH, SIZE = 780.0, 14.0, 11.0
 Drawn = Sequence[str | tuple[str, float]]
@@ -192,7 +192,7 @@ HEADERS = [
 @pytest.mark.parametrize(("tops", "running"), HEADERS, ids=[tops[0] for tops, _ in HEADERS])
 def test_running_lines(tops: Sequence[str], running: int) -> None:
     pages = [line for page, top in enumerate(tops) for line in lines(page, top, f"Body {'abcde'[page]}.", "More body.")]
-    body, left_out = split_running([line for line in pages if line.text != "More body."])
+    body, left_out = split_page_headers([line for line in pages if line.text != "More body."])
     assert sum(left_out.values()) == running
     assert len(body) == len(tops) * 2 - running
 
@@ -316,7 +316,7 @@ def test_what_is_missing_or_mended_is_said() -> None:
 def test_a_folder_is_read_on(tmp_path: Path) -> None:
     for name, data in (("a", BOOK[:900]), ("b", BOOK), ("c", encrypted(BOOK, "x", "RC4-128")), ("d", scan([""]))):
         (tmp_path / f"{name}.pdf").write_bytes(data)
-    reading = read([tmp_path])
+    reading = read_documents([tmp_path])
     assert [document.name for document in reading.documents] == ["b.pdf"]
     assert [(skipped.name, skipped.reason.split(":")[0]) for skipped in reading.skipped] == [
         ("a.pdf", "broken"),

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from eddy_demo.errors import NothingToRead
-from eddy_demo.reading import read
+from eddy_demo.library.index import to_index_document
+from eddy_demo.readers.documents import read_documents
 
 
 def reasons(path: Path) -> dict[str, str]:
-    return {skipped.name: skipped.reason for skipped in read([path]).skipped}
+    return {skipped.name: skipped.reason for skipped in read_documents([path]).skipped}
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def test_reads_every_type_in_order(folder: Path) -> None:
     (folder / "picture.png").write_bytes(b"\x89PNG")
     (folder / ".hidden").mkdir()
     (folder / ".hidden" / "secret.txt").write_text("Not read.", encoding="utf-8")
-    reading = read([folder])
+    reading = read_documents([folder])
     assert [(d.name, d.title, d.text) for d in reading.documents] == [
         ("a.md", "First heading", "Intro.\n\n## First heading ##\n"),
         ("good.txt", "", "A good text."),
@@ -46,7 +47,7 @@ def test_reads_every_type_in_order(folder: Path) -> None:
 def test_text_is_the_file_character_by_character(folder: Path) -> None:
     text = "Zeile eins.\r\nZeile zwei – mit Strich.\u2028\tEnde. 🌊\n"
     (folder / "exact.txt").write_bytes(b"\xef\xbb\xbf" + text.encode())
-    assert read([folder / "exact.txt"]).documents[0].text == text
+    assert read_documents([folder / "exact.txt"]).documents[0].text == text
 
 
 def test_what_cannot_be_read_is_named_with_its_reason(folder: Path) -> None:
@@ -78,29 +79,29 @@ def test_what_cannot_be_read_is_named_with_its_reason(folder: Path) -> None:
     assert "character 0 of its text is half of a surrogate pair" in found["rows.jsonl, line 5"]
     assert "of its title" in found["rows.jsonl, line 6"]
     assert "not a row" in found["rows.jsonl, line 7"]
-    assert [d.name for d in read([folder]).documents] == ["good.txt", "1"]
+    assert [d.name for d in read_documents([folder]).documents] == ["good.txt", "1"]
 
 
 def test_paths_that_lead_nowhere(folder: Path) -> None:
     with pytest.raises(NothingToRead, match=r"nowhere does not exist"):
-        read([folder / "nowhere"])
+        read_documents([folder / "nowhere"])
     (folder / "paper.odt").write_bytes(b"PK")
     with pytest.raises(NothingToRead, match=r"paper\.odt is of a type that is not read; convert it to .* \.pdf \.docx"):
-        read([folder / "paper.odt"])
+        read_documents([folder / "paper.odt"])
     (folder / "sub").mkdir()
     with pytest.raises(NothingToRead, match=r"no file to read in .*sub; readable are \.txt"):
-        read([folder / "sub"])
+        read_documents([folder / "sub"])
     (folder / "sub" / "empty.txt").touch()
     with pytest.raises(NothingToRead, match=r"all 1 were skipped:\n  empty.txt: empty"):
-        read([folder / "sub"])
+        read_documents([folder / "sub"])
 
 
 def test_identity_is_the_path_and_the_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    by_folder = read([folder]).documents[0]
+    by_folder = read_documents([folder]).documents[0]
     monkeypatch.chdir(folder)
-    by_file = read([Path("good.txt"), Path("./good.txt")]).documents
+    by_file = read_documents([Path("good.txt"), Path("./good.txt")]).documents
     assert [d.key for d in by_file] == [by_folder.key]
     (folder / "good.txt").write_text("Another text.", encoding="utf-8")
-    changed = read([folder]).documents[0]
+    changed = read_documents([folder]).documents[0]
     assert changed.key == by_folder.key
-    assert changed.digest != by_folder.digest
+    assert to_index_document(changed).digest != to_index_document(by_folder).digest

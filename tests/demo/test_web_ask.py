@@ -13,8 +13,8 @@ from tests.demo.site import Site, long_text, read_events, serving
 from chroma_eddy import open_index
 from eddy_demo import handbook
 from eddy_demo.errors import DemoError
-from eddy_demo.web import answers
-from eddy_demo.web.calibration import prose
+from eddy_demo.web.answers import answering
+from eddy_demo.web.answers.calibration import is_prose
 from eddy_embed import Embedder
 
 QUESTION = "How does max_length set a smaller window than the model's, to save memory?"
@@ -35,8 +35,8 @@ def test_hits_are_those_of_the_index(site: Site) -> None:
     """In order, with true cosines, exact ranges, headings and sentences."""
     events = site.ask(QUESTION, k=5)
     assert [name for name, _ in events] == ["answer", *["hit"] * 5, "done"]
-    shelf = site.state.shelf
-    embedder = Embedder(shelf.recipe.model, method=shelf.recipe.method)
+    reader = site.state.reader
+    embedder = Embedder(reader.recipe.model, method=reader.recipe.method)
     with open_index(site.folder / "chroma", "library", embedder) as index:
         expected = index.query(QUESTION, 5, sentences=True)
         whole = {document.id: document.text for document in index.documents()}
@@ -81,7 +81,7 @@ def test_an_answer_is_sentences_above_the_threshold(site: Site) -> None:
     ],
 )
 def test_what_can_answer(text: str, expected: bool) -> None:
-    assert prose(text) is expected
+    assert is_prose(text) is expected
 
 
 def test_no_answer_is_said(site: Site) -> None:
@@ -145,12 +145,12 @@ def test_an_answer_that_fails_says_so(site: Site, monkeypatch: pytest.MonkeyPatc
         write = failing
 
     with monkeypatch.context() as patch:
-        patch.setattr(answers, "extract", failing)
+        patch.setattr(answering, "extract_sentences", failing)
         answer = site.client.get("/api/ask", params={"q": QUESTION})
         assert answer.status_code == (400 if isinstance(error, DemoError) else 500)
         assert ("the server failed (RuntimeError)" if answer.status_code == 500 else told) in answer.json()["error"]
     with monkeypatch.context() as patch:
-        patch.setattr(site.state.shelf, "generator", Failing())
+        patch.setattr(site.state.reader, "generator", Failing())
         events = site.ask(QUESTION, k=1)
     assert [name for name, _ in events] == ["answer", "hit", "failed"]
     assert events[-1][1] == {"error": told}

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, R
 from tests.demo.site import PATIENCE, Site, long_text, serving, wait
 
 from eddy_demo import handbook
-from eddy_demo.web import generating
+from eddy_demo.web.answers import generation
 from eddy_demo.web.limits import Limits
 
 pytestmark = pytest.mark.browser
@@ -61,7 +61,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A library of part of the handbook and one hostile document, whose model writes a few words of each answer."""
     folder = tmp_path_factory.mktemp("web") / "library"
     with pytest.MonkeyPatch.context() as patch, serving(folder, method=None, generate=True) as site:
-        patch.setattr(generating, "MOST_TOKENS", 8)
+        patch.setattr(generation, "MAX_NEW_TOKENS", 8)
         for name in ("long-documents.md", "files.md", "layers.md", "chroma.md", "methods.md"):
             site.upload(name, (handbook.folder() / name).read_bytes())
         site.upload('"><script>alert(3).txt', HOSTILE)
@@ -223,10 +223,10 @@ def test_a_library_is_made_anew_by_its_page(tmp_path: Path, visit: Visit) -> Non
         expect(page.locator(".document-row")).to_have_count(1)
         expect(offer).to_be_hidden()
         site.upload("guide.txt", long_text(400))
-        before = site.state.shelf.recipe
+        before = site.state.reader.recipe
         assert before.method != before.default
         offer.click()
-        wait(lambda: site.state.shelf.recipe.method == before.default)
+        wait(lambda: site.state.reader.recipe.method == before.default)
         expect(page.locator("#banner")).to_be_hidden()
         expect(offer).to_be_hidden()
         expect(page.locator(".document-row")).to_have_count(2)

@@ -21,7 +21,7 @@ from tests.processes import context
 
 from eddy_demo.cli import main
 from eddy_demo.web.limits import Limits
-from eddy_demo.web.tickets import clean_name
+from eddy_demo.web.uploads.upload_queue import clean_name
 
 FILES = {"tides.md": TIDES, "bread.txt": BREAD, "clock.html": CLOCK}
 
@@ -174,23 +174,23 @@ HOSTILE = (
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_name_is_never_a_path(tmp_path: Path, name: str) -> None:
     """Uploaded files lie under their hash, in one folder, and nothing else appears anywhere."""
-    from eddy_demo.web.tickets import Tickets, ticket_of
+    from eddy_demo.web.uploads.upload_queue import UploadQueue, new_upload
 
     shown = clean_name(name)
     assert shown == "" or not set(shown) & set("/\\\0\n\u202e")
     assert len(shown) <= 150
     library = tmp_path / "library"
-    tickets = Tickets(library)
-    part = tickets.begin()
+    queue = UploadQueue(library)
+    part = queue.new_part()
     part.write_bytes(b"text")
-    tickets.keep(part, ticket_of("ab" * 32, shown, 4))
+    queue.keep(part, new_upload("ab" * 32, shown, 4))
     assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()} == {
         f"library/uploads/{'ab' * 32}",
         f"library/uploads/{'ab' * 32}.json",
     }
-    assert [ticket.name for ticket in Tickets(library).stored()] == [shown]
+    assert [upload.name for upload in UploadQueue(library).load()] == [shown]
     with pytest.raises(ValueError, match="is no hash"):
-        tickets.file("../library.json")
+        queue.content_path("../library.json")
 
 
 @pytest.mark.parametrize(

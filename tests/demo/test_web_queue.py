@@ -15,13 +15,14 @@ from tests.processes import context, run_code
 
 from eddy_demo.cli import main
 from eddy_demo.errors import Unreadable
-from eddy_demo.web import shelf, writer
-from eddy_demo.web.jobs import Jobs
+from eddy_demo.library.library_lock import lock_library
+from eddy_demo.web import library_reader
+from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.limits import Limits
-from eddy_demo.web.safety import Refused
 from eddy_demo.web.server import addresses, bind
-from eddy_demo.web.tickets import Tickets, ticket_of
-from eddy_demo.writing import sole_writer
+from eddy_demo.web.uploads import library_writer
+from eddy_demo.web.uploads.job_queue import JobQueue
+from eddy_demo.web.uploads.upload_queue import UploadQueue, new_upload
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +36,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look more often than a user needs."""
-    monkeypatch.setattr(writer, "_BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(library_writer, "_BUSY_SECONDS", 0.1)
 
 
 def together(site: Site, **files: str | bytes) -> dict[str, dict[str, Any]]:
     """Upload files so that they are written together; the jobs as they end."""
-    with sole_writer(site.folder):
+    with lock_library(site.folder):
         for name, data in files.items():
             assert site.upload(f"{name}.txt", data).status_code == 200
         site.until(lambda p: p["busy"])  # what began before the last one came has been put back
@@ -65,7 +66,7 @@ def test_a_text_is_written_once_among_files_that_come_together(site: Site) -> No
     assert uploads(site) == []
 
     resume, text = site.pause(), long_text(120)
-    with sole_writer(site.folder):
+    with lock_library(site.folder):
         first = site.upload("first.txt", text).json()["id"]
         site.upload("second.txt", b"\xef\xbb\xbf" + text.encode())
         site.until(lambda p: p["busy"])
@@ -88,12 +89,12 @@ def test_the_same_file_from_many_sides(site: Site) -> None:
 
 
 def ids(site: Site, name: str) -> list[str]:
-    return [job["id"] for job in site.state.jobs.listed() if job["name"] == name]
+    return [job["id"] for job in site.state.jobs.snapshot() if job["name"] == name]
 
 
 def test_a_cancel_that_comes_too_late_is_kept(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """The document is written, and nobody has said so yet: it leaves the library again, and can come again."""
-    write = writer.ingest
+    write = library_writer.ingest
 
     def cancelled(*arguments: Any) -> Any:
         *given, progress = arguments
@@ -106,7 +107,7 @@ def test_a_cancel_that_comes_too_late_is_kept(site: Site, monkeypatch: pytest.Mo
         return write(*given, told)
 
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "ingest", cancelled)
+        patch.setattr(library_writer, "ingest", cancelled)
         jobs = together(site, late="The cat sleeps on the wall.", beside="The dog sleeps under it.")
     assert "late.txt" not in jobs
     assert jobs["beside.txt"]["state"] == "done", jobs
@@ -125,7 +126,7 @@ def test_a_cancel_of_what_fails_is_not_kept(site: Site, monkeypatch: pytest.Monk
         raise Unreadable("it is odd")
 
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "parse", failing)
+        patch.setattr(library_writer, "parse_upload", failing)
         site.upload("odd.txt", "The owl hoots twice.")
         wait(lambda: not ids(site, "odd.txt"))
     site.upload("odd.txt", "The owl hoots twice.")
@@ -149,39 +150,39 @@ def test_a_file_that_is_wanted_again_is_not_cancelled(site: Site) -> None:
 
 
 def test_what_failed_and_what_comes_in_takes_room(tmp_path: Path) -> None:
-    jobs = Jobs(tmp_path, 2)
-    part = jobs.tickets.begin()
+    jobs = JobQueue(tmp_path, 2)
+    part = jobs.uploads.new_part()
     part.write_bytes(b"text")
-    with jobs.place():
-        assert jobs.take(part, ticket_of("ab" * 32, "a.txt", 4), None) == "waiting"
+    with jobs.reserve():
+        assert jobs.accept(part, new_upload("ab" * 32, "a.txt", 4), None) == "waiting"
     with (
-        jobs.place(),
-        pytest.raises(Refused, match="2 files are waiting already; wait until some are written"),
-        jobs.place(),
+        jobs.reserve(),
+        pytest.raises(RequestRefused, match="2 files are waiting already; wait until some are written"),
+        jobs.reserve(),
     ):
         pass
     (job,) = jobs.waiting()
     jobs.fail(job, "it is odd")
     with (
-        jobs.place(),
-        pytest.raises(Refused, match=r"1 of which failed; .* or put away those that failed"),
-        jobs.place(),
+        jobs.reserve(),
+        pytest.raises(RequestRefused, match=r"1 of which failed; .* or put away those that failed"),
+        jobs.reserve(),
     ):
         pass
     jobs.clear(failed=True)
-    with jobs.place(), jobs.place():
-        assert list(jobs.tickets.folder.iterdir()) == []
+    with jobs.reserve(), jobs.reserve():
+        assert list(jobs.uploads.folder.iterdir()) == []
 
 
 def test_few_files_are_read_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes, write = [], writer.ingest
+    sizes, write = [], library_writer.ingest
 
     def counted(*arguments: Any) -> Any:
         sizes.append(len(arguments[3]))
         return write(*arguments)
 
-    with serving(tmp_path / "library", Limits(together=40)) as site:
-        monkeypatch.setattr(writer, "ingest", counted)
+    with serving(tmp_path / "library", Limits(batch_characters=40)) as site:
+        monkeypatch.setattr(library_writer, "ingest", counted)
         files = {name: f"The {name} is painted blue, and nobody knows why." for name in ("door", "gate")}
         assert {job["state"] for job in together(site, **files).values()} == {"done"}
     assert sizes[-2:] == [1, 1]
@@ -190,14 +191,14 @@ def test_few_files_are_read_at_a_time(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_document_that_goes_while_it_is_opened(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.upload("brief.txt", "The mayfly lives for a day.")
     key = {job["name"]: job["document"] for job in site.settled()}["brief.txt"]
-    read = shelf.stored_document
+    read = library_reader.stored_document
 
     def gone(*arguments: Any, **options: Any) -> Any:
         site.client.delete(f"/api/documents/{key}")
-        wait(lambda: not site.state.jobs.removing())
+        wait(lambda: not site.state.jobs.pending_removals())
         return read(*arguments, **options)
 
-    monkeypatch.setattr(shelf, "stored_document", gone)
+    monkeypatch.setattr(library_reader, "stored_document", gone)
     answer = site.client.get(f"/documents/{key}")
     assert (answer.status_code, "not in the library any more" in answer.text) == (404, True)
 
@@ -211,9 +212,9 @@ def test_the_command_line_on_the_same_folder(tmp_path: Path) -> None:
         assert site.ask("What does the moon do?") == [("done", {"passages": 0, "seconds": pytest.approx(0, abs=60)})]
         elsewhere("ingest", first, "--library", folder, "--method", "htp")
         wait(lambda: names(site) == ["bread.txt"])
-        version = site.state.shelf.version
+        version = site.state.reader.version
         elsewhere("ingest", second, "--library", folder)
-        wait(lambda: site.state.shelf.version > version)
+        wait(lambda: site.state.reader.version > version)
         assert names(site) == ["bread.txt", "tides.md"]
         assert dict(site.ask("What does the moon pull towards it?", k=1))["hit"]["name"] == "tides.md"
         elsewhere("library", "reindex", "--library", folder, "--method", "plain")
@@ -231,7 +232,7 @@ def test_the_command_line_on_the_same_folder(tmp_path: Path) -> None:
 
 def test_a_library_in_place_of_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has looked yet: what is uploaded, or deleted, goes to the library that is there now."""
-    monkeypatch.setattr(writer, "_BUSY_SECONDS", 600.0)
+    monkeypatch.setattr(library_writer, "_BUSY_SECONDS", 600.0)
     folder, tides = tmp_path / "library", tmp_path / "tides.md"
     tides.write_text(TIDES, encoding="utf-8")
     with serving(folder) as site:
@@ -278,7 +279,7 @@ main()
 
 def test_one_server_for_a_library(tmp_path: Path) -> None:
     """Another one would take its uploads for what an earlier one left. A folder of somebody else's is left alone."""
-    with Tickets(tmp_path / "library").held():
+    with UploadQueue(tmp_path / "library").lock():
         outcome = run_code(SERVE, tmp_path / "library")
     assert outcome.returncode == 1
     assert "is served by another process: use its page, stop it first" in " ".join(outcome.stderr.split())

@@ -14,16 +14,16 @@ import pytest
 from tests.demo.site import Site, long_text, serving
 
 from eddy_demo import handbook
-from eddy_demo.web.events import Threads
+from eddy_demo.web.errors import RequestRefused
+from eddy_demo.web.http.concurrency import WorkerPool
 from eddy_demo.web.limits import Limits
-from eddy_demo.web.safety import Refused
 
 HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script> The ferry leaves at noon "quoted" \'so\' {{ 7*7 }}.'
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    limits = Limits(question=100, body_bytes=1000, listeners=2, waiting=3)
+    limits = Limits(question_characters=100, body_bytes=1000, listeners=2, queued_files=3)
     with serving(tmp_path_factory.mktemp("web") / "library", limits) as site:
         site.upload('"><script>alert(3).txt', HOSTILE.encode())
         site.settled()
@@ -175,19 +175,19 @@ def test_the_handbook_knows_the_limits() -> None:
     own = Limits()
     assert told["a file"] == f"{own.upload_bytes // 2**20} MB, {own.pages:,} pages, {own.characters:,} characters"
     assert told["reading it"] == f"{own.parse_seconds:g} seconds, {own.parse_bytes // 2**30} GB of memory"
-    assert told["files that come in, wait or failed"] == f"{own.waiting}"
-    assert told["a question"] == f"{own.question:,} characters"
-    assert told["questions at a time"] == f"{own.askers}, of which {own.at_once} are looked up"
+    assert told["files that come in, wait or failed"] == f"{own.queued_files}"
+    assert told["a question"] == f"{own.question_characters:,} characters"
+    assert told["questions at a time"] == f"{own.questions}, of which {own.concurrent_searches} are looked up"
     assert told["pages that are open and seen"] == f"{own.listeners}"
-    assert told["a document to compare two methods on"] == f"{own.compared:,} characters"
-    assert told["a text inside the model"] == f"{own.explained} characters"
+    assert told["a document to compare two methods on"] == f"{own.comparison_characters:,} characters"
+    assert told["a text inside the model"] == f"{own.explained_characters} characters"
 
 
 async def test_waiting_questions_are_counted() -> None:
-    threads, go = Threads(at_once=1, most=2), threading.Event()
+    threads, go = WorkerPool(n_threads=1, max_calls=2), threading.Event()
     waiting = [asyncio.create_task(threads.run(go.wait)) for _ in range(2)]
     await asyncio.sleep(0)
-    with pytest.raises(Refused, match="too many questions at a time"):
+    with pytest.raises(RequestRefused, match="too many questions at a time"):
         await threads.run(go.wait)
     go.set()
     assert await asyncio.gather(*waiting) == [True, True]

@@ -16,9 +16,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from chroma_eddy import open_index
 from eddy_demo import handbook
-from eddy_demo.web import generating
-from eddy_demo.web.events import Threads
-from eddy_demo.web.generating import citations
+from eddy_demo.web.answers import generation
+from eddy_demo.web.answers.generation import split_citations
+from eddy_demo.web.http.concurrency import WorkerPool
 from eddy_demo.web.limits import Limits
 from eddy_embed import Embedder
 from eddy_embed.model.loading.pretrained import BUNDLED
@@ -29,7 +29,9 @@ QUESTION = "What happens to a document that is longer than the model's window?"
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The model of this library also writes."""
-    with serving(tmp_path_factory.mktemp("web") / "library", Limits(compared=20_000), generate=True) as site:
+    with serving(
+        tmp_path_factory.mktemp("web") / "library", Limits(comparison_characters=20_000), generate=True
+    ) as site:
         for name in ("long-documents.md", "layers.md"):
             site.upload(name, (handbook.folder() / name).read_bytes())
         site.upload("long.txt", long_text(250).encode())
@@ -39,16 +41,22 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 def test_the_same_weights_read_and_write(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """One set of tensors; vectors as those of an embedder that loads its own; text as the model alone writes it."""
-    monkeypatch.setattr(generating, "MOST_TOKENS", 40)
-    shelf = site.state.shelf
-    model = shelf.generator.model
+    monkeypatch.setattr(generation, "MAX_NEW_TOKENS", 40)
+    reader = site.state.reader
+    model = reader.generator.model
     own = {parameter.data_ptr() for parameter in model.parameters()}
-    weights = [tensor for name, tensor in shelf.raw._pipeline.open_runner.host.tensors() if name.endswith("weight")]
+    weights = [
+        tensor
+        for name, tensor in reader.unfitted_embedder._pipeline.open_runner.host.tensors()
+        if name.endswith("weight")
+    ]
     assert len(weights) > 5
     assert {tensor.data_ptr() for tensor in weights} <= own
-    separate = Embedder("eddy-tiny", method=shelf.recipe.method)
-    assert separate.fingerprint == shelf.raw.fingerprint
-    np.testing.assert_allclose(shelf.raw.encode_query(QUESTION), separate.encode_query(QUESTION), atol=1e-6)
+    separate = Embedder("eddy-tiny", method=reader.recipe.method)
+    assert separate.fingerprint == reader.unfitted_embedder.fingerprint
+    np.testing.assert_allclose(
+        reader.unfitted_embedder.encode_query(QUESTION), separate.encode_query(QUESTION), atol=1e-6
+    )
     page = site.client.get("/").text
     saved, whole = separate.explain("a").bytes, sum(p.numel() * p.element_size() for p in model.parameters())
     assert f"{whole / 1e6:.1f} MB of weights read and write" in page
@@ -63,7 +71,7 @@ def test_the_same_weights_read_and_write(site: Site, monkeypatch: pytest.MonkeyP
     given = extracted(site)
     alone = AutoModelForCausalLM.from_pretrained(BUNDLED["eddy-tiny"], dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(BUNDLED["eddy-tiny"])
-    ids = torch.tensor([shelf.generator.prompt(QUESTION, given)])
+    ids = torch.tensor([reader.generator.prompt(QUESTION, given)])
     asked = tokenizer.decode(ids[0], skip_special_tokens=True)
     assert asked.endswith(f"Question: {QUESTION}\nAnswer:")
     assert all(f"[{each['n']}] {each['text']}" in asked for each in given)
@@ -73,8 +81,8 @@ def test_the_same_weights_read_and_write(site: Site, monkeypatch: pytest.MonkeyP
 
 def test_who_leaves_stops_the_model(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would not end by itself for a long time, and goes on only when its reader has left."""
-    monkeypatch.setattr(generating, "MOST_TOKENS", 1_500)
-    model = site.state.shelf.generator.model
+    monkeypatch.setattr(generation, "MAX_NEW_TOKENS", 1_500)
+    model = site.state.reader.generator.model
     monkeypatch.setattr(model.generation_config, "eos_token_id", None)
     left, passes = threading.Event(), list[bool]()
 
@@ -87,7 +95,7 @@ def test_who_leaves_stops_the_model(site: Site, monkeypatch: pytest.MonkeyPatch)
         with site.client.stream("GET", "/api/ask", params={"q": QUESTION}) as response:
             assert any(line == "event: text" for line in response.iter_lines())
         left.set()
-        wait(lambda: site.state.turn.free)
+        wait(lambda: site.state.generation_lock.is_free)
     finally:
         hook.remove()
     assert 0 < len(passes) < 1_000
@@ -102,20 +110,20 @@ def test_who_waits_for_the_model_holds_no_thread(site: Site, monkeypatch: pytest
         assert go.wait(PATIENCE)
         yield "At noon."
 
-    monkeypatch.setattr(site.state.shelf.generator, "_pieces", pieces)
+    monkeypatch.setattr(site.state.reader.generator, "_pieces", pieces)
     asked = [site.client.stream("GET", "/api/ask", params={"q": f"{QUESTION} {n}"}) for n in range(8)]
     with ExitStack() as stack:
         lines = [stack.enter_context(each).iter_lines() for each in asked]
         for each in lines:
             assert next(line for line in each if line == "event: hit")
-        wait(lambda: begun and site.state.turn.waiting == 7)
-        assert site.state.threads.now == 0
+        wait(lambda: begun and site.state.generation_lock.waiting == 7)
+        assert site.state.workers.active == 0
         assert site.client.get("/why").status_code == 200
         with site.client.stream("GET", "/api/ask", params={"q": f"{QUESTION} 8"}) as leaves:
             kept = leaves.iter_lines()  # which closes the connection when it is dropped
             assert next(line for line in kept if line == "event: hit")
-            wait(lambda: site.state.turn.waiting == 8)
-        wait(lambda: site.state.turn.waiting == 7)
+            wait(lambda: site.state.generation_lock.waiting == 8)
+        wait(lambda: site.state.generation_lock.waiting == 7)
         go.set()
         for each in lines:
             assert [line for line in each if line == "event: done"]
@@ -124,7 +132,7 @@ def test_who_waits_for_the_model_holds_no_thread(site: Site, monkeypatch: pytest
 
 def test_what_runs_the_model_is_counted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     key = site.documents()[0]["id"]
-    monkeypatch.setattr(site.state, "threads", Threads(1, 0))
+    monkeypatch.setattr(site.state, "workers", WorkerPool(1, 0))
     for path in ("/why", f"/documents/{key}?q=ferry", "/api/ask?q=ferry"):
         answer = site.client.get(path)
         assert (answer.status_code, "too many questions" in answer.text.lower()) == (503, True)
@@ -132,7 +140,7 @@ def test_what_runs_the_model_is_counted(site: Site, monkeypatch: pytest.MonkeyPa
 
 def test_one_comparison_at_a_time(site: Site) -> None:
     """Another one is told so at once; what needs no comparison is shown."""
-    methods = site.state.methods
+    methods = site.state.explorer
     with methods._comparing:
         page = site.client.get("/why", params={"q": "a", "document": site.documents()[0]["id"]}).text
     assert "Another comparison is under way" in page
@@ -141,31 +149,31 @@ def test_one_comparison_at_a_time(site: Site) -> None:
 
 def test_the_library_s_own_method_needs_no_other_weights(site: Site) -> None:
     """The page begins with it; a method that differs in post-processing alone shares them too."""
-    shelf = site.state.shelf
-    assert f'name="method" value="{shelf.method}"' in site.client.get("/why").text
-    own = site.state.methods.get(shelf, shelf.method)
-    assert own._pipeline.open_runner is shelf.raw._pipeline.open_runner
+    reader = site.state.reader
+    assert f'name="method" value="{reader.method}"' in site.client.get("/why").text
+    own = site.state.explorer.get(reader, reader.method)
+    assert own._pipeline.open_runner is reader.unfitted_embedder._pipeline.open_runner
 
 
 def extracted(site: Site) -> list[dict[str, Any]]:
     """The sentences that the model was given, which are more than the page shows."""
-    from eddy_demo.web.answers import extract
-    from eddy_demo.web.calibration import CANDIDATES
+    from eddy_demo.web.answers.answering import extract_sentences
+    from eddy_demo.web.answers.calibration import CANDIDATES
 
-    shelf = site.state.shelf
-    vector = shelf.raw.encode_query(QUESTION)[None]
-    near = shelf.index.search(vector, CANDIDATES, granularity="sentences")[0]
-    hits = shelf.index.search(vector, 8, sentences=True)[0]
-    found = extract(shelf.index, near, hits, shelf.calibration.threshold(shelf.index))
+    reader = site.state.reader
+    vector = reader.unfitted_embedder.encode_query(QUESTION)[None]
+    near = reader.index.search(vector, CANDIDATES, granularity="sentences")[0]
+    hits = reader.index.search(vector, 8, sentences=True)[0]
+    found = extract_sentences(reader.index, near, hits, reader.calibration.threshold(reader.index))
     sentences: list[dict[str, Any]] = found["sentences"]
     return sentences
 
 
 def test_a_prompt_fits_the_window(site: Site) -> None:
-    generator = site.state.shelf.generator
+    generator = site.state.reader.generator
     many = [{"n": n, "text": "The long river was quiet in the early morning. " * 30} for n in range(1, 21)]
     ids = generator.prompt(QUESTION, many)
-    assert len(ids) + generating.MOST_TOKENS <= generator.model.config.max_position_embeddings
+    assert len(ids) + generation.MAX_NEW_TOKENS <= generator.model.config.max_position_embeddings
     assert "[1]" in generator.tokenizer.decode(ids)
 
 
@@ -180,12 +188,12 @@ def test_a_prompt_fits_the_window(site: Site) -> None:
     ],
 )
 def test_citations_are_found_in_pieces(pieces: list[str], expected: list[tuple[str, int]]) -> None:
-    assert list(citations(pieces)) == expected
+    assert list(split_citations(pieces)) == expected
 
 
 def test_a_citation_leads_to_its_sentence(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """A number that was given becomes a link; one that the model made up stays text."""
-    generator = site.state.shelf.generator
+    generator = site.state.reader.generator
     monkeypatch.setattr(generator, "_pieces", lambda *_: iter(["At noon [", "1], not [9]."]))
     told = [data for name, data in generator.write(QUESTION, extracted(site)[:1]) if name != "writing"]
     (given,) = extracted(site)[:1]
@@ -202,7 +210,7 @@ def test_no_head_no_answer(tmp_path: Any) -> None:
     """An encoder cannot write: the page says so, and what to do."""
     from transformers import BertConfig, BertModel
 
-    from eddy_demo.web.generating import CannotGenerate, Generator
+    from eddy_demo.web.answers.generation import CannotGenerate, Generator
 
     BertModel(BertConfig(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)).save_pretrained(
         tmp_path
@@ -248,10 +256,10 @@ def test_two_methods_side_by_side(site: Site) -> None:
     shown = [float(value) for value in re.findall(r"cosine (-?\d\.\d{4}) ·", page)]
     text = (handbook.folder() / "layers.md").read_text(encoding="utf-8")
     expected = []
-    for method in (site.state.shelf.recipe.method, "plain"):
+    for method in (site.state.reader.recipe.method, "plain"):
         embedder = Embedder("eddy-tiny", method=method)
         query = embedder.encode_query(QUESTION)
-        passages = embedder.encode_long(text, passage_size=site.state.shelf.recipe.passage_size).passages
+        passages = embedder.encode_long(text, passage_size=site.state.reader.recipe.passage_size).passages
         expected += sorted((float(passage.vector @ query) for passage in passages), reverse=True)[:6]
     assert shown == pytest.approx(expected, abs=2e-4)
     refused = site.client.get("/why", params=asked | {"document": keys["long.txt"]}).text
@@ -260,9 +268,9 @@ def test_two_methods_side_by_side(site: Site) -> None:
 
 def test_lengths(site: Site) -> None:
     """Mean cosines of pairs, by plain loops over all that is stored."""
-    from eddy_demo.web.why import lengths
+    from eddy_demo.web.answers.explain import analyse_lengths
 
-    found = lengths(site.state.shelf.index)
+    found = analyse_lengths(site.state.reader.index)
     assert found is not None
     with open_index(site.folder / "chroma", "library") as index:
         rows = [index.store.get(part, metadatas=True, embeddings=True) for part in ("-sentences", "", "-documents")]

@@ -12,13 +12,13 @@ import pytest
 from tests.demo.conftest import BREAD
 from tests.demo.site import Site, serving, wait
 
-from eddy_demo.library import open_library
-from eddy_demo.rebuild import rebuild
-from eddy_demo.recipe import NEXT, read_recipe, write_recipe
-from eddy_demo.web import writer
-from eddy_demo.web.events import event
-from eddy_demo.web.shelf import Shelf
-from eddy_demo.writing import sole_writer
+from eddy_demo.library.index import open_library
+from eddy_demo.library.library_lock import lock_library
+from eddy_demo.library.rebuild import rebuild_library
+from eddy_demo.library.recipe import NEXT_RECIPE, read_recipe, write_recipe
+from eddy_demo.web.http.events import encode_event
+from eddy_demo.web.library_reader import LibraryReader
+from eddy_demo.web.uploads import library_writer
 from eddy_embed import Embedder
 
 
@@ -45,16 +45,16 @@ def test_a_deleted_document_can_come_again(site: Site) -> None:
     site.upload("bread.txt", BREAD)
     site.settled()
     assert named(site, "bread.txt") == [key]
-    with sole_writer(site.folder):  # the removal cannot be carried out yet
+    with lock_library(site.folder):  # the removal cannot be carried out yet
         site.client.delete(f"/api/documents/{key}")
         assert site.upload("bread.txt", BREAD).json()["state"] == "waiting"
     assert [job["state"] for job in site.settled() if job["document"] == key] == ["done"]
-    wait(lambda: not site.state.jobs.removing())
+    wait(lambda: not site.state.jobs.pending_removals())
     assert named(site, "bread.txt") == [key]
 
 
 def test_an_event_has_no_line_ends_of_a_script() -> None:
-    told = event("hit", {"text": "one\u2028two\u2029three\x85four é"}).decode()
+    told = encode_event("hit", {"text": "one\u2028two\u2029three\x85four é"}).decode()
     assert len(told.splitlines()) == 3
     assert json.loads(told.split("data: ")[1]) == {"text": "one\u2028two\u2029three\x85four é"}
 
@@ -66,7 +66,7 @@ def failing(*_: Any) -> None:
 def test_the_work_goes_on_after_any_error(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files say what happened and can be tried again; a removal is tried again by itself."""
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "ingest", failing)
+        patch.setattr(library_writer, "ingest", failing)
         id_ = site.upload("note.txt", "Herons stand in the reeds.").json()["id"]
         (job,) = [each for each in site.settled() if each["id"] == id_]
     assert (job["state"], job["message"]) == ("failed", "RuntimeError: the device has no memory left")
@@ -74,7 +74,7 @@ def test_the_work_goes_on_after_any_error(site: Site, monkeypatch: pytest.Monkey
     assert {each["state"] for each in site.settled() if each["id"] == id_} == {"done"}
     (key,) = named(site, "note.txt")
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "remove_documents", failing)
+        patch.setattr(library_writer, "remove_documents", failing)
         site.client.delete(f"/api/documents/{key}")
         site.until(lambda p: "the device has no memory left" in p["busy"])
     site.until(lambda p: not p["busy"])
@@ -82,7 +82,7 @@ def test_the_work_goes_on_after_any_error(site: Site, monkeypatch: pytest.Monkey
 
 
 def test_a_model_that_fails_in_any_way_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Shelf, "load", failing)
+    monkeypatch.setattr(LibraryReader, "load", failing)
     with serving(tmp_path / "library") as site:
         told = site.until(lambda p: p["error"])["error"]
         assert "the device has no memory left" in told
@@ -95,7 +95,7 @@ def test_a_library_is_made_anew_through_the_page(site: Site) -> None:
     write_recipe(site.folder, replace(before, default="htp+abtt:k=500"))
     site.client.post("/api/rebuild")
     site.until(lambda p: "could not be made anew" in p["busy"])
-    assert not (site.folder / NEXT).exists()
+    assert not (site.folder / NEXT_RECIPE).exists()
     write_recipe(site.folder, replace(before, default="plain"))
     assert site.client.post("/api/rebuild").status_code == 200
     wait(lambda: site.client.get("/api/documents").json()["library"]["method"] == "plain")
@@ -116,8 +116,8 @@ def test_a_library_made_anew_elsewhere_is_opened_anew(site: Site) -> None:
     question = "Where does the lighthouse stand?"
     recipe = replace(read_recipe(site.folder), method="htp")
     embedder = Embedder(recipe.model, method=recipe.method)
-    with sole_writer(site.folder):
-        rebuild(site.folder, recipe, embedder)
+    with lock_library(site.folder):
+        rebuild_library(site.folder, recipe, embedder)
     hit = dict(site.ask(question, k=1))["hit"]
     with open_library(site.folder, embedder) as index:
         assert hit["cosine"] == pytest.approx(index.query(question, 1)[0].cosine, abs=1e-4)

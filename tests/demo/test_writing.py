@@ -21,9 +21,9 @@ from tests.processes import UNPRIVILEGED, run_code
 from tests.selection import mostly_slow
 
 from chroma_eddy.locking import LOCK
-from eddy_demo import cli
-from eddy_demo.recipe import delete, holds_library
-from eddy_demo.writing import sole_writer
+from eddy_demo.cli import commands
+from eddy_demo.library.library_lock import lock_library
+from eddy_demo.library.recipe import delete_library, holds_library
 
 Run = Callable[..., Outcome]
 
@@ -99,7 +99,7 @@ def test_a_signal_elsewhere_ends_in_one_line(
     signals: list[int], status: int, library: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = signal.getsignal(signals[0])
-    monkeypatch.setattr(cli, "_load", lambda *_: [os.kill(os.getpid(), number) for number in signals])
+    monkeypatch.setattr(commands, "_load", lambda *_: [os.kill(os.getpid(), number) for number in signals])
     asked = run("ask", QUESTION, "--library", library)
     assert (asked.code, asked.out) == (status, "") and len(asked.err.splitlines()) == 1
     assert signal.getsignal(signals[0]) is before
@@ -154,11 +154,11 @@ def test_folders_that_cannot_be_written_to(library: Path, documents: Path, tmp_p
 
 
 def test_the_lock_goes_with_its_holder_and_leaves_no_empty_folder(tmp_path: Path) -> None:
-    with sole_writer(tmp_path / "a" / "library"):
+    with lock_library(tmp_path / "a" / "library"):
         assert (tmp_path / "a" / "library" / LOCK).exists()
     assert not (tmp_path / "a" / "library").exists()
     (tmp_path / "there").mkdir()
-    with sole_writer(tmp_path / "there"):
+    with lock_library(tmp_path / "there"):
         pass
     assert (tmp_path / "there").is_dir()
 
@@ -172,7 +172,7 @@ def test_a_deletion_that_was_cut_short_is_finished(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", stop)
         with pytest.raises(KeyboardInterrupt):
-            delete(library)
+            delete_library(library)
     assert holds_library(library) and not (library / "chroma").exists()
     again = run("ingest", documents, "--library", library, "--rebuild", "--method", "plain")
     assert again.code == 0 and "3 documents written" in again.err

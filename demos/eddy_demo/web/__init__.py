@@ -1,1 +1,1 @@
-"""The library as a web page on this machine: upload, ask, read, and see why."""
+"""The web page of a library: a local server, and the thread that writes uploads."""

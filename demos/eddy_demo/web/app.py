@@ -1,4 +1,4 @@
-"""The application: pages, what their scripts call, and the guard in front of both."""
+"""The web application of one library."""
 
 from __future__ import annotations
 
@@ -14,74 +14,71 @@ from starlette.staticfiles import StaticFiles
 
 from chroma_eddy import StorageError
 from eddy_demo.errors import DemoError
-from eddy_demo.web.api import api
-from eddy_demo.web.events import Threads, Turn
-from eddy_demo.web.jobs import Jobs
+from eddy_demo.web.errors import RequestRefused
+from eddy_demo.web.http.concurrency import FairLock, WorkerPool
+from eddy_demo.web.http.security import SecurityMiddleware
+from eddy_demo.web.library_reader import LibraryOptions, LibraryReader
 from eddy_demo.web.limits import Limits
-from eddy_demo.web.pages import page_error, pages
-from eddy_demo.web.safety import Guard, Refused
-from eddy_demo.web.shelf import Choice, Shelf
-from eddy_demo.web.state import State
-from eddy_demo.web.writer import Writer
+from eddy_demo.web.routes.api import api
+from eddy_demo.web.routes.pages import pages, render
+from eddy_demo.web.routes.state import ServerState
+from eddy_demo.web.uploads.job_queue import JobQueue
+from eddy_demo.web.uploads.library_writer import LibraryWriter
 from eddy_embed.errors import EddyError
 
 _STATIC = Path(__file__).parent / "static"
 
 
 def create_app(
-    choice: Choice,
+    options: LibraryOptions,
     limits: Limits | None = None,
     hosts: Iterable[str] = (),
     stopping: Callable[[], bool] = lambda: False,
-) -> Guard:
-    """The web application of one library.
+) -> SecurityMiddleware:
+    """Create the application.
 
     Args:
-        choice: Which library, with which model.
-        limits: What it takes.
-        hosts: Names that it answers to beside those of the loopback interface.
-        stopping: Whether the server is about to end, so that open streams do.
+        options: The library and its model.
+        limits: Limits of requests.
+        hosts: Accepted host names besides those of the loopback interface.
+        stopping: Returns whether the server is about to stop, so that open streams end.
     """
     limits = limits or Limits()
-    shelf, jobs = Shelf(choice), Jobs(choice.folder, limits.waiting)
-    threads, turn = Threads(limits.at_once, limits.askers), Turn(limits.askers)
-    state = State(limits, shelf, jobs, Writer(jobs, shelf, limits), threads, turn, stopping)
+    reader, jobs = LibraryReader(options), JobQueue(options.folder, limits.queued_files)
+    workers, generation_lock = WorkerPool(limits.concurrent_searches, limits.questions), FairLock(limits.questions)
+    writer = LibraryWriter(jobs, reader, limits)
 
     @asynccontextmanager
-    async def running(_: FastAPI) -> AsyncIterator[None]:
-        state.writer.start()
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        writer.start()
         yield
-        state.writer.stop()
+        writer.stop()
 
-    # Its pages of documentation load scripts from elsewhere.
-    app = FastAPI(title="Eddy", docs_url=None, redoc_url=None, openapi_url=None, lifespan=running)
-    app.state.eddy = state
+    # Without FastAPI's pages of documentation, which load scripts from other servers.
+    app = FastAPI(title="Eddy", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
+    app.state.eddy = ServerState(limits, reader, jobs, writer, workers, generation_lock, stopping)
     app.include_router(api)
     app.include_router(pages)
     app.mount("/static", StaticFiles(directory=_STATIC), name="static")
-    app.add_exception_handler(Refused, _failed)
-    for kind in (DemoError, EddyError, StorageError, HTTPException, RequestValidationError, Exception):
-        app.add_exception_handler(kind, _failed)
-    return Guard(app, limits, hosts)
+    for kind in (RequestRefused, DemoError, EddyError, StorageError, HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, _error_response)
+    return SecurityMiddleware(app, limits, hosts)
 
 
-def _failed(request: Request, error: Exception) -> Response:
-    """An error in plain words: as data to a script, as a page to a reader."""
+def _error_response(request: Request, error: Exception) -> Response:
+    """Return an error as JSON for a script, or as a page."""
     status = getattr(error, "status", None) or getattr(error, "status_code", None) or 400
     message = str(error)
     if isinstance(error, StorageError):
         status = 500
-    elif not isinstance(error, (DemoError, EddyError, HTTPException, RequestValidationError, Refused)):
-        # Nobody foresaw it; it is raised on, and the guard logs it whole.
-        status, message = 500, f"the server failed ({type(error).__name__}); what it printed says where"
-    if isinstance(error, RequestValidationError):
-        status, message = 400, "the address lacks something: " + ", ".join(_wrong(error))
+    elif isinstance(error, RequestValidationError):
+        missing = ", ".join(str(problem["loc"][-1]) for problem in error.errors())
+        status, message = 400, f"the address lacks something: {missing}"
     elif isinstance(error, HTTPException):
         message = "there is no such page" if status == 404 else str(error.detail)
+    elif not isinstance(error, (DemoError, EddyError, RequestRefused)):
+        # Starlette raises it again after this response, and the middleware logs it.
+        status, message = 500, f"the server failed ({type(error).__name__}); what it printed says where"
     if request.url.path.startswith("/api/"):
         return JSONResponse({"error": message}, status)
-    return page_error(request, status, message)
-
-
-def _wrong(error: RequestValidationError) -> list[str]:
-    return [str(each["loc"][-1]) for each in error.errors()]
+    return render(request, "error.html", status, message=message)

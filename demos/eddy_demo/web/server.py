@@ -10,30 +10,29 @@ import uvicorn
 
 from eddy_demo.errors import DemoError
 from eddy_demo.web.app import create_app
-from eddy_demo.web.tickets import Tickets
+from eddy_demo.web.uploads.upload_queue import UploadQueue
 
 if TYPE_CHECKING:
+    from eddy_demo.web.library_reader import LibraryOptions
     from eddy_demo.web.limits import Limits
-    from eddy_demo.web.shelf import Choice
 
-_GRACE = 5
-"""Seconds that open connections have to end."""
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Addresses that stand for all of this machine's, and which of them its user takes."""
+_SHUTDOWN_SECONDS = 5
+"""Time that open connections have to end."""
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Addresses that stand for all interfaces, and the one of them that the user opens."""
 
 
 class PortTaken(DemoError):
-    """Something else listens there."""
+    """Another process listens on the port."""
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens.
+    """Bind a socket; uvicorn's own `bind_socket` would exit the process on failure.
 
     Raises:
-        PortTaken: The address cannot be had.
+        PortTaken: The address is not available.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
@@ -46,41 +45,46 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def addresses(host: str, listener: socket.socket) -> tuple[str, set[str]]:
-    """Where its user finds a server, and the names under which others may ask for it.
+    """Return the URL that the user opens, and the host names that the server accepts.
 
     Args:
-        host: As it was asked for.
-        listener: As `bind` gave it.
+        host: The requested host.
+        listener: Socket from `bind`.
     """
     bound, port = listener.getsockname()[:2]
-    own = _EVERYWHERE.get(bound, bound)
+    own = _WILDCARDS.get(bound, bound)
     shown = f"[{own}]" if ":" in own else own
-    return f"http://{shown}:{port}/", {host, bound} - _EVERYWHERE.keys()
+    return f"http://{shown}:{port}/", {host, bound} - _WILDCARDS.keys()
 
 
 def serve(
-    choice: Choice,
+    options: LibraryOptions,
     listener: socket.socket,
     hosts: Iterable[str] = (),
     limits: Limits | None = None,
     started: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve a library until the process is asked to end.
+    """Serve a library until the process is asked to stop.
 
     Args:
-        choice: Which library, with which model.
-        listener: As `bind` gave it.
-        hosts: Further names to answer to.
-        limits: What it takes.
-        started: Called when it answers.
+        options: The library and its model.
+        listener: Socket from `bind`.
+        hosts: Further accepted host names.
+        limits: Limits of requests.
+        started: Called once the server accepts requests.
 
     Raises:
-        ServedAlready: Another process serves it.
+        ServedAlready: Another process serves the library.
         LibraryMismatch: The folder holds something else.
     """
-    app = create_app(choice, limits, hosts, lambda: server.should_exit)
+    app = create_app(options, limits, hosts, lambda: server.should_exit)
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=_GRACE, server_header=False, ws="none"
+        app,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        server_header=False,
+        ws="none",
     )
 
     class Server(uvicorn.Server):
@@ -89,5 +93,5 @@ def serve(
             started()
 
     server = Server(config)
-    with Tickets(choice.folder).held():
+    with UploadQueue(options.folder).lock():
         server.run([listener])

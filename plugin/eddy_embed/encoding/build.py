@@ -20,8 +20,7 @@ from eddy_embed.model.host import Host
 from eddy_embed.model.loading.pretrained import BUNDLED, load, locate
 from eddy_embed.model.loading.sentence_transformers import LIBRARY, SentenceTransformerSpec, read, unwrapped
 from eddy_embed.model.speed.onednn_linear import unpack
-from eddy_embed.model.view import describe
-from eddy_embed.model.weights import device_of
+from eddy_embed.model.view import describe, device_of
 from eddy_embed.parts.postprocess import Fitted
 from eddy_embed.text.sentences import Segmenter
 from eddy_embed.text.tokenizer import Tokenizer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from eddy_embed.encoding.finalize import VectorFinalizer
-from eddy_embed.text.sentences.headings import Path, units
+from eddy_embed.text.sentences.blocks import Path, units
 from eddy_embed.text.sequence import last_overlapping, owners
 
 if TYPE_CHECKING:

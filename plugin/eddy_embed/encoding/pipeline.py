@@ -99,7 +99,7 @@ class Pipeline:
             raise EddyError("this embedder is closed; make a new one")
         return self.runner
 
-    def vectors(self, texts: list[str], role: TextRole, bar: Progress) -> Iterator[tuple[int, Doubles]]:
+    def vectors(self, texts: list[str], role: TextRole, bar: Progress | None = None) -> Iterator[tuple[int, Doubles]]:
         """Index and vector of every text, in the full precision of the sums."""
         for first, chunk in chunks(texts):
             planned = self.planner.plan(chunk, role, first=first)
@@ -112,7 +112,7 @@ class Pipeline:
         texts: list[str],
         passage_size: int,
         late: bool,
-        bar: Progress,
+        bar: Progress | None,
         parts: Collection[Part],
         passage_unit: PassageUnit = "tokens",
     ) -> Iterator[LongDocument]:
@@ -122,7 +122,7 @@ class Pipeline:
             texts: The documents.
             passage_size: Most tokens in a passage.
             late: Whether parts are read out of the pass over the whole.
-            bar: Told of every window done.
+            bar: Told of every window done, None for nobody.
             parts: Which vectors are wanted.
             passage_unit: What `passage_size` counts.
         """
@@ -149,7 +149,11 @@ class Pipeline:
                 yield assemble(text, plan, groups[at], sentences, passages, vector, parts)
 
     def _run(
-        self, planned: Seq[TextPlan], divisions: Seq[Seq[Ints]], bar: Progress, role: TextRole = "document"
+        self,
+        planned: Seq[TextPlan],
+        divisions: Seq[Seq[Ints]],
+        bar: Progress | None = None,
+        role: TextRole = "document",
     ) -> list[PooledSums]:
         windows = [window for plan in planned for window in plan.windows]
         self.counts.positions += sum(
@@ -157,7 +161,7 @@ class Pipeline:
         )
         return self.open_runner.run(planned, divisions, bar, role)
 
-    def words(self, text: str, spans: list[tuple[int, int]], bar: Progress) -> Doubles:
+    def words(self, text: str, spans: list[tuple[int, int]], bar: Progress | None = None) -> Doubles:
         """Vectors of spans of a text's characters, shape (spans, width); they may overlap.
 
         Raises:
@@ -192,7 +196,7 @@ class Pipeline:
         return np.concatenate([self.finish(raw, text).astype(np.float32) for raw in means])
 
     def _alone(
-        self, texts: list[str], divisions: list[list[Ints]], parts: Collection[Part], first: int, bar: Progress
+        self, texts: list[str], divisions: list[list[Ints]], parts: Collection[Part], first: int, bar: Progress | None
     ) -> Iterator[tuple[SpanVectors | None, SpanVectors | None]]:
         """Sentences and passages of each text, each embedded by itself; None for those not wanted."""
         for begin, group in chunks(texts, ALONE_CHARACTERS):
@@ -205,7 +209,9 @@ class Pipeline:
             )
             yield from zip(sentences, passages, strict=True)
 
-    def _each(self, texts: list[str], spans: list[tuple[int, Ints]], first: int, bar: Progress) -> list[SpanVectors]:
+    def _each(
+        self, texts: list[str], spans: list[tuple[int, Ints]], first: int, bar: Progress | None
+    ) -> list[SpanVectors]:
         cut = [texts[number][start:end] for number, rows in spans for start, end in rows.tolist()]
         planned = self.planner.plan(cut, "document")
         sums = self._run(planned, [[] for _ in planned], bar)

@@ -18,7 +18,6 @@ from eddy_embed.model.host import TEMPERATURE
 from eddy_embed.parts.copy_edges import copy_states
 from eddy_embed.parts.readout import LayerMean, Readout, gather
 from eddy_embed.text.sequence import pack
-from eddy_embed.utils.dtypes import exact
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as Seq
@@ -136,21 +135,26 @@ class Runner:
         return other
 
     def run(
-        self, planned: Seq[TextPlan], divisions: Seq[Seq[Ints]], bar: Progress, role: TextRole = "document"
+        self,
+        planned: Seq[TextPlan],
+        divisions: Seq[Seq[Ints]],
+        bar: Progress | None = None,
+        role: TextRole = "document",
     ) -> list[PooledSums]:
         """Run texts.
 
         Args:
             planned: The texts.
             divisions: For each text, the divisions whose spans are wanted, each of shape (spans, 2).
-            bar: Told of every window done.
+            bar: Told of every window done, None for nobody.
             role: What the texts are.
 
         Returns:
             Sums for each text.
         """
         windows = [(at, window) for at, plan in enumerate(planned) for window in plan.windows]
-        bar.expect(len(windows))
+        if bar is not None:
+            bar.expect(len(windows))
         sums = [PooledSums.zero(self.width, spans) for spans in divisions]
 
         def together(members: list[tuple[int, Window]]) -> list[tuple[PoolingIndex, Raw]]:
@@ -162,7 +166,8 @@ class Runner:
                 results = run_halving(together, members)
             for (at, window), (read, rows) in zip(members, results, strict=True):
                 _add(sums[at], window.share, read, rows)
-            bar.advance(len(batch))
+            if bar is not None:
+                bar.advance(len(batch))
         return sums
 
     def _pass(
@@ -232,7 +237,9 @@ class Runner:
             hidden = torch.cat([copy_states(h, edges) if layer in self._copied else h for layer, h in each], dim=1)
         if self._average.count == 1:
             return hidden, packed
-        several = hidden.to(exact(hidden.dtype)).reshape(len(hidden), len(wanted), self._average.count, self.host.width)
+        several = hidden.to(torch.promote_types(hidden.dtype, torch.float32)).reshape(
+            len(hidden), len(wanted), self._average.count, self.host.width
+        )
         return several.mean(2).flatten(1), packed
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from eddy_embed.methods.registry import build
+from eddy_embed.methods.registry import build, build_term
 from eddy_embed.parts.postprocess import Post
 
 if TYPE_CHECKING:
@@ -56,3 +57,11 @@ def post_method(post: Post) -> Method:
     else:
         learned = centre() if post.kind == "centre" else abtt(post.components)
     return learned if post.keep is None else learned | cut
+
+
+def with_post(method: Method, post: Post | None) -> Method:
+    """The same method with other post-processing, or with none."""
+    terms = tuple(term for term in method.terms if build_term(term).post is None)
+    if post is not None and method.terms:
+        terms += post_method(post).terms
+    return replace(method, post=post, terms=terms)

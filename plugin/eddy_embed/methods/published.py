@@ -1,14 +1,18 @@
-"""Settings published for particular backbones, and the rule for all others."""
+"""What a method leaves open, filled in for a model: settings published for its backbone, and the rule for others."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from eddy_embed.errors import InvalidParameter
+from eddy_embed.errors import InvalidParameter, UnsupportedModel
+from eddy_embed.parts.layout import Layout
 
 if TYPE_CHECKING:
-    from eddy_embed.methods.method import Term
+    from eddy_embed.methods.method import Method, Term
     from eddy_embed.model.backbone import Backbone
+    from eddy_embed.parts.attention import ExtraKeyValues
+    from eddy_embed.parts.readout import Readout
 
 _KEY = tuple[str, str, int, int]
 _Shape = tuple[str, int, int, int]
@@ -90,3 +94,77 @@ def default_exit(methods: list[str], backbone: Backbone) -> int:
 
 def _keys(methods: list[str], backbone: Backbone) -> list[_KEY]:
     return [(method, backbone.architecture, backbone.layers, backbone.vocabulary) for method in methods]
+
+
+def resolve(method: Method, backbone: Backbone) -> Method:
+    """The same method with every default that depends on the backbone filled in.
+
+    Raises:
+        InvalidParameter: The method names layers that the backbone does not have, or has no effect on it.
+        UnsupportedModel: It names no pooling, and the model was trained to be read in a way that is not supported.
+    """
+    rewire, read = method.rewire, method.readout
+    if read is None:
+        raise InvalidParameter(f"{method} has no readout; join it with a method that has one, such as plain")
+    used = published_names(method.terms)
+    if read.exit is None:
+        read = replace(read, exit=default_exit(used, backbone))
+    exit_layer = read.layer(backbone.layers)
+    read = replace(_pooled(read, method, backbone), exit=exit_layer)
+    if read.placeholders and not (method.layout and (method.layout.placeholders or method.layout.blocks)):
+        raise InvalidParameter(f"{method}: there are no placeholders to be averaged; leave placeholders=true out")
+    if method.average is not None:
+        method.average.layers(exit_layer)
+    if rewire is not None:
+        start, end = rewire.span or default_range(used, backbone)
+        if end > backbone.layers:
+            raise InvalidParameter(f"range={start}-{end} ends above the model's {backbone.layers} layers")
+        rewire = replace(rewire, span=(start, end))
+        pools_copies = read.placeholders and exit_layer >= start
+        if start < end and not rewire.inputs(exit_layer) and not pools_copies:
+            raise InvalidParameter(
+                f"{method}: the pass ends at layer {exit_layer}, below layer {start + 1} where the copies begin, so "
+                "they would have no effect; choose a later exit or an earlier range"
+            )
+    if method.watch is not None and exit_layer == 0:
+        raise InvalidParameter(
+            f"{method}: exit=0 is below the first layer, where there is no attention yet; choose a later exit"
+        )
+    reroute = _rerouted(method, backbone, exit_layer)
+    return replace(method, layout=method.layout or Layout(), rewire=rewire, reroute=reroute, readout=read)
+
+
+def _pooled(read: Readout, method: Method, backbone: Backbone) -> Readout:
+    """The readout with its pooling filled in: what the model was trained with, or the mean.
+
+    An embedding model's mean covers all that its sequence holds beside placeholders. Under a wording of a method's own
+    it covers what the method's mean covers.
+    """
+    own = backbone.pooling
+    if read.pool is not None:
+        return read
+    if own is None:
+        return replace(read, pool="mean")
+    if own.pool is None:
+        raise UnsupportedModel(
+            f"the model was trained to be read by {own.named}, which is not supported; name another pooling, as in "
+            "plain:pool=mean"
+        )
+    worded = method.layout is not None and "template" in method.layout.chosen
+    if worded or own.pool not in ("mean", "weighted"):
+        return replace(read, pool=own.pool)
+    return replace(read, pool=own.pool, prompt=read.prompt or own.prompt, specials=True)
+
+
+def _rerouted(method: Method, backbone: Backbone, exit_layer: int) -> ExtraKeyValues | None:
+    if method.reroute is None:
+        return None
+    layers = default_layers(backbone) if method.reroute.layers is None else method.reroute.layers
+    if layers and layers[-1] > backbone.layers:
+        raise InvalidParameter(f"kv: layer {layers[-1]} is above the model's {backbone.layers} layers")
+    if layers and layers[0] > exit_layer:
+        raise InvalidParameter(
+            f"{method}: the pass ends at layer {exit_layer}, below the first re-routed layer {layers[0]}, so the "
+            "entries would have no effect; choose a later exit or earlier layers"
+        )
+    return replace(method.reroute, layers=layers)

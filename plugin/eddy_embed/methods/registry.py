@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from eddy_embed.errors import InvalidParameter, UnknownMethod
-from eddy_embed.methods.method import Method, Term
+from eddy_embed.methods.method import Method, Term, parse_terms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -147,3 +148,22 @@ def build(function: Callable[..., Method], given: dict[str, Any], **parts: Any) 
     defaults = inspect.signature(function).parameters
     changed = tuple((key, given[key]) for key in defaults if given[key] != defaults[key].default)
     return Method(**parts, terms=(Term(function.__name__, changed),))
+
+
+def parse(text: str) -> Method:
+    """A method from its text form, such as `htp:range=1-7,exit=-2`.
+
+    Raises:
+        UnknownMethod: No method has that name.
+        InvalidParameter: A parameter is unknown, or its value is wrong.
+        IncompatibleMethods: Two joined methods set the same part.
+    """
+    if not isinstance(text, str):
+        raise InvalidParameter(f"method must be a text such as 'htp' or a Method, not {text!r}")
+    built = [build_term(term) for term in parse_terms(text.strip())]
+    # The readout that settles the others' conflict comes first, wherever it stands in the text.
+    first, *more = sorted(built, key=lambda method: not method.decides)
+    method = first
+    for other in more:
+        method = method | other
+    return replace(method, terms=tuple(term for each in built for term in each.terms) if method.terms else ())

@@ -27,7 +27,7 @@ def weights_digest(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
     """
     import torch
 
-    from eddy_embed.model.weights import unpacked
+    from eddy_embed.model.view import unpacked
 
     found = hashlib.sha256()
     for name, tensor in sorted(tensors, key=lambda pair: pair[0]):

@@ -26,6 +26,7 @@ from eddy_embed.parts.attention import ExtraKeyValues
 from eddy_embed.parts.copy_edges import copy_states
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from torch import nn
@@ -145,7 +146,7 @@ def _attention(
         raise InterventionDidNotRun(f"attention {ATTENTION!r} works inside Eddy's own passes only; use sdpa instead")
     scale = float(scaling if scaling is not None else query.shape[-1] ** -0.5)
     causal = bool(getattr(module, "is_causal", True)) if is_causal is None else is_causal
-    bias = None if position_bias is None else _row(module, position_bias, call.groups, causal)
+    bias = None if position_bias is None else _checked_bias(module, position_bias, call.groups, causal)
     traits = AttentionSpec(scale, softcap, sliding_window, s_aux is not None, causal, bias is not None)
     return _attend_in_pass(call, name, traits, (query, key, value), bias, s_aux), None
 
@@ -180,8 +181,8 @@ def _attend_in_pass(
     return attend(query, key, value, groups, traits, kernels, extra, call.watching, angles, bias, sinks)
 
 
-def _row(module: nn.Module, bias: torch.Tensor, groups: list[Group], causal: bool) -> torch.Tensor:
-    """A bias by distance (`distances`), shape (heads, 2n - 1) for the n tokens of the longest sequence."""
+def _checked_bias(module: nn.Module, bias: torch.Tensor, groups: list[Group], causal: bool) -> torch.Tensor:
+    """A bias by distance (`by_distance`), shape (heads, 2n - 1) for the n tokens of the longest sequence."""
     longest = max(int(members.rows.shape[1]) for members in groups)
     if causal or tuple(bias.shape[:1] + bias.shape[2:]) != (1, 1, 2 * longest - 1):
         raise UnsupportedModel(
@@ -270,3 +271,28 @@ def _leave(layer: int) -> Any:
             call.capture(layer, (output[0] if isinstance(output, tuple) else output).flatten(0, -2))
 
     return hook
+
+
+def by_distance(view: nn.Module) -> None:
+    """Have the modules of a view that compute a bias for all queries and keys of a pass compute it for all distances.
+
+    A pass holds many sequences in one row, and most distances in it lie between tokens that never meet.
+    """
+    for module in view.modules():
+        own = getattr(module, "compute_bias", None)
+        if callable(own) and isinstance(getattr(module, "relative_attention_bias", None), torch.nn.Embedding):
+            module.compute_bias = _bias_by_distance(own)  # type: ignore[assignment]
+
+
+def _bias_by_distance(own: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def compute(*lengths: int, device: Any = None, **more: Any) -> torch.Tensor:
+        """Shape (1, heads, 1, 2n - 1) for the n tokens of the longest sequence; keys before their query first."""
+        call = current.get()
+        if call is None:
+            return own(*lengths, device=device, **more)
+        longest = max(int(members.rows.shape[1]) for members in call.groups)
+        before = own(longest, 1, device=device).transpose(2, 3).flip(3)  # of one key, seen from all queries
+        behind = own(1, longest, device=device)
+        return torch.cat([before[..., :-1], behind], dim=-1)
+
+    return compute

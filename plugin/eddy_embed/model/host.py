@@ -1,10 +1,11 @@
 """The language model that does the work: shared or loaded up to the exit, run on packed sequences, left as is.
 
-With `view`, `weights`, `products`, `adapted`, `moments`, `loading` and `folder` it alone names what is transformers'.
+With `view`, `hooks`, `loading/` and `speed/` it alone names what is transformers'.
 """
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,15 +14,17 @@ from torch import nn
 
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.model.attention import BLOCKED, OWN, AttentionSpec, KernelChoice, group
-from eddy_embed.model.hooks import ATTENTION, PassState, current, install, register
+from eddy_embed.model.hooks import ATTENTION, PassState, by_distance, current, install, register
 from eddy_embed.model.loading.peft import adapters, base_of
-from eddy_embed.model.position_bias import by_distance
 from eddy_embed.model.self_check import SelfCheck, check_states_equal, check_windows, looks_ahead
 from eddy_embed.model.softmax_hook import softened
 from eddy_embed.model.speed.onednn_linear import pad_rows, use_onednn
 from eddy_embed.model.view import (
+    device_of,
     find_layers,
     modules_after_layers,
+    named_tensors,
+    quantised,
     relevant_config,
     rows_of_positions,
     spread_of,
@@ -29,7 +32,6 @@ from eddy_embed.model.view import (
     trial,
     view_of,
 )
-from eddy_embed.model.weights import device_of, named_tensors, quantised
 from eddy_embed.parts.attention import ExtraKeyValues
 from eddy_embed.text.sequence import Packed, pack, padded_rows, plain
 
@@ -67,7 +69,7 @@ class Host:
         self.own = False  # whether attention is the model's own, out of our reach
         self._ahead = False  # whether such a model's tokens see later ones
         self.name = type(model).__name__
-        base = base_of(model)
+        base = base_of(model) if hasattr(model, "get_base_model") else getattr(model, "base_model", model)
         with trial(base):
             self._view = view_of(text_model(base))
             if getattr(self._view, "pooler", None) is not None:
@@ -81,7 +83,8 @@ class Host:
             if getattr(self._view.config, "is_encoder_decoder", False):
                 self._view.config.is_encoder_decoder = False  # no decoder is in the view
             self._view.eval()
-            self.adapters = adapters(self._view)  # refused before a pass changes shared weights
+            adapted = any(type(module).__module__.startswith("peft.") for module in self._view.modules())
+            self.adapters = adapters(self._view) if adapted else []  # refused before a pass changes shared weights
             self.device = device_of(self._view.get_input_embeddings())
             self.dtype = next(p.dtype for p in self._view.parameters() if p.is_floating_point())
             self.coarse = self.dtype.itemsize < 4 or quantised(self._view)
@@ -294,9 +297,11 @@ class Host:
         more = pad_rows(call.tokens, self.device) - call.tokens if ours else 0
         laid = (torch.from_numpy(each) for each in (packed.ids, packed.positions + self.first_position))
         ids, positions = (nn.functional.pad(each, (0, more)).to(self.device).view(rows, -1) for each in laid)
+        factor = call.factor  # of attention that the model computes itself
+        temperature = nullcontext() if factor is None else softened(call, factor, ids.shape, self._view.config)
         token = current.set(call)
         try:
-            with call.mode, softened(call, ids.shape, self._view.config):
+            with call.mode, temperature:
                 out = self._view(input_ids=ids, position_ids=positions if counted else None, use_cache=False)
         finally:
             current.reset(token)

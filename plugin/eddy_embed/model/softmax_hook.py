@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +10,6 @@ from torch.overrides import TorchFunctionMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
 
     from eddy_embed.model.hooks import PassState
 
@@ -19,18 +17,17 @@ _SOFTMAX = (functional.softmax, torch.softmax, torch.Tensor.softmax)
 _FUSED = (functional.scaled_dot_product_attention,)
 
 
-def softened(call: PassState, shape: Sequence[int], config: Any) -> AbstractContextManager[object]:
-    """Within it, what enters the softmax of attention is multiplied by the pass's factor, and the times are counted.
+def softened(call: PassState, factor: float, shape: Sequence[int], config: Any) -> SoftmaxTemperatureMode:
+    """Within it, what enters the softmax of attention is multiplied by a factor, and counted.
 
     Args:
-        call: The pass; without a factor nothing is looked at.
+        call: The pass.
+        factor: On the logits.
         shape: Of its tokens, (rows, length).
         config: The model's.
     """
-    if call.factor is None:
-        return nullcontext()
     heads = int(getattr(config, "num_attention_heads", None) or 0)
-    return SoftmaxTemperatureMode(call, call.factor, int(shape[0]) * heads, int(shape[1]))
+    return SoftmaxTemperatureMode(call, factor, int(shape[0]) * heads, int(shape[1]))
 
 
 class SoftmaxTemperatureMode(TorchFunctionMode):

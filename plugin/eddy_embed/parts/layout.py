@@ -11,8 +11,8 @@ import numpy as np
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.parts.placeholders import Blocks, PlaceholderPositions
+from eddy_embed.parts.released import Revision, RewrittenText, revise
 from eddy_embed.parts.repetition import Repetition
-from eddy_embed.parts.rewriting import Revision, RewrittenText, revise
 from eddy_embed.text.sequence import PLACEHOLDER_ID, Role, Sequence, last_overlapping, owners
 
 if TYPE_CHECKING:

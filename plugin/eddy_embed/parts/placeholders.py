@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.parts.released import block_sources
 from eddy_embed.text.sequence import Role, last_overlapping, owners
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ class Blocks:
         every: N, the tokens of a block instead; "auto" for a text's tokens divided by its sentences, at least 1.
         local: Whether a PST stands before every block.
         summary: Whether the B-PSTs of all blocks stand ahead of the first.
-        source: The state that a block's placeholders get: "end", of the last token that overlaps its characters; or
-            "released", of the token before the next block's, for the last block of the first token behind the text.
+        source: The state that a block's placeholders get: "end", of the last token that overlaps its characters, or
+            "released" (`released.block_sources`).
     """
 
     sentences: int = 1
@@ -117,8 +118,7 @@ class Blocks:
         else:
             before, sources = self._by_sentence(tokens, np.zeros((0, 2), np.int64) if sentences is None else sentences)
         if self.source == "released" and len(before):
-            behind = int(own[-1]) + 1 if len(own) else 0
-            sources = np.append(before[1:] - 1, min(behind, length - 1))
+            sources = block_sources(before, own, length)
         first = np.full(len(before), own[0] if len(own) else len(tokens.ids), np.int64)
         kinds = [(first, Role.BPST)] * self.summary + [(before, Role.PST)] * self.local
         return PlaceholderPositions(

@@ -9,7 +9,6 @@ import numpy as np
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.text.sequence import Role
-from eddy_embed.utils.dtypes import exact
 
 if TYPE_CHECKING:
     import torch
@@ -165,6 +164,6 @@ def gather(hidden: torch.Tensor, index: torch.Tensor, weight: torch.Tensor, leng
     """
     import torch
 
-    dtype = exact(hidden.dtype)
+    dtype = torch.promote_types(hidden.dtype, torch.float32)
     read = hidden.index_select(0, index).to(dtype) * weight.to(dtype).unsqueeze(1)
     return torch.segment_reduce(read, "sum", lengths=lengths, axis=0)

@@ -1,4 +1,4 @@
-// The question, and what comes back: an answer in the documents' own sentences, and where they stand.
+// Sends the question and shows the answer: sentences of the documents, with links to them.
 import { call, element, onKey, onProgress, plural, sentence } from "./common.js";
 
 const form = document.getElementById("ask");
@@ -14,13 +14,13 @@ const writtenNote = document.getElementById("written-note");
 let running = null;
 let cited = [];
 
-/** Where something stands, in words. */
+/** Describes the location of a passage or sentence. */
 function where(place) {
   const page = place.page === null ? "" : place.page === place.last_page ? `p. ${place.page}` : `pp. ${place.page}–${place.last_page}`;
   return [page, place.headings.replaceAll(" > ", " › ")].filter(Boolean).join(" · ");
 }
 
-/** The address of a place, with the question, so that the document can show its heat. */
+/** The address of a passage or sentence, with the question, so that the document can show its heat. */
 function address(link) {
   const [path, hash] = link.split("#");
   return `${path}?q=${encodeURIComponent(question.value.trim())}#${hash}`;
@@ -45,12 +45,12 @@ function showAnswer(data) {
   answer.hidden = false;
 }
 
-/** Text without the marks of headings. */
+/** Removes heading marks from a text. */
 function unmarked(text) {
   return text.replace(/^#{1,6}[ \t]+/gm, "");
 }
 
-/** Text in which an empty line takes less room than a line. */
+/** Makes empty lines of a text smaller. */
 function spaced(text) {
   return unmarked(text).split(/(\n\s*\n)/).map((part, at) => (at % 2 ? element("span", { class: "gap" }) : part));
 }
@@ -92,7 +92,7 @@ function showWritten(event, data) {
   }
 }
 
-/** Events of a stream. */
+/** Yields the events of a stream. */
 async function* events(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let held = "";
@@ -174,7 +174,7 @@ onKey("k", () => step(-1));
 
 let known = null;
 onProgress((progress) => {
-  // The first documents have come in: an empty page need not stay so.
+  // The library has its first documents: replace the empty page.
   if (known !== null && progress.library !== known && document.querySelector(".empty")) location.reload();
   known = progress.library;
 });

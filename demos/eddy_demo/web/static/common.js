@@ -1,11 +1,11 @@
-// What every page has: the token, the theme, the keyboard, and what the server is doing.
+// Parts of every page: the token, the theme, the keyboard, and the progress of the server.
 
 const meta = document.querySelector('meta[name="token"]');
 const banner = document.getElementById("banner");
 const listeners = new Set();
 let latest = null;
 
-/** An element; text is text, never markup. */
+/** Creates an element; a text child is never markup. */
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -18,7 +18,7 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** Ask the server; an error has a message in plain words. */
+/** Calls the API; an error has a plain message. */
 export async function call(path, { method = "GET", body = null, signal = null } = {}) {
   let response;
   try {
@@ -59,7 +59,7 @@ export function duration(seconds) {
   return `${Math.round(seconds / 3600)} hours`;
 }
 
-/** Be told of progress, at once and whenever it changes. */
+/** Calls a function with the progress, at once and after each change. */
 export function onProgress(listener) {
   listeners.add(listener);
   if (latest) listener(latest);
@@ -67,7 +67,7 @@ export function onProgress(listener) {
 
 function told(progress) {
   latest = progress;
-  meta.content = progress.token; // of a server that was started anew
+  meta.content = progress.token; // the server may have restarted
   const problem = progress.error || progress.busy;
   if (problem) show(sentence(problem), true);
   else if (!progress.ready) show("The model is being loaded …", false);
@@ -86,16 +86,16 @@ let source = null;
 
 function listen() {
   source?.close();
-  if (document.hidden) return; // a browser has six connections to a server: pages that nobody sees must not hold them
+  if (document.hidden) return; // a browser opens only six connections to a server: hidden pages must not occupy them
   const own = (source = new EventSource("/api/events"));
   own.addEventListener("progress", (event) => told(JSON.parse(event.data)));
   own.addEventListener("error", () => {
-    if (own.readyState === EventSource.CLOSED) refused(own); // the browser would not try again
+    if (own.readyState === EventSource.CLOSED) refused(own); // the browser does not retry
     else show("The server does not answer. What was uploaded is kept; this page goes on when it is back.", true);
   });
 }
 
-/** Say why there is no progress to be had, and ask again in a while. */
+/** Says why there is no progress, and tries again later. */
 async function refused(own) {
   const once = new AbortController();
   try {
@@ -109,7 +109,7 @@ async function refused(own) {
 
 addEventListener("pagehide", () => source?.close());
 addEventListener("pageshow", (event) => {
-  if (event.persisted) listen(); // back from another page, as it was left
+  if (event.persisted) listen(); // restored from the back/forward cache
 });
 document.addEventListener("visibilitychange", listen);
 listen();
@@ -123,7 +123,7 @@ document.getElementById("theme").addEventListener("click", () => {
   try {
     localStorage.setItem("theme", root.dataset.theme);
   } catch {
-    // Storage is switched off: the choice lasts as long as the page.
+    // Without storage, the choice lasts as long as the page.
   }
 });
 
@@ -134,7 +134,7 @@ const places = { a: "/", l: "/library", w: "/why" };
 const own = new Map();
 let going = false;
 
-/** A key of one page. */
+/** Adds a key to one page. */
 export function onKey(key, action) {
   own.set(key, action);
 }
@@ -168,7 +168,7 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// --- The handbook, from any empty page
+// --- The button that adds the handbook
 
 for (const button of document.querySelectorAll("[data-handbook]")) {
   button.addEventListener("click", async () => {

@@ -1,4 +1,4 @@
-// A document: the place that was cited, and how near every sentence is to the question.
+// A document: shows the cited sentence, and the cosine of each sentence with the question.
 import { element, onKey } from "./common.js";
 
 const text = document.getElementById("text");
@@ -6,7 +6,7 @@ const spans = [...text.querySelectorAll(".s")];
 const pointed = document.getElementById("pointed");
 const measured = spans.filter((span) => span.dataset.c !== undefined);
 
-/** Spans of the sentences between two characters. */
+/** Returns the elements of the sentences between two offsets. */
 function between(start, end) {
   return spans.filter((span) => {
     const [from, to] = span.dataset.s.split("-").map(Number);
@@ -31,7 +31,7 @@ function point() {
   reveal(found[0]);
 }
 
-/** Bring a place into view; blocks above it that were never laid out get their true height on the way. */
+/** Scrolls to an element; blocks above it that were never laid out get their true height meanwhile. */
 function reveal(span) {
   const middle = { block: "center" };
   span.scrollIntoView(middle);
@@ -68,7 +68,7 @@ if (measured.length) {
   const nearest = measured
     .map((span, at) => [values[at], span])
     .sort((a, b) => b[0] - a[0])
-    .filter(([, span]) => /\p{L}{2}/u.test(span.textContent)) // not the end of a piece of code
+    .filter(([, span]) => /\p{L}{2}/u.test(span.textContent)) // skips fragments of code
     .filter(([, span]) => !seen.has(span.dataset.s) && seen.add(span.dataset.s))
     .slice(0, 20);
   const list = document.getElementById("nearest");

@@ -1,4 +1,4 @@
-// Documents in, with their progress; documents out.
+// Uploads with their progress, and the list of documents.
 import { call, duration, element, onProgress, plural, sentence, token, reason } from "./common.js";
 
 const files = document.getElementById("files");
@@ -11,7 +11,7 @@ const notice = document.getElementById("notice");
 const sure = document.getElementById("sure");
 const stages = [["waiting", "waiting"], ["reading", "reading"], ["embedding", "embedding"], ["writing", "writing"]];
 const sending = new Map();
-const most = 5; // finished files that are listed by name
+const most = 5; // number of finished files listed by name
 let shown = null;
 
 function failed(error) {
@@ -120,7 +120,7 @@ function row(job) {
 
 const rows = new Map();
 
-/** The row of a file: as long as it is under way the same one, so that a click on its button is not lost. */
+/** Returns the row of a file; it reuses the element of a file in progress, so that no click on its button is lost. */
 function rowOf(job) {
   const key = JSON.stringify(job.state === "failed" || over(job) ? job : job.name);
   const known = rows.get(job.id);
@@ -143,7 +143,7 @@ function rowOf(job) {
   return made;
 }
 
-/** Let a list hold these elements, and move none that may stay where it is. */
+/** Makes a list contain these elements without moving those already in place. */
 function arrange(list, wanted) {
   const staying = new Set(wanted);
   for (const each of [...list.children]) if (!staying.has(each)) each.remove();
@@ -160,7 +160,7 @@ function showWork(progress) {
   const active = progress.jobs.filter((job) => !over(job));
   const finished = progress.jobs.filter(over);
   const plain = finished.filter((job) => job.state === "done" && !job.notes.length);
-  const left = new Set(plain.slice(0, -most)); // they stand in the list of documents, and have nothing more to say
+  const left = new Set(plain.slice(0, -most)); // the list of documents shows them
   const shown = [...active, ...finished.filter((job) => !left.has(job))];
   const ids = new Set(shown.map((job) => job.id));
   for (const id of [...rows.keys()]) if (!ids.has(id)) rows.delete(id);
@@ -230,6 +230,6 @@ onProgress(async (progress) => {
   try {
     await showDocuments();
   } catch {
-    shown = null; // asked again with the next progress
+    shown = null; // requested again with the next progress
   }
 });

@@ -1,8 +1,8 @@
-// Before anything is painted: the theme that was chosen here, if one was.
+// Applies the chosen theme before the first paint.
 "use strict";
 try {
   const chosen = localStorage.getItem("theme");
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
 } catch {
-  // Storage is switched off: the system's theme it is.
+  // Without storage, the page uses the system's theme.
 }

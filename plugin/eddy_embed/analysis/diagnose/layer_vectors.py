@@ -11,7 +11,6 @@ from eddy_embed.encoding.finalize import VectorFinalizer, unit
 from eddy_embed.encoding.pipeline import Counts
 from eddy_embed.errors import InvalidParameter, NotFinite
 from eddy_embed.parts.postprocess import RunningCovariance, fit
-from eddy_embed.utils.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,12 +81,11 @@ def read(pipeline: Pipeline, texts: list[str], told: Callable[[int, int], None],
             layers, reason = (exit_layer,), str(error)
     reading = replace(pipeline, runner=runner, finish=VectorFinalizer(normalize=False), counts=Counts())
     states = np.empty((len(layers), len(texts), runner.host.width), np.float32)
-    with Progress(show=False) as bar:
-        for first in range(0, len(texts), TOGETHER):
-            part = texts[first : first + TOGETHER]
-            for at, raw in reading.vectors(part, "document", bar):
-                states[:, first + at] = raw.reshape(len(layers), -1)
-            told(min(first + TOGETHER, len(texts)), len(texts))
+    for first in range(0, len(texts), TOGETHER):
+        part = texts[first : first + TOGETHER]
+        for at, raw in reading.vectors(part, "document"):
+            states[:, first + at] = raw.reshape(len(layers), -1)
+        told(min(first + TOGETHER, len(texts)), len(texts))
     if not np.isfinite(states).all():
         raise NotFinite("a text's states hold NaN or infinity; load the model with dtype='float32'")
     return Read(states, layers, reason)

@@ -18,7 +18,6 @@ from eddy_embed.encoding.runner import check_compatible
 from eddy_embed.encoding.validation import check_count, check_options, checked_text_list, torch_name
 from eddy_embed.errors import InvalidParameter, NotFinite
 from eddy_embed.text.sequence import pack
-from eddy_embed.utils.dtypes import exact
 from eddy_embed.utils.progress import Progress
 
 if TYPE_CHECKING:
@@ -210,7 +209,9 @@ def last_states(host: Host, planner: Planner, texts: list[str], batch_tokens: in
         Shape (M + 1, texts, width).
     """
     sequences = [plan.windows[0].sequence for plan in planner.plan(texts, "document")]
-    states = torch.empty(host.exit_layer + 1, len(texts), host.width, dtype=exact(host.dtype))
+    states = torch.empty(
+        host.exit_layer + 1, len(texts), host.width, dtype=torch.promote_types(host.dtype, torch.float32)
+    )
 
     def together(batch: list[int]) -> list[int]:
         packed = pack([sequences[index] for index in batch])

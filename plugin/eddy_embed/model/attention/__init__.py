@@ -8,10 +8,9 @@ float64 queries). The kernels of a layer are chosen when the model is loaded (`c
 from __future__ import annotations
 
 from eddy_embed.model.attention.blocked import SCORES
-from eddy_embed.model.attention.dispatch import attend
 from eddy_embed.model.attention.extra_entries import Angles, entry_keys
 from eddy_embed.model.attention.groups import Group, group
-from eddy_embed.model.attention.kernel_choice import BLOCKED, OWN, DeviceInfo, Kernel, KernelChoice, choose
+from eddy_embed.model.attention.kernels import BLOCKED, OWN, DeviceInfo, Kernel, KernelChoice, attend, choose
 from eddy_embed.model.attention.row_scores import Rows
 from eddy_embed.model.attention.traits import AttentionSpec
 from eddy_embed.model.attention.watcher import AttentionRecorder, AttentionWatcher

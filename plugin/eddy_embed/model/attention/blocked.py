@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eddy_embed.model.attention.relative_bias import between
-from eddy_embed.utils.dtypes import exact
+import torch
 
 if TYPE_CHECKING:
-    import torch
-
     from eddy_embed.model.attention.traits import AttentionSpec
 
 SCORES = 2**24
@@ -27,9 +24,7 @@ def blocked(
     bias: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention, and the logarithm of the softmax's denominator, shape (batch, heads, tokens); bias as in `between`."""
-    import torch
-
-    dtype = exact(query.dtype)
+    dtype = torch.promote_types(query.dtype, torch.float32)
     batch, heads, length, width = query.shape
     shared = key.shape[1]
     q = query.reshape(batch, shared, heads // shared, length, width).to(dtype) * traits.scale
@@ -66,6 +61,23 @@ def unseen(distance: torch.Tensor, traits: AttentionSpec) -> torch.Tensor:
 
 def capped(scores: torch.Tensor, traits: AttentionSpec) -> torch.Tensor:
     """Scaled logits behind the layer's soft cap."""
-    import torch
-
     return scores if traits.cap is None else torch.tanh(scores / traits.cap) * traits.cap
+
+
+def between(bias: torch.Tensor, first: int, end: int, seen: int, last: int) -> torch.Tensor:
+    """The bias of some queries and keys.
+
+    Args:
+        bias: For keys from n - 1 tokens before their query to n - 1 behind it, shape (heads, 2n - 1).
+        first: The first query.
+        end: The one after the last.
+        seen: The first key.
+        last: The one after the last.
+
+    Returns:
+        Shape (heads, end - first, last - seen).
+    """
+    same = bias.shape[1] // 2
+    # Rows of neighbouring queries are the same numbers, moved by one: the last query's begin furthest to the left.
+    needed = bias[:, same + seen - end + 1 : same + last - first]
+    return needed.unfold(1, last - seen, 1).flip(1)

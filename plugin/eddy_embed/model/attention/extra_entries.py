@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
 from eddy_embed.model.attention.blocked import capped
-from eddy_embed.utils.dtypes import exact
 
 if TYPE_CHECKING:
-    import torch
-
     from eddy_embed.model.attention.groups import Group
     from eddy_embed.model.attention.traits import AttentionSpec
     from eddy_embed.parts.attention import ExtraKeyValues
@@ -41,8 +40,6 @@ class Angles:
             key: Shape (sequences, key-value heads, entries, head width).
             tokens: Their indices among the packed tokens, shape (sequences, entries).
         """
-        import torch
-
         half = self.cos.shape[-1] // 2
         cos, sin = (angle.to(key)[tokens][:, None, :, :half] for angle in (self.cos, self.sin))
         back_cos, back_sin = (angle.to(key)[:, :half] for angle in (self.back_cos, self.back_sin))
@@ -67,13 +64,11 @@ def entry_keys(
     Returns:
         Shapes (sequences, key-value heads, entries, head width) and (sequences, entries); the last token first.
     """
-    import torch
-
     columns = members.last[:, None] - torch.arange(entries, device=key.device)
     at = columns.clamp(min=0)
     found = key.gather(2, at[:, None, :, None].expand(-1, key.shape[1], -1, key.shape[3]))
     if angles is not None:
-        found = angles.rebased(found.to(exact(key.dtype)), members.rows.gather(1, at))
+        found = angles.rebased(found.to(torch.promote_types(key.dtype, torch.float32)), members.rows.gather(1, at))
     return found, columns
 
 
@@ -96,8 +91,6 @@ def with_entries(
     Returns:
         Attention, mass, and what each row pays to all of its entries, shape (sequences, heads, tokens).
     """
-    import torch
-
     batch, heads, length, width = query.shape
     shared = key.shape[1]
     k, columns = entry_keys(key, members, reroute.entries, angles)

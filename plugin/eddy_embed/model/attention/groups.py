@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import torch
 
     from eddy_embed.text.sequence import Ints
 
@@ -101,8 +100,6 @@ def group(
         even: Whether sequences of a group must be of one length, since no causality would hide repetitions.
         device: Where attention runs over the groups, None where rows of like length are wanted for something else.
     """
-    import torch
-
     most = ALONE * torch.get_num_threads() if device is not None and device.type == "cpu" else int(offsets[-1])
     lengths = np.diff(offsets)
     waste = 1.0 if even else GROUP_WASTE

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eddy_embed.model.attention.blocked import SCORES, capped, unseen
-from eddy_embed.model.attention.relative_bias import between
+import torch
+
+from eddy_embed.model.attention.blocked import SCORES, between, capped, unseen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import torch
 
     from eddy_embed.model.attention.traits import AttentionSpec
 
@@ -47,8 +46,6 @@ class Rows:
 
     def block(self, first: int, end: int) -> torch.Tensor:
         """Attention of some queries, shape (heads, end - first, tokens)."""
-        import torch
-
         heads, length, width = self.query.shape
         shared = self.key.shape[0]
         q = self.query[:, first:end].to(self.mass.dtype).reshape(shared, heads // shared, -1, width) * self.traits.scale

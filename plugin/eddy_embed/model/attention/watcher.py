@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import torch
 
 from eddy_embed.errors import InterventionDidNotRun
 from eddy_embed.model.attention.blocked import SCORES, capped, unseen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import torch
 
     from eddy_embed.model.attention.groups import Group
     from eddy_embed.model.attention.traits import AttentionSpec
@@ -118,8 +117,6 @@ class AttentionRecorder:
         Returns:
             First row, and A[column, row], shape (rows, columns).
         """
-        import torch
-
         number, at = self._places[sequence]
         held = self._groups[number]
         if held.largest is None:
@@ -154,8 +151,6 @@ class _Rectangles:
 
     @classmethod
     def over(cls, bounds: Ints, device: torch.device) -> _Rectangles:
-        import torch
-
         def padded(first: Ints, end: Ints) -> torch.Tensor:
             steps = np.arange(int((end - first).max()))
             return torch.from_numpy(np.minimum(first[:, None] + steps, end[:, None] - 1)).to(device)
@@ -165,8 +160,6 @@ class _Rectangles:
     def see(
         self, query: torch.Tensor, key: torch.Tensor, mass: torch.Tensor, members: Group, traits: AttentionSpec
     ) -> None:
-        import torch
-
         batch, heads, _, width = query.shape
         shared = key.shape[1]
         first_row, _, first_column, end_column = self.bounds.T

@@ -13,7 +13,7 @@ from transformers.utils.hub import cached_file
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from eddy_embed.errors import ModelNotFound, UnsupportedModel
-from eddy_embed.model.weights import dispatched, layer_of
+from eddy_embed.model.view import dispatched, layer_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,20 +25,19 @@ _REMEDY = "save the merged model (merge_and_unload), where PEFT can merge, and n
 
 
 def base_of(model: Any) -> nn.Module:
-    """A model without its head, adapters in place.
+    """A PeftModel without its head, adapters in place.
 
     Raises:
         UnsupportedModel: What was trained is a prompt, which stands in front of the model.
     """
-    if hasattr(model, "get_base_model"):  # a PeftModel
-        prompts = [name for name, each in getattr(model, "peft_config", {}).items() if each.is_prompt_learning]
-        if prompts:
-            raise UnsupportedModel(
-                f"{type(model).__name__}: the adapter {prompts[0]!r} is a trained prompt in front of the model, which "
-                "is not supported; hand over get_base_model(), to embed without it"
-            )
-        model = model.get_base_model()
-    base: nn.Module = getattr(model, "base_model", model)
+    prompts = [name for name, each in getattr(model, "peft_config", {}).items() if each.is_prompt_learning]
+    if prompts:
+        raise UnsupportedModel(
+            f"{type(model).__name__}: the adapter {prompts[0]!r} is a trained prompt in front of the model, which "
+            "is not supported; hand over get_base_model(), to embed without it"
+        )
+    whole = model.get_base_model()
+    base: nn.Module = getattr(whole, "base_model", whole)
     return base
 
 

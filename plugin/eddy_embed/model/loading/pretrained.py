@@ -23,8 +23,7 @@ from transformers.utils import logging
 from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
 from eddy_embed.model.loading.peft import adapter_at, attach, holds
 from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16, prepack
-from eddy_embed.model.view import describe
-from eddy_embed.model.weights import layer_of
+from eddy_embed.model.view import describe, layer_of
 from eddy_embed.utils.memory import out_of_memory
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def load(
         )
     device = best_device() if device is None else _usable(device)
     try:
-        source = _Source.of(where, options)
+        source = _Source(options, where, options, None) if name in BUNDLED else _Source.of(where, options)
         config = AutoConfig.from_pretrained(source.base, **source.options)
         tokenizer = source.tokenizer() if tokenizer is None else tokenizer
     except (OSError, ValueError) as error:

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from eddy_embed.model.weights import unpacked
+from eddy_embed.model.view import unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from eddy_embed.errors import InvalidParameter, InvalidText
-from eddy_embed.text.sentences.blocks import blocks
+from eddy_embed.text.sentences.blocks import CONTINUED, blocks
 from eddy_embed.text.sentences.clauses import cut
-from eddy_embed.text.sentences.headings import CONTINUED
 from eddy_embed.text.sentences.patterns import SURROGATE, VISIBLE
-from eddy_embed.text.sentences.spacy_pipelines import get_pipeline, languages
+from eddy_embed.text.sentences.sentence_rules import get_pipeline, languages
 
 __all__ = ["RULES", "Segmenter", "Sentence", "languages"]
 

@@ -1,0 +1,84 @@
+"""`eddy-demo`: put documents into a library, and ask it questions."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from importlib.util import find_spec
+from typing import Annotated, NoReturn
+
+import typer
+from rich.text import Text
+
+from eddy_demo.cli import commands
+from eddy_demo.cli.library_commands import app as library_app
+from eddy_demo.cli.options import err
+from eddy_demo.cli.serve_command import serve
+from eddy_demo.display_text import printable
+from eddy_demo.errors import DemoError
+from eddy_embed.errors import EddyError
+from eddy_embed.utils.glibc_malloc import keep_freed
+from eddy_embed.utils.interrupts import Interrupted, stoppable
+
+app = typer.Typer(
+    help="Documents to a library, questions to passages: exact, cited, offline.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+_READER_MODULES = ("bs4", "lxml", "mammoth", "markdown_it", "markdownify", "mdit_py_plugins", "pypdf", "yaml")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from eddy_embed import __version__
+
+        typer.echo(f"eddy-demo {__version__}")
+        raise typer.Exit
+
+
+for command in (serve, commands.ingest, commands.ask, commands.demo, commands.hits):
+    app.command()(command)
+app.add_typer(library_app, name="library")
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; an error that the user can fix prints a message, not a traceback."""
+    keep_freed()
+    try:
+        with stoppable():
+            try:
+                import chromadb.errors  # noqa: F401
+            except ModuleNotFoundError as error:
+                _fail_missing(error.name)
+            if missing := next((name for name in _READER_MODULES if find_spec(name) is None), None):
+                _fail_missing(missing)
+            app()
+    except (DemoError, EddyError) as error:
+        _fail(str(error))
+    except OSError as error:
+        room = "; make room, and run the same command again" if error.errno == errno.ENOSPC else ""
+        _fail(f"{error.filename or 'writing failed'}: {error.strerror or error}{room}")
+    except MemoryError as error:
+        _fail(f"out of memory: {error}")
+    except Interrupted as stop:
+        err.print(" ".join(filter(None, [f"{stop}.", stop.hint])))
+        sys.exit(stop.status)
+
+
+def _fail_missing(module: str | None) -> NoReturn:
+    _fail(f'{module} is not installed; the demo needs an extra: pip install "eddy-embed[demo]"')
+
+
+def _fail(message: str) -> NoReturn:
+    err.print(Text.assemble(("Error: ", "bold red"), printable(message)), soft_wrap=True)
+    sys.exit(1)

@@ -1,0 +1,281 @@
+"""The commands that write to a library, ask it, and measure it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from eddy_demo import handbook
+from eddy_demo.cli import console
+from eddy_demo.cli.console import pluralize, program_name
+from eddy_demo.cli.options import (
+    DEFAULT_LIBRARY,
+    ConcurrencyOption,
+    CountOption,
+    DeviceOption,
+    GpusOption,
+    LibraryOption,
+    MethodOption,
+    ModelOption,
+    RayOption,
+    RebuildOption,
+    SameMethodOption,
+    SameModelOption,
+    err,
+    out,
+)
+from eddy_demo.errors import NoLibrary
+from eddy_demo.library.ray_cluster import RayCluster, ray_cluster
+from eddy_demo.library.recipe import (
+    DEFAULT_MODEL,
+    DEFAULT_PASSAGE_SIZE,
+    choose_recipe,
+    delete_library,
+    holds_library,
+    read_recipe,
+)
+
+if TYPE_CHECKING:
+    from eddy_demo.ask import FoundPassage
+    from eddy_demo.library.recipe import LibraryRecipe
+    from eddy_demo.readers.documents import ReadResult
+    from eddy_embed import Embedder
+
+
+def ingest(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(help="Files or folders: .txt .md .html .pdf .docx, and .jsonl, a row a document."),
+    ],
+    library: LibraryOption = DEFAULT_LIBRARY,
+    model: ModelOption = None,
+    method: MethodOption = None,
+    passage_size: Annotated[
+        int | None,
+        typer.Option(
+            min=8, help=f"Most tokens in a passage. New libraries: {DEFAULT_PASSAGE_SIZE}.", show_default=False
+        ),
+    ] = None,
+    late: Annotated[
+        bool | None,
+        typer.Option(
+            "--late/--separate",
+            help="Take passage vectors from a pass over the document, or embed each by itself. New libraries: late.",
+            show_default=False,
+        ),
+    ] = None,
+    device: DeviceOption = None,
+    rebuild: RebuildOption = False,
+    sync: Annotated[
+        bool, typer.Option("--sync", help="Remove documents of these paths whose files no longer exist.")
+    ] = False,
+    ray: RayOption = None,
+    concurrency: ConcurrencyOption = None,
+    num_gpus: GpusOption = None,
+) -> None:
+    """Embed documents and store them.
+
+    Run again, it embeds only new and changed documents.
+    """
+    from eddy_demo.library.library_lock import lock_for_command
+
+    with lock_for_command(library):
+        result = _read(paths)
+        if rebuild:
+            _delete_library(library, device, model, method, passage_size, late)
+        recipe = choose_recipe(library, model, method, passage_size, late)
+        _ingest(library, recipe, result, device, ray_cluster(ray, concurrency, num_gpus, device))
+        _handle_missing(library, paths, result, sync)
+    if result.skipped:
+        raise typer.Exit(1)
+
+
+def ask(
+    question: Annotated[str, typer.Argument(help="In quotes.")],
+    library: LibraryOption = DEFAULT_LIBRARY,
+    k: CountOption = 3,
+    model: SameModelOption = None,
+    method: SameMethodOption = None,
+    device: DeviceOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
+) -> None:
+    """Show the passages nearest to a question.
+
+    Each has its document, exact characters, true cosine, and the best sentence highlighted.
+    """
+    from eddy_demo.ask import check_question
+
+    check_question(question)
+    if not holds_library(library):
+        read_recipe(library)  # raises, with the remedy
+    recipe = choose_recipe(library, model, method)
+    embedder = _load(recipe, device)
+    passages = _ask(library, embedder, [question], k)[0]
+    if as_json:
+        typer.echo(json.dumps([asdict(passage) for passage in passages], indent=2, ensure_ascii=False))
+    else:
+        console.print_answers(out, question, passages)
+
+
+def demo(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Documents; Eddy's own handbook if left out.", show_default=False)
+    ] = None,
+    question: Annotated[
+        list[str] | None,
+        typer.Option("--question", "-q", help="Instead of the three on the handbook.", show_default=False),
+    ] = None,
+    library: LibraryOption = DEFAULT_LIBRARY,
+    k: CountOption = 2,
+    model: ModelOption = None,
+    method: MethodOption = None,
+    device: DeviceOption = None,
+    rebuild: RebuildOption = False,
+) -> None:
+    """Ingest the handbook and ask it three questions, or use documents and questions of your own."""
+    from eddy_demo.library.library_lock import lock_for_command
+
+    started = time.monotonic()
+    with lock_for_command(library):
+        result = _read(paths or [handbook.folder()])
+        if rebuild:
+            _delete_library(library, device, model, method)
+        recipe = choose_recipe(library, model, method)
+        embedder = _ingest(library, recipe, result, device)
+    embedder = embedder or _load(recipe, device)
+    questions = question or list(handbook.QUESTIONS)
+    for text, passages in zip(questions, _ask(library, embedder, questions, k), strict=True):
+        console.print_answers(out, text, passages)
+    read_and_asked = f"{pluralize(len(result.documents), 'document')}, {pluralize(len(questions), 'question')}"
+    out.print(f"\n{read_and_asked}: {time.monotonic() - started:.0f} seconds.", style="dim")
+    if recipe.model == DEFAULT_MODEL:
+        out.print(
+            f"{DEFAULT_MODEL} is a small model, there without a download; a larger --model finds more.", style="dim"
+        )
+    example = "How do I use my own model?" if not paths else "..."
+    out.print("\nAsk the same library a question of your own:", style="bold")
+    out.print(Text(f"  {program_name()} ask {shlex.quote(example)}{_library_option(library)}"), soft_wrap=True)
+    out.print("Read documents of your own:", style="bold")
+    out.print(Text(f"  {program_name()} ingest PATH --library my-library"), soft_wrap=True)
+
+
+def hits(
+    queries: Annotated[Path, typer.Option(help='Rows {"id", "text"} (.jsonl).')],
+    qrels: Annotated[Path, typer.Option(help="Table: query-id, doc-id, score, separated by tabs.")],
+    library: Annotated[
+        list[Path] | None, typer.Option("--library", "-l", help="Folder of a library; may be repeated.")
+    ] = None,
+    device: DeviceOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
+) -> None:
+    """Measure how often the search finds the right document.
+
+    Compares the search of `ask` with BM25 over the same passages.
+    """
+    from eddy_demo.evaluate import read_questions, score_bm25, score_library
+    from eddy_demo.library.index import open_library
+
+    questions = read_questions(queries, qrels)
+    scores = []
+    folders = library or [DEFAULT_LIBRARY]
+    for folder in folders:
+        with open_library(folder, _load(read_recipe(folder), device)) as opened:
+            scores.append(score_library(opened, questions))
+            if folder is folders[-1]:
+                scores.append(score_bm25(opened, questions))
+    if as_json:
+        typer.echo(json.dumps([asdict(score) for score in scores], indent=2))
+    else:
+        console.print_scores(out, scores, len(questions))
+
+
+def _read(paths: list[Path]) -> ReadResult:
+    from eddy_demo.readers.documents import read_documents
+
+    with err.status("Reading …"):
+        return read_documents(paths)
+
+
+def _handle_missing(library: Path, paths: list[Path], result: ReadResult, sync: bool) -> None:
+    from eddy_demo.library.ingest import missing_documents, remove_documents
+
+    missing = missing_documents(library, paths, result)
+    if sync:
+        remove_documents(library, missing)
+    console.print_missing(err, list(missing.values()), removed=sync)
+
+
+def _delete_library(library: Path, device: str | None, *choices: Any) -> None:
+    """Delete a library, after a check that the model and method of the new one work."""
+    with tempfile.TemporaryDirectory() as empty:
+        folder = Path(empty) / "library"
+        _load(choose_recipe(folder, *choices), device)
+    delete_library(library)
+
+
+def _load(recipe: LibraryRecipe, device: str | None) -> Embedder:
+    if recipe.model == DEFAULT_MODEL or Path(recipe.model).is_dir():
+        # Nothing is downloaded, and the bars for reading files would stay on the terminal.
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    with err.status(f"Loading {recipe.model} with {recipe.method} …"):
+        from eddy_demo.library.ingest import load_embedder
+
+        return load_embedder(recipe, device)
+
+
+def _ask(library: Path, embedder: Embedder, questions: list[str], k: int) -> list[list[FoundPassage]]:
+    from eddy_demo.ask import ask as ask_library
+    from eddy_demo.library.index import open_library
+
+    with open_library(library, embedder) as opened:
+        incomplete = opened.incomplete().values()
+        for outcome, has_earlier_version in (("Left out", False), ("Found as it was before", True)):
+            names = [entry.metadata["name"] for entry in incomplete if bool(entry.digest) == has_earlier_version]
+            if names:
+                shown = ", ".join(names)
+                err.print(f"{outcome}, because writing it was interrupted: {shown}. Ingest it again.", style="yellow")
+        if not opened.entries():
+            raise NoLibrary(f"the library in {library} has no document; add some with: eddy-demo ingest PATH")
+        return [ask_library(opened, question, k) for question in questions]
+
+
+def _ingest(
+    library: Path, recipe: LibraryRecipe, result: ReadResult, device: str | None, cluster: RayCluster | None = None
+) -> Embedder | None:
+    """Write new and changed documents and report on them; return the embedder, None if nothing was to write."""
+    from eddy_demo.library.ingest import MIN_FIT_PASSAGES, changed_documents, ingest
+
+    console.print_skipped(err, result.skipped)
+    changed = changed_documents(library, result.documents)
+    unchanged = len(result.documents) - len(changed)
+    same = f"{pluralize(unchanged, 'document')} unchanged" if unchanged else ""
+    if not changed:
+        err.print(f"{library}: nothing to do, {same}.")
+        return None
+    console.print_notes(err, changed)
+    if not holds_library(library):
+        console.print_default_method(err, recipe)
+    embedder = _load(recipe, device)
+    started = time.monotonic()
+    with console.progress_bar(err, sum(len(document.text) for document in changed), len(changed)) as progress:
+        report = ingest(library, recipe, embedder, changed, progress, cluster)
+    seconds = time.monotonic() - started
+    err.print(
+        f"{library}: {pluralize(report.written, 'document')} written ({pluralize(report.passages, 'passage')}, "
+        f"{pluralize(report.tokens, 'token')}, {seconds:.1f} s){', ' if same else ''}{same}."
+    )
+    console.print_fitting(err, recipe, report, MIN_FIT_PASSAGES)
+    return report.embedder
+
+
+def _library_option(library: Path) -> str:
+    return "" if library == DEFAULT_LIBRARY else f" --library {shlex.quote(str(library))}"

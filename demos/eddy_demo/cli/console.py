@@ -1,0 +1,182 @@
+"""Print answers with their best sentence, reports and tables."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from eddy_demo.display_text import printable, unwrapped
+
+if TYPE_CHECKING:
+    from eddy_demo.ask import FoundPassage
+    from eddy_demo.evaluate import HitRates
+    from eddy_demo.library.ingest import IngestSummary
+    from eddy_demo.library.recipe import LibraryRecipe
+    from eddy_demo.readers.documents import SkippedFile, SourceDocument
+
+_MAX_WIDTH = 100
+_BEST_STYLE = "bold black on yellow"
+_MARKERS = ("»", "«")
+"""Around the best sentence if the output has no colour."""
+
+
+def print_answers(console: Console, question: str, passages: Sequence[FoundPassage]) -> None:
+    """Print a question and its passages."""
+    console.print(Text.assemble("\n", ("Q  ", "bold cyan"), (printable(question), "bold")))
+    if not passages:
+        console.print("   The library has no passage yet.", style="dim")
+    for rank, passage in enumerate(passages, start=1):
+        console.print()
+        _print_passage(console, rank, passage)
+
+
+def _print_passage(console: Console, rank: int, passage: FoundPassage) -> None:
+    width = min(console.width, _MAX_WIDTH)
+    name = Text.assemble((f"{rank}  ", "bold"), (printable(passage.document), "bold green"))
+    if passage.title and passage.title != passage.document:
+        name.append(f"  {printable(passage.title)}", "green")
+    cosine = Text(f"cosine {passage.cosine:.4f}", "bold")
+    name.truncate(max(width - len(cosine) - 2, 10), overflow="ellipsis")
+    name.append(" " * (width - name.cell_len - cosine.cell_len))
+    console.print(name + cosine)
+    where = Text(
+        f"{_pages(passage)}characters {passage.start}–{passage.end}, "
+        f"best sentence {passage.sentence_start}–{passage.sentence_end} (cosine {passage.sentence_cosine:.4f})",
+        "dim",
+    )
+    text = _highlighted(passage, marked=not (console.is_terminal and console.color_system and not console.no_color))
+    for line in (*where.wrap(console, width - 3), *text.wrap(console, width - 3)):
+        line.rstrip()
+        console.print(Text("   ") + line if line else "")
+
+
+def _pages(passage: FoundPassage) -> str:
+    if passage.page is None:
+        return ""
+    return f"p. {passage.page}, " if passage.page == passage.last_page else f"pp. {passage.page}–{passage.last_page}, "
+
+
+def _highlighted(passage: FoundPassage, marked: bool) -> Text:
+    first, last = passage.sentence_start - passage.start, passage.sentence_end - passage.start
+    text = unwrapped(passage.text)
+    before, best, after = (printable(part.replace("\0", "")) for part in (text[:first], text[first:last], text[last:]))
+    opening, closing = _MARKERS if marked else ("", "")
+    return Text.assemble(before, (f"{opening}{best}{closing}", _BEST_STYLE), after)
+
+
+def print_skipped(console: Console, rows: Sequence[SkippedFile], most: int = 20) -> None:
+    """Print which files and rows were skipped, and why."""
+    if not rows:
+        return
+    console.print(Text(f"Skipped {pluralize(len(rows), 'file or row', 'files or rows')}:", "bold yellow"))
+    for row in rows[:most]:
+        console.print(Text(f"  {printable(row.name)}: {printable(row.reason)}", "yellow"))
+    if len(rows) > most:
+        console.print(Text(f"  … and {len(rows) - most} more", "yellow"))
+
+
+def print_notes(console: Console, documents: Sequence[SourceDocument], most: int = 20) -> None:
+    """Print what the readers left out or repaired."""
+    rows = [(document.name, note) for document in documents for note in document.notes]
+    for name, note in rows[:most]:
+        console.print(Text(f"{printable(name)}: {printable(note)}.", "dim"))
+    if len(rows) > most:
+        console.print(Text(f"… and {pluralize(len(rows) - most, 'more note')} of this kind.", "dim"))
+
+
+def print_missing(console: Console, names: Sequence[str], *, removed: bool, most: int = 5) -> None:
+    """Print which documents' files no longer exist, and whether they were removed from the library."""
+    if not names:
+        return
+    shown = printable(", ".join(names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
+    if removed:
+        console.print(Text(f"Taken out, because no longer there: {shown}."))
+    else:
+        console.print(Text(f"No longer there, but still in the library: {shown}. To take out: --sync.", "yellow"))
+
+
+def print_default_method(console: Console, recipe: LibraryRecipe) -> None:
+    """Print the method of a new library for which the user chose none."""
+    if recipe.default:
+        measured = f"Method {recipe.default}: measured best for {recipe.model} on its development set for retrieval."
+        console.print(Text(f"{measured} Another: --method.", "dim"))
+
+
+def print_fitting(console: Console, recipe: LibraryRecipe, report: IngestSummary, few: int) -> None:
+    """Print that too few passages were there to fit post-processing, and when to rebuild the library."""
+    again = "make the library anew with --rebuild"
+    if 0 < report.unfitted < few:
+        console.print(
+            f"Stored with {report.embedder.method}, because {pluralize(report.unfitted, 'different passage')} are too "
+            f"few to fit the post-processing of {recipe.default} on: once there are {few} or more, {again}.",
+            style="yellow",
+        )
+    elif report.unfitted:
+        console.print(
+            f"Stored with {report.embedder.method}, as the library began with few passages: there are enough now for "
+            f"{recipe.default}; {again}.",
+            style="yellow",
+        )
+    elif 0 < report.fitted_on < few:
+        console.print(
+            f"Post-processing was fitted on {pluralize(report.fitted_on, 'passage')}, which is few: once there are "
+            f"{few} or more, {again}.",
+            style="yellow",
+        )
+
+
+def print_scores(console: Console, rows: Sequence[HitRates], questions: int) -> None:
+    """Print hit@1 and hit@5."""
+    table = Table(
+        title=f"{pluralize(questions, 'question')}; a hit: a passage of the relevant document", title_justify="left"
+    )
+    table.add_column("searched with")
+    for column in ("passages", "hit@1", "hit@5"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(row.system, str(row.passages), f"{row.hit_at_1:.3f}", f"{row.hit_at_5:.3f}")
+    console.print(table)
+
+
+@contextmanager
+def progress_bar(console: Console, characters: int, documents: int) -> Iterator[Callable[[float, int], None]]:
+    """Show a progress bar; yield the function to call with the number of characters and documents done."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=40),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[written]}/{task.fields[documents]} documents"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("Embedding", total=characters, written=0, documents=documents)
+        yield lambda done, written: progress.update(task, completed=done, written=written)
+
+
+def pluralize(number: int, one: str, many: str | None = None) -> str:
+    """Return a number with its noun: `1 document`, `2,000 documents`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def program_name() -> str:
+    """Return the command that started this program, for printed examples."""
+    called = Path(sys.argv[0])
+    found = shutil.which("eddy-demo")
+    if called.name != "eddy-demo" or (found and Path(found).resolve() == called.resolve()):
+        return "eddy-demo"
+    try:
+        return shlex.quote(str(called.absolute().relative_to(Path.cwd())))
+    except ValueError:
+        return shlex.quote(str(called))

@@ -1,0 +1,53 @@
+"""Options that several commands share, and the consoles of the two output streams."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from eddy_demo.library.defaults import DEFAULT_METHOD
+from eddy_demo.library.recipe import DEFAULT_MODEL
+
+out = Console(highlight=False, soft_wrap=False)
+err = Console(stderr=True, highlight=False)
+
+LibraryOption = Annotated[
+    Path, typer.Option("--library", "-l", envvar="EDDY_LIBRARY", help="Folder of the library.", show_default="library")
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(help=f"Bundled name, folder, or Hugging Face id. New libraries: {DEFAULT_MODEL}.", show_default=False),
+]
+MethodOption = Annotated[
+    str | None,
+    typer.Option(
+        help="As in plain, tp or htp:range=1-7,exit=-2. "
+        f"New libraries: the model's best measured, else {DEFAULT_METHOD}.",
+        show_default=False,
+    ),
+]
+_FIXED = "The library has its own; another is refused."
+SameModelOption = Annotated[str | None, typer.Option("--model", help=_FIXED, show_default=False)]
+SameMethodOption = Annotated[str | None, typer.Option("--method", help=_FIXED, show_default=False)]
+DeviceOption = Annotated[
+    str | None, typer.Option(help="cpu, cuda, mps; chosen by itself if left out.", show_default=False)
+]
+CountOption = Annotated[int, typer.Option("-k", min=1, max=100, help="How many passages to show.")]
+RebuildOption = Annotated[bool, typer.Option("--rebuild", help="Delete the library in the folder first.")]
+RayOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Embed on a Ray cluster: its address, auto for this machine's, or local for one made here.",
+        show_default=False,
+    ),
+]
+ConcurrencyOption = Annotated[
+    int | None, typer.Option(min=1, help="With --ray: embedders. Default: what there is room for.", show_default=False)
+]
+GpusOption = Annotated[
+    float | None, typer.Option(min=0, help="With --ray: graphics cards for each embedder.", show_default=False)
+]
+DEFAULT_LIBRARY = Path("library")

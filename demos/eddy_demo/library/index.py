@@ -1,0 +1,62 @@
+"""The index inside a library's folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chroma_eddy import Document, Entry, Index, NoIndex, open_index
+from eddy_demo.errors import LibraryMismatch
+from eddy_demo.library.recipe import DATABASE_FOLDER, LibraryRecipe, holds_library, read_recipe
+from eddy_embed.errors import FingerprintMismatch
+
+if TYPE_CHECKING:
+    from eddy_demo.readers.documents import SourceDocument
+    from eddy_embed import Embedder
+
+INDEX_NAME = "library"
+"""Name of the index in the database."""
+
+
+def open_library(folder: Path, embedder: Embedder, recipe: LibraryRecipe | None = None) -> Index:
+    """Open the index of a library.
+
+    Args:
+        folder: Folder of the library.
+        embedder: The embedder that its recipe names.
+        recipe: Recipe of a new library; None reads the stored one.
+
+    Raises:
+        NoLibrary: The folder holds no library.
+        LibraryMismatch: The library was made with other weights or settings.
+    """
+    recipe = recipe or read_recipe(folder)
+    try:
+        return open_index(
+            folder / DATABASE_FOLDER, INDEX_NAME, embedder, passage_size=recipe.passage_size, late=recipe.late
+        )
+    except FingerprintMismatch as error:
+        fields = "\n".join(line for line in str(error).splitlines() if line.startswith("  "))
+        raise LibraryMismatch(
+            f"the library in {folder} was made otherwise than {recipe.model} with {recipe.method} would make it now: "
+            "weights, tokenizer or settings changed since. Make the library anew (eddy-demo ingest PATH --rebuild), or "
+            f"ingest into another folder with --library\n{fields}"
+        ) from None
+
+
+def to_index_document(document: SourceDocument) -> Document:
+    """Convert a document to one of the index."""
+    origin = document.origin.encode("utf-8", "replace").decode()
+    metadata = {"name": document.name, "title": document.title, "origin": origin}
+    return Document(document.key, document.text, metadata, document.page_starts)
+
+
+def read_entries(folder: Path) -> dict[str, Entry]:
+    """Return the entries of a library's documents by id; none without a library or before its first document."""
+    if not holds_library(folder):
+        return {}
+    try:
+        with open_index(folder / DATABASE_FOLDER, INDEX_NAME) as index:
+            return index.entries()
+    except NoIndex:
+        return {}

@@ -1,0 +1,130 @@
+"""Embed new and changed documents and write them to a library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chroma_eddy import Index, open_index
+from eddy_demo.library.index import INDEX_NAME, open_library, read_entries, to_index_document
+from eddy_demo.library.recipe import DATABASE_FOLDER, LibraryRecipe, write_recipe
+
+if TYPE_CHECKING:
+    from eddy_demo.library.ray_cluster import RayCluster
+    from eddy_demo.readers.documents import ReadResult, SourceDocument
+    from eddy_embed import Embedder
+
+MIN_FIT_PASSAGES = 50
+"""Number of different passages below which post-processing would fit the sample rather than the library."""
+
+Progress = Callable[[float, int], None]
+"""Called with the number of characters embedded and of documents written so far."""
+
+
+@dataclass(frozen=True)
+class IngestSummary:
+    """Result of an ingestion.
+
+    Attributes:
+        embedder: The embedder of the vectors and of questions, with fitted post-processing if its method has any.
+        written: Number of documents written.
+        passages: Number of passages written.
+        tokens: Number of tokens embedded, without prompts and placeholders.
+        fitted_on: Number of passages that this ingestion fitted post-processing on; 0 if it fitted none.
+        unfitted: Number of different passages, up to `MIN_FIT_PASSAGES`, if the vectors lack the post-processing of the
+            model's default method; 0 otherwise.
+    """
+
+    embedder: Embedder
+    written: int
+    passages: int
+    tokens: int
+    fitted_on: int
+    unfitted: int
+
+
+def load_embedder(recipe: LibraryRecipe, device: str | None = None) -> Embedder:
+    """Load the embedder of a recipe; the library stores its fitted post-processing."""
+    from eddy_embed import Embedder
+
+    return Embedder(recipe.model, method=recipe.method, device=device)
+
+
+def changed_documents(folder: Path, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
+    """Return the documents that the library lacks, has incompletely, or has in another version."""
+    known = read_entries(folder)
+    return [
+        document
+        for document in documents
+        if (entry := known.get(document.key)) is None
+        or entry.other
+        or entry.digest != to_index_document(document).digest
+    ]
+
+
+def missing_documents(folder: Path, paths: Sequence[Path], result: ReadResult) -> dict[str, str]:
+    """Return ids and names of the library's documents from these paths whose files, or rows, no longer exist.
+
+    A file that exists but could not be read is not missing; nor is a row of a file with unreadable rows.
+    """
+    roots = [path.resolve().as_posix() for path in paths]
+    read = {document.key for document in result.documents}
+    missing = {}
+    for key, entry in read_entries(folder).items():
+        origin = entry.metadata["origin"]
+        ours = any(origin == root or origin.startswith((f"{root}/", f"{root}#")) for root in roots)
+        unread = result.skipped and Path(origin.rpartition("#")[0]).is_file()
+        if key not in read and ours and not Path(origin).exists() and not unread:
+            missing[key] = entry.metadata["name"]
+    return missing
+
+
+def remove_documents(folder: Path, keys: Iterable[str]) -> None:
+    """Remove documents from the library."""
+    with open_index(folder / DATABASE_FOLDER, INDEX_NAME) as index:
+        index.remove(keys)
+
+
+def ingest(
+    folder: Path,
+    recipe: LibraryRecipe,
+    embedder: Embedder,
+    documents: Sequence[SourceDocument],
+    progress: Progress,
+    cluster: RayCluster | None = None,
+) -> IngestSummary:
+    """Embed documents and write them, each completely or not at all.
+
+    Args:
+        folder: Folder of the library, or of a new one.
+        recipe: Recipe from `choose_recipe`.
+        embedder: Embedder from `load_embedder`.
+        documents: One or more documents; they replace documents of the same origin.
+        progress: Receives the progress.
+        cluster: Ray cluster that embeds the texts; None embeds them in this process.
+
+    Raises:
+        LibraryMismatch: The library was made with other weights or settings.
+        IncompatibleMethods: The method gives no passage vectors from a pass over the document.
+        InvalidParameter: There are too few passages to fit the post-processing of the chosen method on.
+    """
+
+    def begin(index: Index) -> None:
+        # Before any row: without a recipe, rows would belong to no library.
+        write_recipe(folder, replace(recipe, method=str(index.embedder.method)))
+
+    with open_library(folder, embedder, recipe) as index:
+        # The default method may lack its post-processing: vectors without it are worse, but valid.
+        least = MIN_FIT_PASSAGES if recipe.default else 0
+        if cluster is None:
+            report = index.upsert(map(to_index_document, documents), progress, fit_least=least, begin=begin)
+        else:
+            report = cluster.upsert(index, recipe, documents, progress, fit_least=least, begin=begin)
+        unfitted = 0
+        if recipe.default not in ("", str(index.embedder.method)):
+            texts = index.collection.get(include=["documents"])["documents"] or []
+            unfitted = min(len(set(texts)), MIN_FIT_PASSAGES)
+        written = report.written + report.relabelled
+        return IngestSummary(index.embedder, written, report.passages, report.tokens, report.fitted_on, unfitted)

@@ -1,0 +1,55 @@
+"""Lock of a library's folder, which lets one process write at a time."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from chroma_eddy.locking import LOCK, Lock
+from eddy_demo.library.recipe import DATABASE_FOLDER, check_available, holds_library
+from eddy_embed.utils.interrupts import Interrupted
+
+
+@contextmanager
+def lock_for_command(folder: Path) -> Iterator[None]:
+    """Lock a library for a command, and add to an interruption the hint how to continue.
+
+    Raises:
+        IndexInUse: Another process is writing there.
+        LibraryMismatch: The folder holds something else.
+        OSError: The folder cannot be created or written to.
+        Stopped: The process was interrupted.
+    """
+    try:
+        with lock_library(folder):
+            yield
+    except (KeyboardInterrupt, Interrupted) as error:
+        stop = error if isinstance(error, Interrupted) else Interrupted()
+        stop.hint = "Run the same command again to go on where it stopped."
+        raise stop from None
+
+
+@contextmanager
+def lock_library(folder: Path) -> Iterator[None]:
+    """Lock a library, or the folder of a new one; the system releases the lock when this process ends.
+
+    Raises:
+        IndexInUse: Another process is writing there.
+        LibraryMismatch: The folder holds something else.
+        OSError: The folder cannot be created or written to.
+    """
+    if not holds_library(folder):
+        check_available(folder)
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with Lock(folder):
+            yield
+    finally:
+        if is_new and not holds_library(folder):
+            with suppress(OSError):  # another process has written there, or the disk is gone
+                shutil.rmtree(folder / DATABASE_FOLDER, ignore_errors=True)  # an empty database
+                (folder / LOCK).unlink(missing_ok=True)
+                folder.rmdir()

@@ -1,0 +1,83 @@
+"""Embed documents on a Ray cluster, and write them in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from eddy_demo.errors import DemoError
+
+if TYPE_CHECKING:
+    from chroma_eddy import Index
+    from eddy_demo.library.recipe import LibraryRecipe
+    from eddy_demo.readers.documents import SourceDocument
+    from ray_eddy.ingesting import IngestReport
+
+
+def ray_cluster(
+    address: str | None, concurrency: int | None, num_gpus: float | None, device: str | None
+) -> RayCluster | None:
+    """Return the cluster that the command line requests; None without `--ray`.
+
+    Raises:
+        DemoError: Ray is not installed.
+    """
+    if address is None:
+        return None
+    if find_spec("ray") is None:
+        raise DemoError('ray is not installed; --ray needs an extra: pip install "eddy-embed[ray]"')
+    return RayCluster(address, concurrency, num_gpus, device)
+
+
+@dataclass(frozen=True)
+class RayCluster:
+    """A Ray cluster that embeds texts.
+
+    Attributes:
+        address: "auto", "local", or host and port.
+        concurrency: Number of embedders; None uses all resources.
+        num_gpus: Number of GPUs for each embedder.
+        device: Device of each embedder.
+    """
+
+    address: str
+    concurrency: int | None = None
+    num_gpus: float | None = None
+    device: str | None = None
+
+    def upsert(
+        self,
+        index: Index,
+        recipe: LibraryRecipe,
+        documents: Sequence[SourceDocument],
+        progress: Callable[[float, int], None],
+        *,
+        fit_least: int,
+        begin: Callable[[Index], None],
+    ) -> IngestReport:
+        """Embed and write documents as `Index.upsert` does.
+
+        Raises:
+            DemoError: Some documents could not be embedded; the others are written.
+        """
+        from eddy_demo.library.index import to_index_document
+        from ray_eddy.ingesting import Work, into
+        from ray_eddy.starting import cluster
+
+        characters = sum(len(document.text) for document in documents)
+
+        def report_progress(report: IngestReport) -> None:
+            progress(characters * report.done / len(documents), report.written)
+
+        with cluster(self.address):
+            settings = {"method": recipe.method, "device": self.device}
+            work = Work(recipe.model, settings, self.concurrency, {"num_gpus": self.num_gpus}, progress=report_progress)
+            report = into(
+                index, [to_index_document(each) for each in documents], work, fit_least=fit_least, begin=begin
+            )
+        if report.refused:
+            reasons = "\n".join(f"  {id_}: {reason}" for id_, reason in report.refused)
+            raise DemoError(f"{len(report.refused)} documents could not be embedded:\n{reasons}")
+        return report

@@ -1,0 +1,88 @@
+"""Rebuild a library from its stored texts with another model, method or passage size."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chroma_eddy import NoIndex, open_index
+from eddy_demo.library.index import INDEX_NAME
+from eddy_demo.library.recipe import DATABASE_FOLDER, NEXT_RECIPE, LibraryRecipe, write_recipe
+from eddy_embed.errors import FingerprintMismatch, IncompatibleMethods, InvalidParameter
+from eddy_embed.utils.atomic_files import atomic_write
+
+if TYPE_CHECKING:
+    from chroma_eddy import WriteReport
+    from eddy_embed import Embedder
+
+
+def unfinished_rebuild(folder: Path) -> LibraryRecipe | None:
+    """Return the recipe of an interrupted rebuild; None if there is none."""
+    try:
+        return LibraryRecipe(**json.loads((folder / NEXT_RECIPE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def rebuild_library(
+    folder: Path, recipe: LibraryRecipe, embedder: Embedder, progress: Callable[[float, int], None] | None = None
+) -> WriteReport | None:
+    """Embed the stored texts again; the library answers from its old vectors until all new ones are written.
+
+    After an interruption, the same call continues. The caller must hold the lock of the library. The first three errors
+    leave no unfinished rebuild behind.
+
+    Args:
+        folder: Folder of the library.
+        recipe: Recipe of the rebuilt library.
+        embedder: The embedder that the recipe names, without fitted post-processing.
+        progress: Called with the number of characters embedded and of documents written so far.
+
+    Returns:
+        What was written; None if only the file of the recipe was left to write.
+
+    Raises:
+        InvalidParameter: There are too few passages to fit post-processing on.
+        IncompatibleMethods: The method gives no vectors for parts of a text.
+        NoIndex: The library has no document yet.
+        IndexInUse: Another process is writing.
+    """
+    before = unfinished_rebuild(folder)
+    if before == recipe and _index_replaced(folder, embedder, recipe):
+        _write_new_recipe(folder, recipe)
+        return None
+    with atomic_write(folder / NEXT_RECIPE) as file:
+        file.write(json.dumps(asdict(recipe)).encode())
+    try:
+        with open_index(folder / DATABASE_FOLDER, INDEX_NAME) as index:
+            report = index.reindex(
+                embedder,
+                passage_size=recipe.passage_size,
+                late=recipe.late,
+                restart=before not in (None, recipe),
+                progress=progress,
+            )
+    except (InvalidParameter, IncompatibleMethods, NoIndex):  # a retry would fail again
+        (folder / NEXT_RECIPE).unlink(missing_ok=True)
+        raise
+    _write_new_recipe(folder, recipe)
+    return report
+
+
+def _index_replaced(folder: Path, embedder: Embedder, recipe: LibraryRecipe) -> bool:
+    """Whether the new index has replaced the old one already."""
+    try:
+        with open_index(
+            folder / DATABASE_FOLDER, INDEX_NAME, embedder, passage_size=recipe.passage_size, late=recipe.late
+        ):
+            return True
+    except FingerprintMismatch:
+        return False
+
+
+def _write_new_recipe(folder: Path, recipe: LibraryRecipe) -> None:
+    write_recipe(folder, recipe)
+    (folder / NEXT_RECIPE).unlink(missing_ok=True)

@@ -1,0 +1,162 @@
+"""The choices that made a library's vectors; every later use must agree with them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from chroma_eddy.locking import LOCK, WRITER
+from eddy_demo.errors import LibraryMismatch, NoLibrary
+from eddy_demo.library.defaults import DEFAULT_METHOD, best_method
+from eddy_embed.utils.atomic_files import atomic_write
+
+_FORMAT = 2
+DEFAULT_MODEL = "eddy-tiny"
+DEFAULT_PASSAGE_SIZE = 128
+DATABASE_FOLDER = "chroma"
+"""Folder of the database."""
+NEXT_RECIPE = "library.next.json"
+"""File with the recipe of a rebuild in progress."""
+_OLD_DATABASE = "chroma.old"
+"""A database that is being deleted."""
+UPLOADS_FOLDER = "uploads"
+"""Folder of files that the web page received and has not written yet."""
+_LIBRARY_FILES = {DATABASE_FOLDER, LOCK, WRITER, NEXT_RECIPE, _OLD_DATABASE, UPLOADS_FOLDER}
+_OPTIONS = (
+    ("model", "--model"),
+    ("method", "--method"),
+    ("passage_size", "--passage-size"),
+    ("late", "--late/--separate"),
+)
+
+
+@dataclass(frozen=True)
+class LibraryRecipe:
+    """The choices that made a library's vectors.
+
+    Attributes:
+        model: Bundled name, hub id, or absolute path.
+        method: Text form of the method.
+        passage_size: Maximum number of tokens in a passage of several sentences.
+        late: Whether passage vectors come from the pass over their document, instead of a pass over each passage.
+        default: The best measured method of the model, if the user chose none: `method` is the same, without
+            post-processing if there were too few passages to fit it on. "" if the user chose a method, or none was
+            measured.
+    """
+
+    model: str
+    method: str
+    passage_size: int = DEFAULT_PASSAGE_SIZE
+    late: bool = True
+    default: str = ""
+
+
+def choose_recipe(
+    folder: Path,
+    model: str | None = None,
+    method: str | None = None,
+    passage_size: int | None = None,
+    late: bool | None = None,
+) -> LibraryRecipe:
+    """Return the recipe of the library in a folder, or one for a new library; None leaves a choice open.
+
+    Raises:
+        LibraryMismatch: The library was made with another choice.
+        InvalidDefaults: The file with the model's best method names none.
+        UnknownMethod: No method has that name.
+        InvalidParameter: A parameter of the method is wrong.
+    """
+    from eddy_embed import methods
+
+    chosen = {
+        "model": None if model is None else model_name(model),
+        "method": None if method is None else str(methods.parse(method)),
+        "passage_size": passage_size,
+        "late": late,
+    }
+    given = {name: value for name, value in chosen.items() if value is not None}
+    if not holds_library(folder):
+        check_available(folder)
+        best = best_method(chosen["model"] or DEFAULT_MODEL) if method is None else None  # type: ignore[arg-type]
+        return replace(LibraryRecipe(DEFAULT_MODEL, best or DEFAULT_METHOD, default=best or ""), **given)  # type: ignore[arg-type]
+    stored = read_recipe(folder)
+    check_recipe(folder, stored, replace(stored, **given))  # type: ignore[arg-type]
+    return stored
+
+
+def holds_library(folder: Path) -> bool:
+    """Whether the folder holds a library."""
+    return (folder / "library.json").is_file()
+
+
+def check_available(folder: Path) -> None:
+    """Check that a folder can hold a new library: it is empty, or an interrupted first ingestion left files in it.
+
+    Raises:
+        LibraryMismatch: The folder holds something else.
+    """
+    if folder.exists() and (not folder.is_dir() or not all(map(_is_library_file, folder.iterdir()))):
+        raise LibraryMismatch(f"{folder} exists and is not a library; name another folder with --library")
+
+
+def read_recipe(folder: Path) -> LibraryRecipe:
+    """Read the recipe of the library in a folder.
+
+    Raises:
+        NoLibrary: The folder holds none, or one of another version.
+    """
+    if not holds_library(folder):
+        raise NoLibrary(f"no library in {folder}; make one with: eddy-demo ingest PATH --library {folder}")
+    try:
+        stored = json.loads((folder / "library.json").read_text(encoding="utf-8"))
+        if stored.pop("format") != _FORMAT:
+            raise ValueError("written by another version")
+        return LibraryRecipe(**stored)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise NoLibrary(f"{folder / 'library.json'} cannot be read ({error}); ingest into another folder") from None
+
+
+def check_recipe(folder: Path, stored: LibraryRecipe, chosen: LibraryRecipe) -> None:
+    """Check that a chosen recipe agrees with the stored one.
+
+    Raises:
+        LibraryMismatch: They differ.
+    """
+    for name, option in _OPTIONS:
+        here, there = getattr(stored, name), getattr(chosen, name)
+        if here != there:
+            raise LibraryMismatch(
+                f"the library in {folder} was made with {name.replace('_', ' ')} {here}, not {there}: leave out "
+                f"{option}, ingest into another folder with --library, or make this library anew "
+                "(eddy-demo ingest PATH --rebuild)"
+            )
+
+
+def delete_library(folder: Path) -> None:
+    """Delete the library in a folder, and no other files there."""
+    if holds_library(folder):
+        # In this order, an interruption leaves a library, or a folder that can hold a new one.
+        if (folder / DATABASE_FOLDER).exists():
+            shutil.rmtree(folder / _OLD_DATABASE, ignore_errors=True)
+            (folder / DATABASE_FOLDER).rename(folder / _OLD_DATABASE)
+        (folder / NEXT_RECIPE).unlink(missing_ok=True)
+        (folder / "library.json").unlink()
+    shutil.rmtree(folder / _OLD_DATABASE, ignore_errors=True)
+
+
+def write_recipe(folder: Path, recipe: LibraryRecipe) -> None:
+    """Write the recipe of a library atomically."""
+    with atomic_write(folder / "library.json") as file:
+        file.write(f"{json.dumps({'format': _FORMAT, **asdict(recipe)}, indent=2)}\n".encode())
+
+
+def _is_library_file(entry: Path) -> bool:
+    return entry.name in _LIBRARY_FILES or (entry.name.startswith(".") and entry.name.endswith(".part"))
+
+
+def model_name(model: str) -> str:
+    """Make the path of a model absolute, so that the library finds it from every folder."""
+    path = Path(model)
+    return path.resolve().as_posix() if model != DEFAULT_MODEL and path.is_dir() else model

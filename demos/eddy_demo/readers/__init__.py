@@ -1,0 +1,1 @@
+"""Readers: files of several formats to titles and texts."""

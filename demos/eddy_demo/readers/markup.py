@@ -1,0 +1,244 @@
+"""Read HTML, Markdown and Word files as Markdown text: `# headings`, `- items`, `| table | rows |`."""
+
+from __future__ import annotations
+
+import io
+import re
+from itertools import pairwise
+from typing import Any
+
+import mammoth
+import yaml
+from bs4 import BeautifulSoup
+from bs4.element import NavigableString, PreformattedString, Tag
+from markdown_it import MarkdownIt
+from markdownify import MarkdownConverter
+from mdit_py_plugins.front_matter import front_matter_plugin
+
+from eddy_demo.errors import Unreadable, one_line
+from eddy_demo.readers.content import Content
+
+_HIDDEN = (
+    "script style template noscript head title svg iframe object audio video canvas img input select button"
+).split()
+_PLAIN = "a abbr b code del em i kbd s samp strong sub sup".split()
+_BLOCKS = "address aside center fieldset figure footer form header hgroup main nav summary details".split()
+_LAYOUT = ["table", "h1", "h2", "h3", "h4", "h5", "h6"]
+"""A table that contains one of these only arranges a page."""
+_TABLE_PARTS = ["caption", "thead", "tbody", "tfoot", "tr", "td", "th"]
+_HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
+_SPACE = re.compile(r"[ \t\r\n\f]+")
+_LINE_END = re.compile(r"\r\n?|\n")
+_LANGUAGE = re.compile(r"(?:^|\s)(?:language|lang|highlight-source)-([\w+#.-]+)")
+
+_NAMESPACE = re.compile(r"\{[^}]*\}")
+
+_WORD_STYLES = "\n".join(
+    [
+        "p[style-name='Title'] => h1:fresh",
+        *(f"p[style-name='heading {level}'] => h6:fresh" for level in (7, 8, 9)),
+        *(
+            f"p[style-name='List {kind} {level}'] => {'ul|ol > li > ' * (level - 1)}{tag} > li:fresh"
+            for kind, tag in (("Bullet", "ul"), ("Number", "ol"))
+            for level in (2, 3)
+        ),
+    ]
+)
+"""Styles of Word besides those that mammoth knows."""
+_SEARCHED_CHARACTERS = 100_000
+"""Length of the beginning of a Markdown file that is searched for front matter and a title."""
+_MAX_TITLE = 1000
+"""Maximum length of a heading; a longer one is a file that lost its line ends."""
+_OLE_SIGNATURE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+"""First bytes of an encrypted .docx, and of any .doc."""
+
+
+def read_html(markup: str) -> Content:
+    """Extract the visible text of an HTML document.
+
+    Args:
+        markup: An HTML document or fragment.
+
+    Returns:
+        The title, otherwise the first heading, and the text.
+
+    Raises:
+        Unreadable: Elements are nested too deeply, or the markup has a NUL character.
+    """
+    if "\0" in markup:  # the parser would stop there
+        raise Unreadable(f"character {markup.index(chr(0))} is NUL: binary, or UTF-16 without its mark")
+    soup = BeautifulSoup(markup, "lxml")
+    titles = (soup.title, soup.find(_HEADINGS))
+    title = next((text for tag in titles if tag and (text := _SPACE.sub(" ", tag.get_text()).strip())), "")
+    _prepare(soup)
+    try:
+        text = _Converter().convert_soup(soup)
+    except RecursionError:
+        raise Unreadable("its elements are nested hundreds of levels deep; mend the file, or save it as text") from None
+    return Content(title, text.strip("\n").rstrip())
+
+
+def read_markdown(text: str) -> Content:
+    """Find the title and remove the front matter; the rest of the text is unchanged.
+
+    Args:
+        text: A Markdown document, perhaps with front matter in YAML between two lines of `---`.
+
+    Returns:
+        The front matter's title, otherwise the first heading, and the text after the front matter.
+    """
+    parser = MarkdownIt("commonmark").use(front_matter_plugin)
+    parser.core.ruler.disable("inline")  # only blocks are needed
+    tokens = parser.parse(text[:_SEARCHED_CHARACTERS])
+    title = ""
+    if tokens and tokens[0].type == "front_matter" and tokens[0].map:
+        try:
+            matter = yaml.safe_load(tokens[0].content)
+        except yaml.YAMLError:
+            matter = None
+        if isinstance(matter, dict):
+            title = str(matter.get("title") or "").strip()
+            text = _from_line(text, tokens[0].map[1])
+    if not title:
+        headings = (after.content for token, after in pairwise(tokens) if token.type == "heading_open")
+        short = (heading for heading in headings if len(heading) <= _MAX_TITLE)
+        title = next((found for heading in short if (found := _plain(heading))), "")
+    return Content(title, text)
+
+
+def read_docx(data: bytes) -> Content:
+    """Extract headings, paragraphs, lists, tables, text boxes and notes, in reading order.
+
+    Args:
+        data: The file.
+
+    Returns:
+        The first heading as the title, and the text. Headers, footers, comments and deleted text are left out.
+
+    Raises:
+        Unreadable: The file is encrypted, broken, or of another type.
+    """
+    if data.startswith(_OLE_SIGNATURE):
+        raise Unreadable(
+            "protected by a password, or an old .doc under another name: open it in a word processor and save it as "
+            ".docx without a password"
+        )
+    try:
+        result: Any = mammoth.convert_to_html(
+            io.BytesIO(data), style_map=_WORD_STYLES, convert_image=mammoth.images.img_element(lambda _: {})
+        )
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged archive raises errors of many types
+        raise Unreadable(
+            f"broken, or no .docx file ({one_line(error)}): open it in a word processor and save it again"
+        ) from None
+    lost = [message.message for message in result.messages if "ignored" in message.message]
+    content = read_html(re.sub(r' ?<a href="#[^"]*note-ref-[^"]*">↑</a>', "", result.value))
+    return Content(content.title, content.text, notes=(_lost(lost),) if lost else ())
+
+
+def _lost(messages: list[str]) -> str:
+    kinds = sorted({_NAMESPACE.sub("", message) for message in messages})
+    more = f" and {len(kinds) - 3} more" if len(kinds) > 3 else ""
+    return f"parts of the file are not read: {'; '.join(kinds[:3])}{more}"
+
+
+def _from_line(text: str, number: int) -> str:
+    ends = [match.end() for match in _LINE_END.finditer(text)]
+    return text[ends[number - 1] :] if number <= len(ends) else ""
+
+
+def _plain(heading: str) -> str:
+    tokens = MarkdownIt("commonmark").parseInline(heading)[0].children or []
+    pieces = (" " if token.type == "softbreak" else token.content for token in tokens if token.type != "html_inline")
+    return _SPACE.sub(" ", "".join(pieces)).strip()
+
+
+def _prepare(soup: BeautifulSoup) -> None:
+    for tag in soup.find_all(_HIDDEN):
+        tag.decompose()
+    for string in soup.find_all(string=lambda s: isinstance(s, PreformattedString)):  # comments, doctypes
+        string.extract()
+    for table in soup.find_all("table"):
+        if table.get("role") in ("presentation", "none") or table.find(_LAYOUT):
+            for part in table.find_all(_TABLE_PARTS):
+                if part.find_parent("table") is table:
+                    part.name = "div"
+            table.name = "div"
+    _number_items(soup)
+    for br in soup.find_all("br"):
+        after = br.next_sibling
+        if isinstance(after, NavigableString) and not br.find_parent("pre"):
+            after.replace_with(after.lstrip(" \t\r\n\f"))
+
+
+def _number_items(soup: BeautifulSoup) -> None:
+    for ol in soup.find_all("ol"):
+        number = _number(ol.get("start"), 1)
+        for li in ol.find_all("li", recursive=False):
+            number = _number(li.get("value"), number)
+            li["value"] = str(number)
+            number += 1
+
+
+def _number(value: Any, default: int) -> int:
+    return int(value) if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,9}", value) else default
+
+
+class _Converter(MarkdownConverter):
+    """Convert HTML to Markdown without escapes, targets of links, emphasis, and separators of table heads."""
+
+    class Options:
+        autolinks = escape_asterisks = escape_underscores = False
+        heading_style = "atx"
+        strip = _PLAIN
+        wrap = True  # turns line ends of the markup into spaces
+        wrap_width = None  # wraps no line
+
+    def convert_div(self, el: Tag, text: str, parent_tags: set[str]) -> str:
+        text = text.strip()
+        if "_inline" in parent_tags:
+            return f" {text} "
+        return f"\n\n{text}\n\n" if text else ""
+
+    def convert_br(self, el: Tag, text: str, parent_tags: set[str]) -> str:
+        return " " if "_inline" in parent_tags else "\n"
+
+    def convert_pre(self, el: Tag, text: str, parent_tags: set[str]) -> str:
+        if "_inline" in parent_tags:
+            return f" {text.strip()} "
+        code = text.strip("\n").rstrip()
+        longest = max(map(len, re.findall("`{3,}", code)), default=2)
+        fence = "`" * (longest + 1)
+        return f"\n\n{fence}{_language(el)}\n{code}\n{fence}\n\n" if code.strip() else ""
+
+    def convert_li(self, el: Tag, text: str, parent_tags: set[str]) -> str:
+        ordered = el.parent is not None and el.parent.name == "ol"
+        mark = f"{el['value']}. " if ordered else "- "
+        first, *others = text.strip().split("\n")
+        lines = [mark + first, *(" " * len(mark) + line if line else "" for line in others)]
+        return "\n".join(lines) + "\n" if first else "\n"
+
+    def convert_td(self, el: Tag, text: str, parent_tags: set[str]) -> str:
+        return f" {_SPACE.sub(' ', text).strip()} |"
+
+    convert_th = convert_td
+
+    def convert_tr(self, el: Tag, text: str, parent_tags: set[str]) -> str:
+        return f"|{text.rstrip()}\n" if text.strip(" |\n") else ""
+
+    def convert_hr(self, el: Tag, text: str, parent_tags: set[str]) -> str:
+        return "\n\n"
+
+
+for _name in _BLOCKS:
+    setattr(_Converter, f"convert_{_name}", _Converter.convert_div)
+
+
+def _language(pre: Tag) -> str:
+    for tag in (pre, pre.find("code"), pre.parent):
+        match = _LANGUAGE.search(" ".join(tag.get("class") or [])) if isinstance(tag, Tag) else None
+        if match:
+            return match[1]
+    return ""

@@ -1,0 +1,146 @@
+"""A document as blocks of sentences, each with its own address."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from eddy_demo.display_text import printable, unwrapped
+
+if TYPE_CHECKING:
+    from eddy_demo.web.library_reader import LibraryDocument
+
+_FENCE = re.compile(r" {0,3}(```|~~~)")
+_HEADING = re.compile(r"(#{1,6})[ \t]+")
+HEADING_MARKS = re.compile(r"^#{1,6}[ \t]+", re.MULTILINE)
+"""Markdown heading marks at the beginning of a line."""
+_ITEM = re.compile(r" *([-*+•]|\d{1,3}[.)]) ")
+
+
+@dataclass(frozen=True)
+class BlockPiece:
+    """Part of a block: a sentence, a part of one, or the text between two.
+
+    Attributes:
+        text: The text to show.
+        sentence: Number of the sentence; None between two.
+        start: First character of the whole sentence in the document.
+        end: The character after its last one.
+        first: Whether the sentence begins here; it may continue in the next block.
+        page: The page that begins here, counted from 1; None if none does.
+    """
+
+    text: str
+    sentence: int | None = None
+    start: int = 0
+    end: int = 0
+    first: bool = False
+    page: int | None = None
+
+
+@dataclass(frozen=True)
+class TextBlock:
+    """A paragraph, heading, item, table or piece of code.
+
+    Attributes:
+        kind: "prose", "h1" to "h6", "item", "table" or "code".
+        pieces: Its parts, in order.
+    """
+
+    kind: str
+    pieces: tuple[BlockPiece, ...]
+
+    @property
+    def tag(self) -> str:
+        """HTML element; a document's headings are one level below the page's."""
+        return f"h{min(int(self.kind[1]) + 1, 6)}" if self.kind[0] == "h" else "div"
+
+
+def document_blocks(document: LibraryDocument) -> list[TextBlock]:
+    """Split a document into blocks, in order."""
+    text = document.content.text
+    flat = unwrapped(text)
+    spans = [(sentence.start, sentence.end) for sentence in document.content.sentences]
+    pages = list(document.entry.page_starts)
+    found = []
+    for start, end, kind in _block_spans(text):
+        shown = text if kind in ("code", "table") else flat
+        pieces = tuple(_pieces(shown, start, end, spans, pages))
+        if kind[0] == "h" and pieces:
+            pieces = (replace(pieces[0], text=HEADING_MARKS.sub("", pieces[0].text)), *pieces[1:])
+        found.append(TextBlock(kind, pieces))
+    return found
+
+
+def _block_spans(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield start, end and kind of each block."""
+    at, begun, kind, fence = 0, -1, "", ""
+    for line in text.split("\n"):
+        end = at + len(line)
+        own = _kind(line) if not fence else "code"
+        mark = _FENCE.match(line)
+        joins = begun >= 0 and (fence or own == kind or (kind == "item" and own == "prose"))
+        if begun >= 0 and ((not line.strip() and not fence) or not joins or (own == "item" and not fence)):
+            yield begun, at - 1, kind
+            begun = -1
+        if line.strip() or fence:
+            begun, kind = (at, own) if begun < 0 else (begun, kind)
+        if mark and not fence:
+            fence = mark[1]
+        elif (mark and mark[1] == fence) or kind[:1] == "h":
+            if begun >= 0:
+                yield begun, end, kind
+            begun, fence = -1, "" if mark else fence
+        at = end + 1
+    if begun >= 0:
+        yield begun, len(text), kind
+
+
+def _kind(line: str) -> str:
+    if _FENCE.match(line):
+        return "code"
+    if heading := _HEADING.match(line):
+        return f"h{len(heading[1])}"
+    if line.lstrip().startswith("|"):
+        return "table"
+    return "item" if _ITEM.match(line) else "prose"
+
+
+def _pieces(
+    text: str, start: int, end: int, spans: Sequence[tuple[int, int]], pages: Sequence[int]
+) -> Iterator[BlockPiece]:
+    at = start
+    number = _first(spans, start)
+    while number < len(spans) and spans[number][0] < end:
+        left, right = max(spans[number][0], start), min(spans[number][1], end)
+        if left > at:
+            yield _piece(text, at, left, pages)
+        yield _piece(text, left, right, pages, number, spans[number], left == spans[number][0])
+        at = right
+        number += 1
+    if at < end:
+        yield _piece(text, at, end, pages)
+
+
+def _first(spans: Sequence[tuple[int, int]], start: int) -> int:
+    """Return the number of the first span that ends after a character."""
+    number = bisect_left(spans, (start,))
+    return number - 1 if number and spans[number - 1][1] > start else number
+
+
+def _piece(
+    text: str,
+    start: int,
+    end: int,
+    pages: Sequence[int],
+    sentence: int | None = None,
+    span: tuple[int, int] = (0, 0),
+    first: bool = False,
+) -> BlockPiece:
+    begun = bisect_left(pages, end)
+    page = begun if begun and pages[begun - 1] >= start else None
+    shown = printable(text[start:end].replace("\0", ""))
+    return BlockPiece(shown, sentence, span[0], span[1], first, page)

@@ -1,0 +1,80 @@
+"""Threshold above which a sentence counts as an answer, from questions that no library can answer."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chroma_eddy.names import SENTENCES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chroma_eddy import Hit, Index
+
+# About things that do not exist. The level of a cosine says nothing by itself: in the narrow cone of a raw language
+# model's vectors, 0.9 may be far apart. These questions show what cosine irrelevant sentences of this library reach.
+UNANSWERABLE_QUESTIONS = (
+    "Who taught the plumbers of Velmora to whistle?",
+    "What colour was the third Zandrian emperor's kite?",
+    "How often do Brillish sheep change their hats?",
+    "When did the Oskari railway begin to carry honey?",
+    "Which river in Tamberlay flows through a library of stone?",
+    "Why do Quorvian bakers sleep in the afternoon?",
+    "How many strings has the Marrowind violin of Pelt?",
+    "Where does Aunt Gwendry keep the copper umbrellas?",
+    "What is the capital of the moon colony Vasht?",
+    "Who won the Dorrian onion race in the year 1412?",
+    "How does one cook a winter melon in the manner of Ilvane?",
+    "What did the lighthouse keeper of Nurb say to the goat?",
+    "Which medicine cures the blue fever of Karth?",
+    "How tall is the tower of Ebbenholt?",
+    "What does the Yarrow treaty say about fishing nets?",
+    "When is the festival of the seven lamps in Orrin?",
+)
+QUANTILE = 0.75
+"""Share of those questions whose best cosine an answer must exceed."""
+CANDIDATES = 12
+"""Number of nearest sentences that are candidates for an answer."""
+_SIZE_CHANGE = 1.1
+"""Ratio of the numbers of sentences above which a threshold is out of date."""
+_WORD = re.compile(r"\w+")
+_MIN_WORDS = 4
+
+
+def is_prose(text: str) -> bool:
+    """Whether a sentence can be an answer: no heading, table row, line of code, question or announcement."""
+    line = text.strip()
+    if line.startswith(("#", "|", "```", "~~~", ">>>", "$ ")) or line.endswith(("?", "？", ":", "：")):
+        return False
+    return len(_WORD.findall(line)) >= _MIN_WORDS or (len(line) >= 12 and not line.isascii())
+
+
+def best_cosine(hits: Sequence[Hit]) -> float:
+    """Highest cosine of a sentence that can be an answer; 0 without one."""
+    return max((hit.cosine for hit in hits if is_prose(hit.text)), default=0.0)
+
+
+class Calibration:
+    """The threshold of a library, computed again when the library has changed much."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._computed: tuple[str, int, float] | None = None
+
+    def threshold(self, index: Index) -> float:
+        """Return the `QUANTILE` of the best cosines of the unanswerable questions."""
+        with self._lock:
+            fingerprint, size = index.recipe.fingerprint, index.store.count(SENTENCES)
+            if self._computed is not None:
+                computed_for, computed_size, value = self._computed
+                if computed_for == fingerprint and computed_size / _SIZE_CHANGE <= size <= computed_size * _SIZE_CHANGE:
+                    return value
+            vectors = index.embedder.encode_query(list(UNANSWERABLE_QUESTIONS), show_progress=False)
+            cosines = [best_cosine(hits) for hits in index.search(vectors, CANDIDATES, granularity="sentences")]
+            value = float(np.quantile(cosines, QUANTILE))
+            self._computed = (fingerprint, size, value)
+            return value

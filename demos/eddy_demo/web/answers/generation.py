@@ -1,0 +1,194 @@
+"""The library's model as a generator of answers: the embedder shares its weights."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import abc
+from collections.abc import Iterable, Iterator, Sequence
+from queue import Empty
+from typing import TYPE_CHECKING, Any
+
+from eddy_demo.errors import DemoError
+from eddy_embed.model.loading.pretrained import best_device, chosen_dtype, locate
+
+if TYPE_CHECKING:
+    import torch
+
+    from eddy_demo.web.http.events import Event
+
+MAX_NEW_TOKENS = 256
+"""Maximum number of tokens of an answer."""
+_POLL_SECONDS = 0.2
+_CITATION = re.compile(r"\[(\d{1,2})\]")
+_OPEN_CITATION = re.compile(r"\[\d{0,2}$")
+_INSTRUCTIONS = (
+    "Answer the question from the numbered sentences alone, in at most three sentences. Put the number of the sentence "
+    "that says it in square brackets behind each statement, as in [1]. If they do not answer it, say so."
+)
+_CONTINUATION_NOTE = (
+    "This model follows no instructions, it only continues texts: read what it wrote with that in mind."
+)
+
+
+class CannotGenerate(DemoError):
+    """The library's model cannot generate text."""
+
+
+class Generator:
+    """A causal language model with its head.
+
+    Attributes:
+        model: The model; embedders share its weights.
+        tokenizer: Its tokenizer.
+    """
+
+    def __init__(self, model: torch.nn.Module, tokenizer: Any) -> None:
+        self.model, self.tokenizer = model, tokenizer
+
+    @classmethod
+    def load(cls, name: str, device: str | None) -> Generator:
+        """Load every layer of a model and its head.
+
+        Raises:
+            CannotGenerate: It is no causal language model, or cannot be loaded.
+        """
+        from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+        device = device or best_device()
+        try:
+            folder = locate(name)
+            config = AutoConfig.from_pretrained(folder)
+            quantised = getattr(config, "quantization_config", None) is not None
+            dtype = chosen_dtype("auto", device, config, quantised)  # the dtype of an embedder of this model
+            loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True)
+            model, info = loaded
+            if info["missing_keys"]:  # transformers would initialise the head of an encoder at random
+                raise ValueError(f"it has no weights for {', '.join(sorted(info['missing_keys']))}.")
+            model = model.eval().to(device=device)
+            tokenizer = AutoTokenizer.from_pretrained(folder)
+        except (OSError, ValueError) as error:
+            line = str(error).strip().splitlines()[0]
+            raise CannotGenerate(
+                f"{name} cannot write answers: {line:.300} Name a causal language model with its head, or leave out "
+                "--generate"
+            ) from None
+        return cls(model, tokenizer)
+
+    @property
+    def follows_instructions(self) -> bool:
+        """Whether the model was trained to follow instructions."""
+        return bool(getattr(self.tokenizer, "chat_template", None))
+
+    @property
+    def bytes(self) -> int:
+        """Size of the weights in bytes."""
+        return sum(parameter.numel() * parameter.element_size() for parameter in self.model.parameters())
+
+    def write(self, question: str, sentences: Sequence[dict[str, Any]]) -> abc.Generator[Event, None, None]:
+        """Yield the events of an answer: `writing`, then `text` and `cite` as the model generates them.
+
+        Only one answer may be written at a time.
+
+        Args:
+            question: The question.
+            sentences: Numbered sentences from `answering.extract_sentences`.
+        """
+        yield "writing", {"note": "" if self.follows_instructions else _CONTINUATION_NOTE}
+        numbered = {sentence["n"]: sentence for sentence in sentences}
+        for text, number in split_citations(self._pieces(question, list(sentences))):
+            if text:
+                yield "text", {"text": text}
+            elif number in numbered:
+                yield "cite", {"n": number, "link": numbered[number]["link"], "text": numbered[number]["text"]}
+            else:  # the model made this number up
+                yield "text", {"text": f"[{number}]"}
+
+    def prompt(self, question: str, sentences: Sequence[dict[str, Any]]) -> list[int]:
+        """Return the token ids of the prompt, without the last sentences if they do not fit the window."""
+        window = int(getattr(self.model.config, "max_position_embeddings", 0) or 2**20)
+        fitting = list(sentences)
+        while True:
+            ids = self._prompt_ids(question, fitting)
+            if len(ids) + MAX_NEW_TOKENS <= window or not fitting:
+                return ids
+            fitting.pop()
+
+    def _prompt_ids(self, question: str, sentences: Sequence[dict[str, Any]]) -> list[int]:
+        lines = "\n".join(f"[{sentence['n']}] {sentence['text']}" for sentence in sentences)
+        if self.follows_instructions:
+            message = {"role": "user", "content": f"{_INSTRUCTIONS}\n\n{lines}\n\nQuestion: {question}"}
+            chat = self.tokenizer.apply_chat_template([message], add_generation_prompt=True, tokenize=False)
+            return list(self.tokenizer(chat, add_special_tokens=False)["input_ids"])
+        # Other models continue a text, so the text ends where an answer begins.
+        return list(self.tokenizer(f"{lines}\n\nQuestion: {question}\nAnswer:")["input_ids"])
+
+    def _pieces(self, question: str, sentences: Sequence[dict[str, Any]]) -> Iterator[str]:
+        """Yield the text while the model generates it greedily; closing this generator stops the model."""
+        import torch
+        from transformers import StoppingCriteria, StoppingCriteriaList, TextIteratorStreamer
+
+        ids = torch.tensor([self.prompt(question, sentences)], device=next(self.model.parameters()).device)
+        streamer = TextIteratorStreamer(
+            self.tokenizer, skip_prompt=True, timeout=_POLL_SECONDS, skip_special_tokens=True
+        )
+        closed, failure = threading.Event(), list[BaseException]()
+
+        class Closed(StoppingCriteria):
+            def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **_: Any) -> torch.Tensor:
+                return torch.full((len(input_ids),), closed.is_set(), device=input_ids.device)
+
+        def generate() -> None:
+            try:
+                self.model.generate(  # type: ignore[operator]  # of transformers' class
+                    ids,
+                    attention_mask=torch.ones_like(ids),
+                    max_new_tokens=MAX_NEW_TOKENS,
+                    do_sample=False,
+                    streamer=streamer,
+                    stopping_criteria=StoppingCriteriaList([Closed()]),
+                )
+            except BaseException as error:
+                failure.append(error)
+                streamer.end()  # type: ignore[no-untyped-call]
+
+        worker = threading.Thread(target=generate, daemon=True)
+        worker.start()
+        try:
+            while True:
+                try:
+                    yield next(streamer)
+                except Empty:
+                    yield ""
+                except StopIteration:
+                    break
+        finally:
+            closed.set()
+            worker.join()
+        if failure:
+            raise CannotGenerate(f"the model could not write: {failure[0]}")
+
+
+def split_citations(pieces: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Yield texts as `(text, 0)` and citations as `("", number)`, in order.
+
+    The borders of pieces may cut a citation anywhere, as in "[", "1", "]".
+    """
+    rest = ""
+    for piece in pieces:
+        rest += piece
+        open_ = _OPEN_CITATION.search(rest)
+        ready, rest = (rest[: open_.start()], rest[open_.start() :]) if open_ else (rest, "")
+        yield from _split(ready)
+    yield from _split(rest)
+
+
+def _split(text: str) -> Iterator[tuple[str, int]]:
+    at = 0
+    for match in _CITATION.finditer(text):
+        if match.start() > at:
+            yield text[at : match.start()], 0
+        yield "", int(match[1])
+        at = match.end()
+    if at < len(text):
+        yield text[at:], 0

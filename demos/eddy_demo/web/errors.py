@@ -1,0 +1,30 @@
+"""Requests that the server refuses, and how the page words an error."""
+
+from __future__ import annotations
+
+import logging
+
+from eddy_demo.errors import DemoError
+from eddy_embed.errors import EddyError
+
+
+class RequestRefused(Exception):
+    """The server does not answer a request.
+
+    Attributes:
+        status: HTTP status of the response.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def error_message(error: Exception) -> str:
+    """Return what the page says about an error; log an unexpected one with its traceback."""
+    if isinstance(error, (DemoError, EddyError, OSError)):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return str(error) or "out of memory"
+    logging.getLogger(__name__).error("the work on the library failed", exc_info=error)
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,1 @@
+"""HTTP parts that know no library: access control, concurrency, event streams."""

@@ -1,0 +1,342 @@
+"""Read access to the library: its model, its documents, and cosines with a question."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from chromadb.errors import NotFoundError
+
+from chroma_eddy import Entry, ForeignCollection, Index
+from chroma_eddy.stored import stored_document
+from eddy_demo.display_text import printable
+from eddy_demo.errors import DemoError, LibraryMismatch
+from eddy_demo.library.index import open_library
+from eddy_demo.library.recipe import DATABASE_FOLDER, LibraryRecipe, choose_recipe, holds_library, read_recipe
+from eddy_demo.web.answers.calibration import Calibration
+from eddy_embed import Embedder
+from eddy_embed.errors import FingerprintMismatch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from eddy_demo.web.answers.generation import Generator
+    from eddy_embed.encoding.document import LongDocument
+
+    Vectors = NDArray[np.float32]
+
+T = TypeVar("T")
+_CACHED_DOCUMENTS = 4
+"""Number of documents whose vectors stay in memory."""
+_REPLACED = (NotFoundError, FingerprintMismatch, LibraryMismatch)
+"""Errors of reading an index after another one has taken its place."""
+_ATTEMPTS = 10
+_RETRY_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class LibraryOptions:
+    """Options of the command line; None leaves a choice open.
+
+    Attributes:
+        folder: Folder of the library.
+        model: Name of a model.
+        method: Text form of a method.
+        device: Device of the model.
+        generate: Whether the same model also writes answers.
+    """
+
+    folder: Path
+    model: str | None = None
+    method: str | None = None
+    device: str | None = None
+    generate: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class LibraryDocument:
+    """A document of the library with its vectors.
+
+    Attributes:
+        entry: Its entry in the index.
+        content: Its text and the vectors of its parts.
+        embedder: The embedder that made the vectors.
+    """
+
+    entry: Entry
+    content: LongDocument
+    embedder: Embedder
+
+    @property
+    def name(self) -> str:
+        """File name."""
+        return printable(str(self.entry.metadata.get("name", self.entry.id)))
+
+    @property
+    def title(self) -> str:
+        """Title, "" without one."""
+        return printable(str(self.entry.metadata.get("title", "")))
+
+    def cosines(self, question: str, spans: Sequence[Any]) -> Vectors:
+        """Cosines of a question with parts of the document, shape (len(spans),)."""
+        return span_cosines(self.embedder.encode_query(question, show_progress=False), spans)
+
+
+class LibraryReader:
+    """The library that the page shows. Any thread may read; only the writing thread calls `load`.
+
+    Attributes:
+        folder: Folder of the library.
+        recipe: What the library was made with.
+        generator: The model that writes answers; None if it does not.
+        calibration: Threshold of the cosine for answers.
+        next_embedder: Embedder of a rebuild in progress.
+        version: Changes with every change of the library.
+        error: Why the model cannot be loaded or the library not be opened; "" if they can.
+    """
+
+    def __init__(self, options: LibraryOptions) -> None:
+        self.options = options
+        self.folder = options.folder
+        self.recipe = LibraryRecipe("", "")
+        self.generator: Generator | None = None
+        self.calibration = Calibration()
+        self.next_embedder: Embedder | None = None
+        self.version = 0
+        self.error = ""
+        self._embedder: Embedder | None = None
+        self._index: Index | None = None
+        self._previous_index: Index | None = None
+        self._documents: OrderedDict[tuple[str, str, str], LibraryDocument] = OrderedDict()
+        self._database_id: int | None = None
+        self._write_mark: Any = None
+        self._documents_lock = threading.Lock()
+        self._open_lock = threading.RLock()
+        self._loaded = threading.Event()
+
+    # --- Loading, by the writing thread
+
+    def load(self) -> None:
+        """Load the model, and open the library if there is one."""
+        options = self.options
+        self.recipe = choose_recipe(options.folder, options.model, options.method)
+        if options.generate:
+            from eddy_demo.web.answers.generation import Generator
+
+            self.generator = Generator.load(self.recipe.model, options.device)
+        self._embedder = self.embedder_for(self.recipe.method)
+        self.open()
+        self._loaded.set()
+
+    def embedder_for(self, method: str, model: str | None = None) -> Embedder:
+        """Create an embedder of the library's model, or of another; it shares the weights of the generator."""
+        if self.generator is not None:
+            return Embedder(self.generator.model, tokenizer=self.generator.tokenizer, method=method)
+        return Embedder(model or self.recipe.model, method=method, device=self.options.device)
+
+    def embedder_for_comparison(self, method: str) -> Embedder:
+        """Return an embedder with another method; it shares the weights if only post-processing differs."""
+        own = self.unfitted_embedder.with_post(None)
+        return own if str(own.method) == method else self.embedder_for(method)
+
+    @property
+    def unfitted_embedder(self) -> Embedder:
+        """The embedder without the library's fitted post-processing."""
+        if self._embedder is None:
+            raise RuntimeError("the model is not loaded yet")
+        return self._embedder
+
+    @property
+    def method(self) -> str:
+        """The library's method without post-processing."""
+        return str(self.unfitted_embedder.with_post(None).method)
+
+    def check_for_changes(self) -> bool:
+        """Notice what another process has written: a first index, other documents, a rebuild, or another database.
+
+        Returns:
+            Whether another index, or none, has taken the place of the opened one.
+        """
+        database, index = _database_id(self.folder), self._index
+        if index is None:
+            if database is not None:
+                self.open()
+        elif database != self._database_id:
+            with self._open_lock:  # while a client of the deleted files is open, new clients read those too
+                for opened in (self._previous_index, index):
+                    if opened is not None:
+                        opened.close()
+                self._previous_index = self._index = None
+            self.mark_changed()
+        else:
+            metadata = index.store.metadata()
+            rebuilt = metadata.get("eddy_fingerprint") != index.recipe.fingerprint
+            if rebuilt or read_recipe(self.folder) != self.recipe:
+                with suppress(*_REPLACED):  # the recipe's file follows the index; if it does not, readers get the error
+                    self.open()
+            elif metadata.get("eddy_written") != self._write_mark:
+                self._write_mark = metadata.get("eddy_written")
+                self.mark_changed()
+        return self._index is not index
+
+    def open(self) -> None:
+        """Open the library again, after a write that readers must see."""
+        with self._open_lock:
+            before = self._index
+            self._database_id = _database_id(self.folder)
+            if holds_library(self.folder):
+                recipe = read_recipe(self.folder)
+                embedder = self._embedder_of(recipe)
+                opened = open_library(self.folder, embedder, recipe)
+                # While its first documents are embedded, a library has a recipe and no index.
+                self._index = opened if opened.exists else None
+                self._write_mark = opened.store.metadata().get("eddy_written")
+                self.recipe, self._embedder = recipe, embedder
+            else:
+                self._index = None
+            if self._previous_index is not None:
+                self._previous_index.close()
+            self._previous_index = before  # running questions may still use it
+            if before is not None or self._index is not None:
+                self.mark_changed()
+
+    def _embedder_of(self, recipe: LibraryRecipe) -> Embedder:
+        """Return the embedder of a recipe, a loaded one if possible."""
+        if recipe.model == self.recipe.model:
+            for embedder in (self.unfitted_embedder, self.next_embedder):
+                if embedder is not None and str(embedder.method) == recipe.method:
+                    return embedder
+        return self.embedder_for(recipe.method, recipe.model)
+
+    def mark_changed(self) -> None:
+        """Let pages show the documents again."""
+        self.version += 1
+
+    # --- Reading, by any thread
+
+    @property
+    def ready(self) -> bool:
+        """Whether the model is loaded."""
+        return self._loaded.is_set() and not self.error
+
+    def fail(self, error: str) -> None:
+        """Record why the model cannot be loaded or the library not be opened."""
+        self.error = error
+        self._loaded.set()
+
+    def wait(self) -> None:
+        """Wait until the model is loaded.
+
+        Raises:
+            DemoError: It cannot be loaded.
+        """
+        self._loaded.wait()
+        if self.error:
+            raise DemoError(self.error)
+
+    @property
+    def index(self) -> Index | None:
+        """The library's index, None while there is none."""
+        return self._index
+
+    def read_consistently(self, read: Callable[[Index | None], T]) -> T:
+        """Read the library, even if this or another process rebuilds it meanwhile.
+
+        Args:
+            read: Called with the index, None while there is none; called again if another index has taken its place.
+        """
+        for _ in range(_ATTEMPTS):
+            index = self._index
+            try:
+                return read(index)
+            except _REPLACED:
+                with self._open_lock:
+                    if self._index is index:
+                        try:
+                            self.open()
+                        except _REPLACED:  # the new index is in place, its recipe not yet
+                            time.sleep(_RETRY_SECONDS)
+        return read(self._index)
+
+    def entries(self) -> list[Entry]:
+        """Return the entries of all complete documents, sorted by name."""
+        entries = self.read_consistently(lambda index: {} if index is None else index.entries())
+        found = [entry for entry in entries.values() if entry.digest]
+        return sorted(found, key=lambda entry: str(entry.metadata.get("name", "")).casefold())
+
+    def entry(self, key: str) -> Entry | None:
+        """Return the entry of a document, None if the library lacks it."""
+        return self.read_consistently(lambda index: None if index is None else find_entry(index, key))
+
+    def document(self, key: str) -> LibraryDocument | None:
+        """Return a document with its vectors, None if the library lacks it."""
+        return self.read_consistently(lambda index: None if index is None else self._document(index, key))
+
+    def _document(self, index: Index, key: str) -> LibraryDocument | None:
+        while (entry := find_entry(index, key)) is not None:
+            cache_key = (key, entry.digest, index.recipe.fingerprint)
+            with self._documents_lock:
+                if cache_key in self._documents:
+                    self._documents.move_to_end(cache_key)
+                    return self._documents[cache_key]
+            try:
+                content = stored_document(index.store, index.recipe, key, keeps_raw=False).result
+            except (IndexError, ForeignCollection):  # some of its rows are missing
+                if find_entry(index, key) == entry:
+                    raise
+                continue  # it was removed or written again meanwhile
+            document = LibraryDocument(entry, content, index.embedder)
+            with self._documents_lock:
+                self._documents[cache_key] = document
+                while len(self._documents) > _CACHED_DOCUMENTS:
+                    self._documents.popitem(last=False)
+            return document
+        return None
+
+    def summary(self) -> dict[str, Any]:
+        """Return what the page says about the library."""
+        entries = self.entries()
+        shared = None
+        if self.generator is not None and self._embedder is not None:
+            # Bytes of the model, and of the weights that the embedder does not load again.
+            shared = {"bytes": self.generator.bytes, "saved": self._embedder.explain("a").bytes}
+        return {
+            "documents": len(entries),
+            "passages": sum(entry.passages for entry in entries),
+            "sentences": sum(entry.sentences for entry in entries),
+            "tokens": sum(entry.tokens for entry in entries),
+            "model": self.recipe.model,
+            "method": self.recipe.method,
+            "default": self.recipe.default,
+            "shared": shared,
+        }
+
+
+def _database_id(folder: Path) -> int | None:
+    """Return the inode of the database file; None while there is none."""
+    try:
+        return (folder / DATABASE_FOLDER / "chroma.sqlite3").stat().st_ino
+    except OSError:
+        return None
+
+
+def find_entry(index: Index, key: str) -> Entry | None:
+    """Return the entry of a complete document, None if the index has none."""
+    entry = index.entries([key]).get(key)
+    return entry if entry is not None and entry.digest else None
+
+
+def span_cosines(vector: Vectors, spans: Sequence[Any]) -> Vectors:
+    """Cosines of a vector, shape (d,), with those of spans; shape (len(spans),)."""
+    if not spans:
+        return np.zeros(0, np.float32)
+    vectors = np.stack([np.asarray(span.vector, np.float32) for span in spans])
+    norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(vector)
+    return np.asarray(vectors @ vector / np.where(norms > 0, norms, 1), np.float32)

@@ -1,0 +1,1 @@
+"""Routes of the server: its pages, and the API that their scripts call."""

@@ -1,0 +1,234 @@
+"""The API that the pages' scripts call: uploads, progress, questions, documents."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import anyio
+import anyio.to_thread
+from fastapi import APIRouter, Request
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from eddy_demo import handbook
+from eddy_demo.display_text import printable
+from eddy_demo.web.answers import answering
+from eddy_demo.web.errors import RequestRefused, error_message
+from eddy_demo.web.http.events import Event, encode_event, event_stream
+from eddy_demo.web.http.security import UPLOAD_PATH
+from eddy_demo.web.routes.state import ServerState, checked_key, server_state
+from eddy_demo.web.uploads.upload_queue import Upload, clean_name, new_upload, type_refusal
+
+if TYPE_CHECKING:
+    from eddy_demo.web.answers.generation import Generator
+
+api = APIRouter(prefix="/api")
+_BUFFER_BYTES = 2**20
+_POLL_SECONDS = 0.2
+_KEEP_ALIVE_SECONDS = 15.0
+"""Time without a change after which a comment keeps an event stream alive."""
+
+
+@api.get("/health")
+async def health(request: Request) -> dict[str, Any]:
+    """Report that the server runs, and whether its model is loaded."""
+    return {"alive": True, "ready": server_state(request).reader.ready}
+
+
+@api.get("/events")
+async def listen(request: Request) -> Response:
+    """Stream the progress of the writing thread."""
+    state = server_state(request)
+    if state.listeners >= state.limits.listeners:
+        raise RequestRefused(503, "too many pages of this library are open; close some")
+
+    async def counted() -> AsyncIterator[bytes]:
+        state.listeners += 1
+        try:
+            async for event in _progress(state, request.state.token):
+                yield event
+        finally:
+            state.listeners -= 1
+
+    return event_stream(counted())
+
+
+async def _progress(state: ServerState, token: str) -> AsyncIterator[bytes]:
+    """Yield the progress after each change, with the token for pages that were open when the server restarted."""
+    sent, sent_at = (-1, -1), time.monotonic()
+    while not state.stopping():
+        version = (state.jobs.version, state.reader.version)
+        if version != sent:
+            sent, sent_at = version, time.monotonic()
+            yield encode_event("progress", {**state.writer.snapshot(), "token": token})
+        elif time.monotonic() - sent_at > _KEEP_ALIVE_SECONDS:
+            sent_at = time.monotonic()
+            yield b": still here\n\n"
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+@api.get("/ask")
+async def ask(request: Request, q: str, k: int = 8) -> Response:
+    """Answer a question with a stream of events."""
+    state = server_state(request)
+    question = answering.checked_question(q, state.limits.question_characters)
+    if not 1 <= k <= 50:
+        raise RequestRefused(400, f"{k} passages cannot be shown; ask for 1 to 50")
+    began = time.monotonic()
+    # Search before the response begins, so that an error still has its own status.
+    answer = await state.workers.run(lambda: answering.answer_question(state.reader, question, k))
+
+    async def stream() -> AsyncIterator[bytes]:
+        try:
+            for event in answer.events:
+                yield encode_event(*event)
+            if state.reader.generator is not None and answer.sentences:
+                async with aclosing(_generate(state, state.reader.generator, question, answer.sentences)) as events:
+                    async for event in events:
+                        yield encode_event(*event)
+            passages = sum(name == "hit" for name, _ in answer.events)
+            yield encode_event("done", {"passages": passages, "seconds": round(time.monotonic() - began, 3)})
+        except RequestRefused as error:
+            yield encode_event("failed", {"error": str(error)})
+        except Exception as error:
+            yield encode_event("failed", {"error": error_message(error)})
+
+    return event_stream(stream())
+
+
+async def _generate(
+    state: ServerState, generator: Generator, question: str, sentences: list[dict[str, Any]]
+) -> AsyncGenerator[Event, None]:
+    """Yield what the model writes, one answer at a time; a client that disconnects stops it."""
+    if not state.generation_lock.is_free:
+        yield "writing", {"note": "The model is writing other answers; this one comes after them …"}
+    async with state.generation_lock.hold():
+        events = generator.write(question, sentences)
+        try:
+            while (event := await anyio.to_thread.run_sync(next, events, None)) is not None:
+                yield event
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(events.close)
+
+
+@api.get("/documents")
+def documents(request: Request) -> dict[str, Any]:
+    """List the documents, and describe the library."""
+    state = server_state(request)
+    removals = state.jobs.pending_removals()
+    rows = [
+        {
+            "id": entry.id,
+            "name": printable(str(entry.metadata.get("name", entry.id))),
+            "title": printable(str(entry.metadata.get("title", ""))),
+            "pages": len(entry.page_starts),
+            "passages": entry.passages,
+            "sentences": entry.sentences,
+            "tokens": entry.tokens,
+            "removing": entry.id in removals,
+        }
+        for entry in state.reader.entries()
+    ]
+    return {"documents": rows, "library": state.reader.summary()}
+
+
+@api.delete("/documents/{key}")
+def remove(request: Request, key: str) -> dict[str, Any]:
+    """Remove a document."""
+    state = server_state(request)
+    if state.reader.entry(checked_key(key)) is None:
+        raise RequestRefused(404, "the document is not in the library any more")
+    state.jobs.remove(key)
+    return {}
+
+
+@api.post("/rebuild")
+def rebuild(request: Request) -> dict[str, Any]:
+    """Rebuild the library with the best method of its model."""
+    state = server_state(request)
+    if state.reader.index is None:
+        raise RequestRefused(409, "there is no library yet that could be made anew")
+    state.jobs.rebuild()
+    return {}
+
+
+@api.post("/jobs/clear")
+def clear(request: Request, failed: bool = False) -> dict[str, Any]:
+    """Drop the finished files, or the failed ones."""
+    server_state(request).jobs.clear(failed)
+    return {}
+
+
+@api.post("/jobs/{id_}/{action}")
+def change_job(request: Request, id_: str, action: str) -> dict[str, Any]:
+    """Cancel a file, or try it again."""
+    jobs = server_state(request).jobs
+    actions = {"cancel": jobs.cancel, "retry": jobs.retry}
+    if action not in actions or not actions[action](id_):
+        raise RequestRefused(404, "the file is not waiting any more")
+    return {}
+
+
+@api.post("/handbook")
+def add_handbook(request: Request) -> dict[str, Any]:
+    """Add Eddy's own handbook, so that there is something to ask."""
+    state = server_state(request)
+    for page in sorted(handbook.folder().glob("*.md")):
+        data = page.read_bytes()
+        with state.jobs.reserve():
+            part = state.jobs.uploads.new_part()
+            part.write_bytes(data)
+            _accept(state, part, new_upload(hashlib.sha256(data).hexdigest(), page.name, len(data)))
+    return {}
+
+
+@api.post(UPLOAD_PATH.removeprefix("/api"))
+async def upload(request: Request, name: str) -> dict[str, Any]:
+    """Receive one file as the body of the request, under the name in the query."""
+    state = server_state(request)
+    shown = clean_name(name)
+    if reason := type_refusal(shown):
+        raise RequestRefused(415, f"{shown or 'the file'} {reason}")
+    with state.jobs.reserve():
+        part = await anyio.to_thread.run_sync(state.jobs.uploads.new_part)
+        try:
+            with part.open("wb") as file:
+                digest, size = await _receive(request, file)
+            if not size:
+                raise RequestRefused(400, f"{shown} is empty")
+            job_state = await anyio.to_thread.run_sync(_accept, state, part, new_upload(digest, shown, size))
+        except ClientDisconnect:
+            raise RequestRefused(400, "the upload was broken off") from None
+        finally:
+            part.unlink(missing_ok=True)
+    return {"id": digest, "state": job_state}
+
+
+async def _receive(request: Request, file: BinaryIO) -> tuple[str, int]:
+    """Write the body to a file, in a thread; return its SHA-256 and its size."""
+    digest, size, buffer = hashlib.sha256(), 0, bytearray()
+
+    def write(data: bytes) -> None:
+        digest.update(data)
+        file.write(data)
+
+    async for chunk in request.stream():
+        buffer += chunk
+        size += len(chunk)
+        if len(buffer) >= _BUFFER_BYTES:
+            await anyio.to_thread.run_sync(write, bytes(buffer))
+            buffer.clear()
+    await anyio.to_thread.run_sync(write, bytes(buffer))
+    return digest.hexdigest(), size
+
+
+def _accept(state: ServerState, part: Path, upload: Upload) -> str:
+    """Store a received file, unless the library or the queue has its content already."""
+    return state.jobs.accept(part, upload, state.reader.entry(upload.document_id))

@@ -1,0 +1,147 @@
+"""The pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+from fastapi import APIRouter, Request
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.responses import HTMLResponse, Response
+
+from eddy_demo.errors import InvalidQuestion
+from eddy_demo.library.ingest import MIN_FIT_PASSAGES
+from eddy_demo.readers.documents import DOCUMENT_SUFFIXES
+from eddy_demo.web.answers import plot_layout
+from eddy_demo.web.answers.answering import checked_question
+from eddy_demo.web.answers.blocks import document_blocks
+from eddy_demo.web.errors import RequestRefused, error_message
+from eddy_demo.web.routes.state import checked_key, server_state
+from eddy_embed import methods
+
+pages = APIRouter()
+templates = Environment(
+    loader=FileSystemLoader(Path(__file__).parents[1] / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+templates.filters["number"] = lambda value: f"{value:,}"
+_SAMPLE = "The ferry to the island leaves at noon. Dogs travel for free."
+
+
+def render(request: Request, template: str, status: int = 200, **values: Any) -> Response:
+    """Render a template as a response."""
+    token = getattr(request.state, "token", "")
+    page = templates.get_template(template).render(token=token, path=request.url.path, **values)
+    return HTMLResponse(page, status)
+
+
+@pages.get("/")
+def ask_page(request: Request, q: str = "") -> Response:
+    """Show the page for questions."""
+    state = server_state(request)
+    limit = state.limits.question_characters
+    return render(request, "ask.html", library=state.reader.summary(), q=q, limit=limit)
+
+
+@pages.get("/library")
+def library_page(request: Request) -> Response:
+    """Show the page for uploads and the list of documents."""
+    state = server_state(request)
+    return render(
+        request,
+        "library.html",
+        library=state.reader.summary(),
+        accept=",".join(DOCUMENT_SUFFIXES),
+        megabytes=state.limits.upload_bytes // 2**20,
+        few=MIN_FIT_PASSAGES,
+    )
+
+
+@pages.get("/documents/{key}")
+async def document_page(request: Request, key: str, q: str = "") -> Response:
+    """Show a document; with a question, the cosine of each sentence with it."""
+    # Without a question the model does nothing, so the page needs no place in the pool.
+    run = server_state(request).workers.run if q.strip() else anyio.to_thread.run_sync
+    return await run(lambda: _document_page(request, key, q))
+
+
+def _document_page(request: Request, key: str, q: str) -> Response:
+    state = server_state(request)
+    document = state.reader.document(checked_key(key)) if state.reader.ready else None
+    if document is None:
+        loading = "the model is still being loaded; reload the page in a moment"
+        raise RequestRefused(404, "the document is not in the library any more" if state.reader.ready else loading)
+    cosines: list[float] = []
+    problem = ""
+    if q.strip():
+        try:
+            question = checked_question(q, state.limits.question_characters)
+            cosines = [round(float(value), 4) for value in document.cosines(question, document.content.sentences)]
+        except InvalidQuestion as error:
+            problem = str(error)
+    blocks = document_blocks(document)
+    return render(request, "document.html", document=document, blocks=blocks, q=q, cosines=cosines, problem=problem)
+
+
+@pages.get("/why")
+async def why_page(
+    request: Request,
+    text: str = _SAMPLE,
+    method: str = "",
+    q: str = "",
+    document: str = "",
+    other: str = "htp",
+) -> Response:
+    """Show what the model does with a text, a comparison of two methods, and the effect of length."""
+    return await server_state(request).workers.run(lambda: _why_page(request, text, method, q, document, other))
+
+
+def _why_page(request: Request, text: str, method: str, q: str, document: str, other: str) -> Response:
+    state = server_state(request)
+    reader, limits = state.reader, state.limits
+    if not reader.ready:
+        raise RequestRefused(503, "the model is still being loaded; reload the page in a moment")
+    method = method or reader.method
+    explanation, tokens_problem = None, ""
+    try:
+        if len(text) > limits.explained_characters:
+            raise InvalidQuestion(f"show a text of at most {limits.explained_characters} characters")
+        explanation = state.explorer.explain(reader, text, method)
+    except Exception as error:
+        tokens_problem = error_message(error)
+    columns, comparison_problem = None, ""
+    if q.strip():
+        try:
+            question = checked_question(q, limits.question_characters)
+            library_document = reader.document(checked_key(document))
+            if library_document is None:
+                raise RequestRefused(404, "the document is not in the library any more")
+            columns = state.explorer.compare(reader, library_document, question, other, limits.comparison_characters)
+        except RequestRefused as error:
+            comparison_problem = str(error)
+        except Exception as error:
+            comparison_problem = error_message(error)
+    lengths = state.explorer.lengths(reader)
+    return render(
+        request,
+        "why.html",
+        text=text,
+        method=method,
+        max_characters=limits.explained_characters,
+        names=[name for name in methods.names() if name != "post"],
+        explanation=explanation,
+        tokens=None if explanation is None else plot_layout.layout_tokens(explanation),
+        tokens_problem=tokens_problem,
+        entries=reader.entries(),
+        q=q,
+        document=document,
+        other=other,
+        library_method=reader.recipe.method,
+        columns=columns,
+        comparison_problem=comparison_problem,
+        plot=None if lengths is None else plot_layout.layout_lengths(lengths),
+    )

@@ -1,0 +1,268 @@
+"""Work for the writing thread: files to add, documents to remove, a rebuild of the library."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eddy_demo.web.errors import RequestRefused
+from eddy_demo.web.uploads.job import FINISHED, IN_PROGRESS, UploadJob
+from eddy_demo.web.uploads.upload_queue import Upload, UploadQueue
+
+if TYPE_CHECKING:
+    from chroma_eddy import Entry
+
+_MAX_FINISHED = 200
+"""Number of finished files that the page still lists."""
+
+
+class JobQueue:
+    """Any thread may request work; only the thread of `LibraryWriter` carries it out and reports it.
+
+    Attributes:
+        uploads: The stored files.
+        version: Changes with every change of the queue.
+        stopping: Whether the server is about to stop.
+        rebuild_requested: Whether the library is to be rebuilt.
+    """
+
+    def __init__(self, library: Path, max_files: int) -> None:
+        """Create an empty queue.
+
+        Args:
+            library: Folder of the library.
+            max_files: Maximum number of files that are being received, wait, or failed.
+        """
+        self.uploads = UploadQueue(library)
+        self.version = 0
+        self.stopping = False
+        self.rebuild_requested = False
+        self._max_files = max_files
+        self._jobs: dict[str, UploadJob] = {}
+        self._receiving = 0
+        self._removals: set[str] = set()
+        self._cancelled: set[str] = set()
+        self._changed = threading.Condition(threading.RLock())
+
+    # --- For the routes
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """Return all files as the page shows them."""
+        with self._changed:
+            return [job.as_data() for job in self._jobs.values()]
+
+    @contextmanager
+    def reserve(self) -> Iterator[None]:
+        """Reserve a place for a file while the server receives it.
+
+        Raises:
+            RequestRefused: The queue is full.
+        """
+        with self._changed:
+            states = [job.state for job in self._jobs.values() if job.state not in FINISHED]
+            if len(states) + self._receiving >= self._max_files:
+                failed = states.count("failed")
+                what = f"are waiting already, {failed} of which failed" if failed else "are waiting already"
+                more = ", or put away those that failed" if failed else ""
+                raise RequestRefused(503, f"{self._max_files} files {what}; wait until some are written{more}")
+            self._receiving += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._receiving -= 1
+
+    def accept(self, part: Path, upload: Upload, entry: Entry | None) -> str:
+        """Store a received file, unless its content is in the queue or in the library already.
+
+        Args:
+            part: The received file; moved or deleted.
+            upload: Its description.
+            entry: The library's entry for its document; None if it has none.
+
+        Returns:
+            State of the job: "waiting" or "known".
+        """
+        with self._changed:
+            job = self._jobs.get(upload.id)
+            if job is not None and job.state not in FINISHED:
+                part.unlink(missing_ok=True)
+                self._cancelled.discard(upload.id)
+                self.retry(upload.id)
+                return "waiting"
+            if entry is not None and entry.id not in self._removals:
+                part.unlink(missing_ok=True)
+                self._put(UploadJob(upload).mark_known(entry))
+                return "known"
+            self.uploads.keep(part, upload)
+            self._put(UploadJob(upload))
+            return "waiting"
+
+    def cancel(self, id_: str) -> bool:
+        """Cancel a file that is not written yet, or drop one that failed or is finished; return whether it exists."""
+        with self._changed:
+            job = self._jobs.get(id_)
+            if job is None:
+                return False
+            if job.state in IN_PROGRESS:
+                self._cancelled.add(id_)
+            else:
+                self._drop(job)
+            return True
+
+    def retry(self, id_: str) -> bool:
+        """Let a failed file wait again; return whether there was one."""
+        with self._changed:
+            job = self._jobs.get(id_)
+            if job is None or job.state != "failed":
+                return False
+            job.upload = replace(job.upload, error="")
+            self.uploads.write(job.upload)
+            self.update(job, state="waiting", message="")
+            return True
+
+    def clear(self, failed: bool = False) -> None:
+        """Drop the finished files, or the failed ones."""
+        states = ("failed",) if failed else FINISHED
+        with self._changed:
+            for job in [job for job in self._jobs.values() if job.state in states]:
+                self._drop(job)
+
+    def remove(self, key: str) -> None:
+        """Request the removal of a document."""
+        with self._changed:
+            self._removals.add(key)
+            self.notify()
+
+    def pending_removals(self) -> set[str]:
+        """Return the ids of the documents that are to be removed."""
+        with self._changed:
+            return set(self._removals)
+
+    def rebuild(self) -> None:
+        """Request a rebuild of the library with the best measured method of its model."""
+        self.rebuild_requested = True
+        self.notify()
+
+    def notify(self) -> None:
+        """Announce a change to all who wait for one."""
+        with self._changed:
+            self.version += 1
+            self._changed.notify_all()
+
+    # --- For the writing thread
+
+    def start(self) -> None:
+        """Load the files that an earlier server left."""
+        for upload in self.uploads.load():
+            self._jobs[upload.id] = UploadJob(upload, "failed" if upload.error else "waiting", upload.error)
+
+    def stop(self) -> None:
+        """Interrupt the work in progress; unwritten files stay on disk for the next server."""
+        self.stopping = True
+        self.notify()
+
+    def wait_for_work(self, seconds: float, always: bool = False) -> bool:
+        """Wait until there is work.
+
+        Args:
+            seconds: Maximum time to wait.
+            always: Wait for any change, even if there is work.
+
+        Returns:
+            Whether there is work.
+        """
+        with self._changed:
+            if not self.stopping and (always or not self._has_work()):
+                self._changed.wait(seconds)
+            return self._has_work()
+
+    def _has_work(self) -> bool:
+        return not self.stopping and bool(self._removals or self.rebuild_requested or self.waiting())
+
+    def waiting(self, limit: int | None = None) -> list[UploadJob]:
+        """Return the first files that wait; all without a limit."""
+        with self._changed:
+            return [job for job in self._jobs.values() if job.state == "waiting"][:limit]
+
+    def finish_removals(self, keys: set[str]) -> None:
+        """Record that documents are removed."""
+        with self._changed:
+            self._removals -= keys
+
+    def update(self, job: UploadJob, **values: Any) -> None:
+        """Set attributes of a job."""
+        with self._changed:
+            for name, value in values.items():
+                setattr(job, name, value)
+            self.notify()
+
+    def finish(self, job: UploadJob) -> None:
+        """Record that a file is in the library; request its removal if it was cancelled too late."""
+        with self._changed:
+            if job.state in FINISHED:
+                return
+            self.uploads.delete(job.upload.id)
+            self.update(job, state="done", done=1.0, left=None, content=None)
+            if job.upload.id in self._cancelled:
+                self._removals.add(job.document)
+                self._drop(job)
+
+    def mark_known(self, job: UploadJob, entry: Entry) -> None:
+        """Record that the library has the text of a file already."""
+        with self._changed:
+            if job.upload.id in self._cancelled:
+                self._drop(job)
+                return
+            self.uploads.delete(job.upload.id)
+            job.mark_known(entry)
+            self.notify()
+
+    def fail(self, job: UploadJob, error: str) -> None:
+        """Record that a file cannot be written; drop it if it was cancelled."""
+        with self._changed:
+            if job.upload.id in self._cancelled:
+                self._drop(job)
+                return
+            upload = self.uploads.fail(job.upload, error)
+            self.update(job, state="failed", message=error, left=None, upload=upload, content=None)
+
+    def put_back_if_interrupted(self) -> bool:
+        """Put the work in progress back if something more urgent waits; return whether it does."""
+        with self._changed:
+            if not (self.stopping or self._cancelled or self._removals):
+                return False
+            self.put_back()
+            for id_ in list(self._cancelled):
+                self._drop(self._jobs[id_])
+            self.notify()  # also of the jobs put back
+            return True
+
+    def put_back(self) -> None:
+        """Let the files in progress wait again."""
+        with self._changed:
+            for job in self._jobs.values():
+                if job.state in IN_PROGRESS:
+                    job.state, job.done, job.left = "waiting", 0.0, None
+
+    def _put(self, job: UploadJob) -> None:
+        self._forget(job)
+        self._jobs[job.upload.id] = job
+        finished = [other for other in self._jobs.values() if other.state in FINISHED]
+        for other in finished[: max(len(finished) - _MAX_FINISHED, 0)]:
+            self._forget(other)
+        self.notify()
+
+    def _drop(self, job: UploadJob) -> None:
+        self._forget(job)
+        if job.state not in FINISHED:
+            self.uploads.delete(job.upload.id)
+        self.notify()
+
+    def _forget(self, job: UploadJob) -> None:
+        self._jobs.pop(job.upload.id, None)
+        self._cancelled.discard(job.upload.id)  # which must not cancel a later upload of the same content

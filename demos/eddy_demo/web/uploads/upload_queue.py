@@ -1,0 +1,160 @@
+"""Uploaded files on disk, each under the hash of its content, until the library has their documents."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+import unicodedata
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from chroma_eddy import IndexInUse
+from chroma_eddy.locking import Lock
+from eddy_demo.errors import ServedAlready
+from eddy_demo.library.recipe import UPLOADS_FOLDER, check_available, holds_library
+from eddy_demo.readers.documents import DOCUMENT_SUFFIXES, document_key
+from eddy_embed.utils.atomic_files import atomic_write
+
+_ID = re.compile(r"[0-9a-f]{64}")
+_MAX_NAME = 150
+# Control characters, and those that change the direction of writing: "gpj.exe" must not appear as "exe.jpg".
+_INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A file that waits to be written to the library, or failed.
+
+    Attributes:
+        id: SHA-256 of its content in hexadecimal; the name of the stored file.
+        name: The user's name for it; shown, never used as a path.
+        size: Size in bytes.
+        added: Time of the upload, in seconds since 1970.
+        error: Why it failed; "" while it waits.
+    """
+
+    id: str
+    name: str
+    size: int
+    added: float
+    error: str = ""
+
+    @property
+    def origin(self) -> str:
+        """Origin of its document."""
+        return f"upload:{self.id}"
+
+    @property
+    def document_id(self) -> str:
+        """Id of its document."""
+        return document_key(self.origin)
+
+
+def new_upload(id_: str, name: str, size: int) -> Upload:
+    """Create an upload with the current time."""
+    return Upload(id_, name, size, time.time())
+
+
+def clean_name(given: str) -> str:
+    """Make a file name safe to show: its last part, without invisible characters, at most 150 characters."""
+    last = re.split(r"[/\\]", unicodedata.normalize("NFC", _INVISIBLE.sub("", given)))[-1]
+    name = " ".join(last.split()).strip(". ")
+    suffix = PurePosixPath(name).suffix
+    return f"{name[: _MAX_NAME - len(suffix)].rstrip()}{suffix}" if len(name) > _MAX_NAME else name
+
+
+def type_refusal(name: str) -> str:
+    """Say why the server does not take a file of this name; "" if it does."""
+    if PurePosixPath(name).suffix.lower() in DOCUMENT_SUFFIXES:
+        return ""
+    return f"is of a type that is not read; readable are {' '.join(DOCUMENT_SUFFIXES)}"
+
+
+class UploadQueue:
+    """The stored uploads of one library."""
+
+    def __init__(self, library: Path) -> None:
+        self.folder = library / UPLOADS_FOLDER
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be the only server that takes uploads for this library.
+
+        Raises:
+            ServedAlready: Another server does.
+            LibraryMismatch: The folder holds something else.
+        """
+        library = self.folder.parent
+        if not holds_library(library):
+            check_available(library)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(Lock(self.folder))
+            except IndexInUse:
+                raise ServedAlready(
+                    f"{library} is served by another process: use its page, stop it first, or name another folder "
+                    "with --library"
+                ) from None
+            yield
+
+    def new_part(self) -> Path:
+        """Return the path of a new file that is to receive an upload."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return self.folder / f"{secrets.token_hex(16)}.part"
+
+    def keep(self, part: Path, upload: Upload) -> None:
+        """Store a completely received file."""
+        part.replace(self.content_path(upload.id))
+        self.write(upload)
+
+    def write(self, upload: Upload) -> None:
+        """Write the description of an upload."""
+        with atomic_write(self.folder / f"{_checked(upload.id)}.json") as file:
+            file.write(json.dumps(asdict(upload)).encode())
+
+    def fail(self, upload: Upload, error: str) -> Upload:
+        """Record why an upload failed."""
+        failed = replace(upload, error=error)
+        self.write(failed)
+        return failed
+
+    def content_path(self, id_: str) -> Path:
+        """Return the path of an upload's content."""
+        return self.folder / _checked(id_)
+
+    def delete(self, id_: str) -> None:
+        """Delete an upload."""
+        self.content_path(id_).with_suffix(".json").unlink(missing_ok=True)
+        self.content_path(id_).unlink(missing_ok=True)
+
+    def load(self) -> list[Upload]:
+        """Return all stored uploads, oldest first, and delete what an interruption left incomplete."""
+        if not self.folder.is_dir():
+            return []
+        for part in self.folder.glob("*.part"):
+            part.unlink(missing_ok=True)
+        found = [upload for path in self.folder.glob("*.json") if (upload := self._read(path)) is not None]
+        ids = {upload.id for upload in found}
+        for path in self.folder.iterdir():  # content without a description
+            if _ID.fullmatch(path.name) and path.name not in ids:
+                path.unlink(missing_ok=True)
+        return sorted(found, key=lambda upload: upload.added)
+
+    def _read(self, path: Path) -> Upload | None:
+        try:
+            upload = Upload(**json.loads(path.read_text(encoding="utf-8")))
+            return upload if self.content_path(upload.id).is_file() and path.stem == upload.id else None
+        except (OSError, ValueError, TypeError):
+            return None
+
+
+def _checked(id_: str) -> str:
+    """Check an id, the only text from outside that becomes a path."""
+    if not _ID.fullmatch(id_):
+        raise ValueError(f"{id_!r:.80} is no hash")
+    return id_

@@ -1,0 +1,77 @@
+"""`eddy-demo library`: list, remove, reindex, and what `serve` refuses before it listens."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.demo.conftest import opened
+
+from eddy_demo.library import rebuild
+from eddy_demo.library.recipe import NEXT_RECIPE, read_recipe
+from eddy_embed import Embedder
+
+Run = Callable[..., Any]
+
+
+def test_list_and_remove(library: Path, run: Run) -> None:
+    rows = json.loads(run("library", "list", "--library", library, "--json").out)
+    assert {row["name"] for row in rows} == {"tides.md", "bread.txt", "clock.html"}
+    assert all(row["complete"] and row["passages"] and row["characters"] for row in rows)
+    table = run("library", "list", "--library", library).out
+    assert all(row["id"] in table and row["name"] in table for row in rows)
+    key = next(row["id"] for row in rows if row["name"] == "clock.html")
+    outcome = run("library", "remove", "bread.txt", key, "--library", library)
+    assert outcome.code == 0
+    assert "bread.txt, clock.html" in " ".join(outcome.err.split())
+    assert [row["name"] for row in json.loads(run("library", "list", "--library", library, "--json").out)] == [
+        "tides.md"
+    ]
+    unknown = run("library", "remove", "bread.txt", "--library", library)
+    assert (unknown.code, "no document 'bread.txt'" in unknown.err) == (1, True)
+    assert run("library", "list", "--library", library.parent / "nothing").code == 1
+
+
+def test_reindex(library: Path, run: Run) -> None:
+    """The same documents, by another method; an interruption after the exchange of indexes loses nothing."""
+    with opened(library) as index:
+        before = {document.id: document.text for document in index.documents()}
+    assert run("library", "reindex", "--library", library, "--method", "plain").code == 0
+    recipe = read_recipe(library)
+    assert (recipe.method, recipe.passage_size) == ("plain", 24)
+    assert not (library / NEXT_RECIPE).exists()
+    embedder = Embedder("eddy-tiny", method="plain")
+    with opened(library) as index:
+        assert {document.id: document.text for document in index.documents()} == before
+        assert index.status().fingerprint == embedder.fingerprint
+    assert run("ask", "When do boats leave?", "--library", library).code == 0
+    assert run("library", "reindex", "--library", library, "--method", "nonsense").code == 1
+
+
+def test_reindex_is_finished_after_an_interruption(library: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped between the exchange and the recipe: the same command only writes the recipe."""
+
+    def cut(*_: object) -> None:
+        raise OSError("the power is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rebuild, "_write_new_recipe", cut)
+        assert run("library", "reindex", "--library", library, "--method", "plain").code == 1
+    assert (library / NEXT_RECIPE).exists()
+    assert run("ask", "When do boats leave?", "--library", library).code == 1
+    outcome = run("library", "reindex", "--library", library, "--method", "plain")
+    assert outcome.code == 0, outcome.err
+    assert run("ask", "When do boats leave?", "--library", library).code == 0
+
+
+def test_a_port_that_is_taken(library: Path, run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        outcome = run("serve", "--library", library, "--port", port)
+    assert outcome.code == 1
+    assert f"cannot listen on 127.0.0.1, port {port}" in outcome.err
+    assert "choose another with --port" in " ".join(outcome.err.split())
