@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from chromadb.api import ClientAPI
 from chromadb.errors import NotFoundError
 
-from chroma_eddy.function import EddyEmbeddingFunction
+from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from eddy_embed.errors import FingerprintMismatch
 from eddy_embed.inputs import check_kind
 

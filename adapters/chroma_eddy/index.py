@@ -10,22 +10,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chroma_eddy import exchange, keeping, rebuilding, searching
-from chroma_eddy.document import Document
-from chroma_eddy.found import Hit
-from chroma_eddy.function import EddyEmbeddingFunction
-from chroma_eddy.names import DOCUMENTS, MAIN, SENTENCES
-from chroma_eddy.opened import Opened
-from chroma_eddy.ranking import Words
-from chroma_eddy.searching import Granularity, Wanted
-from chroma_eddy.stored import grouped, plain_documents
-from chroma_eddy.writing import Progress, Writer, WriteReport
+from chroma_eddy.embedding_function import EddyEmbeddingFunction
+from chroma_eddy.index_core import Opened, words_of
+from chroma_eddy.query import search
+from chroma_eddy.query.search import Granularity, Wanted
+from chroma_eddy.rows.bm25 import Words
+from chroma_eddy.rows.documents import grouped, plain_documents
+from chroma_eddy.storage import swap
+from chroma_eddy.storage.client import open_place
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES, check_name
+from chroma_eddy.storage.store import Store
+from chroma_eddy.types import Document, Hit
+from chroma_eddy.write import integrity, rebuild
+from chroma_eddy.write.writer import Progress, Writer, WriteReport
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.inputs import check_kind, check_one
+from eddy_embed.inputs import check_kind, check_one, check_options
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+    from chroma_eddy.storage.client import Where
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ class Index(Opened):
             sentences=self.store.count(SENTENCES),
             incomplete=tuple(id_ for id_, entry in entries.items() if not entry.complete),
             fitted_on=0 if self._post is None else self._post.count,
-            rebuilt=exchange.progress_of(self.store),
+            rebuilt=swap.progress_of(self.store),
         )
 
     def documents(self) -> Iterator[Document]:
@@ -109,7 +114,7 @@ class Index(Opened):
             What is wrong with them, by id.
         """
         with self.writing():
-            return keeping.check(self)
+            return integrity.check(self)
 
     # --- Questions
 
@@ -156,7 +161,7 @@ class Index(Opened):
             own = self.embedder
             vector = own.encode_query(question, show_progress=False)[None].astype(np.float64)
             try:
-                return searching.asked(self, vector, [question], Wanted(**given), own.fingerprint)[0]
+                return search.asked(self, vector, [question], Wanted(**given), own.fingerprint)[0]
             except FingerprintMismatch:  # another process or thread has made the index anew meanwhile
                 if self.embedder.fingerprint == own.fingerprint:
                     raise
@@ -196,13 +201,13 @@ class Index(Opened):
         """
         given = {name: value for name, value in locals().items() if name not in ("self", "vectors")}
         vectors = np.atleast_2d(np.asarray(vectors, np.float64))
-        return searching.asked(self, vectors, None, Wanted(**given), self.recipe.fingerprint)
+        return search.asked(self, vectors, None, Wanted(**given), self.recipe.fingerprint)
 
     def words(self) -> Words:
         """BM25 over the passages, counted anew when they have changed."""
         written = str(self.store.metadata().get("eddy_written"))
         if self._words is None or self._words[0] != written:
-            self._words = (written, searching.words_of(self))
+            self._words = (written, words_of(self))
         return self._words[1]
 
     # --- Writing
@@ -249,7 +254,7 @@ class Index(Opened):
                 raise InvalidParameter(
                     "sync was given no document, and would empty the index; to do so, call remove with the ids"
                 )
-            report.removed = keeping.remove(self, [id_ for id_ in self.entries() if id_ not in writer.ids])
+            report.removed = integrity.remove(self, [id_ for id_ in self.entries() if id_ not in writer.ids])
             return report
 
     def remove(self, ids: Iterable[str]) -> int:
@@ -263,7 +268,7 @@ class Index(Opened):
         """
         given = [ids] if isinstance(ids, str) else list(ids)
         with self.writing():
-            return keeping.remove(self, given)
+            return integrity.remove(self, given)
 
     def reindex(
         self,
@@ -296,7 +301,7 @@ class Index(Opened):
         chosen = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
         usual = {**self.sizes, "late": self.recipe.late and own.reads_spans}
         sizes = {name: usual[name] if value is None else value for name, value in chosen.items()}
-        return rebuilding.reindex(self, embedder, sizes, progress, restart)
+        return rebuild.reindex(self, embedder, sizes, progress, restart)
 
     def refit(self, queries: Iterable[str] | None = None, progress: Progress | None = None) -> WriteReport:
         """Fit the post-processing again, on all passages, and rewrite the vectors; the model does not run.
@@ -311,7 +316,7 @@ class Index(Opened):
         Raises:
             InvalidParameter: There is no post-processing, or it was fitted with queries and none are given.
         """
-        return rebuilding.refit(self, queries, progress)
+        return rebuild.refit(self, queries, progress)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -323,7 +328,7 @@ class Index(Opened):
         """
         with self.store.hold():
             self.store.take_over()
-            exchange.finish(self.store, clean=True)
+            swap.finish(self.store, clean=True)
             self.reload()
             yield
             self.store.settle()
@@ -339,3 +344,47 @@ class Index(Opened):
     def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
+
+
+def open_index(
+    place: Where,
+    name: str,
+    embedder: Embedder | EddyEmbeddingFunction | None = None,
+    *,
+    passage_size: int | None = None,
+    late: bool | None = None,
+    sentence_vectors: bool | None = None,
+    timeout: float = 0.0,
+) -> Index:
+    """Open an index, or begin one; one whose vectors another embedder made is refused.
+
+    Args:
+        place: A folder, a Chroma server's URL such as "http://localhost:8000", or one of Chroma's clients.
+        name: The index's name: of the collection of passages, beside which `<name>-sentences` and `<name>-documents`
+            are. It needs no more than the names of the index that it belongs to.
+        embedder: Embeds documents and questions. None: the index must be there, and takes and answers no texts.
+        passage_size: Most tokens in a passage, which holds whole sentences; None: the index's own, 256 in a new one.
+        late: Whether passages are read out of the pass over their whole document, or embedded each by itself; None:
+            the index's own; in a new one, late where the method allows it.
+        sentence_vectors: Whether each sentence has a row of its own, so that the best one of a passage is found
+            without the model; None: the index's own, True in a new one.
+        timeout: Seconds to wait while another process writes.
+
+    Raises:
+        FingerprintMismatch: The index was made by another embedder, or in other sizes; the message shows both, field
+            by field, and what to do.
+        ForeignCollection: Something else made a collection of that name.
+        NoIndex: There is none, and no embedder to make one with.
+        InvalidParameter: An argument is of another kind.
+        StorageError: The folder cannot be used, or the server does not answer.
+    """
+    check_kind("embedder", embedder, Embedder | EddyEmbeddingFunction | None, "an Embedder, or None")
+    check_kind("late", late, bool | None, "True or False")
+    check_kind("sentence_vectors", sentence_vectors, bool | None, "True or False")
+    check_kind("timeout", timeout, int | float, "a number of seconds")
+    if passage_size is not None:
+        check_options({"passage_size": passage_size})
+    checked = check_name(name)
+    connection = open_place(place, create=embedder is not None, timeout=timeout)
+    sizes = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
+    return Index(Store(connection, checked), embedder, {k: v for k, v in sizes.items() if v is not None})

@@ -13,10 +13,11 @@ from langchain_core.documents import Document
 from langchain_core.vectorstores import VectorStore
 
 from chroma_eddy import Document as Whole
-from chroma_eddy import Hit, Index, Piece, WriteReport, open_index, pieces
-from chroma_eddy.document import OWN
-from chroma_eddy.names import MAIN
-from chroma_eddy.rows import DIGEST, PIECE, own_metadata
+from chroma_eddy import Hit, Index, Piece, WriteReport, open_index
+from chroma_eddy.rows.schema import DIGEST, PIECE, own_metadata
+from chroma_eddy.storage.names import MAIN
+from chroma_eddy.types import OWN
+from chroma_eddy.write import pieces
 from eddy_embed.engines import in_worker
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.ids import document_identity

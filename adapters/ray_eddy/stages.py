@@ -10,8 +10,8 @@ import pyarrow as pa
 import ray
 
 from chroma_eddy import NoIndex, open_index
-from chroma_eddy.document import check_document
-from chroma_eddy.writing import sort_of
+from chroma_eddy.types import check_document
+from chroma_eddy.write.writer import sort_of
 from eddy_embed.errors import EddyError, FingerprintMismatch
 from ray_eddy.embedding import load, raw, told, unread
 from ray_eddy.packing import DOCUMENTS, document_of, packed, told_of

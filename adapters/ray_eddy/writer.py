@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from chroma_eddy import Document, Index, WriteReport, open_index
-from chroma_eddy.recipe import is_unfitted
-from chroma_eddy.writing import Writer, parts_of
+from chroma_eddy.storage.recipe import is_unfitted
+from chroma_eddy.write.writer import Writer, parts_of
 from ray_eddy.embedding import load, raw
 from ray_eddy.packing import document_of, unpacked
 from ray_eddy.waiting import patiently

@@ -7,7 +7,7 @@ import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from chroma_eddy.locking import LOCK, WRITER
+from chroma_eddy.storage.locks import LOCK, WRITER
 from eddy_demo.defaults import METHOD, measured
 from eddy_demo.errors import LibraryMismatch, NoLibrary
 from eddy_embed.files import whole

@@ -15,7 +15,7 @@ from chromadb.utils.embedding_functions import DefaultEmbeddingFunction, known_e
 from tests.processes import run_code
 
 import eddy_embed
-from chroma_eddy import EddyEmbeddingFunction, function, open_collection
+from chroma_eddy import EddyEmbeddingFunction, embedding_function, open_collection
 from eddy_embed import Embedder
 from eddy_embed.errors import (
     EddyError,
@@ -184,7 +184,7 @@ def test_the_model_is_loaded_once_for_all_rebuilds(client, monkeypatch):
     assert len(loads) == 1
     EddyEmbeddingFunction.release()
     gc.collect()
-    assert not function._kept
+    assert not embedding_function._kept
 
 
 @pytest.mark.parametrize("change", [{"method": "plain"}, {"query_instruction": None}, {"max_length": 64}])

@@ -13,7 +13,8 @@ from tests.adapters import killing
 from tests.adapters.indexes import Server, assert_same, rows, served
 from tests.adapters.killing import MOST_STEPS, SAVED_OFTEN, UNREACHABLE, kill_process, killed, started
 
-from chroma_eddy import open_index, store
+from chroma_eddy import open_index
+from chroma_eddy.storage import store
 from eddy_embed import Embedder
 
 

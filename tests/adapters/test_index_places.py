@@ -18,7 +18,8 @@ from tests.disk import files_of_at_most
 from tests.processes import UNPRIVILEGED, context, run_code
 
 from chroma_eddy import Document, IndexInUse, StorageError, open_index
-from chroma_eddy.locking import LOCK, WRITER, Lock, failures
+from chroma_eddy.storage.failures import failures
+from chroma_eddy.storage.locks import LOCK, WRITER, Lock
 from eddy_embed import Embedder
 
 

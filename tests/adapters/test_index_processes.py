@@ -14,12 +14,14 @@ from chromadb.api.shared_system_client import SharedSystemClient
 from tests.adapters.indexes import apart, assert_same, documents, rows
 from tests.adapters.killing import METHOD, SAVED_OFTEN, after, started
 
-from chroma_eddy import Index, connection, open_index, store, writing
-from chroma_eddy.locking import WRITER
-from chroma_eddy.names import MAIN
-from chroma_eddy.saves import BEGUN, SAVED
-from chroma_eddy.store import Store
-from chroma_eddy.writing import Writer
+from chroma_eddy import Index, open_index
+from chroma_eddy.storage import connection, store
+from chroma_eddy.storage.backups import BEGUN, SAVED
+from chroma_eddy.storage.locks import WRITER
+from chroma_eddy.storage.names import MAIN
+from chroma_eddy.storage.store import Store
+from chroma_eddy.write import writer
+from chroma_eddy.write.writer import Writer
 from eddy_embed import Embedder
 
 ASKED = "When do boats with a deep keel leave?"
@@ -191,7 +193,7 @@ def test_a_whole_document_has_the_cosine_of_the_version_that_is_found(killed, tm
 
 
 def test_a_reindexing_that_another_process_went_on_with_loses_nothing(tmp_path, embedder, monkeypatch):
-    monkeypatch.setattr(writing, "GROUP_DOCUMENTS", 2)
+    monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 2)
     place, new = tmp_path / "db", Embedder("eddy-tiny", method="plain:exit=-2")
     with opened(place, embedder) as index:
         index.upsert(documents(8))

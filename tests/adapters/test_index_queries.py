@@ -13,8 +13,9 @@ from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from tests.adapters.indexes import documents, rows
 
 from chroma_eddy import Hit, Index, open_index
-from chroma_eddy.names import DOCUMENTS, MAIN, SENTENCES
-from chroma_eddy.ranking import Words, diverse, fused
+from chroma_eddy.query.ranking import diverse, fused
+from chroma_eddy.rows.bm25 import Words
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, InvalidText, MissingExtra
 

@@ -18,8 +18,8 @@ from tests.adapters.indexes import SENTENCES, apart, rows, served
 from tests.adapters.indexes import documents as texts
 
 from chroma_eddy import ForeignCollection, open_index
-from chroma_eddy.names import MAIN
-from chroma_eddy.store import Store
+from chroma_eddy.storage.names import MAIN
+from chroma_eddy.storage.store import Store
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
 from langchain_eddy import EddyChroma, EddyEmbeddings, ingest_documents

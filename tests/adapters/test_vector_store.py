@@ -17,9 +17,10 @@ from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 from llama_index.vector_stores.chroma import ChromaVectorStore
 from tests.adapters.indexes import SENTENCES, assert_same, documents, rows, served
 
-from chroma_eddy import ForeignCollection, IndexInUse, open_index, pieces
-from chroma_eddy.names import MAIN
-from chroma_eddy.store import Store
+from chroma_eddy import ForeignCollection, IndexInUse, open_index
+from chroma_eddy.storage.names import MAIN
+from chroma_eddy.storage.store import Store
+from chroma_eddy.write import pieces
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
 from llama_index.embeddings.eddy import EddyEmbedding

@@ -15,7 +15,7 @@ import numpy as np
 from chromadb.errors import NotFoundError
 
 from chroma_eddy import Entry, ForeignCollection, Index
-from chroma_eddy.stored import stored_document
+from chroma_eddy.rows.documents import stored_document
 from eddy_demo.errors import DemoError, LibraryMismatch
 from eddy_demo.library import open_library
 from eddy_demo.recipe import CHROMA, Recipe, choose_recipe, holds_library, read_recipe

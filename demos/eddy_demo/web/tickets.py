@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from chroma_eddy import IndexInUse
-from chroma_eddy.locking import Lock
+from chroma_eddy.storage.locks import Lock
 from eddy_demo.errors import ServedAlready
 from eddy_demo.reading import UPLOADS as SUFFIXES
 from eddy_demo.recipe import UPLOADS, check_free, holds_library

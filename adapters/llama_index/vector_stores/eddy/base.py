@@ -16,11 +16,12 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
-from chroma_eddy import Index, open_index, pieces
-from chroma_eddy.names import MAIN
-from chroma_eddy.reading import Rows
-from chroma_eddy.rows import DIGEST, DOCUMENT, PIECE
-from chroma_eddy.searching import asked
+from chroma_eddy import Index, open_index
+from chroma_eddy.query.search import asked
+from chroma_eddy.rows.schema import DIGEST, DOCUMENT, PIECE
+from chroma_eddy.storage.names import MAIN
+from chroma_eddy.storage.pages import Rows
+from chroma_eddy.write import pieces
 from eddy_embed.engines import in_worker
 from eddy_embed.errors import EddyError, InvalidParameter
 from eddy_embed.inputs import check_kind
@@ -315,6 +316,6 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
             return f"{scheme}://{self.host}:{port}"
         import chromadb
 
-        from chroma_eddy.place import client_settings
+        from chroma_eddy.storage.client import client_settings
 
         return chromadb.HttpClient(str(self.host), port, ssl=self.ssl, headers=self.headers, settings=client_settings())

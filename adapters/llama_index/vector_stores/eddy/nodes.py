@@ -9,8 +9,8 @@ from llama_index.core.schema import BaseNode, MetadataMode, NodeRelationship, Ob
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 from chroma_eddy import Piece
-from chroma_eddy.document import OWN
-from chroma_eddy.rows import DOCUMENT, END, FRAMEWORKS, PIECE, START, own_metadata
+from chroma_eddy.rows.schema import DOCUMENT, END, FRAMEWORKS, PIECE, START, own_metadata
+from chroma_eddy.types import OWN
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.inputs import check_kind
 from llama_index.embeddings.eddy import bookkeeping

@@ -9,9 +9,9 @@ import numpy as np
 from llama_index.core.schema import BaseNode, ImageNode, IndexNode, MetadataMode
 from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
 
-from chroma_eddy.names import MAIN
-from chroma_eddy.rows import FRAMEWORKS
-from chroma_eddy.searching import Wanted
+from chroma_eddy.query.search import Wanted
+from chroma_eddy.rows.schema import FRAMEWORKS
+from chroma_eddy.storage.names import MAIN
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
 from eddy_embed.parameters import refuse_unknown
 from llama_index.embeddings.eddy import bookkeeping

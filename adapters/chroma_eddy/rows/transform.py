@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chroma_eddy.errors import ForeignCollection
-from chroma_eddy.names import TRANSFORM
-from chroma_eddy.recipe import FORMAT
+from chroma_eddy.storage.names import TRANSFORM
+from chroma_eddy.storage.recipe import FORMAT
 from eddy_embed.finish import unit
 from eddy_embed.postprocess import Fitted, Post
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from chroma_eddy.store import Store
+    from chroma_eddy.storage.store import Store
 
     Floats = NDArray[np.float32]
 

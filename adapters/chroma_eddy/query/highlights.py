@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chroma_eddy.errors import ForeignCollection, lacking
-from chroma_eddy.found import Highlight, Hit
-from chroma_eddy.names import SENTENCES
-from chroma_eddy.ranking import cosines
-from chroma_eddy.rows import DIGEST, PIECE, sentence_spans, text_spans
+from chroma_eddy.query.ranking import cosines
+from chroma_eddy.rows.schema import DIGEST, PIECE, sentence_spans, text_spans
+from chroma_eddy.storage.names import SENTENCES
+from chroma_eddy.types import Highlight, Hit
 from eddy_embed.ids import passage_id
 
 if TYPE_CHECKING:

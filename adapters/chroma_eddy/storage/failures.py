@@ -1,101 +1,25 @@
-"""One writer at a time in a database's folder, and what a database means when it fails."""
+"""What a database means when it fails."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from chromadb.errors import ChromaError, NotFoundError
-from filelock import FileLock, Timeout
 
-from chroma_eddy.errors import IndexInUse, StorageError, Unreachable
+from chroma_eddy.errors import StorageError, Unreachable
+from chroma_eddy.storage.locks import LOCK, WRITER
 
-LOCK = "eddy.lock"
-"""Held by the process that writes; the system lets go of it when that process ends."""
-WRITER = "eddy.writer"
-"""Which process that is, for the message to another."""
 ALMOST_FULL = 2**20
 """Bytes left on a disk below which the database's failures are put down to that."""
 
+
 # Handed on as it is: what was asked for is absent, which is for the caller to judge.
 _ANSWERS = (NotFoundError,)
-
-
-class Lock:
-    """Held while something is written; the same thread may take it again inside.
-
-    A folder is locked against other processes, a server only against other threads with the same index.
-
-    Attributes:
-        folder: Of an embedded database.
-    """
-
-    def __init__(self, folder: Path | None, timeout: float = 0.0) -> None:
-        """Take nothing yet.
-
-        Args:
-            folder: Of an embedded database; None: a server's.
-            timeout: Seconds to wait for another writer.
-        """
-        self.folder = folder
-        self._timeout = timeout
-        self._threads = threading.RLock()
-        self._depth = 0
-        self._file: FileLock | None = None
-
-    def __enter__(self) -> Lock:
-        """Take it.
-
-        Raises:
-            IndexInUse: Another process or thread has it.
-            OSError: The folder cannot be written to.
-        """
-        if not self._threads.acquire(timeout=max(self._timeout, 0.0)):
-            raise IndexInUse("another thread is writing with this index; wait until it has finished, or give a timeout")
-        try:
-            if self._depth == 0 and self.folder is not None:
-                self._take(self.folder)
-            self._depth += 1
-        except BaseException:
-            self._threads.release()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._depth -= 1
-        try:
-            if self._depth == 0 and self._file is not None and self.folder is not None:
-                with suppress(OSError):
-                    (self.folder / WRITER).unlink(missing_ok=True)
-                self._file.release()
-                self._file = None
-        finally:
-            self._threads.release()
-
-    def _take(self, folder: Path) -> None:
-        file = FileLock(folder / LOCK)
-        try:
-            file.acquire(timeout=self._timeout)
-        except Timeout:
-            raise IndexInUse(
-                f"{_holder(folder)} is writing to the database in {folder}; wait until it has finished, or stop it, "
-                "and do the same again"
-            ) from None
-        try:
-            about = {"process": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-            (folder / WRITER).write_text(json.dumps(about), encoding="utf-8")
-        except BaseException:
-            file.release()
-            raise
-        self._file = file
 
 
 @contextmanager
@@ -167,11 +91,3 @@ def _cause_on_disk(folder: Path, error: BaseException, known: bool) -> str | Non
 def _short(error: BaseException, most: int = 300) -> str:
     text = " ".join(str(error).split())
     return text if len(text) <= most else f"{text[:most]} …"
-
-
-def _holder(folder: Path) -> str:
-    try:
-        about: dict[str, Any] = json.loads((folder / WRITER).read_text(encoding="utf-8"))
-        return f"process {about['process']} (since {about['since']})"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "another process"

@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 
 import numpy as np
 
-from chroma_eddy.document import Document, check_document
-from chroma_eddy.keeping import settle
-from chroma_eddy.names import DOCUMENTS, MAIN, RAW, SENTENCES
-from chroma_eddy.recipe import is_unfitted
-from chroma_eddy.rows import (
+from chroma_eddy.rows.documents import stored_documents
+from chroma_eddy.rows.schema import (
     DIGEST,
     DOCUMENT,
     OTHER,
@@ -25,8 +22,11 @@ from chroma_eddy.rows import (
     row_ids,
     sentence_rows,
 )
-from chroma_eddy.stored import stored_documents
-from chroma_eddy.transform import rounded
+from chroma_eddy.rows.transform import rounded
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, RAW, SENTENCES
+from chroma_eddy.storage.recipe import is_unfitted
+from chroma_eddy.types import Document, check_document
+from chroma_eddy.write.integrity import settle
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.finish import unit
 from eddy_embed.inputs import check_kind
@@ -34,7 +34,7 @@ from eddy_embed.postprocess import Moments, fit
 
 if TYPE_CHECKING:
     from chroma_eddy.index import Index
-    from chroma_eddy.recipe import Recipe
+    from chroma_eddy.storage.recipe import Recipe
     from eddy_embed import LongDocument, Span
     from eddy_embed.document import Part as Kind
     from eddy_embed.postprocess import Fitted, Post

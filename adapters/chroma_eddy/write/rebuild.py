@@ -8,21 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chroma_eddy import pieces
-from chroma_eddy.exchange import beside, drop, finish
-from chroma_eddy.keeping import remove
-from chroma_eddy.names import MAIN, NEXT, PARTS, RAW
-from chroma_eddy.rows import DIGEST, Embedded, Entry
-from chroma_eddy.stored import grouped, stored_documents
-from chroma_eddy.transform import load, raw_of, rounded
-from chroma_eddy.writing import Progress, Writer, WriteReport
+from chroma_eddy.index_core import any_in
+from chroma_eddy.rows.documents import grouped, stored_documents
+from chroma_eddy.rows.schema import DIGEST, Embedded, Entry
+from chroma_eddy.rows.transform import load, raw_of, rounded
+from chroma_eddy.storage.names import MAIN, NEXT, PARTS, RAW
+from chroma_eddy.storage.swap import beside, drop, finish
+from chroma_eddy.write import pieces
+from chroma_eddy.write.integrity import remove
+from chroma_eddy.write.writer import Progress, Writer, WriteReport
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.finish import unit
 from eddy_embed.inputs import checked_texts
 from eddy_embed.postprocess import Moments, fit
 
 if TYPE_CHECKING:
-    from chroma_eddy.function import EddyEmbeddingFunction
+    from chroma_eddy.embedding_function import EddyEmbeddingFunction
     from chroma_eddy.index import Index
     from eddy_embed import Embedder, LongDocument
     from eddy_embed.postprocess import Fitted
@@ -39,7 +40,7 @@ def reindex(
 ) -> WriteReport:
     """Embed every document again, as `Index.reindex` says."""
     with index.writing():
-        if pieces.any_in(index):
+        if any_in(index):
             raise InvalidParameter(
                 f"index {index.name!r} holds pieces that a framework has cut out of documents which are not here, so "
                 "they cannot be embedded again: run the framework's ingestion into an index of another name"
@@ -85,7 +86,7 @@ def refit(index: Index, queries: Iterable[str] | None, progress: Progress | None
                 f"a reindexing of {index.name!r} is unfinished: finish it first, or leave it with "
                 "reindex(embedder, restart=True)"
             )
-        if index.keeps_raw and pieces.any_in(index):
+        if index.keeps_raw and any_in(index):
             raise InvalidParameter(
                 f"index {index.name!r} holds pieces that a framework has embedded, whose raw vectors "
                 f"{str(post.post)!r} does not give back: run the framework's ingestion into an index of another name"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chroma_eddy.document import OWN, PREFIX, Document
+from chroma_eddy.types import OWN, PREFIX, Document
 from eddy_embed.document import LongDocument, Span, heading_path
 from eddy_embed.ids import passage_id
 from eddy_embed.segment import Segmenter
@@ -16,7 +16,7 @@ from eddy_embed.segment import Segmenter
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from chroma_eddy.recipe import Recipe
+    from chroma_eddy.storage.recipe import Recipe
 
     Floats = NDArray[np.float32]
 

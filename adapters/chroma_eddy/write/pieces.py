@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chroma_eddy.errors import ForeignCollection
-from chroma_eddy.locking import failures
-from chroma_eddy.names import MAIN
-from chroma_eddy.recipe import is_unfitted
-from chroma_eddy.rows import DIGEST, DOCUMENT, END, PIECE, START
+from chroma_eddy.index_core import any_in
+from chroma_eddy.rows.schema import DIGEST, DOCUMENT, END, PIECE, START
+from chroma_eddy.storage.names import MAIN
+from chroma_eddy.storage.recipe import is_unfitted
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.finish import Finish
 from eddy_embed.inputs import check_kind
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from chroma_eddy.index import Index
-    from chroma_eddy.opened import Opened
-    from chroma_eddy.reading import Rows
+    from chroma_eddy.storage.pages import Rows
     from eddy_embed.postprocess import Fitted
 
     Floats = NDArray[np.float32]
@@ -136,16 +135,6 @@ def remove(index: Index, *, ids: Sequence[str] | None = None, where: dict[str, A
         if found:
             index.store.touch()
     return len(found)
-
-
-def any_in(index: Opened) -> bool:
-    """Whether there are any."""
-    if not index.exists:
-        return False
-    # Only pieces have no version; for truth values the database has no index.
-    with failures(index.store.place):
-        got = index.store.collection(MAIN).get(where={DIGEST: ""}, limit=1, include=[])
-    return bool(got["ids"])
 
 
 def move(index: Index, following: Index, raw_of: Any) -> None:

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 from chromadb.api.models.Collection import Collection
 from chromadb.errors import NotFoundError
 
-from chroma_eddy.batches import batches, slices
-from chroma_eddy.connection import Connection
 from chroma_eddy.errors import ForeignCollection
-from chroma_eddy.locking import failures
-from chroma_eddy.names import DOCUMENTS, MAIN, RAW, SENTENCES, TRANSFORM, token
-from chroma_eddy.reading import Rows, joined, pages
-from chroma_eddy.recipe import FORMAT, Recipe
+from chroma_eddy.storage.batches import batches, slices
+from chroma_eddy.storage.connection import Connection
+from chroma_eddy.storage.failures import failures
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, RAW, SENTENCES, TRANSFORM, token
+from chroma_eddy.storage.pages import Rows, joined, pages
+from chroma_eddy.storage.recipe import FORMAT, Recipe
 
 if TYPE_CHECKING:
     import numpy as np
     from chromadb.api import ClientAPI
     from numpy.typing import NDArray
 
-    from chroma_eddy.locking import Lock
+    from chroma_eddy.storage.locks import Lock
 
 # The search is approximate; with a wide beam it misses next to nothing at the size of most libraries.
 _SEARCHED = {"hnsw": {"space": "cosine", "ef_search": 400, "ef_construction": 200}}

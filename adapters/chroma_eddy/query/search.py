@@ -10,24 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from chromadb.errors import NotFoundError
 
-from chroma_eddy.document import OWN
 from chroma_eddy.errors import ForeignCollection, lacking
-from chroma_eddy.found import Hit
-from chroma_eddy.locking import failures
-from chroma_eddy.marking import marked
-from chroma_eddy.names import DOCUMENTS, MAIN, SENTENCES
-from chroma_eddy.ranking import Words, cosines, diverse, fused
-from chroma_eddy.rows import (
-    DIGEST,
-    DOCUMENT,
-    END,
-    HEADINGS,
-    PIECE,
-    START,
-    Entry,
-    own_metadata,
-)
-from chroma_eddy.stored import stored_texts
+from chroma_eddy.query.highlights import marked
+from chroma_eddy.query.ranking import cosines, diverse, fused
+from chroma_eddy.rows.documents import stored_texts
+from chroma_eddy.rows.schema import DIGEST, DOCUMENT, END, HEADINGS, PIECE, START, Entry, own_metadata
+from chroma_eddy.storage.failures import failures
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES
+from chroma_eddy.types import OWN, Hit
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 
 if TYPE_CHECKING:
@@ -333,10 +323,3 @@ def _with_words(
             f"passage {gone[0]!r} of index {index.name!r} is gone: something else has deleted it; call check()"
         )
     return [replace(known[id_], score=scores[id_]) for id_ in first]
-
-
-def words_of(index: Index) -> Words:
-    """BM25 over the passages that queries may find."""
-    rows = index.store.get(MAIN, documents=True)
-    language = str(index.recipe.settings["segmenter"]).rsplit(":", 2)[1]
-    return Words(rows.ids, rows.texts, language)

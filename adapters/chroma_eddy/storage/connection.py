@@ -18,8 +18,8 @@ from weakref import WeakKeyDictionary
 from filelock import FileLock, Timeout
 
 from chroma_eddy.errors import StorageError
-from chroma_eddy.locking import Lock
-from chroma_eddy.saves import Saves
+from chroma_eddy.storage.backups import Saves
+from chroma_eddy.storage.locks import Lock
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from chroma_eddy.batches import slices
-from chroma_eddy.names import DOCUMENTS, MAIN, RAW, SENTENCES
-from chroma_eddy.reading import PAGE
-from chroma_eddy.rows import DIGEST, DOCUMENT, OTHER, Entry, own_metadata
-from chroma_eddy.stored import joined_text
+from chroma_eddy.rows.documents import joined_text
+from chroma_eddy.rows.schema import DIGEST, DOCUMENT, OTHER, Entry, own_metadata
+from chroma_eddy.storage.batches import slices
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, RAW, SENTENCES
+from chroma_eddy.storage.pages import PAGE
 
 if TYPE_CHECKING:
     from chroma_eddy.index import Index

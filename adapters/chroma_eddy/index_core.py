@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from chromadb.errors import InternalError, NotFoundError
 
-from chroma_eddy import exchange, pieces
+from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from chroma_eddy.errors import ForeignCollection, NoIndex, StorageError
-from chroma_eddy.function import EddyEmbeddingFunction
-from chroma_eddy.locking import failures
-from chroma_eddy.names import DOCUMENTS
-from chroma_eddy.recipe import Recipe, as_stored, is_unfitted
-from chroma_eddy.rows import OTHER, Entry, entry_of
-from chroma_eddy.store import Store
-from chroma_eddy.transform import invertible, load, rounded, save
+from chroma_eddy.rows.bm25 import Words
+from chroma_eddy.rows.schema import DIGEST, OTHER, Entry, entry_of
+from chroma_eddy.rows.transform import invertible, load, rounded, save
+from chroma_eddy.storage import swap
+from chroma_eddy.storage.failures import failures
+from chroma_eddy.storage.names import DOCUMENTS, MAIN
+from chroma_eddy.storage.recipe import Recipe, as_stored, is_unfitted
+from chroma_eddy.storage.store import Store
 from eddy_embed.errors import FingerprintMismatch
 
 if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
     from typing_extensions import Self
 
-    from chroma_eddy.ranking import Words
+    from chroma_eddy.index import Index
     from eddy_embed import Embedder
     from eddy_embed.postprocess import Fitted
 
@@ -49,7 +50,7 @@ class Opened:
         self._pieces: tuple[Any, bool] = (None, False)
         self._identity: Any = None
         self.recipe: Recipe
-        exchange.settle(store)
+        swap.settle(store)
         self.reload()
 
     @property
@@ -96,7 +97,7 @@ class Opened:
         written = None if about.get("eddy_changing") else about.get("eddy_written")
         known = self._pieces
         if written is None or known[0] != written:
-            known = self._pieces = (written, pieces.any_in(self))
+            known = self._pieces = (written, any_in(self))
         return known[1]
 
     @property
@@ -128,7 +129,7 @@ class Opened:
         self.store.forget()
         found, given = self.store.recipe(), self._given
         if found is None:  # perhaps it was stopped, or is just now, between the two names of its main collection
-            exchange.settle(self.store)
+            swap.settle(self.store)
             found = self.store.recipe()
         identity = self.store.identity
         if found is None:
@@ -174,7 +175,7 @@ class Opened:
                 settled = isinstance(error, StorageError) and not isinstance(error.__cause__, InternalError)
                 if settled or attempt == _ATTEMPTS - 1:
                     raise
-                exchange.settle(self.store)
+                swap.settle(self.store)
                 time.sleep(attempt * _PAUSE)
         raise AssertionError
 
@@ -238,3 +239,20 @@ class Opened:
 
 def _sizes(recipe: Recipe) -> dict[str, Any]:
     return {name: getattr(recipe, name) for name in ("passage_size", "late", "sentence_vectors")}
+
+
+def any_in(index: Opened) -> bool:
+    """Whether there are any."""
+    if not index.exists:
+        return False
+    # Only pieces have no version; for truth values the database has no index.
+    with failures(index.store.place):
+        got = index.store.collection(MAIN).get(where={DIGEST: ""}, limit=1, include=[])
+    return bool(got["ids"])
+
+
+def words_of(index: Index) -> Words:
+    """BM25 over the passages that queries may find."""
+    rows = index.store.get(MAIN, documents=True)
+    language = str(index.recipe.settings["segmenter"]).rsplit(":", 2)[1]
+    return Words(rows.ids, rows.texts, language)

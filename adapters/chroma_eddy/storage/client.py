@@ -10,9 +10,10 @@ from urllib.parse import urlsplit
 
 from chromadb.api import ClientAPI
 
-from chroma_eddy.connection import Connection
 from chroma_eddy.errors import NoIndex
-from chroma_eddy.locking import Lock, failures
+from chroma_eddy.storage.connection import Connection
+from chroma_eddy.storage.failures import failures
+from chroma_eddy.storage.locks import Lock
 from eddy_embed.errors import InvalidParameter
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chroma_eddy.locking import failures
+from chroma_eddy.storage.failures import failures
 
 if TYPE_CHECKING:
     from pathlib import Path

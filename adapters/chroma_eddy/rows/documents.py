@@ -9,12 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from chroma_eddy.batches import slices
-from chroma_eddy.document import Document
 from chroma_eddy.errors import ForeignCollection, lacking
-from chroma_eddy.names import DOCUMENTS, MAIN, RAW, SENTENCES
-from chroma_eddy.reading import PAGE
-from chroma_eddy.rows import (
+from chroma_eddy.rows.schema import (
     BEFORE,
     DIGEST,
     DOCUMENT,
@@ -29,13 +25,17 @@ from chroma_eddy.rows import (
     row_ids,
     sentence_spans,
 )
+from chroma_eddy.storage.batches import slices
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, RAW, SENTENCES
+from chroma_eddy.storage.pages import PAGE
+from chroma_eddy.types import Document
 from eddy_embed.document import LongDocument, Passage, Span
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from chroma_eddy.recipe import Recipe
-    from chroma_eddy.store import Store
+    from chroma_eddy.storage.recipe import Recipe
+    from chroma_eddy.storage.store import Store
 
 AT_ONCE = 5_000
 """Rows that are read at a time, of whole documents; each time, the database looks through all of them."""

@@ -9,8 +9,8 @@ from contextlib import suppress
 from chromadb.errors import NotFoundError
 
 from chroma_eddy.errors import IndexInUse
-from chroma_eddy.names import DOCUMENTS, MAIN, NEXT, OLD, PARTS
-from chroma_eddy.store import Store
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT, OLD, PARTS
+from chroma_eddy.storage.store import Store
 
 _LONGEST, _POLL = 10.0, 0.02
 """Seconds that a reader waits for another process's exchange, and after which it looks again."""
