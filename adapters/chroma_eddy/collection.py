@@ -60,12 +60,12 @@ def open_collection(
             configuration=dict(configuration or {}),  # type: ignore[arg-type]
             metadata={**(metadata or {}), _FINGERPRINT: function.fingerprint},
         )
-    _check_maker(found, function)
+    _check_embedder(found, function)
     _check_space(found)
     return client.get_collection(name, embedding_function=function)  # type: ignore[arg-type]
 
 
-def _check_maker(collection: Collection, function: EddyEmbeddingFunction) -> None:
+def _check_embedder(collection: Collection, function: EddyEmbeddingFunction) -> None:
     stored = collection.configuration_json.get("embedding_function") or {}
     kind, config = stored.get("name"), stored.get("config") or {}
     if kind == function.name():

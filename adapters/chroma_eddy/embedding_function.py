@@ -29,7 +29,7 @@ _ALIASES = {"normalize_embeddings": "normalize", "model": "model_name"}
 
 # Chroma makes a new function for every query to a collection that was opened without one, so something must hold the
 # embedders between queries. Its own functions keep their models in the same way.
-_kept: dict[str, Embedder] = {}
+_loaded_embedders: dict[str, Embedder] = {}
 
 
 class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
@@ -96,13 +96,13 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         **others: Any,
     ) -> None:
         given = {k: v for k, v in locals().items() if k not in ("self", "others", "__class__")}
-        values = _known({**given, **others})
+        values = _resolve_aliases({**given, **others})
         self._configure({**values, "normalize": True if values["normalize"] is None else values["normalize"]})
         _ = self.embedder
 
     def _configure(self, values: Mapping[str, Any]) -> None:
         """Take the settings over, without loading anything."""
-        plain = _plain(values)
+        plain = _storable_settings(values)
         self.model_name: str = plain.pop("model_name")
         self.settings: dict[str, Any] = plain
         self._promised: str | None = None
@@ -123,7 +123,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
             **settings: The other parameters of the class; `model_name` defaults to the model's own.
         """
         self = cls.__new__(cls)
-        self._configure({"model_name": name_of(model), **_known(settings), "method": method})
+        self._configure({"model_name": name_of(model), **_resolve_aliases(settings), "method": method})
         self._live, self._was_live = (model, tokenizer), True
         _ = self.embedder
         return self
@@ -157,7 +157,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
             engine = open_embedder(self.model_name, self.settings, self._live)
             if self._promised is not None:
                 # Held from here on also if it is not the right one: asked again, it need not be loaded again.
-                _kept[settings_key(self.model_name, self.settings)] = engine
+                _loaded_embedders[settings_key(self.model_name, self.settings)] = engine
                 if engine.fingerprint != self._promised:
                     raise FingerprintMismatch(
                         f"The collection was made with fingerprint {self._promised}, and {self.model_name!r}, "
@@ -175,7 +175,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
     @staticmethod
     def release() -> None:
         """Let go of the models that Chroma's own functions loaded in this process."""
-        _kept.clear()
+        _loaded_embedders.clear()
 
     # --- what Chroma asks for ---
 
@@ -270,7 +270,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
             )
 
 
-def _known(given: Mapping[str, Any]) -> dict[str, Any]:
+def _resolve_aliases(given: Mapping[str, Any]) -> dict[str, Any]:
     known = {name: value for name, value in given.items() if name not in _ALIASES}
     for alias in _ALIASES.keys() & given.keys():
         put(known, _ALIASES[alias], given[alias], alias)
@@ -278,7 +278,7 @@ def _known(given: Mapping[str, Any]) -> dict[str, Any]:
     return known
 
 
-def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
+def _storable_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as JSON can hold them, without those that were not given."""
     values = plain("EddyEmbeddingFunction", {name: value for name, value in given.items() if value is not None})
     values["model_kwargs"] = dict(values.get("model_kwargs", {}))

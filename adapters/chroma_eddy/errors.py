@@ -25,9 +25,9 @@ class Unreachable(StorageError):
     """The server that holds the database does not answer."""
 
 
-def lacking(document: str, what: str) -> str:
+def damaged(document: str, what: str) -> ForeignCollection:
     """What is the matter with a document whose rows do not belong together."""
-    return (
+    return ForeignCollection(
         f"document {document!r:.80} lacks {what}: something else has changed its rows. Call check(), which finds all "
         "such documents, and upsert them again"
     )

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
-from chroma_eddy.index_core import Opened, words_of
+from chroma_eddy.index_core import IndexCore, build_bm25
 from chroma_eddy.query import search
-from chroma_eddy.query.search import Granularity, Wanted
-from chroma_eddy.rows.bm25 import Words
-from chroma_eddy.rows.documents import grouped, plain_documents
+from chroma_eddy.query.search import Granularity, Query
+from chroma_eddy.rows.bm25 import Bm25Index
+from chroma_eddy.rows.documents import group_ids, read_documents
 from chroma_eddy.storage import swap
-from chroma_eddy.storage.client import open_place
-from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES, check_name
+from chroma_eddy.storage.client import connect
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES, check_index_name
 from chroma_eddy.storage.store import Store
 from chroma_eddy.types import Document, Hit
 from chroma_eddy.write import integrity, rebuild
@@ -30,7 +30,7 @@ from eddy_embed.inputs import check_kind, check_one, check_options
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from chroma_eddy.storage.client import Where
+    from chroma_eddy.storage.client import Place
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Status:
     rebuilt: int | None
 
 
-class Index(Opened):
+class Index(IndexCore):
     """Documents' vectors in a Chroma database: passages to be searched, sentences to be marked, whole documents.
 
     Made by `open_index`. One process at a time may write; any number may read, and a document that is being written is
@@ -78,7 +78,7 @@ class Index(Opened):
 
     def status(self) -> Status:
         """What is in it."""
-        return self.told(lambda _: self._status())
+        return self.read_with_reload(lambda _: self._status())
 
     def _status(self) -> Status:
         entries = self.entries() if self.exists else {}
@@ -93,16 +93,16 @@ class Index(Opened):
             sentences=self.store.count(SENTENCES),
             incomplete=tuple(id_ for id_, entry in entries.items() if not entry.complete),
             fitted_on=0 if self._post is None else self._post.count,
-            rebuilt=swap.progress_of(self.store),
+            rebuilt=swap.rebuilt_documents(self.store),
         )
 
     def documents(self) -> Iterator[Document]:
         """Every document that queries find, as it was given."""
-        for ids in grouped(entry for entry in self.entries().values() if entry.digest):
-            yield from self.told(partial(self._stored, ids))
+        for ids in group_ids(entry for entry in self.entries().values() if entry.digest):
+            yield from self.read_with_reload(partial(self._stored, ids))
 
     def _stored(self, ids: Sequence[str], attempt: int) -> list[Document]:
-        return plain_documents(self.store, ids)
+        return read_documents(self.store, ids)
 
     def check(self) -> dict[str, str]:
         """Look at every row: ids of documents that lack some, or have another text, or other metadata, than they had.
@@ -114,7 +114,7 @@ class Index(Opened):
             What is wrong with them, by id.
         """
         with self.writing():
-            return integrity.check(self)
+            return integrity.check_rows(self)
 
     # --- Questions
 
@@ -161,7 +161,7 @@ class Index(Opened):
             own = self.embedder
             vector = own.encode_query(question, show_progress=False)[None].astype(np.float64)
             try:
-                return search.asked(self, vector, [question], Wanted(**given), own.fingerprint)[0]
+                return search.search(self, vector, [question], Query(**given), own.fingerprint)[0]
             except FingerprintMismatch:  # another process or thread has made the index anew meanwhile
                 if self.embedder.fingerprint == own.fingerprint:
                     raise
@@ -201,13 +201,13 @@ class Index(Opened):
         """
         given = {name: value for name, value in locals().items() if name not in ("self", "vectors")}
         vectors = np.atleast_2d(np.asarray(vectors, np.float64))
-        return search.asked(self, vectors, None, Wanted(**given), self.recipe.fingerprint)
+        return search.search(self, vectors, None, Query(**given), self.recipe.fingerprint)
 
-    def words(self) -> Words:
+    def bm25(self) -> Bm25Index:
         """BM25 over the passages, counted anew when they have changed."""
         written = str(self.store.metadata().get("eddy_written"))
         if self._words is None or self._words[0] != written:
-            self._words = (written, words_of(self))
+            self._words = (written, build_bm25(self))
         return self._words[1]
 
     # --- Writing
@@ -254,7 +254,7 @@ class Index(Opened):
                 raise InvalidParameter(
                     "sync was given no document, and would empty the index; to do so, call remove with the ids"
                 )
-            report.removed = integrity.remove(self, [id_ for id_ in self.entries() if id_ not in writer.ids])
+            report.removed = integrity.remove_documents(self, [id_ for id_ in self.entries() if id_ not in writer.ids])
             return report
 
     def remove(self, ids: Iterable[str]) -> int:
@@ -268,7 +268,7 @@ class Index(Opened):
         """
         given = [ids] if isinstance(ids, str) else list(ids)
         with self.writing():
-            return integrity.remove(self, given)
+            return integrity.remove_documents(self, given)
 
     def reindex(
         self,
@@ -326,12 +326,12 @@ class Index(Opened):
             IndexInUse: Another process is writing.
             StorageError: The folder cannot be written to.
         """
-        with self.store.hold():
-            self.store.take_over()
-            swap.finish(self.store, clean=True)
+        with self.store.hold_lock():
+            self.store.begin_writing()
+            swap.finish_swap(self.store, clean=True)
             self.reload()
             yield
-            self.store.settle()
+            self.store.end_change()
 
     def close(self) -> None:
         """Let go of the database's files."""
@@ -347,7 +347,7 @@ class Index(Opened):
 
 
 def open_index(
-    place: Where,
+    place: Place,
     name: str,
     embedder: Embedder | EddyEmbeddingFunction | None = None,
     *,
@@ -384,7 +384,7 @@ def open_index(
     check_kind("timeout", timeout, int | float, "a number of seconds")
     if passage_size is not None:
         check_options({"passage_size": passage_size})
-    checked = check_name(name)
-    connection = open_place(place, create=embedder is not None, timeout=timeout)
+    checked = check_index_name(name)
+    connection = connect(place, create=embedder is not None, timeout=timeout)
     sizes = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
     return Index(Store(connection, checked), embedder, {k: v for k, v in sizes.items() if v is not None})

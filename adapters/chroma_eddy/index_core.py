@@ -10,13 +10,13 @@ from chromadb.errors import InternalError, NotFoundError
 
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from chroma_eddy.errors import ForeignCollection, NoIndex, StorageError
-from chroma_eddy.rows.bm25 import Words
-from chroma_eddy.rows.schema import DIGEST, OTHER, Entry, entry_of
-from chroma_eddy.rows.transform import invertible, load, rounded, save
+from chroma_eddy.rows.bm25 import Bm25Index
+from chroma_eddy.rows.schema import DIGEST, OTHER, DocumentRow
+from chroma_eddy.rows.transform import is_invertible, load_transform, round_to_float32, save_transform
 from chroma_eddy.storage import swap
-from chroma_eddy.storage.failures import failures
+from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.names import DOCUMENTS, MAIN
-from chroma_eddy.storage.recipe import Recipe, as_stored, is_unfitted
+from chroma_eddy.storage.recipe import Recipe, is_unfitted, json_settings
 from chroma_eddy.storage.store import Store
 from eddy_embed.errors import FingerprintMismatch
 
@@ -34,7 +34,7 @@ _ATTEMPTS, _PAUSE = 8, 0.02
 T = TypeVar("T")
 
 
-class Opened:
+class IndexCore:
     """The base of `Index`."""
 
     def __init__(
@@ -46,11 +46,11 @@ class Opened:
         self._function = embedder if isinstance(embedder, EddyEmbeddingFunction) else None
         self._given = embedder.embedder if isinstance(embedder, EddyEmbeddingFunction) else embedder
         self._embedder: Embedder | None = None
-        self._words: tuple[str, Words] | None = None
+        self._words: tuple[str, Bm25Index] | None = None
         self._pieces: tuple[Any, bool] = (None, False)
         self._identity: Any = None
         self.recipe: Recipe
-        swap.settle(store)
+        swap.wait_for_swap(store)
         self.reload()
 
     @property
@@ -59,7 +59,7 @@ class Opened:
         return self.store.find() is not None
 
     @property
-    def unwritten(self) -> bool:
+    def was_absent(self) -> bool:
         """Whether nothing was there when it was last read."""
         return self._identity is None
 
@@ -88,37 +88,37 @@ class Opened:
     @property
     def keeps_raw(self) -> bool:
         """Whether raw vectors are kept beside the processed ones, since these do not give them back."""
-        return self._post is not None and not invertible(self._post)
+        return self._post is not None and not is_invertible(self._post)
 
     @property
-    def has_pieces(self) -> bool:
+    def holds_pieces(self) -> bool:
         """Whether frameworks have put pieces in, which are looked for again when rows have changed."""
         about = self.store.metadata()
         written = None if about.get("eddy_changing") else about.get("eddy_written")
         known = self._pieces
         if written is None or known[0] != written:
-            known = self._pieces = (written, any_in(self))
+            known = self._pieces = (written, contains_pieces(self))
         return known[1]
 
     @property
     def collection(self) -> Collection:
         """The main collection, which embeds questions given as texts with the index's embedder."""
-        with failures(self.store.place):
+        with translated_errors(self.store.place):
             return self.store.client.get_collection(self.name, embedding_function=self._as_function())  # type: ignore[arg-type]
 
-    def entries(self, ids: Sequence[str] | None = None) -> dict[str, Entry]:
+    def entries(self, ids: Sequence[str] | None = None) -> dict[str, DocumentRow]:
         """What is known of the documents, by id; of all of them without ids."""
         if not self.exists:
             return {}
         rows = self.store.get(DOCUMENTS, ids=ids, metadatas=True)
-        return {id_: entry_of(id_, row) for id_, row in zip(rows.ids, rows.metadatas, strict=True)}
+        return {id_: DocumentRow.parse(id_, row) for id_, row in zip(rows.ids, rows.metadatas, strict=True)}
 
-    def incomplete(self) -> dict[str, Entry]:
+    def incomplete(self) -> dict[str, DocumentRow]:
         """Documents whose writing or removal was interrupted."""
         if not self.exists:
             return {}
         rows = self.store.get(DOCUMENTS, where={OTHER: {"$ne": ""}}, metadatas=True)
-        return {id_: entry_of(id_, row) for id_, row in zip(rows.ids, rows.metadatas, strict=True)}
+        return {id_: DocumentRow.parse(id_, row) for id_, row in zip(rows.ids, rows.metadatas, strict=True)}
 
     def reload(self) -> None:
         """Read anew what made the index, and compare it with the embedder; if they differ, all stays as it was.
@@ -129,21 +129,21 @@ class Opened:
         self.store.forget()
         found, given = self.store.recipe(), self._given
         if found is None:  # perhaps it was stopped, or is just now, between the two names of its main collection
-            swap.settle(self.store)
+            swap.wait_for_swap(self.store)
             found = self.store.recipe()
         identity = self.store.identity
         if found is None:
             if given is None:
                 raise NoIndex(f"there is no index {self.name!r}; give an embedder to make one")
             usual = {"passage_size": PASSAGE_SIZE, "late": given.reads_spans, "sentence_vectors": True}
-            self._embedder = given if given.post is None else given.with_post(rounded(given.post))
+            self._embedder = given if given.post is None else given.with_post(round_to_float32(given.post))
             self._post: Fitted | None = self._embedder.post
-            self.recipe = Recipe(as_stored(self._embedder.settings), **{**usual, **self._sizes})
+            self.recipe = Recipe(json_settings(self._embedder.settings), **{**usual, **self._sizes})
             self._identity = identity
             return
         settings = dict(found.settings) if given is None else found.settings_of(given)
         found.check(self.name, Recipe(settings, **{**_sizes(found), **self._sizes}))
-        post = None if found.settings["post"] is None else load(self.store)
+        post = None if found.settings["post"] is None else load_transform(self.store)
         if (None if post is None else post.digest) != found.settings["post"]:
             raise FingerprintMismatch(
                 f"the post-processing in {self.name}-transform is not the one that index {self.name!r} was made with: "
@@ -154,7 +154,7 @@ class Opened:
             self._embedder = given if post is None else given.with_post(post)
         self._identity = identity  # last: a thread that asks meanwhile is sent back until all the rest is known
 
-    def steadily(self, read: Callable[[int], T]) -> T:
+    def read_consistently(self, read: Callable[[int], T]) -> T:
         """Read what other processes may be writing.
 
         Args:
@@ -165,7 +165,7 @@ class Opened:
             ForeignCollection: Something else has changed its rows.
         """
         for attempt in range(_ATTEMPTS):
-            if self.store.notice(anew=attempt > 1) != self._identity:
+            if self.store.refresh(anew=attempt > 1) != self._identity:
                 self.store.forget()
                 raise NotFoundError(f"index {self.name!r} was made anew by another process")
             try:
@@ -175,44 +175,44 @@ class Opened:
                 settled = isinstance(error, StorageError) and not isinstance(error.__cause__, InternalError)
                 if settled or attempt == _ATTEMPTS - 1:
                     raise
-                swap.settle(self.store)
+                swap.wait_for_swap(self.store)
                 time.sleep(attempt * _PAUSE)
         raise AssertionError
 
-    def told(self, read: Callable[[int], T]) -> T:
+    def read_with_reload(self, read: Callable[[int], T]) -> T:
         """As `steadily`, also where another process has made the index anew."""
         try:
-            return self.steadily(read)
+            return self.read_consistently(read)
         except NotFoundError:
             self.reload()
-            return self.steadily(read)
+            return self.read_consistently(read)
 
     @property
     def sizes(self) -> dict[str, Any]:
         """What `open_index` can be told beside the embedder."""
         return _sizes(self.recipe)
 
-    def sibling(self, store: Store, embedder: Embedder | EddyEmbeddingFunction, sizes: Mapping[str, Any]) -> Self:
+    def open_sibling(self, store: Store, embedder: Embedder | EddyEmbeddingFunction, sizes: Mapping[str, Any]) -> Self:
         """Another index in the same database, to be written to."""
         other = type(self)(store, embedder, sizes)
-        store.take_over()
+        store.begin_writing()
         return other
 
-    def become(self, embedder: Embedder | EddyEmbeddingFunction | None, sizes: Mapping[str, Any]) -> None:
+    def switch_embedder(self, embedder: Embedder | EddyEmbeddingFunction | None, sizes: Mapping[str, Any]) -> None:
         """Go on with what has taken this index's place; without an embedder, with the same, fitted anew."""
         if embedder is not None:
             self._function = embedder if isinstance(embedder, EddyEmbeddingFunction) else None
             self._given = embedder.embedder if isinstance(embedder, EddyEmbeddingFunction) else embedder
         elif self._given is not None and self._given.post is not None:
-            self._given = self._given.with_post(load(self.store))
+            self._given = self._given.with_post(load_transform(self.store))
         self._sizes = dict(sizes)
         self.reload()
 
-    def adopt(self, fitted: Fitted | None) -> None:
+    def set_post(self, fitted: Fitted | None) -> None:
         """Take post-processing over that was fitted just now, or do without, before anything is written."""
         self._post = fitted
         self._embedder = self.embedder.with_post(fitted)
-        self.recipe = Recipe(as_stored(self._embedder.settings), **self.sizes)
+        self.recipe = Recipe(json_settings(self._embedder.settings), **self.sizes)
 
     def create(self, **more: Any) -> None:
         """Make the collections, if they are not there; post-processing before the main one, which names it.
@@ -223,7 +223,7 @@ class Opened:
         if self.exists:
             return
         if self._post is not None:
-            save(self.store, self._post)
+            save_transform(self.store, self._post)
         elif self._given is not None and is_unfitted(self._given):
             self._given = self._embedder
         self.store.create(self.recipe, self._as_function(), **more)
@@ -241,18 +241,18 @@ def _sizes(recipe: Recipe) -> dict[str, Any]:
     return {name: getattr(recipe, name) for name in ("passage_size", "late", "sentence_vectors")}
 
 
-def any_in(index: Opened) -> bool:
+def contains_pieces(index: IndexCore) -> bool:
     """Whether there are any."""
     if not index.exists:
         return False
     # Only pieces have no version; for truth values the database has no index.
-    with failures(index.store.place):
+    with translated_errors(index.store.place):
         got = index.store.collection(MAIN).get(where={DIGEST: ""}, limit=1, include=[])
     return bool(got["ids"])
 
 
-def words_of(index: Index) -> Words:
+def build_bm25(index: Index) -> Bm25Index:
     """BM25 over the passages that queries may find."""
     rows = index.store.get(MAIN, documents=True)
     language = str(index.recipe.settings["segmenter"]).rsplit(":", 2)[1]
-    return Words(rows.ids, rows.texts, language)
+    return Bm25Index(rows.ids, rows.texts, language)

@@ -15,7 +15,7 @@ from eddy_embed.inputs import check_kind
 
 PREFIX = "eddy_"
 """Names that begin so are the index's own."""
-OWN = ("start_index", "end_index", "page", "last_page", "heading_path")
+RESERVED = ("start_index", "end_index", "page", "last_page", "heading_path")
 """Further names of what the index writes beside a row."""
 
 
@@ -77,29 +77,29 @@ def check_document(given: Any, index: int) -> Document:
     for what, text in (("id", document.id), ("text", document.text)):
         _check_unicode(f"the {what} of {name}", text)
     for key, value in document.metadata.items():
-        _check_entry(name, key, value)
+        _check_metadata(name, key, value)
     starts = document.page_starts
     if any(isinstance(at, bool) or not isinstance(at, int) for at in starts) or list(starts) != sorted(starts):
         raise InvalidParameter(f"{name}: page_starts={starts!r:.80} must be rising numbers of characters")
     return document
 
 
-def _check_entry(name: str, key: Any, value: Any) -> None:
-    if not isinstance(key, str) or not key or key.startswith((PREFIX, "chroma:")) or key in OWN:
+def _check_metadata(name: str, key: Any, value: Any) -> None:
+    if not isinstance(key, str) or not key or key.startswith((PREFIX, "chroma:")) or key in RESERVED:
         raise InvalidParameter(
-            f"{name}: metadata may not have the name {key!r:.60}: it must be a string, and {', '.join(OWN)} and names "
-            f"that begin with {PREFIX} are the index's own"
+            f"{name}: metadata may not have the name {key!r:.60}: it must be a string, and {', '.join(RESERVED)} and "
+            f"names that begin with {PREFIX} are the index's own"
         )
     _check_unicode(f"metadata {key!r:.60} of {name}", key)
     if isinstance(value, str):
         _check_unicode(f"metadata {key!r:.60} of {name}", value)
-    elif not isinstance(value, bool | int | float) or not _fits(value):
+    elif not isinstance(value, bool | int | float) or not _is_storable_number(value):
         raise InvalidParameter(
             f"{name}: metadata {key!r:.60} is {value!r:.60}; Chroma holds strings, numbers of 64 bits and truth values"
         )
 
 
-def _fits(value: float) -> bool:
+def _is_storable_number(value: float) -> bool:
     return math.isfinite(value) if isinstance(value, float) else -(2**63) <= value < 2**63
 
 

@@ -69,10 +69,10 @@ def score_library(index: Index, questions: Sequence[Question]) -> Score:
 
 def score_bm25(index: Index, questions: Sequence[Question]) -> Score:
     """Hits of BM25 (Lucene's variant, k1 = 1.5, b = 0.75, English stop words left out) over the library's passages."""
-    words = index.words()
+    words = index.bm25()
     rows = index.collection.get(include=["metadatas"])
     names = {id_: str(row["name"]) for id_, row in zip(rows["ids"], rows["metadatas"] or [], strict=True)}
-    found = [[names[id_] for id_ in words.ranked(question.text, None, DEPTH)] for question in questions]
+    found = [[names[id_] for id_ in words.rank(question.text, None, DEPTH)] for question in questions]
     return _score("BM25", len(names), questions, found)
 
 

@@ -63,8 +63,8 @@ def work(place: str, job: Callable[[str], None], log: str, pipe: Any) -> None:
 
     Embedder.encode_long = logged  # type: ignore[method-assign]
     writer.GROUP_DOCUMENTS = 3
-    Store.limit = property(lambda _: 5)  # type: ignore[assignment, method-assign]
-    store._SEARCHED = SAVED_OFTEN  # type: ignore[assignment]
+    Store.max_batch_size = property(lambda _: 5)  # type: ignore[assignment, method-assign]
+    store._COSINE_CONFIG = SAVED_OFTEN  # type: ignore[assignment]
     try:
         job(place)
     except StorageError:

@@ -184,7 +184,7 @@ def test_the_model_is_loaded_once_for_all_rebuilds(client, monkeypatch):
     assert len(loads) == 1
     EddyEmbeddingFunction.release()
     gc.collect()
-    assert not embedding_function._kept
+    assert not embedding_function._loaded_embedders
 
 
 @pytest.mark.parametrize("change", [{"method": "plain"}, {"query_instruction": None}, {"max_length": 64}])

@@ -101,7 +101,7 @@ def test_the_main_collection_is_in_cosine_space_and_says_what_made_it(index, emb
 @given(st.text(alphabet=" \n\tab.。!\u200b", min_size=1).filter(str.strip))
 def test_no_character_is_lost_between_passages(text: str) -> None:
     """Passages and what is stored between them give the text back, whatever it is."""
-    from chroma_eddy.rows.documents import joined_text
+    from chroma_eddy.rows.documents import join_text
     from chroma_eddy.rows.schema import BEFORE
     from eddy_embed.segment import Segmenter
 
@@ -110,7 +110,7 @@ def test_no_character_is_lost_between_passages(text: str) -> None:
     parts = [
         ({"eddy_index": at, BEFORE: text[before[at] : start]}, text[start:end]) for at, (start, end) in enumerate(spans)
     ]
-    assert joined_text(reversed(parts), {"eddy_after": text[before[-1] :]}) == text
+    assert join_text(reversed(parts), {"eddy_after": text[before[-1] :]}) == text
 
 
 # --- Again, changed, gone
@@ -178,7 +178,7 @@ def test_whatever_stops_a_change_the_old_version_is_found_until_the_new_one_is_w
         return call
 
     with monkeypatch.context() as patch:
-        for name in ("upsert", "mark", "delete", "touch"):
+        for name in ("upsert", "update_documents", "delete", "mark_written"):
             patch.setattr(Store, name, until(getattr(Store, name)))
         with pytest.raises(KeyboardInterrupt):
             index.upsert(changed)

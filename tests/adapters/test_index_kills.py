@@ -33,7 +33,7 @@ def expected(kind: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     folder = tmp_path_factory.mktemp("expected")
     with pytest.MonkeyPatch.context() as patch:
         if kind == "folder":  # a server's files are its own
-            patch.setattr(store, "_SEARCHED", SAVED_OFTEN)
+            patch.setattr(store, "_COSINE_CONFIG", SAVED_OFTEN)
         with open_index(folder / "before", "notes", embedder(), passage_size=24) as index:
             index.upsert(killing.before())
     shutil.copytree(folder / "before", folder / "after")

@@ -34,7 +34,7 @@ def embedder() -> Embedder:
 
 @pytest.fixture(autouse=True)
 def saved_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_SEARCHED", SAVED_OFTEN)
+    monkeypatch.setattr(store, "_COSINE_CONFIG", SAVED_OFTEN)
 
 
 def opened(place: Path | str, embedder: Embedder | None = None) -> Index:
@@ -131,7 +131,7 @@ def killed_elsewhere(elsewhere: Callable[[int], None], monkeypatch: pytest.Monke
 
     def write(count: int) -> None:
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(Store, "touch", interrupted)
+            patch.setattr(Store, "mark_written", interrupted)
             elsewhere(count)
 
     return write
@@ -161,7 +161,7 @@ def test_a_reader_finds_in_the_end_what_a_killed_writer_left(
         assert index.query(ASKED)
         killed_elsewhere(6)
         index.query(ASKED)
-        monkeypatch.setattr(connection, "_CHANGING", -1)
+        monkeypatch.setattr(connection, "_CHANGE_TIMEOUT", -1)
         assert len({hit.document for hit in index.query(ASKED, 100)}) == 6
         generation = index.store.connection.generation
         assert index.query(ASKED) and index.store.connection.generation == generation
@@ -176,7 +176,7 @@ def test_a_whole_document_has_the_cosine_of_the_version_that_is_found(killed, tm
         monkeypatch.setattr(Collection, "query", query)
         with apart(), monkeypatch.context() as patch, suppress(KeyboardInterrupt):
             if killed:
-                patch.setattr(Store, "touch", interrupted)
+                patch.setattr(Store, "mark_written", interrupted)
             with opened(tmp_path / "db", embedder) as other:
                 other.upsert(documents(2, version=2))
         return query(self, *args, **kwargs)
@@ -254,7 +254,7 @@ def test_vectors_whose_saving_was_cut_short_are_put_back(noted, tmp_path, embedd
     """As SIGKILL leaves them: before the database has noted how far they go, or without an earlier whole version."""
     place = tmp_path / "db"
     if not noted:
-        monkeypatch.setattr(store, "_SEARCHED", {"hnsw": {"space": "cosine"}})  # saved after a thousand rows
+        monkeypatch.setattr(store, "_COSINE_CONFIG", {"hnsw": {"space": "cosine"}})  # saved after a thousand rows
     with opened(place, embedder) as index:
         index.upsert(documents(4))
         before, collection = rows(index), str(index.store.collection(MAIN).id)

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
     Doubles = NDArray[np.float64]
 
-SMOOTHING = 60
+RANK_OFFSET = 60
 """Added to ranks, so that the first few weigh nearly the same (Cormack, Clarke and Büttcher 2009)."""
 
 
-def fused(rankings: Sequence[Sequence[str]]) -> dict[str, float]:
+def reciprocal_rank_fusion(rankings: Sequence[Sequence[str]]) -> dict[str, float]:
     """Reciprocal rank fusion: ids with their scores, best first.
 
     Args:
@@ -25,11 +25,11 @@ def fused(rankings: Sequence[Sequence[str]]) -> dict[str, float]:
     scores: dict[str, float] = {}
     for ranking in rankings:
         for rank, id_ in enumerate(ranking, start=1):
-            scores[id_] = scores.get(id_, 0.0) + 1 / (SMOOTHING + rank)
+            scores[id_] = scores.get(id_, 0.0) + 1 / (RANK_OFFSET + rank)
     return dict(sorted(scores.items(), key=lambda pair: -pair[1]))
 
 
-def diverse(question: Doubles, vectors: Doubles, k: int, balance: float) -> list[int]:
+def mmr_order(question: Doubles, vectors: Doubles, k: int, balance: float) -> list[int]:
     """Maximal marginal relevance (Carbonell and Goldstein 1998): indices in the order of choice.
 
     Args:

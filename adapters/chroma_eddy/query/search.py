@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from chromadb.errors import NotFoundError
 
-from chroma_eddy.errors import ForeignCollection, lacking
-from chroma_eddy.query.highlights import marked
-from chroma_eddy.query.ranking import cosines, diverse, fused
-from chroma_eddy.rows.documents import stored_texts
-from chroma_eddy.rows.schema import DIGEST, DOCUMENT, END, HEADINGS, PIECE, START, Entry, own_metadata
-from chroma_eddy.storage.failures import failures
+from chroma_eddy.errors import ForeignCollection, damaged
+from chroma_eddy.query.highlights import add_highlights
+from chroma_eddy.query.ranking import cosines, mmr_order, reciprocal_rank_fusion
+from chroma_eddy.rows.documents import read_texts
+from chroma_eddy.rows.schema import DIGEST, DOCUMENT, END, HEADINGS, PIECE, START, DocumentRow, user_metadata
+from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES
-from chroma_eddy.types import OWN, Hit
+from chroma_eddy.types import RESERVED, Hit
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     Doubles = np.ndarray[Any, np.dtype[np.float64]]
 
 Granularity = Literal["passages", "sentences", "documents"]
-_PARTS = {"passages": MAIN, "sentences": SENTENCES, "documents": DOCUMENTS}
+_COLLECTIONS = {"passages": MAIN, "sentences": SENTENCES, "documents": DOCUMENTS}
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Query:
     """What is asked of a query, beside the question; `Index.query` says what it means."""
 
     k: int
@@ -72,10 +72,6 @@ class Wanted:
         if self.granularity != "passages" and (self.hybrid or self.where_document is not None):
             raise InvalidParameter(f"words are searched in passages, not in {self.granularity}; leave granularity out")
 
-    def among(self, ids: Sequence[str] | None) -> Wanted:
-        """The same of some rows alone; None: of all."""
-        return replace(self, ids=ids)
-
     @property
     def candidates(self) -> int:
         """How many of the nearest are looked at."""
@@ -84,10 +80,10 @@ class Wanted:
         return max(self.k, self.fetch_k or (20 if self.mmr else 100))
 
 
-def asked(
-    index: Index, vectors: Doubles, questions: Sequence[str] | None, wanted: Wanted, fingerprint: str
+def search(
+    index: Index, vectors: Doubles, questions: Sequence[str] | None, wanted: Query, fingerprint: str
 ) -> list[list[Hit]]:
-    """As `search`, also where another process makes the index anew meanwhile.
+    """As `_search`, also where another process makes the index anew meanwhile.
 
     Args:
         index: Where.
@@ -101,7 +97,7 @@ def asked(
     """
     try:
         if fingerprint == index.recipe.fingerprint:
-            found = search(index, vectors, questions, wanted)
+            found = _search(index, vectors, questions, wanted)
             if fingerprint == index.recipe.fingerprint:  # else another thread has refitted the index meanwhile
                 return found
     except NotFoundError:
@@ -112,10 +108,10 @@ def asked(
             f"index {index.name!r} holds vectors of fingerprint {index.recipe.fingerprint}, and the questions' were "
             f"made by {fingerprint}: embed the questions again, with index.embedder"
         )
-    return search(index, vectors, questions, wanted)
+    return _search(index, vectors, questions, wanted)
 
 
-def search(index: Index, vectors: Doubles, questions: Sequence[str] | None, wanted: Wanted) -> list[list[Hit]]:
+def _search(index: Index, vectors: Doubles, questions: Sequence[str] | None, wanted: Query) -> list[list[Hit]]:
     """Hits of each question, best first.
 
     Args:
@@ -125,25 +121,25 @@ def search(index: Index, vectors: Doubles, questions: Sequence[str] | None, want
         wanted: What is asked.
     """
     wanted.check()
-    if index.unwritten and not index.exists:
+    if index.was_absent and not index.exists:
         return [[] for _ in vectors]
     if wanted.granularity == "sentences" and not index.recipe.sentence_vectors:
         raise InvalidParameter(
             f"index {index.name!r} was made with sentence_vectors=False; reindex it with True to search sentences"
         )
-    if (wanted.granularity != "passages" or wanted.prefilter is not None) and index.has_pieces:
+    if (wanted.granularity != "passages" or wanted.prefilter is not None) and index.holds_pieces:
         raise InvalidParameter(
             f"index {index.name!r} holds pieces that a framework has cut, of which there are no sentences and no whole "
             "documents: search passages, without prefilter"
         )
     asked_for = questions or [""] * len(vectors)
     return [
-        index.steadily(partial(_answered, index, vector, question, wanted))
+        index.read_consistently(partial(_search_one, index, vector, question, wanted))
         for vector, question in zip(vectors, asked_for, strict=True)
     ]
 
 
-def _answered(index: Index, vector: Doubles, question: str, wanted: Wanted, attempt: int) -> list[Hit]:
+def _search_one(index: Index, vector: Doubles, question: str, wanted: Query, attempt: int) -> list[Hit]:
     """Hits of one question, all of versions that were whole both before and after they were looked for.
 
     What is being written is left out from the beginning only where it was met: to leave rows out takes time.
@@ -151,24 +147,24 @@ def _answered(index: Index, vector: Doubles, question: str, wanted: Wanted, atte
     pending = index.incomplete() if attempt else {}
     store = index.store
     if pending and wanted.granularity == "documents":
-        store.notice(anew=True)
+        store.refresh(anew=True)
     generation = store.connection.generation
-    filters = _filters(index, wanted, pending)
-    own = [*filters, *_prefiltered(index, vector, wanted, pending)]
+    filters = _row_filters(index, wanted, pending)
+    own = [*filters, *_document_filter(index, vector, wanted, pending)]
     hits = _nearest(index, vector, wanted, own)
     if wanted.hybrid:
-        hits = _with_words(index, vector, question, wanted, own, hits)
+        hits = _fused_with_bm25(index, vector, question, wanted, own, hits)
     hits = hits[: wanted.k]
     _check_versions(index, hits, pending)
     # Unlike a passage, these keep their ids when they change: a vector may be the one that another text had before.
     if wanted.granularity == "documents" or any(PIECE in hit.row for hit in hits):
-        store.notice()
+        store.refresh()
         if store.connection.generation != generation:
             raise ForeignCollection(f"index {index.name!r} is being changed all the time: ask again")
-    return marked(index, vector, hits) if wanted.sentences else hits
+    return add_highlights(index, vector, hits) if wanted.sentences else hits
 
 
-def _check_versions(index: Index, hits: Sequence[Hit], pending: Mapping[str, Entry]) -> None:
+def _check_versions(index: Index, hits: Sequence[Hit], pending: Mapping[str, DocumentRow]) -> None:
     """Hold what was found against the documents' rows.
 
     Raises:
@@ -181,10 +177,10 @@ def _check_versions(index: Index, hits: Sequence[Hit], pending: Mapping[str, Ent
         found = hit.row[DIGEST]
         wanted = (found, "") if before is None else (before.digest, before.other)
         if entry is None or entry.digest != found or (entry.digest, entry.other) != wanted:
-            raise ForeignCollection(lacking(hit.document, f"the version that {index.name + DOCUMENTS} names"))
+            raise damaged(hit.document, f"the version that {index.name + DOCUMENTS} names")
 
 
-def _filters(index: Index, wanted: Wanted, pending: Mapping[str, Entry]) -> list[dict[str, Any]]:
+def _row_filters(index: Index, wanted: Query, pending: Mapping[str, DocumentRow]) -> list[dict[str, Any]]:
     """Conditions on rows: what is being written is not found, and what the caller asks."""
     found: list[dict[str, Any]] = []
     if wanted.granularity == "documents":
@@ -202,43 +198,45 @@ def _filters(index: Index, wanted: Wanted, pending: Mapping[str, Entry]) -> list
     return found
 
 
-def _prefiltered(index: Index, vector: Doubles, wanted: Wanted, pending: Mapping[str, Entry]) -> list[dict[str, Any]]:
+def _document_filter(
+    index: Index, vector: Doubles, wanted: Query, pending: Mapping[str, DocumentRow]
+) -> list[dict[str, Any]]:
     if wanted.prefilter is None:
         return []
     whole = replace(wanted, granularity="documents", k=wanted.prefilter, mmr=False, hybrid=False, where_document=None)
-    where = wanted.where if wanted.where is None or not _names(wanted.where) & set(OWN) else None
-    near = _nearest(index, vector, whole, _filters(index, replace(whole, where=where), pending), texts=False)
+    where = wanted.where if wanted.where is None or not _field_names(wanted.where) & set(RESERVED) else None
+    near = _nearest(index, vector, whole, _row_filters(index, replace(whole, where=where), pending), texts=False)
     _check_versions(index, near, pending)
     return [{DOCUMENT: {"$in": [hit.document for hit in near]}}]
 
 
-def _names(where: Any) -> set[str]:
+def _field_names(where: Any) -> set[str]:
     """Names that a condition speaks of."""
     if isinstance(where, list):
-        return set().union(*map(_names, where))
+        return set().union(*map(_field_names, where))
     if not isinstance(where, dict):
         return set()
-    return set(where).union(*map(_names, where.values()))
+    return set(where).union(*map(_field_names, where.values()))
 
 
-def _where(filters: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+def _conjunction(filters: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     return {"$and": list(filters)} if len(filters) > 1 else next(iter(filters), None)
 
 
 def _nearest(
-    index: Index, vector: Doubles, wanted: Wanted, filters: Sequence[dict[str, Any]], *, texts: bool = True
+    index: Index, vector: Doubles, wanted: Query, filters: Sequence[dict[str, Any]], *, texts: bool = True
 ) -> list[Hit]:
-    part = _PARTS[wanted.granularity]
+    part = _COLLECTIONS[wanted.granularity]
     if any(each.get(DOCUMENT) == {"$in": []} for each in filters) or (wanted.ids is not None and not wanted.ids):
         return []
     include: Any = ["metadatas", "documents", "distances", *(["embeddings"] if wanted.mmr else [])]
     collection = index.store.collection(part)
-    with failures(index.store.place):
+    with translated_errors(index.store.place):
         got = collection.query(
             query_embeddings=np.asarray(vector, np.float32)[None],
             n_results=wanted.candidates,
             ids=None if wanted.ids is None else list(wanted.ids),
-            where=_where(filters),
+            where=_conjunction(filters),
             where_document=wanted.where_document,  # type: ignore[arg-type]
             include=include,
         )
@@ -247,16 +245,16 @@ def _nearest(
     found = (got["documents"] or [[""] * len(rows)])[0]
     for id_, row in zip(got["ids"][0], rows, strict=True):
         _check_row(id_, row)
-    own = _texts(index, wanted.granularity, rows) if texts and part != MAIN else [text or "" for text in found]
+    own = _texts_of(index, wanted.granularity, rows) if texts and part != MAIN else [text or "" for text in found]
     hits = [
-        hit_of(id_, row, text, 1 - distance)
+        _make_hit(id_, row, text, 1 - distance)
         for id_, row, text, distance in zip(got["ids"][0], rows, own, distances, strict=True)
     ]
     if not wanted.mmr or not hits:
         return hits
     near = np.asarray((got["embeddings"] or [[]])[0], np.float64)
     near /= np.linalg.norm(near, axis=1, keepdims=True)
-    return [hits[at] for at in diverse(np.asarray(vector, np.float64), near, wanted.k, wanted.lambda_mult)]
+    return [hits[at] for at in mmr_order(np.asarray(vector, np.float64), near, wanted.k, wanted.lambda_mult)]
 
 
 def _check_row(id_: str, row: Any) -> None:
@@ -272,52 +270,52 @@ def _check_row(id_: str, row: Any) -> None:
         )
 
 
-def hit_of(id_: str, row: Any, text: str, cosine: float) -> Hit:
+def _make_hit(id_: str, row: Any, text: str, cosine: float) -> Hit:
     """A row found."""
     more = {"headings": str(row.get(HEADINGS, "")), **{name: row.get(name) for name in ("page", "last_page")}}
     start = row.get(START, 0)
     end = row.get(END, row.get("eddy_characters", start + len(text)))
-    return Hit(id_, row[DOCUMENT], text, start, end, float(cosine), float(cosine), own_metadata(row), **more, row=row)
+    return Hit(id_, row[DOCUMENT], text, start, end, float(cosine), float(cosine), user_metadata(row), **more, row=row)
 
 
-def _texts(index: Index, granularity: Granularity, rows: Sequence[Any]) -> list[str]:
+def _texts_of(index: Index, granularity: Granularity, rows: Sequence[Any]) -> list[str]:
     if granularity == "documents":
-        return stored_texts(index.store, rows)
+        return read_texts(index.store, rows)
     owners = sorted({row["eddy_passage"] for row in rows})
     got = index.store.get(MAIN, ids=owners, metadatas=True, documents=True)
     around = {id_: (row[START], text) for id_, row, text in zip(got.ids, got.metadatas, got.texts, strict=True)}
     found = []
     for row in rows:
         if row["eddy_passage"] not in around:
-            raise ForeignCollection(lacking(row[DOCUMENT], f"passages in {index.name}"))
+            raise damaged(row[DOCUMENT], f"passages in {index.name}")
         first, text = around[row["eddy_passage"]]
         found.append(text[row[START] - first : row[END] - first])
     return found
 
 
-def _with_words(
-    index: Index, vector: Doubles, question: str, wanted: Wanted, filters: Sequence[dict[str, Any]], hits: list[Hit]
+def _fused_with_bm25(
+    index: Index, vector: Doubles, question: str, wanted: Query, filters: Sequence[dict[str, Any]], hits: list[Hit]
 ) -> list[Hit]:
     """Fuse the order by meaning with BM25's."""
     allowed = None
     if filters or wanted.where_document or wanted.ids is not None:
-        with failures(index.store.place):
+        with translated_errors(index.store.place):
             got = index.store.collection(MAIN).get(
                 ids=None if wanted.ids is None else list(wanted.ids),
-                where=_where(filters),
+                where=_conjunction(filters),
                 where_document=wanted.where_document,  # type: ignore[arg-type]
                 include=[],
             )
         allowed = set(got["ids"])
-    ranked = index.words().ranked(question, allowed, wanted.candidates)
-    scores = fused([[hit.id for hit in hits], ranked])
+    ranked = index.bm25().rank(question, allowed, wanted.candidates)
+    scores = reciprocal_rank_fusion([[hit.id for hit in hits], ranked])
     known = {hit.id: hit for hit in hits}
     first = list(scores)[: wanted.k]
     missing = [id_ for id_ in first if id_ not in known]
     rows = index.store.get(MAIN, ids=missing, metadatas=True, documents=True, embeddings=True)
     for id_, row, text, own in zip(rows.ids, rows.metadatas, rows.texts, rows.vectors, strict=True):
         _check_row(id_, row)
-        known[id_] = hit_of(id_, row, text, float(cosines(vector, np.asarray(own, np.float64))))
+        known[id_] = _make_hit(id_, row, text, float(cosines(vector, np.asarray(own, np.float64))))
     if gone := [id_ for id_ in first if id_ not in known]:
         raise ForeignCollection(
             f"passage {gone[0]!r} of index {index.name!r} is gone: something else has deleted it; call check()"

@@ -10,7 +10,7 @@ import numpy as np
 from eddy_embed.errors import MissingExtra
 
 
-class Words:
+class Bm25Index:
     """BM25 over texts (Lucene's variant, k1 = 1.5, b = 0.75), in memory."""
 
     def __init__(self, ids: Sequence[str], texts: Sequence[str], language: str) -> None:
@@ -37,7 +37,7 @@ class Words:
             self._index = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
             self._index.index(tokens, show_progress=False)
 
-    def ranked(self, question: str, allowed: set[str] | None, most: int) -> list[str]:
+    def rank(self, question: str, allowed: set[str] | None, most: int) -> list[str]:
         """Ids of the texts that share a word with a question, best first.
 
         Args:

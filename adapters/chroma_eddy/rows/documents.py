@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from chroma_eddy.errors import ForeignCollection, lacking
+from chroma_eddy.errors import ForeignCollection, damaged
 from chroma_eddy.rows.schema import (
     BEFORE,
     DIGEST,
@@ -18,16 +18,15 @@ from chroma_eddy.rows.schema import (
     HEADINGS,
     INDEX,
     START,
-    Embedded,
-    Entry,
-    entry_of,
-    raw_id,
+    DocumentRow,
+    EmbeddedDocument,
+    raw_document_id,
     row_ids,
     sentence_spans,
 )
 from chroma_eddy.storage.batches import slices
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, RAW, SENTENCES
-from chroma_eddy.storage.pages import PAGE
+from chroma_eddy.storage.pages import PAGE_SIZE
 from chroma_eddy.types import Document
 from eddy_embed.document import LongDocument, Passage, Span
 
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from chroma_eddy.storage.recipe import Recipe
     from chroma_eddy.storage.store import Store
 
-AT_ONCE = 5_000
+GROUP_ROWS = 5_000
 """Rows that are read at a time, of whole documents; each time, the database looks through all of them."""
 SpanT = TypeVar("SpanT", bound=Span)
 
@@ -49,13 +48,13 @@ class _Row(NamedTuple):
     vector: NDArray[np.float32]
 
 
-def grouped(entries: Iterable[Entry]) -> Iterator[list[str]]:
+def group_ids(entries: Iterable[DocumentRow]) -> Iterator[list[str]]:
     """Ids of documents that are read at a time."""
     group: list[str] = []
     size = 0
     for entry in entries:
         own = entry.passages + entry.sentences
-        if group and size + own > AT_ONCE:
+        if group and size + own > GROUP_ROWS:
             yield group
             group, size = [], 0
         group.append(entry.id)
@@ -64,12 +63,9 @@ def grouped(entries: Iterable[Entry]) -> Iterator[list[str]]:
         yield group
 
 
-def stored_document(store: Store, recipe: Recipe, id_: str, *, keeps_raw: bool) -> Embedded:
-    """As `stored_documents`, of one that is there."""
-    return stored_documents(store, recipe, [id_], keeps_raw=keeps_raw)[0]
-
-
-def stored_documents(store: Store, recipe: Recipe, ids: Sequence[str], *, keeps_raw: bool) -> list[Embedded]:
+def read_embedded_documents(
+    store: Store, recipe: Recipe, ids: Sequence[str], *, keeps_raw: bool
+) -> list[EmbeddedDocument]:
     """Documents as they are stored, with their vectors.
 
     Args:
@@ -81,32 +77,34 @@ def stored_documents(store: Store, recipe: Recipe, ids: Sequence[str], *, keeps_
     own = store.get(DOCUMENTS, ids=ids, metadatas=True, embeddings=True)
     every = {row[0]: row for row in zip(own.ids, own.metadatas, own.vectors, strict=True) if row[1][DIGEST]}
     digests = [about[DIGEST] for _, about, _ in every.values()]
-    passages = _by_version(store, MAIN, digests, documents=True, embeddings=True)
-    lines = _by_version(store, SENTENCES, digests, embeddings=True) if recipe.sentence_vectors else None
-    raw = _by_version(store, RAW, digests, embeddings=True) if keeps_raw else None
+    passages = _rows_by_digest(store, MAIN, digests, documents=True, embeddings=True)
+    lines = _rows_by_digest(store, SENTENCES, digests, embeddings=True) if recipe.sentence_vectors else None
+    raw = _rows_by_digest(store, RAW, digests, embeddings=True) if keeps_raw else None
     found = []
     for id_, about, vector in (every[id_] for id_ in ids if id_ in every):
         digest = about[DIGEST]
-        done = _document(store, (id_, about), vector, passages[digest], None if lines is None else lines[digest])
-        found.append(done if raw is None else replace(done, raw=_kept_raw(done, recipe, raw[digest])))
+        done = _embedded_document(
+            store, (id_, about), vector, passages[digest], None if lines is None else lines[digest]
+        )
+        found.append(done if raw is None else replace(done, raw=_read_raw_vectors(done, recipe, raw[digest])))
     return found
 
 
-def stored_texts(store: Store, documents: Sequence[Mapping[str, Any]]) -> list[str]:
+def read_texts(store: Store, documents: Sequence[Mapping[str, Any]]) -> list[str]:
     """The texts of documents.
 
     Args:
         store: Where.
         documents: Metadata of their rows.
     """
-    parts = _by_version(store, MAIN, [about[DIGEST] for about in documents], documents=True)
+    parts = _rows_by_digest(store, MAIN, [about[DIGEST] for about in documents], documents=True)
     for about in documents:
         if len(parts[about[DIGEST]]) != about["eddy_passages"]:
-            raise ForeignCollection(lacking(about[DOCUMENT], f"passages in {store.name}"))
-    return [joined_text(((row.about, row.text) for row in parts[about[DIGEST]]), about) for about in documents]
+            raise damaged(about[DOCUMENT], f"passages in {store.name}")
+    return [join_text(((row.about, row.text) for row in parts[about[DIGEST]]), about) for about in documents]
 
 
-def plain_documents(store: Store, ids: Sequence[str]) -> list[Document]:
+def read_documents(store: Store, ids: Sequence[str]) -> list[Document]:
     """Documents as they were given; those that queries do not find are left out.
 
     Args:
@@ -116,24 +114,24 @@ def plain_documents(store: Store, ids: Sequence[str]) -> list[Document]:
     own = store.get(DOCUMENTS, ids=ids, metadatas=True)
     every = {id_: about for id_, about in zip(own.ids, own.metadatas, strict=True) if about[DIGEST]}
     found = {}
-    for (id_, about), text in zip(every.items(), stored_texts(store, list(every.values())), strict=True):
-        entry = entry_of(id_, about)
+    for (id_, about), text in zip(every.items(), read_texts(store, list(every.values())), strict=True):
+        entry = DocumentRow.parse(id_, about)
         found[id_] = Document(id_, text, entry.metadata, entry.page_starts)
         if found[id_].digest != entry.digest:
-            raise ForeignCollection(lacking(id_, "the text or the metadata that it was written with"))
+            raise damaged(id_, "the text or the metadata that it was written with")
     return [found[id_] for id_ in ids if id_ in found]
 
 
-def joined_text(passages: Iterable[tuple[dict[str, Any], str]], about: Mapping[str, Any]) -> str:
+def join_text(passages: Iterable[tuple[dict[str, Any], str]], about: Mapping[str, Any]) -> str:
     """The text of a document, of its passages' rows and texts, and its own row."""
     ordered = sorted(passages, key=lambda pair: pair[0][INDEX])  # Chroma answers in an order of its own
     return "".join(str(row.get(BEFORE, "")) + text for row, text in ordered) + str(about["eddy_after"])
 
 
-def _by_version(store: Store, part: str, digests: Sequence[str], **kinds: bool) -> dict[str, list[_Row]]:
+def _rows_by_digest(store: Store, part: str, digests: Sequence[str], **kinds: bool) -> dict[str, list[_Row]]:
     """Rows of versions of documents, by digest."""
     found: dict[str, list[_Row]] = {digest: [] for digest in digests}
-    for at in slices(len(digests), PAGE):
+    for at in slices(len(digests), PAGE_SIZE):
         where = {DIGEST: {"$in": list(digests[at])}}
         for rows in store.pages(part, ids=None, where=where, metadatas=True, **kinds):
             texts = rows.texts or [""] * len(rows.ids)
@@ -143,17 +141,17 @@ def _by_version(store: Store, part: str, digests: Sequence[str], **kinds: bool) 
     return found
 
 
-def _document(
+def _embedded_document(
     store: Store,
     own: tuple[str, dict[str, Any]],
     vector: NDArray[np.float32],
     found: list[_Row],
     lines: list[_Row] | None,
-) -> Embedded:
+) -> EmbeddedDocument:
     """A document of its row, its vector, its passages and, if they have rows, its sentences."""
     id_, about = own
-    entry = entry_of(id_, about)
-    text = joined_text(((row.about, row.text) for row in found), about)
+    entry = DocumentRow.parse(id_, about)
+    text = join_text(((row.about, row.text) for row in found), about)
     document = Document(id_, text, entry.metadata, entry.page_starts)
     whole = len(found) == entry.passages and (lines is None or len(lines) == entry.sentences)
     if not whole or document.digest != entry.digest:
@@ -165,15 +163,15 @@ def _document(
     ordered = sorted(found, key=lambda row: row.about[INDEX])
     counts = [len(sentence_spans(row.about)) for row in ordered]
     passages = [
-        Passage(*_place(row), last - size, last - 1, _headings(row.about))
+        Passage(*_span_fields(row), last - size, last - 1, _headings(row.about))
         for row, size, last in zip(ordered, counts, accumulate(counts), strict=True)
     ]
-    sentences = [Span(*_place(row)) for row in sorted(lines or (), key=lambda row: row.about[INDEX])]
+    sentences = [Span(*_span_fields(row)) for row in sorted(lines or (), key=lambda row: row.about[INDEX])]
     sizes = (entry.tokens, entry.windows, entry.truncated)
-    return Embedded(document, LongDocument(text, vector, passages, sentences, *sizes))
+    return EmbeddedDocument(document, LongDocument(text, vector, passages, sentences, *sizes))
 
 
-def _place(row: _Row) -> tuple[int, int, int, NDArray[np.float32]]:
+def _span_fields(row: _Row) -> tuple[int, int, int, NDArray[np.float32]]:
     return row.about[START], row.about[END], row.about["eddy_n_tokens"], row.vector
 
 
@@ -181,7 +179,7 @@ def _headings(row: Mapping[str, Any]) -> tuple[str, ...]:
     return (str(row[HEADINGS]),) if HEADINGS in row else ()
 
 
-def _kept_raw(done: Embedded, recipe: Recipe, rows: Sequence[_Row]) -> LongDocument:
+def _read_raw_vectors(done: EmbeddedDocument, recipe: Recipe, rows: Sequence[_Row]) -> LongDocument:
     document, result = done.document, done.result
     vectors = {row.id: row.vector for row in rows}
 
@@ -191,7 +189,7 @@ def _kept_raw(done: Embedded, recipe: Recipe, rows: Sequence[_Row]) -> LongDocum
 
     return replace(
         result,
-        vector=vectors[raw_id(document)],
+        vector=vectors[raw_document_id(document)],
         passages=raw("passage", result.passages),
         sentences=raw("sentence", result.sentences),
     )

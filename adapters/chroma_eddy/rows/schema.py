@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chroma_eddy.types import OWN, PREFIX, Document
+from chroma_eddy.types import PREFIX, RESERVED, Document
 from eddy_embed.document import LongDocument, Span, heading_path
 from eddy_embed.ids import passage_id
 from eddy_embed.segment import Segmenter
@@ -35,7 +35,7 @@ SPANS, BEFORE = "eddy_sentences", "eddy_before"
 
 
 @dataclass(frozen=True)
-class Entry:
+class DocumentRow:
     """What the index knows of a document.
 
     Attributes:
@@ -66,37 +66,34 @@ class Entry:
     page_starts: tuple[int, ...]
     metadata: dict[str, Any]
 
+    @classmethod
+    def parse(cls, id_: str, row: Mapping[str, Any]) -> DocumentRow:
+        """What a row of the documents' collection says."""
+        counts = ("passages", "sentences", "tokens", "windows", "truncated", "characters")
+        return cls(
+            id_,
+            row[DIGEST],
+            row[OTHER],
+            row["eddy_text"],
+            **{name: int(row[f"eddy_{name}"]) for name in counts},
+            page_starts=tuple(map(int, str(row.get("eddy_page_starts", "")).split())),
+            metadata=user_metadata(row),
+        )
+
     @property
     def complete(self) -> bool:
         """Whether all its rows are in, and no others."""
         return bool(self.digest) and not self.other
 
 
-_COUNTS = ("passages", "sentences", "tokens", "windows", "truncated", "characters")
-
-
-def entry_of(id_: str, row: Mapping[str, Any]) -> Entry:
-    """What a row of the documents' collection says."""
-    starts = str(row.get("eddy_page_starts", ""))
-    return Entry(
-        id_,
-        row[DIGEST],
-        row[OTHER],
-        row["eddy_text"],
-        **{name: int(row[f"eddy_{name}"]) for name in _COUNTS},
-        page_starts=tuple(map(int, starts.split())),
-        metadata=own_metadata(row),
-    )
-
-
-def own_metadata(row: Mapping[str, Any]) -> dict[str, Any]:
+def user_metadata(row: Mapping[str, Any]) -> dict[str, Any]:
     """What the user gave, of a row's metadata."""
     if PIECE in row:
         return {key: value for key, value in row.items() if not key.startswith(PREFIX) and key not in FRAMEWORKS}
-    return {key: value for key, value in row.items() if not key.startswith(PREFIX) and key not in OWN}
+    return {key: value for key, value in row.items() if not key.startswith(PREFIX) and key not in RESERVED}
 
 
-def document_row(document: Document, embedded: LongDocument, digest: str, other: str) -> dict[str, Any]:
+def document_metadata(document: Document, embedded: LongDocument, digest: str, other: str) -> dict[str, Any]:
     """Metadata of a document's row."""
     passages = embedded.passages
     pages = {"eddy_page_starts": " ".join(map(str, document.page_starts))} if document.page_starts else {}
@@ -118,7 +115,7 @@ def document_row(document: Document, embedded: LongDocument, digest: str, other:
 
 
 @dataclass(frozen=True)
-class Embedded:
+class EmbeddedDocument:
     """A document with its vectors.
 
     Attributes:
@@ -133,7 +130,7 @@ class Embedded:
 
 
 @dataclass(frozen=True)
-class Part:
+class RowBatch:
     """Rows of one document in one collection."""
 
     ids: list[str]
@@ -142,10 +139,10 @@ class Part:
     texts: list[str]
 
 
-def passage_rows(document: Document, embedded: LongDocument, recipe: Recipe) -> Part:
+def passage_rows(document: Document, embedded: LongDocument, recipe: Recipe) -> RowBatch:
     """A document's rows in the main collection."""
     digest, text, passages = document.digest, document.text, embedded.passages
-    spans = [(each.start, each.end) for each in embedded.sentences] or text_spans(text, recipe)
+    spans = [(each.start, each.end) for each in embedded.sentences] or split_sentences(text, recipe)
     before = [0, *(passage.end for passage in passages)]
     rows = []
     for index, passage in enumerate(passages):
@@ -155,7 +152,7 @@ def passage_rows(document: Document, embedded: LongDocument, recipe: Recipe) -> 
             {
                 **document.metadata,
                 **document.pages(passage.start, passage.end),
-                **_common(document.id, digest, len(passages), index, passage),
+                **_span_metadata(document.id, digest, len(passages), index, passage),
                 "eddy_fingerprint": recipe.fingerprint,
                 SPANS: " ".join(f"{start - passage.start}-{end - passage.start}" for start, end in inside),
                 **({BEFORE: gap} if gap else {}),
@@ -163,20 +160,20 @@ def passage_rows(document: Document, embedded: LongDocument, recipe: Recipe) -> 
             }
         )
     texts = [text[passage.start : passage.end] for passage in passages]
-    return Part(row_ids(document, passages, recipe), _stack(passages), rows, texts)
+    return RowBatch(row_ids(document, passages, recipe), _stack(passages), rows, texts)
 
 
-def sentence_rows(document: Document, embedded: LongDocument, recipe: Recipe) -> Part:
+def sentence_rows(document: Document, embedded: LongDocument, recipe: Recipe) -> RowBatch:
     """A document's rows in the sentences' collection, whose texts are in the passages."""
     digest, sentences = document.digest, embedded.sentences
     ids = row_ids(document, embedded.passages, recipe)
     sizes = [passage.last_sentence + 1 - passage.first_sentence for passage in embedded.passages]
     owners = [id_ for id_, size in zip(ids, sizes, strict=True) for _ in range(size)]
     rows = [
-        {**_common(document.id, digest, len(sentences), index, sentence), "eddy_passage": owner}
+        {**_span_metadata(document.id, digest, len(sentences), index, sentence), "eddy_passage": owner}
         for index, (sentence, owner) in enumerate(zip(sentences, owners, strict=True))
     ]
-    return Part(row_ids(document, sentences, recipe), _stack(sentences), rows, [])
+    return RowBatch(row_ids(document, sentences, recipe), _stack(sentences), rows, [])
 
 
 def row_ids(document: Document, spans: Sequence[Span], recipe: Recipe) -> list[str]:
@@ -185,7 +182,7 @@ def row_ids(document: Document, spans: Sequence[Span], recipe: Recipe) -> list[s
     return [passage_id(id_, digest, 0, span.start, span.end, *made) for span in spans]
 
 
-def raw_id(document: Document) -> str:
+def raw_document_id(document: Document) -> str:
     """Under which the raw vector of a whole document is kept."""
     return f"document/{document.digest}"
 
@@ -196,12 +193,12 @@ def sentence_spans(row: Mapping[str, Any]) -> list[tuple[int, int]]:
     return [(int(start), int(end)) for start, end in pairs]
 
 
-def _common(id_: str, digest: str, count: int, index: int, span: Span) -> dict[str, Any]:
+def _span_metadata(id_: str, digest: str, count: int, index: int, span: Span) -> dict[str, Any]:
     place = {START: span.start, END: span.end, "eddy_n_tokens": span.n_tokens}
     return {DOCUMENT: id_, DIGEST: digest, ROWS: count, INDEX: index, **place}
 
 
-def text_spans(text: str, recipe: Recipe) -> list[tuple[int, int]]:
+def split_sentences(text: str, recipe: Recipe) -> list[tuple[int, int]]:
     """Where the sentences of a text are, as the index's segmenter has them."""
     _, language, most = str(recipe.settings["segmenter"]).rsplit(":", 2)
     return [(sentence.start, sentence.end) for sentence in Segmenter(language, int(most)).sentences(text)]

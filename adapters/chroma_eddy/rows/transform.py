@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
 
 
-def rounded(fitted: Fitted) -> Fitted:
+def round_to_float32(fitted: Fitted) -> Fitted:
     """The same with values that the database keeps bit by bit, so that all writers and readers use equal ones."""
 
     def again(array: Any) -> Any:
@@ -31,7 +31,7 @@ def rounded(fitted: Fitted) -> Fitted:
     return replace(fitted, mean=again(fitted.mean), matrix=again(fitted.matrix), query_mean=again(fitted.query_mean))
 
 
-def save(store: Store, fitted: Fitted) -> None:
+def save_transform(store: Store, fitted: Fitted) -> None:
     """Keep what was learned; what an interrupted beginning left is replaced."""
     store.drop(TRANSFORM)
     rows = {"mean": fitted.mean[None]}
@@ -44,11 +44,11 @@ def save(store: Store, fitted: Fitted) -> None:
     told = {"post": json.dumps(asdict(fitted.post)), "count": fitted.count, "maker": json.dumps(fitted.maker)}
     # Metadata of the collection, and rows that say how many there are: a transform that is half there is none.
     about = {"eddy_format": FORMAT, "eddy_part": TRANSFORM, "eddy_rows": len(ids)}
-    store.make(TRANSFORM, {**about, **{f"eddy_{name}": value for name, value in told.items()}})
+    store.open_or_create(TRANSFORM, {**about, **{f"eddy_{name}": value for name, value in told.items()}})
     store.upsert(TRANSFORM, ids, np.concatenate(list(rows.values())).astype(np.float32), metadatas)
 
 
-def load(store: Store) -> Fitted | None:
+def load_transform(store: Store) -> Fitted | None:
     """What was kept; None where there is none.
 
     Raises:
@@ -80,12 +80,12 @@ def load(store: Store) -> Fitted | None:
     )
 
 
-def invertible(fitted: Fitted) -> bool:
+def is_invertible(fitted: Fitted) -> bool:
     """Whether raw vectors can be had back; else they are kept beside the others."""
     return fitted.post.kind in ("centre", "whiten") and fitted.dimension == len(fitted.mean)
 
 
-def raw_of(fitted: Fitted, vectors: Floats, normalized: bool) -> NDArray[np.float64]:
+def invert(fitted: Fitted, vectors: Floats, normalized: bool) -> NDArray[np.float64]:
     """Raw vectors, of length 1, of processed ones.
 
     Normalising takes a length away, which the raw vector's own gives back: of mean + length * direction there is one

@@ -21,7 +21,7 @@ BEGUN = "eddy.begun"
 _DATABASE = "chroma.sqlite3"
 
 
-class Saves:
+class HnswBackup:
     """Copies of a database's vectors; every call is made under a lock."""
 
     def __init__(self, folder: Path) -> None:
@@ -31,7 +31,7 @@ class Saves:
             folder: Of the database.
         """
         self._folder, self._begun = folder, folder / BEGUN
-        self._seen: dict[str, Any] = {}
+        self._backed_up: dict[str, Any] = {}
 
     @property
     def interrupted(self) -> bool:
@@ -40,12 +40,12 @@ class Saves:
 
     def begin(self, collection: str) -> None:
         """Say that rows of a collection are about to be written."""
-        self._keep(collection)
+        self._back_up(collection)
         self._begun.write_text(collection, encoding="utf-8")
 
     def end(self, collection: str) -> None:
         """Say that they are."""
-        self._keep(collection)
+        self._back_up(collection)
         self._begun.unlink()
 
     def repair(self) -> bool:
@@ -57,30 +57,30 @@ class Saves:
         if not self.interrupted:
             return False
         collection = self._begun.read_text(encoding="utf-8")
-        for segment, row in self._asked(_SEGMENT, collection):
-            live, copy = self._folder / segment, self._copy(segment, row)
+        for segment, row in self._select(_SELECT_SEGMENTS, collection):
+            live, copy = self._folder / segment, self._backup_path(segment, row)
             if not row:  # nothing was ever noted, so the log has everything
                 shutil.rmtree(live, ignore_errors=True)
             elif copy.exists():
                 _restore(copy, live)
-        self._seen.clear()
+        self._backed_up.clear()
         self._begun.unlink()
         return True
 
-    def clean(self) -> None:
+    def delete_stale(self) -> None:
         """Delete copies of collections that are gone."""
         if (self._folder / SAVED).exists():
-            segments = {segment for (segment,) in self._asked("SELECT id FROM segments")}
+            segments = {segment for (segment,) in self._select("SELECT id FROM segments")}
             for copy in (self._folder / SAVED).iterdir():
                 if copy.name.partition(".")[0] not in segments:
                     shutil.rmtree(copy)
 
-    def _keep(self, collection: str) -> None:
+    def _back_up(self, collection: str) -> None:
         """Have a copy of what is noted."""
-        for segment, row in self._asked(_SEGMENT, collection):
-            if not row or self._seen.get(segment) == row:
+        for segment, row in self._select(_SELECT_SEGMENTS, collection):
+            if not row or self._backed_up.get(segment) == row:
                 continue
-            copy = self._copy(segment, row)
+            copy = self._backup_path(segment, row)
             if not copy.exists():
                 part = copy.with_name(f"{copy.name}.part")
                 shutil.rmtree(part, ignore_errors=True)
@@ -89,17 +89,17 @@ class Saves:
             for other in copy.parent.glob(f"{segment}.*"):
                 if other != copy:
                     shutil.rmtree(other)
-            self._seen[segment] = row
+            self._backed_up[segment] = row
 
-    def _copy(self, segment: str, row: int) -> Path:
+    def _backup_path(self, segment: str, row: int) -> Path:
         return self._folder / SAVED / f"{segment}.{row}"
 
-    def _asked(self, question: str, *values: str) -> Sequence[Any]:
+    def _select(self, question: str, *values: str) -> Sequence[Any]:
         with closing(sqlite3.connect(self._folder / _DATABASE, timeout=60)) as database:
             return database.execute(question, values).fetchall()
 
 
-_SEGMENT = """
+_SELECT_SEGMENTS = """
 SELECT segments.id, max_seq_id.seq_id FROM segments LEFT JOIN max_seq_id ON max_seq_id.segment_id = segments.id
 WHERE segments.collection = ? AND segments.scope = 'VECTOR'
 """
@@ -112,12 +112,12 @@ def _restore(copy: Path, live: Path) -> None:
             path.unlink()
     for path in copy.iterdir():
         target = live / path.name
-        if not target.exists() or _state(target) != _state(path):
+        if not target.exists() or _size_and_mtime(target) != _size_and_mtime(path):
             part = target.with_name(f"{path.name}.part")
             shutil.copy2(path, part)
             part.replace(target)
 
 
-def _state(path: Path) -> tuple[int, int]:
+def _size_and_mtime(path: Path) -> tuple[int, int]:
     about = path.stat()
     return about.st_size, about.st_mtime_ns

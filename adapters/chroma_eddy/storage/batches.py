@@ -14,7 +14,7 @@ def slices(count: int, limit: int) -> Iterator[slice]:
     return (slice(at, at + limit) for at in range(0, count, limit))
 
 
-def batches(count: int, width: int, texts: Sequence[Any] | None, limit: int) -> Iterator[slice]:
+def byte_limited_slices(count: int, width: int, texts: Sequence[Any] | None, limit: int) -> Iterator[slice]:
     """As `slices`, where vectors and texts are sent too.
 
     Args:

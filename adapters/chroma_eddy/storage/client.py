@@ -12,21 +12,21 @@ from chromadb.api import ClientAPI
 
 from chroma_eddy.errors import NoIndex
 from chroma_eddy.storage.connection import Connection
-from chroma_eddy.storage.failures import failures
+from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.locks import Lock
 from eddy_embed.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from chromadb.config import Settings
 
-    Where = str | os.PathLike[str] | ClientAPI
+    Place = str | os.PathLike[str] | ClientAPI
 
 _DATABASE = "chroma.sqlite3"
-_PART = ".chroma.part"
+_UNFINISHED = ".chroma.part"
 """A database that is being made."""
 
 
-def open_place(place: Where, *, create: bool, timeout: float = 0.0) -> Connection:
+def connect(place: Place, *, create: bool, timeout: float = 0.0) -> Connection:
     """A client, and the locks of those who write and read there.
 
     Args:
@@ -50,20 +50,20 @@ def open_place(place: Where, *, create: bool, timeout: float = 0.0) -> Connectio
             "Chroma's clients"
         )
     if isinstance(place, str) and "://" in place:
-        return Connection(_server(place), Lock(None, timeout), place, owned=True)
+        return Connection(_http_client(place), Lock(None, timeout), place, owned=True)
     folder = Path(place)
     lock = Lock(folder, timeout)
-    with failures(folder):
+    with translated_errors(folder):
         if not (folder / _DATABASE).exists():
             if not create:
                 raise NoIndex(f"there is no database in {folder}; give an embedder to make one")
             folder.mkdir(parents=True, exist_ok=True)
             with lock:
-                _make(folder)
-        return Connection(_client(folder), lock, place, owned=True)
+                _create_database(folder)
+        return Connection(_persistent_client(folder), lock, place, owned=True)
 
 
-def _server(url: str) -> ClientAPI:
+def _http_client(url: str) -> ClientAPI:
     parts = urlsplit(url)
     plain = not (parts.path.strip("/") or parts.query or parts.fragment or parts.username or parts.password)
     if parts.scheme not in ("http", "https") or not parts.hostname or not plain:
@@ -75,22 +75,22 @@ def _server(url: str) -> ClientAPI:
 
     secure = parts.scheme == "https"
     port = parts.port or (443 if secure else 8000)
-    with failures(url):
+    with translated_errors(url):
         return chromadb.HttpClient(parts.hostname, port, ssl=secure, settings=client_settings())
 
 
-def _make(folder: Path) -> None:
+def _create_database(folder: Path) -> None:
     """Make a database, which gets its name only when it is whole: one cut short could never be opened again."""
     if (folder / _DATABASE).exists():
         return
-    part = folder / _PART
+    part = folder / _UNFINISHED
     shutil.rmtree(part, ignore_errors=True)
-    _client(part).close()  # type: ignore[attr-defined]  # of the concrete client
+    _persistent_client(part).close()  # type: ignore[attr-defined]  # of the concrete client
     os.replace(part / _DATABASE, folder / _DATABASE)
     shutil.rmtree(part)
 
 
-def _client(folder: Path) -> ClientAPI:
+def _persistent_client(folder: Path) -> ClientAPI:
     import chromadb
     from chromadb.errors import InternalError
 

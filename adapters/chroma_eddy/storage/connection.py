@@ -18,38 +18,38 @@ from weakref import WeakKeyDictionary
 from filelock import FileLock, Timeout
 
 from chroma_eddy.errors import StorageError
-from chroma_eddy.storage.backups import Saves
+from chroma_eddy.storage.backups import HnswBackup
 from chroma_eddy.storage.locks import Lock
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI
     from chromadb.api.models.Collection import Collection
 
-ROWS = "eddy.rows"
+ROW_LOCK = "eddy.rows"
 """Held while rows are written, and while a process reads a collection's vectors for the first time."""
 _POLL = 0.005
-_CHANGING = 5.0
+_CHANGE_TIMEOUT = 5.0
 """Seconds that rows may be changing before a reader looks at them without waiting for the end."""
 
 
 @dataclass
-class _Read:
+class ClientState:
     """What the part of Chroma behind the clients of one folder in this process has read.
 
     Attributes:
         tokens: Of each index, the last change that it knows.
         changing: Indexes whose rows are being changed in it, as their metadata say.
         collections: Those whose vectors it has read.
-        spoilt: Whether a write failed in it, so that it may hold what its files do not.
+        failed: Whether a write failed in it, so that it may hold what its files do not.
     """
 
     tokens: dict[tuple[str, str, str], str] = field(default_factory=dict)
     changing: set[tuple[str, str, str]] = field(default_factory=set)
-    collections: set[Any] = field(default_factory=set)
-    spoilt: bool = False
+    loaded: set[Any] = field(default_factory=set)
+    failed: bool = False
 
 
-_READ: WeakKeyDictionary[Any, _Read] = WeakKeyDictionary()
+_STATES: WeakKeyDictionary[Any, ClientState] = WeakKeyDictionary()
 
 
 class Connection:
@@ -75,12 +75,12 @@ class Connection:
         self.place: Path | str | None = lock.folder or (place if isinstance(place, str) else None)
         self.generation = 0
         self._owned = owned
-        self._rows = None if lock.folder is None else FileLock(lock.folder / ROWS)
-        self._saves = None if lock.folder is None else Saves(lock.folder)
+        self._rows = None if lock.folder is None else FileLock(lock.folder / ROW_LOCK)
+        self._backup = None if lock.folder is None else HnswBackup(lock.folder)
         self._since: dict[tuple[str, str, str], tuple[str, float]] = {}
 
     @contextmanager
-    def rows(self, collection: Collection) -> Iterator[None]:
+    def lock_rows(self, collection: Collection) -> Iterator[None]:
         """Keep other processes from reading vectors while they are written, and the other way round.
 
         Chroma saves its files in place, also in a process that only reads, if it finds enough in the log.
@@ -91,46 +91,46 @@ class Connection:
         Raises:
             StorageError: Another process was killed in the midst of this.
         """
-        if self._rows is None or self._saves is None:
+        if self._rows is None or self._backup is None:
             yield
             return
         with self._rows.acquire(poll_interval=_POLL):
-            if self._saves.interrupted:
+            if self._backup.interrupted:
                 raise StorageError(f"another process was killed while it wrote to {self.place}; do the same again")
-            read = self._read
+            state = self._state
             try:
-                self._saves.begin(str(collection.id))
+                self._backup.begin(str(collection.id))
                 yield
-                self._saves.end(str(collection.id))
+                self._backup.end(str(collection.id))
             except BaseException:
-                read.spoilt = True
+                state.failed = True
                 raise
 
-    def settle(self) -> None:
+    def repair(self) -> None:
         """Repair what was cut short, by whichever process."""
-        if self._rows is None or self._saves is None:
+        if self._rows is None or self._backup is None:
             return
         repaired = False
-        if self._saves.interrupted:
+        if self._backup.interrupted:
             with suppress(Timeout), self._rows.acquire(timeout=0):  # else somebody is at it just now
-                repaired = self._saves.repair()
-        if repaired or self._read.spoilt:
-            self.renew()
+                repaired = self._backup.repair()
+        if repaired or self._state.failed:
+            self.reopen()
 
-    def clean(self) -> None:
+    def delete_stale_backups(self) -> None:
         """Delete what was kept of collections that are gone."""
-        if self._rows is not None and self._saves is not None:
+        if self._rows is not None and self._backup is not None:
             with self._rows.acquire(poll_interval=_POLL):
-                self._saves.clean()
+                self._backup.delete_stale()
 
-    def load(self, collection: Collection) -> None:
+    def load_vectors(self, collection: Collection) -> None:
         """Have Chroma read a collection's vectors, if it has not done so."""
-        if self.lock.folder is not None and collection.id not in self._read.collections:
-            with self.rows(collection):
+        if self.lock.folder is not None and collection.id not in self._state.loaded:
+            with self.lock_rows(collection):
                 collection.count()
-            self._read.collections.add(collection.id)
+            self._state.loaded.add(collection.id)
 
-    def knows(self, name: str, token: str, *, changing: bool) -> bool:
+    def is_current(self, name: str, token: str, *, changing: bool) -> bool:
         """Whether all changes of an index have been read.
 
         Args:
@@ -146,39 +146,39 @@ class Connection:
             begun, since = self._since.get(key, ("", now))
             if begun != token:
                 self._since[key] = token, now
-            elif now - since > _CHANGING:
+            elif now - since > _CHANGE_TIMEOUT:
                 token = f"{token}/changing"
-        return self._read.tokens.setdefault(key, token) == token
+        return self._state.tokens.setdefault(key, token) == token
 
-    def has_heard_of(self, name: str) -> bool:
+    def has_seen(self, name: str) -> bool:
         """Whether a change of an index is known."""
-        return self.lock.folder is None or self._key(name) in self._read.tokens
+        return self.lock.folder is None or self._key(name) in self._state.tokens
 
-    def note(self, name: str, token: str) -> None:
+    def record_change(self, name: str, token: str) -> None:
         """Know of a change that was made here."""
-        self._read.tokens[self._key(name)] = token
-        self.settled(name)
+        self._state.tokens[self._key(name)] = token
+        self.clear_changing(name)
 
     def is_changing(self, name: str) -> bool:
         """Whether rows of an index are being changed here."""
-        return self._key(name) in self._read.changing
+        return self._key(name) in self._state.changing
 
-    def note_changing(self, name: str) -> None:
+    def set_changing(self, name: str) -> None:
         """Know that they are."""
-        self._read.changing.add(self._key(name))
+        self._state.changing.add(self._key(name))
 
-    def settled(self, name: str) -> None:
+    def clear_changing(self, name: str) -> None:
         """Know that they are not."""
-        self._read.changing.discard(self._key(name))
+        self._state.changing.discard(self._key(name))
 
-    def inherit(self, name: str, other: str) -> None:
+    def move_state(self, name: str, other: str) -> None:
         """Know of an index what was known of another, whose name it has got."""
-        tokens = self._read.tokens
+        tokens = self._state.tokens
         tokens.pop(self._key(name), None)
         if self._key(other) in tokens:
             tokens[self._key(name)] = tokens.pop(self._key(other))
 
-    def renew(self) -> None:
+    def reopen(self) -> None:
         """Go on with a client that has read nothing; collections that somebody holds stay as they are."""
         if self.lock.folder is None:
             return
@@ -204,9 +204,9 @@ class Connection:
             self._concrete.close()
 
     @property
-    def _read(self) -> _Read:
+    def _state(self) -> ClientState:
         # Clients of one folder share what has been read, unless one of them has begun anew.
-        return _READ.setdefault(self._concrete._server, _Read())
+        return _STATES.setdefault(self._concrete._server, ClientState())
 
     def _key(self, name: str) -> tuple[str, str, str]:
         return self._concrete.tenant, self._concrete.database, name

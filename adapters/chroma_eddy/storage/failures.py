@@ -19,11 +19,11 @@ ALMOST_FULL = 2**20
 
 
 # Handed on as it is: what was asked for is absent, which is for the caller to judge.
-_ANSWERS = (NotFoundError,)
+_PASSED_ON = (NotFoundError,)
 
 
 @contextmanager
-def failures(place: Path | str | None) -> Iterator[None]:
+def translated_errors(place: Path | str | None) -> Iterator[None]:
     """Say what lies behind a failure of the database: most often it cannot write, and does not say so.
 
     Args:
@@ -36,9 +36,9 @@ def failures(place: Path | str | None) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if isinstance(error, _ANSWERS):
+        if isinstance(error, _PASSED_ON):
             raise
-        cause = _cause(place, error)
+        cause = _explanation(place, error)
         if cause is None:
             raise
         raise (Unreachable if _is_unreachable(error) else StorageError)(cause) from error
@@ -50,23 +50,23 @@ def _is_unreachable(error: BaseException) -> bool:
     )
 
 
-def _cause(place: Path | str | None, error: BaseException) -> str | None:
+def _explanation(place: Path | str | None, error: BaseException) -> str | None:
     if _is_unreachable(error):
         return (
             f"the Chroma server{f' at {place}' if isinstance(place, str) else ''} does not answer "
-            f"({type(error).__name__}: {_short(error)}); start it, and do the same again: documents that are stored "
-            "whole are not embedded again"
+            f"({type(error).__name__}: {_shortened(error)}); start it, and do the same again: documents that are "
+            "stored whole are not embedded again"
         )
     # A panic in the database's compiled part is no ordinary exception.
     known = isinstance(error, ChromaError) or type(error).__name__ == "PanicException"
     if isinstance(place, Path):
         if known or (isinstance(error, OSError) and not isinstance(error, TimeoutError)):
-            return _cause_on_disk(place, error, known)
+            return _explain_disk_error(place, error, known)
         return None
-    return f"the database reports: {_short(error)}; see that its disk has room and works" if known else None
+    return f"the database reports: {_shortened(error)}; see that its disk has room and works" if known else None
 
 
-def _cause_on_disk(folder: Path, error: BaseException, known: bool) -> str | None:
+def _explain_disk_error(folder: Path, error: BaseException, known: bool) -> str | None:
     place = folder
     while not place.exists():
         place = place.parent
@@ -85,9 +85,9 @@ def _cause_on_disk(folder: Path, error: BaseException, known: bool) -> str | Non
         )
     if not known:
         return f"{getattr(error, 'filename', None) or folder}: {getattr(error, 'strerror', None) or error}"
-    return f"the database in {folder} reports: {_short(error)}; see that the disk has room and works"
+    return f"the database in {folder} reports: {_shortened(error)}; see that the disk has room and works"
 
 
-def _short(error: BaseException, most: int = 300) -> str:
+def _shortened(error: BaseException, most: int = 300) -> str:
     text = " ".join(str(error).split())
     return text if len(text) <= most else f"{text[:most]} …"

@@ -14,7 +14,7 @@ NEXT, OLD = "-next", "-old"
 """Ends of the name of an index that is being made to take another one's place, and of the one that has lost it."""
 
 
-def check_name(name: Any) -> str:
+def check_index_name(name: Any) -> str:
     """Refuse a name that Chroma or an index of another name cannot bear.
 
     Raises:
@@ -28,6 +28,6 @@ def check_name(name: Any) -> str:
     return name
 
 
-def token() -> str:
+def new_token() -> str:
     """What no one has said before."""
     return uuid.uuid4().hex

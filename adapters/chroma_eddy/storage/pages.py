@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chroma_eddy.storage.failures import failures
+from chroma_eddy.storage.failures import translated_errors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
     from numpy.typing import NDArray
 
-PAGE = 1000
+PAGE_SIZE = 1000
 """Rows that are read at a time."""
 
 
@@ -30,8 +30,20 @@ class Rows:
     texts: list[str]
     vectors: NDArray[np.float32]
 
+    @classmethod
+    def concatenate(cls, pages: Iterable[Rows]) -> Rows:
+        """All rows of several pages."""
+        pages = list(pages)
+        vectors = [page.vectors for page in pages if len(page.vectors)]
+        return cls(
+            [id_ for page in pages for id_ in page.ids],
+            [row for page in pages for row in page.metadatas],
+            [text for page in pages for text in page.texts],
+            np.concatenate(vectors) if vectors else np.zeros((0, 0), np.float32),
+        )
 
-def pages(
+
+def read_pages(
     collection: Collection,
     place: Path | str | None,
     ids: Sequence[str] | None,
@@ -48,35 +60,23 @@ def pages(
         kinds: What is wanted beside the ids: `metadatas`, `documents`, `embeddings`.
     """
     include: Any = [kind for kind, wanted in kinds.items() if wanted]
-    for at in count(0, PAGE) if ids is None else range(0, len(ids), PAGE):
-        with failures(place):
+    for at in count(0, PAGE_SIZE) if ids is None else range(0, len(ids), PAGE_SIZE):
+        with translated_errors(place):
             if ids is not None:
-                got = collection.get(ids=list(ids[at : at + PAGE]), where=where, include=include)
+                got = collection.get(ids=list(ids[at : at + PAGE_SIZE]), where=where, include=include)
             else:
-                got = collection.get(where=where, limit=PAGE, offset=at, include=include)
+                got = collection.get(where=where, limit=PAGE_SIZE, offset=at, include=include)
         if got["ids"]:
-            yield _rows(got)
-        if ids is None and len(got["ids"]) < PAGE:
+            yield _parse_rows(got)
+        if ids is None and len(got["ids"]) < PAGE_SIZE:
             return
 
 
-def _rows(got: Any) -> Rows:
+def _parse_rows(got: Any) -> Rows:
     vectors = got["embeddings"]
     return Rows(
         got["ids"],
         [dict(row or {}) for row in got["metadatas"] or []],
         list(got["documents"] or []),
         np.zeros((0, 0), np.float32) if vectors is None else np.asarray(vectors, np.float32),
-    )
-
-
-def joined(found: Iterable[Rows]) -> Rows:
-    """All rows of several pages."""
-    each = list(found)
-    vectors = [page.vectors for page in each if len(page.vectors)]
-    return Rows(
-        [id_ for page in each for id_ in page.ids],
-        [row for page in each for row in page.metadatas],
-        [text for page in each for text in page.texts],
-        np.concatenate(vectors) if vectors else np.zeros((0, 0), np.float32),
     )

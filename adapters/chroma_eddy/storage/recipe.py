@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from eddy_embed import Embedder
 
 FORMAT = 1
-_NAMES = {"eddy_passage_size": "passage_size", "eddy_late": "late", "eddy_sentence_vectors": "sentence_vectors"}
+_METADATA_FIELDS = {
+    "eddy_passage_size": "passage_size",
+    "eddy_late": "late",
+    "eddy_sentence_vectors": "sentence_vectors",
+}
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class Recipe:
     def metadata(self) -> dict[str, Any]:
         """As the main collection has it."""
         settings = json.dumps(self.settings, sort_keys=True)
-        own = {name: getattr(self, field) for name, field in _NAMES.items()}
+        own = {name: getattr(self, field) for name, field in _METADATA_FIELDS.items()}
         return {"eddy_format": FORMAT, "eddy_fingerprint": self.fingerprint, "eddy_settings": settings, **own}
 
     @classmethod
@@ -52,7 +56,7 @@ class Recipe:
         if metadata.get("eddy_format") != FORMAT:
             return None
         try:
-            own = {field: metadata[name] for name, field in _NAMES.items()}
+            own = {field: metadata[name] for name, field in _METADATA_FIELDS.items()}
             found = cls(json.loads(metadata["eddy_settings"]), **own)
         except (KeyError, ValueError, TypeError):
             return None
@@ -60,7 +64,7 @@ class Recipe:
 
     def settings_of(self, embedder: Embedder) -> dict[str, Any]:
         """What the embedder's settings are with the index's own post-processing, where it has yet to be fitted."""
-        told = as_stored(embedder.settings)
+        told = json_settings(embedder.settings)
         return {**told, "post": self.settings.get("post")} if is_unfitted(embedder) else told
 
     def check(self, name: str, asked: Recipe) -> None:
@@ -77,7 +81,9 @@ class Recipe:
         if not found:
             return
         wide = max(len(field) for field, _, _ in found)
-        lines = "\n".join(f"  {field:{wide}}  {_short(there)}, here {_short(here)}" for field, there, here in found)
+        lines = "\n".join(
+            f"  {field:{wide}}  {_shortened(there)}, here {_shortened(here)}" for field, there, here in found
+        )
         raise FingerprintMismatch(
             f"Index {name!r} was made otherwise than is asked for now:\n{lines}\nTheir vectors cannot be compared. "
             "Open it with the embedder and the sizes that it was made with, or embed its documents again: "
@@ -85,7 +91,7 @@ class Recipe:
         )
 
     def _shown(self) -> dict[str, Any]:
-        own = {field: getattr(self, field) for field in _NAMES.values()}
+        own = {field: getattr(self, field) for field in _METADATA_FIELDS.values()}
         return {"fingerprint": self.fingerprint, **own, **self.settings}
 
 
@@ -94,12 +100,12 @@ def is_unfitted(embedder: Embedder) -> bool:
     return embedder.method.post is not None and embedder.method.post.learns and embedder.post is None
 
 
-def _short(value: Any, most: int = 80) -> str:
+def _shortened(value: Any, most: int = 80) -> str:
     text = json.dumps(value, sort_keys=True, ensure_ascii=False)
     return text if len(text) <= most else f"{text[:most]} …"
 
 
-def as_stored(settings: Mapping[str, Any]) -> dict[str, Any]:
+def json_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as they come back from JSON: tuples are lists there."""
     told: dict[str, Any] = json.loads(json.dumps(settings))
     return told

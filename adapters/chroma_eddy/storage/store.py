@@ -10,11 +10,11 @@ from chromadb.api.models.Collection import Collection
 from chromadb.errors import NotFoundError
 
 from chroma_eddy.errors import ForeignCollection
-from chroma_eddy.storage.batches import batches, slices
+from chroma_eddy.storage.batches import byte_limited_slices, slices
 from chroma_eddy.storage.connection import Connection
-from chroma_eddy.storage.failures import failures
-from chroma_eddy.storage.names import DOCUMENTS, MAIN, RAW, SENTENCES, TRANSFORM, token
-from chroma_eddy.storage.pages import Rows, joined, pages
+from chroma_eddy.storage.failures import translated_errors
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, PARTS, RAW, SENTENCES, TRANSFORM, new_token
+from chroma_eddy.storage.pages import Rows, read_pages
 from chroma_eddy.storage.recipe import FORMAT, Recipe
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from chroma_eddy.storage.locks import Lock
 
 # The search is approximate; with a wide beam it misses next to nothing at the size of most libraries.
-_SEARCHED = {"hnsw": {"space": "cosine", "ef_search": 400, "ef_construction": 200}}
+_COSINE_CONFIG = {"hnsw": {"space": "cosine", "ef_search": 400, "ef_construction": 200}}
 # Vectors come back bit by bit; in cosine space they are kept as a direction and a length, and come back rounded.
-_EXACT = {"hnsw": {"space": "l2"}}
+_L2_CONFIG = {"hnsw": {"space": "l2"}}
 
 
 class Store:
@@ -41,8 +41,8 @@ class Store:
             name: Of the main one; those of the others begin with it.
         """
         self.connection, self.name, self.place = connection, name, connection.place
-        self._generation, self._open = connection.generation, dict[str, Collection]()
-        self._limit = 0
+        self._generation, self._collections = connection.generation, dict[str, Collection]()
+        self._max_batch_size = 0
 
     @property
     def client(self) -> ClientAPI:
@@ -60,41 +60,43 @@ class Store:
         """A collection, None where there is none."""
         if self._generation != self.connection.generation:
             self.forget()
-        if part not in self._open:
-            found = self._get(part)
+        if part not in self._collections:
+            found = self._open_collection(part)
             if found is None:
                 return None
-            self._open[part] = found
-        return self._open[part]
+            self._collections[part] = found
+        return self._collections[part]
 
-    def _get(self, part: str) -> Collection | None:
-        with failures(self.place):
-            self.connection.settle()
+    def _open_collection(self, part: str) -> Collection | None:
+        with translated_errors(self.place):
+            self.connection.repair()
             try:
                 found = self.client.get_collection(self.name + part, embedding_function=None)
             except NotFoundError:
                 return None
             # Heard of before vectors are read: what is written meanwhile is then noticed as a change.
             if part == MAIN:
-                self._told(found)
-            elif not self.connection.has_heard_of(self.name):
+                self._is_current(found)
+            elif not self.connection.has_seen(self.name):
                 self.find()
-            self.connection.load(found)
+            self.connection.load_vectors(found)
             return found
 
-    def _told(self, found: Collection) -> bool:
+    def _is_current(self, found: Collection) -> bool:
         """Whether the index's last change, as its main collection's metadata have it, has been read."""
         about = found.metadata or {}
         told = about.get("eddy_written")
-        return told is None or self.connection.knows(self.name, str(told), changing=bool(about.get("eddy_changing")))
+        return told is None or self.connection.is_current(
+            self.name, str(told), changing=bool(about.get("eddy_changing"))
+        )
 
     @property
     def identity(self) -> Any:
         """Of the main collection that has the name now; None where there is none."""
-        found = self._get(MAIN)
+        found = self._open_collection(MAIN)
         return None if found is None else found.id
 
-    def notice(self, *, anew: bool = False) -> Any:
+    def refresh(self, *, anew: bool = False) -> Any:
         """Read anew what another process has written, if one has.
 
         Args:
@@ -103,18 +105,18 @@ class Store:
         Returns:
             The identity of the main collection that has the name now; None where there is none.
         """
-        found = self._get(MAIN)
-        if anew or (found is not None and not self._told(found)):
-            self.connection.renew()
+        found = self._open_collection(MAIN)
+        if anew or (found is not None and not self._is_current(found)):
+            self.connection.reopen()
         return None if found is None else found.id
 
-    def take_over(self) -> None:
+    def begin_writing(self) -> None:
         """As `notice`, for one who begins to write: if rows are changing now, who changed them was killed."""
         killed = bool(self.metadata().get("eddy_changing"))
-        self.notice(anew=killed)
-        self.connection.settled(self.name)
+        self.refresh(anew=killed)
+        self.connection.clear_changing(self.name)
         if killed:
-            self.touch()
+            self.mark_written()
 
     def collection(self, part: str = MAIN) -> Collection:
         """A collection that is there.
@@ -152,7 +154,7 @@ class Store:
 
     def metadata(self) -> dict[str, Any]:
         """The main collection's, as they are now."""
-        self._open.pop(MAIN, None)
+        self._collections.pop(MAIN, None)
         found = self.find()
         return dict((found.metadata if found is not None else None) or {})
 
@@ -166,81 +168,90 @@ class Store:
         """
         for part in (DOCUMENTS, SENTENCES, RAW):
             if self.find(part) is not None:  # of an index whose main collection somebody has deleted
-                self.make(part)
+                self.open_or_create(part)
                 self.drop(part)
         for part in (DOCUMENTS, *((SENTENCES,) if recipe.sentence_vectors else ())):
-            self.make(part)
-        told = token()
-        self.make(MAIN, {**recipe.metadata, "eddy_written": told, **more}, function)
-        self.connection.note(self.name, told)
+            self.open_or_create(part)
+        told = new_token()
+        self.open_or_create(MAIN, {**recipe.metadata, "eddy_written": told, **more}, function)
+        self.connection.record_change(self.name, told)
 
-    def make(self, part: str, metadata: Mapping[str, Any] | None = None, function: Any = None) -> Collection:
+    def open_or_create(self, part: str, metadata: Mapping[str, Any] | None = None, function: Any = None) -> Collection:
         """Make one collection, or open it, if it is one of ours."""
         told = dict(metadata or {"eddy_format": FORMAT, "eddy_part": part})
-        with failures(self.place):
+        with translated_errors(self.place):
             found = self.client.get_or_create_collection(
                 self.name + part,
                 embedding_function=function,
-                configuration=_EXACT if part == TRANSFORM else _SEARCHED,  # type: ignore[arg-type]
+                configuration=_L2_CONFIG if part == TRANSFORM else _COSINE_CONFIG,  # type: ignore[arg-type]
                 metadata=told,
             )
-            self.connection.load(found)
+            self.connection.load_vectors(found)
         if (found.metadata or {}).get("eddy_format") != FORMAT:
             raise ForeignCollection(
                 f"collection {found.name!r} was made by something else, and index {self.name!r} needs the name: choose "
                 "another name for the index; it is left as it is"
             )
-        self._open[part] = found
+        self._collections[part] = found
         return found
 
     def drop(self, part: str) -> None:
         """Delete a collection, if it is there."""
-        self._open.pop(part, None)
-        with failures(self.place):
+        self._collections.pop(part, None)
+        with translated_errors(self.place):
             try:
                 self.client.delete_collection(self.name + part)
             except NotFoundError:
                 return
-            self.connection.clean()
+            self.connection.delete_stale_backups()
+
+    def drop_all(self) -> None:
+        """Delete the index's collections."""
+        for part in reversed(PARTS):  # without its main collection, an index is none
+            self.drop(part)
+
+    def with_suffix(self, suffix: str) -> Store:
+        """The collections of the index that is to take this one's place, or of the one that has lost it."""
+        return Store(self.connection, self.name + suffix)
 
     def rename(self, part: str, name: str) -> None:
         """Give a collection another name."""
-        with failures(self.place):
+        with translated_errors(self.place):
             self.collection(part).modify(name=name)
-        self._open.pop(part)
+        self._collections.pop(part)
 
-    def update(self, **values: Any) -> None:
+    def update_metadata(self, **values: Any) -> None:
         """Change entries of the main collection's metadata."""
         kept = {name: value for name, value in self.metadata().items() if value is not None}
-        with failures(self.place):
+        with translated_errors(self.place):
             self.collection().modify(metadata={**kept, **values})
-        self._open.pop(MAIN)
+        self._collections.pop(MAIN)
 
-    def touch(self) -> None:
+    def mark_written(self) -> None:
         """Tell readers that rows have changed."""
-        told = token()
-        self.update(eddy_written=told, eddy_changing=False)
-        self.connection.note(self.name, told)
+        told = new_token()
+        self.update_metadata(eddy_written=told, eddy_changing=False)
+        self.connection.record_change(self.name, told)
 
-    def settle(self) -> None:
+    def end_change(self) -> None:
         """As `touch`, where rows have changed since the last time."""
         if self.connection.is_changing(self.name):
-            self.touch()
+            self.mark_written()
 
-    def _change(self) -> None:
+    def _begin_change(self) -> None:
         """Say that rows are about to change, since one who is killed at it says nothing more."""
         if not self.connection.is_changing(self.name) and self.find() is not None:
-            self.update(eddy_changing=True)
-            self.connection.note_changing(self.name)
+            self.update_metadata(eddy_changing=True)
+            self.connection.set_changing(self.name)
 
     def count(self, part: str) -> int:
         """Rows of a collection, 0 where there is none."""
         found = self.find(part)
-        with failures(self.place):
+        with translated_errors(self.place):
             return 0 if found is None else found.count()
 
     @contextmanager
-    def hold(self) -> Iterator[None]:
+    def hold_lock(self) -> Iterator[None]:
         """Be the only one that writes.
 
         Raises:
@@ -248,19 +259,19 @@ class Store:
             StorageError: The folder cannot be written to.
         """
         with ExitStack() as held:
-            with failures(self.place):
+            with translated_errors(self.place):
                 held.enter_context(self.lock)
             yield
 
     def close(self) -> None:
         """Let go of the database's files."""
-        self._open.clear()
+        self._collections.clear()
         self.connection.close()
 
     def forget(self) -> None:
         """Open the collections anew when they are next used."""
         self._generation = self.connection.generation
-        self._open.clear()
+        self._collections.clear()
 
     # --- Rows
 
@@ -273,10 +284,10 @@ class Store:
         texts: Sequence[str] | None = None,
     ) -> None:
         """Write rows, in batches that the database takes."""
-        self._change()
+        self._begin_change()
         collection = self.collection(part)
-        for at in batches(len(ids), vectors.shape[1], texts, self.limit):
-            with failures(self.place), self.connection.rows(collection):
+        for at in byte_limited_slices(len(ids), vectors.shape[1], texts, self.max_batch_size):
+            with translated_errors(self.place), self.connection.lock_rows(collection):
                 collection.upsert(
                     ids=list(ids[at]),
                     embeddings=vectors[at],
@@ -284,14 +295,14 @@ class Store:
                     documents=list(texts[at]) if texts is not None else None,
                 )
 
-    def mark(self, rows: Mapping[str, dict[str, Any]]) -> None:
+    def update_documents(self, rows: Mapping[str, dict[str, Any]]) -> None:
         """Change entries of documents' rows, by id; what is not about vectors is seen at once by all."""
         if not rows:
             return
         ids, values = list(rows), list(rows.values())
         collection = self.collection(DOCUMENTS)
-        for at in slices(len(ids), self.limit):
-            with failures(self.place), self.connection.rows(collection):
+        for at in slices(len(ids), self.max_batch_size):
+            with translated_errors(self.place), self.connection.lock_rows(collection):
                 collection.update(ids=ids[at], metadatas=values[at])  # type: ignore[arg-type]
 
     def delete(self, part: str, ids: Sequence[str] | None = None, where: Any = None) -> int:
@@ -300,13 +311,13 @@ class Store:
         if collection is None:
             return 0
         if ids is None:
-            with failures(self.place):
+            with translated_errors(self.place):
                 ids = collection.get(where=where, include=[])["ids"]
         if ids:
-            self._change()
+            self._begin_change()
             collection = self.collection(part)
-        for at in slices(len(ids), self.limit):
-            with failures(self.place), self.connection.rows(collection):
+        for at in slices(len(ids), self.max_batch_size):
+            with translated_errors(self.place), self.connection.lock_rows(collection):
                 collection.delete(ids=list(ids[at]))
         return len(ids)
 
@@ -319,21 +330,16 @@ class Store:
             where: Which.
             **kinds: What is wanted beside the ids: `metadatas`, `documents`, `embeddings`.
         """
-        return joined(self.pages(part, ids=ids, where=where, **kinds))
-
-    @staticmethod
-    def none() -> Rows:
-        """No rows."""
-        return joined([])
+        return Rows.concatenate(self.pages(part, ids=ids, where=where, **kinds))
 
     def pages(self, part: str, *, ids: Sequence[str] | None = None, where: Any = None, **kinds: bool) -> Iterator[Rows]:
         """As `get`, some at a time."""
-        return pages(self.collection(part), self.place, ids, where, kinds)
+        return read_pages(self.collection(part), self.place, ids, where, kinds)
 
     @property
-    def limit(self) -> int:
+    def max_batch_size(self) -> int:
         """Most rows that the database takes at a time."""
-        if not self._limit:
-            with failures(self.place):
-                self._limit = self.client.get_max_batch_size()
-        return self._limit
+        if not self._max_batch_size:
+            with translated_errors(self.place):
+                self._max_batch_size = self.client.get_max_batch_size()
+        return self._max_batch_size

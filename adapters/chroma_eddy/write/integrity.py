@@ -7,17 +7,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from chroma_eddy.rows.documents import joined_text
-from chroma_eddy.rows.schema import DIGEST, DOCUMENT, OTHER, Entry, own_metadata
+from chroma_eddy.rows.documents import join_text
+from chroma_eddy.rows.schema import DIGEST, DOCUMENT, OTHER, DocumentRow, user_metadata
 from chroma_eddy.storage.batches import slices
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, RAW, SENTENCES
-from chroma_eddy.storage.pages import PAGE
+from chroma_eddy.storage.pages import PAGE_SIZE
 
 if TYPE_CHECKING:
     from chroma_eddy.index import Index
 
 
-def settle(index: Index, entries: Sequence[Entry], *, touch: bool = False) -> None:
+def commit_versions(index: Index, entries: Sequence[DocumentRow], *, touch: bool = False) -> None:
     """Delete the rows of versions that are not to be found.
 
     Args:
@@ -26,47 +26,47 @@ def settle(index: Index, entries: Sequence[Entry], *, touch: bool = False) -> No
         touch: Whether to tell readers before the documents' rows say that all is done: who finds that they do then
             knows that he has been told.
     """
-    _delete(index, DIGEST, [entry.other for entry in entries])
+    _delete_rows(index, DIGEST, [entry.other for entry in entries])
     if touch:
-        index.store.touch()
-    index.store.mark({entry.id: {OTHER: ""} for entry in entries if entry.digest})
+        index.store.mark_written()
+    index.store.update_documents({entry.id: {OTHER: ""} for entry in entries if entry.digest})
 
 
-def _delete(index: Index, name: str, values: Sequence[str]) -> None:
+def _delete_rows(index: Index, name: str, values: Sequence[str]) -> None:
     """Delete the rows that have one of these values: many at a time, since each time all rows are looked through."""
-    for at in slices(len(values), PAGE):
+    for at in slices(len(values), PAGE_SIZE):
         for part in (MAIN, SENTENCES, RAW):
             index.store.delete(part, where={name: {"$in": list(values[at])}})
 
 
-def _settle_both(index: Index, entries: Iterable[Entry]) -> None:
+def _commit_pending(index: Index, entries: Iterable[DocumentRow]) -> None:
     """Settle documents whose whole version is about to be hidden as well, since a row hides only one."""
-    settle(index, [entry for entry in entries if entry.digest and entry.other])
+    commit_versions(index, [entry for entry in entries if entry.digest and entry.other])
 
 
-def check(index: Index) -> dict[str, str]:
-    """Hold every row against the documents' rows, as `Index.check` says."""
+def check_rows(index: Index) -> dict[str, str]:
+    """Hold every row against the documents' rows, as `Index.check_rows` says."""
     store = index.store
-    entries, seen = index.entries(), _Seen(index)
+    entries, seen = index.entries(), IntegrityScan(index)
     wrong = {id_: said for id_, entry in entries.items() if entry.digest and (said := seen.of(entry))}
     known = {digest for entry in entries.values() for digest in (entry.digest, entry.other)}
     strays = {digest: id_ for digest, id_ in seen.documents.items() if digest not in known}
     # A server has no lock: what another writer has done meanwhile is no damage.
     now = index.entries(sorted({*wrong, *strays.values()}))
     wrong = {id_: said for id_, said in wrong.items() if now.get(id_) == entries[id_]}
-    _settle_both(index, (entries[id_] for id_ in wrong))
-    store.mark({id_: {DIGEST: "", OTHER: entries[id_].digest} for id_ in wrong})
+    _commit_pending(index, (entries[id_] for id_ in wrong))
+    store.update_documents({id_: {DIGEST: "", OTHER: entries[id_].digest} for id_ in wrong})
     for digest, id_ in strays.items():
         entry = now.get(id_)
         if entry is None or digest not in (entry.digest, entry.other):
             count = sum(store.delete(part, where={DIGEST: digest}) for part in (MAIN, SENTENCES, RAW))
             wrong.setdefault(id_, f"{count} rows of a version that {store.name + DOCUMENTS} does not name; deleted")
     if wrong:
-        store.touch()
+        store.mark_written()
     return wrong
 
 
-class _Seen:
+class IntegrityScan:
     """What the rows of each version are, by its digest."""
 
     def __init__(self, index: Index) -> None:
@@ -96,11 +96,11 @@ class _Seen:
                             self._read(digest, about[digest], parts.pop(digest))
 
     def _read(self, digest: str, about: Mapping[str, Any], passages: Sequence[tuple[dict[str, Any], str]]) -> None:
-        text = joined_text(passages, about)
+        text = join_text(passages, about)
         self._texts[digest] = hashlib.sha256(text.encode()).hexdigest()[:32]
-        self._metadata[digest] = [own_metadata(row) for row, _ in passages]
+        self._metadata[digest] = [user_metadata(row) for row, _ in passages]
 
-    def of(self, entry: Entry) -> str:
+    def of(self, entry: DocumentRow) -> str:
         """What is wrong with a document; "" for nothing."""
         vectors = entry.sentences if self._recipe.sentence_vectors else 0
         raw = 1 + entry.passages + vectors if self._keeps_raw else 0
@@ -114,14 +114,16 @@ class _Seen:
         return ""
 
 
-def remove(index: Index, ids: Sequence[str]) -> int:
+def remove_documents(index: Index, ids: Sequence[str]) -> int:
     """Take documents out, with all their rows; the number of those that were there."""
     found = index.entries(ids)
-    _settle_both(index, found.values())
+    _commit_pending(index, found.values())
     # Stopped here, they are incomplete, and are not taken for whole if they come back.
-    index.store.mark({id_: {DIGEST: "", OTHER: entry.digest or entry.other} for id_, entry in found.items()})
-    _delete(index, DOCUMENT, list(found))
+    index.store.update_documents(
+        {id_: {DIGEST: "", OTHER: entry.digest or entry.other} for id_, entry in found.items()}
+    )
+    _delete_rows(index, DOCUMENT, list(found))
     index.store.delete(DOCUMENTS, ids=list(found))
     if found:
-        index.store.touch()
+        index.store.mark_written()
     return len(found)

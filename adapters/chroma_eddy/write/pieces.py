@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chroma_eddy.errors import ForeignCollection
-from chroma_eddy.index_core import any_in
+from chroma_eddy.index_core import contains_pieces
 from chroma_eddy.rows.schema import DIGEST, DOCUMENT, END, PIECE, START
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.storage.recipe import is_unfitted
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float32]
 
-GROUP = 5_000
+GROUP_PIECES = 5_000
 """Pieces that are looked up and written at a time."""
 FINGERPRINT = "eddy_fingerprint"
 
@@ -58,7 +58,7 @@ class Piece:
     end: int | None = None
 
 
-def put(index: Index, pieces: Iterable[Piece], fingerprint: str) -> None:
+def put_pieces(index: Index, pieces: Iterable[Piece], fingerprint: str) -> None:
     """Write pieces, in batches that the database takes; those of known ids are replaced, and twice changes nothing.
 
     Args:
@@ -76,8 +76,10 @@ def put(index: Index, pieces: Iterable[Piece], fingerprint: str) -> None:
     if twice:
         raise InvalidParameter(f"two pieces have the id {twice[0]!r:.80}; give each its own")
     width = index.embedder.dimension
-    vectors = np.stack([_vector(piece, width) for piece in given]) if given else np.zeros((0, width), np.float32)
-    rows = [_row(piece) for piece in given]
+    vectors = (
+        np.stack([_checked_vector(piece, width) for piece in given]) if given else np.zeros((0, width), np.float32)
+    )
+    rows = [_piece_metadata(piece) for piece in given]
     with index.writing():
         if not index.exists and is_unfitted(index.embedder):
             raise InvalidParameter(
@@ -92,18 +94,20 @@ def put(index: Index, pieces: Iterable[Piece], fingerprint: str) -> None:
             )
         index.create()
         made = {FINGERPRINT: index.recipe.fingerprint}
-        for at in range(0, len(given), GROUP):
-            some = slice(at, at + GROUP)
+        for at in range(0, len(given), GROUP_PIECES):
+            some = slice(at, at + GROUP_PIECES)
             ids = [piece.id for piece in given[some]]
             known = index.store.get(MAIN, ids=ids, metadatas=True)
-            new = _replacing(known, dict(zip(ids, rows[some], strict=True)))
+            new = _replacement_metadata(known, dict(zip(ids, rows[some], strict=True)))
             texts = [piece.text for piece in given[some]]
             index.store.upsert(MAIN, ids, vectors[some], [{**row, **made} for row in new], texts)
         if given:
-            index.store.touch()
+            index.store.mark_written()
 
 
-def find(index: Index, *, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None, **kinds: bool) -> Rows:
+def find_pieces(
+    index: Index, *, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None, **kinds: bool
+) -> Rows:
     """Rows of pieces.
 
     Args:
@@ -116,12 +120,12 @@ def find(index: Index, *, ids: Sequence[str] | None = None, where: dict[str, Any
     return index.store.get(MAIN, ids=ids, where={"$and": [own, where]} if where else own, **kinds)
 
 
-def remove(index: Index, *, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None) -> int:
+def remove_pieces(index: Index, *, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None) -> int:
     """Take pieces out.
 
     Args:
         index: Where.
-        ids: As in `find`.
+        ids: As in `find_pieces`.
         where: Likewise.
 
     Returns:
@@ -130,14 +134,14 @@ def remove(index: Index, *, ids: Sequence[str] | None = None, where: dict[str, A
     if not index.exists:
         return 0
     with index.writing():
-        found = find(index, ids=ids, where=where).ids
+        found = find_pieces(index, ids=ids, where=where).ids
         index.store.delete(MAIN, ids=found)
         if found:
-            index.store.touch()
+            index.store.mark_written()
     return len(found)
 
 
-def move(index: Index, following: Index, raw_of: Any) -> None:
+def move_pieces(index: Index, following: Index, raw_of: Any) -> None:
     """Write an index's pieces into the one that takes its place, under its post-processing.
 
     Args:
@@ -146,7 +150,7 @@ def move(index: Index, following: Index, raw_of: Any) -> None:
         raw_of: Gives raw vectors of the old one's.
     """
     post: Fitted | None = following.post
-    if post is None or not any_in(index):
+    if post is None or not contains_pieces(index):
         return
     finish = Finish(normalize=following.embedder.normalize, post=post.post, fitted=post)
     made = {FINGERPRINT: following.recipe.fingerprint}
@@ -156,12 +160,12 @@ def move(index: Index, following: Index, raw_of: Any) -> None:
         following.store.upsert(MAIN, rows.ids, vectors, [{**row, **made} for row in rows.metadatas], rows.texts)
 
 
-def _row(piece: Piece) -> dict[str, Any]:
+def _piece_metadata(piece: Piece) -> dict[str, Any]:
     check_kind("piece", piece, Piece, "a Piece")
     for key, value in piece.metadata.items():
         if not isinstance(key, str) or not key or key.startswith("chroma:"):
             raise InvalidParameter(f"piece {piece.id!r:.80}: metadata may not have the name {key!r:.60}")
-        if not _storable(value):
+        if not _is_storable(value):
             raise InvalidParameter(
                 f"piece {piece.id!r:.80}: metadata {key!r:.60} is {value!r:.60}; Chroma holds strings, numbers of 64 "
                 "bits, truth values, and lists of one of these that are not empty"
@@ -176,10 +180,10 @@ def _row(piece: Piece) -> dict[str, Any]:
     }
 
 
-def _storable(value: Any) -> bool:
+def _is_storable(value: Any) -> bool:
     if isinstance(value, list):
         kinds = {type(each) for each in value}
-        return len(kinds) == 1 and kinds < {str, int, float, bool} and all(map(_storable, value))
+        return len(kinds) == 1 and kinds < {str, int, float, bool} and all(map(_is_storable, value))
     if isinstance(value, float):
         return bool(np.isfinite(value))
     if isinstance(value, int):
@@ -189,7 +193,7 @@ def _storable(value: Any) -> bool:
     return value is None
 
 
-def _vector(piece: Piece, width: int) -> Floats:
+def _checked_vector(piece: Piece, width: int) -> Floats:
     vector = np.asarray(piece.vector, np.float32)
     if vector.shape != (width,) or not np.isfinite(vector).all() or not vector.any():
         raise InvalidParameter(
@@ -199,7 +203,7 @@ def _vector(piece: Piece, width: int) -> Floats:
     return vector
 
 
-def _replacing(known: Rows, new: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+def _replacement_metadata(known: Rows, new: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows in their order, which say of each name that is gone that it is: Chroma keeps what it is not told to forget.
 
     Raises:

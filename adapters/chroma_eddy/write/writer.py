@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 
 import numpy as np
 
-from chroma_eddy.rows.documents import stored_documents
+from chroma_eddy.rows.documents import read_embedded_documents
 from chroma_eddy.rows.schema import (
     DIGEST,
     DOCUMENT,
     OTHER,
-    Embedded,
-    Entry,
-    Part,
-    document_row,
+    DocumentRow,
+    EmbeddedDocument,
+    RowBatch,
+    document_metadata,
     passage_rows,
-    raw_id,
+    raw_document_id,
     row_ids,
     sentence_rows,
 )
-from chroma_eddy.rows.transform import rounded
+from chroma_eddy.rows.transform import round_to_float32
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, RAW, SENTENCES
 from chroma_eddy.storage.recipe import is_unfitted
 from chroma_eddy.types import Document, check_document
-from chroma_eddy.write.integrity import settle
+from chroma_eddy.write.integrity import commit_versions
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.finish import unit
 from eddy_embed.inputs import check_kind
@@ -76,11 +76,11 @@ class WriteReport:
     fitted_on: int = 0
 
 
-Sort = Literal["unchanged", "relabelled", "new"]
+Change = Literal["unchanged", "relabelled", "new"]
 """A document that is there already, one whose text is, under other metadata, and one to be embedded."""
 
 
-def sort_of(document: Document, entry: Entry | None) -> Sort:
+def classify(document: Document, entry: DocumentRow | None) -> Change:
     """What there is to do for a document.
 
     Args:
@@ -93,7 +93,7 @@ def sort_of(document: Document, entry: Entry | None) -> Sort:
     return "relabelled" if same else "new"
 
 
-def parts_of(recipe: Recipe) -> tuple[Kind, ...]:
+def vector_parts(recipe: Recipe) -> tuple[Kind, ...]:
     """The parts of a document that an index has vectors of."""
     return ("document", "passages", "sentences") if recipe.sentence_vectors else ("document", "passages")
 
@@ -121,7 +121,7 @@ class Writer:
         self.ids: set[str] = set()
         self._index, self._progress = index, progress or (lambda *_: None)
         self._characters = 0
-        self._held: list[Embedded] = []
+        self._held: list[EmbeddedDocument] = []
 
     def run(self, documents: Iterable[Document]) -> WriteReport:
         """Write what is new or has changed.
@@ -138,7 +138,7 @@ class Writer:
             self._fit()
         return self.report
 
-    def rewrite(self, raw: Embedded, known: dict[str, Entry]) -> None:
+    def rewrite(self, raw: EmbeddedDocument, known: dict[str, DocumentRow]) -> None:
         """Write a document whose raw vectors are known, with the index's post-processing.
 
         Args:
@@ -152,30 +152,30 @@ class Writer:
     def _take(self, group: Sequence[Document]) -> None:
         index = self._index
         known = index.entries([document.id for document in group]) if index.exists else {}
-        sorts = [sort_of(each, known.get(each.id)) for each in group]
-        of = {sort: [each for each, own in zip(group, sorts, strict=True) if own == sort] for sort in get_args(Sort)}
+        sorts = [classify(each, known.get(each.id)) for each in group]
+        of = {sort: [each for each, own in zip(group, sorts, strict=True) if own == sort] for sort in get_args(Change)}
         self.report.unchanged += len(of["unchanged"])
-        settle(index, [entry for each in of["unchanged"] if (entry := known[each.id]).other])
+        commit_versions(index, [entry for each in of["unchanged"] if (entry := known[each.id]).other])
         self._relabel(of["relabelled"], known)
         self._embed(of["new"], known)
         self._progress(self._characters, self.report.written)
 
-    def _relabel(self, group: Sequence[Document], known: dict[str, Entry]) -> None:
+    def _relabel(self, group: Sequence[Document], known: dict[str, DocumentRow]) -> None:
         if not group:
             return
         index, ids = self._index, [document.id for document in group]
-        stored = stored_documents(index.store, index.recipe, ids, keeps_raw=index.keeps_raw)
+        stored = read_embedded_documents(index.store, index.recipe, ids, keeps_raw=index.keeps_raw)
         self._write([replace(own, document=new) for own, new in zip(stored, group, strict=True)], known)
         self.report.relabelled += len(group)
 
-    def _embed(self, group: Sequence[Document], known: dict[str, Entry]) -> None:
+    def _embed(self, group: Sequence[Document], known: dict[str, DocumentRow]) -> None:
         if not group:
             return
         index, size = self._index, sum(len(document.text) for document in group)
         unfitted = is_unfitted(index.embedder)
         results = self.encoded(group, raw=unfitted or index.keeps_raw)
         self._characters += size
-        found = [Embedded(document, result) for document, result in zip(group, results, strict=True)]
+        found = [EmbeddedDocument(document, result) for document, result in zip(group, results, strict=True)]
         if unfitted:
             self._held += found
             if sum(len(each.result.passages) for each in self._held) >= FIT_PASSAGES:
@@ -196,18 +196,20 @@ class Writer:
             [document.text for document in group],
             passage_size=index.recipe.passage_size,
             late=index.recipe.late,
-            parts=parts_of(index.recipe),
+            parts=vector_parts(index.recipe),
             progress=lambda done, total, stage: self._progress(
                 self._characters + size * done / max(total, 1), self.report.written
             ),
         )
 
-    def _processed(self, group: Sequence[Embedded]) -> list[Embedded]:
+    def _processed(self, group: Sequence[EmbeddedDocument]) -> list[EmbeddedDocument]:
         """Documents with raw vectors, processed; the raw ones are kept where they could not be had back."""
         index = self._index
         post = cast("Fitted", index.embedder.post)
         results = [(each, each.result.processed(post, index.embedder.normalize)) for each in group]
-        return [Embedded(each.document, done, each.result if index.keeps_raw else None) for each, done in results]
+        return [
+            EmbeddedDocument(each.document, done, each.result if index.keeps_raw else None) for each, done in results
+        ]
 
     def _fit(self) -> None:
         index, held = self._index, self._held
@@ -215,23 +217,23 @@ class Writer:
         own = index.embedder
         texts = {each.document.text[part.start : part.end] for each in held for part in each.result.passages}
         if len(texts) < self._least:
-            index.adopt(None)
+            index.set_post(None)
             self._flush(held)
             return
         moments = Moments(own.backbone.hidden)
         for each in held:
             moments.add(unit(np.stack([passage.vector for passage in each.result.passages]).astype(np.float64)))
         fitted = replace(fit(cast("Post", own.method.post), moments), maker=own.maker)
-        index.adopt(rounded(fitted))
+        index.set_post(round_to_float32(fitted))
         self.report.fitted_on = moments.count
         self._flush(self._processed(held))
 
-    def _flush(self, held: Sequence[Embedded]) -> None:
+    def _flush(self, held: Sequence[EmbeddedDocument]) -> None:
         for at in range(0, len(held), GROUP_DOCUMENTS):
             self._store(held[at : at + GROUP_DOCUMENTS], {})
             self._progress(self._characters, self.report.written)
 
-    def _store(self, group: Sequence[Embedded], known: dict[str, Entry]) -> None:
+    def _store(self, group: Sequence[EmbeddedDocument], known: dict[str, DocumentRow]) -> None:
         self._write(group, known)
         report = self.report
         report.written += len(group)
@@ -240,7 +242,7 @@ class Writer:
         report.tokens += sum(each.result.n_tokens for each in group)
         report.truncated += sum(each.result.n_truncated > 0 for each in group)
 
-    def _write(self, group: Sequence[Embedded], known: dict[str, Entry]) -> None:
+    def _write(self, group: Sequence[EmbeddedDocument], known: dict[str, DocumentRow]) -> None:
         """Write documents' rows, each of which is found by queries from one moment to the next.
 
         A new version's rows are written beside the old one's, whose row says meanwhile which version is not to be
@@ -253,24 +255,26 @@ class Writer:
         index.create()
         old = [known[each.document.id] for each in group if each.document.id in known]
         new = {each.document.id: each.document.digest for each in group}
-        settle(index, [entry for entry in old if entry.other not in ("", new[entry.id])])
+        commit_versions(index, [entry for entry in old if entry.other not in ("", new[entry.id])])
         self._rows([each for each in group if each.document.id not in known], begin=True)
-        store.mark({entry.id: {OTHER: new[entry.id]} for entry in old})
+        store.update_documents({entry.id: {OTHER: new[entry.id]} for entry in old})
         recipe = index.recipe
-        _upsert(index, MAIN, [passage_rows(each.document, each.result, recipe) for each in group])
+        _upsert_rows(index, MAIN, [passage_rows(each.document, each.result, recipe) for each in group])
         if recipe.sentence_vectors:
-            _upsert(index, SENTENCES, [sentence_rows(each.document, each.result, recipe) for each in group])
+            _upsert_rows(index, SENTENCES, [sentence_rows(each.document, each.result, recipe) for each in group])
         for each in group:
             if each.raw is not None:
-                _upsert_raw(index, each.document, each.raw)
+                _upsert_raw_vectors(index, each.document, each.raw)
         self._rows(group, begin=False, known=known)
-        settle(index, [replace(entry, other=entry.digest) for entry in old if entry.digest], touch=True)
+        commit_versions(index, [replace(entry, other=entry.digest) for entry in old if entry.digest], touch=True)
 
-    def _rows(self, group: Sequence[Embedded], *, begin: bool, known: dict[str, Entry] | None = None) -> None:
+    def _rows(
+        self, group: Sequence[EmbeddedDocument], *, begin: bool, known: dict[str, DocumentRow] | None = None
+    ) -> None:
         rows, known = [], known or {}
         for each in group:
             entry, digest = known.get(each.document.id), each.document.digest
-            row = document_row(each.document, each.result, "" if begin else digest, digest if begin else "")
+            row = document_metadata(each.document, each.result, "" if begin else digest, digest if begin else "")
             if entry is not None:
                 row[OTHER] = entry.digest
                 # Chroma keeps what it is not told to forget.
@@ -297,7 +301,7 @@ class Writer:
             yield group
 
 
-def _upsert(index: Index, part: str, parts: Sequence[Part]) -> None:
+def _upsert_rows(index: Index, part: str, parts: Sequence[RowBatch]) -> None:
     texts = [text for each in parts for text in each.texts]
     index.store.upsert(
         part,
@@ -308,12 +312,12 @@ def _upsert(index: Index, part: str, parts: Sequence[Part]) -> None:
     )
 
 
-def _upsert_raw(index: Index, document: Document, raw: LongDocument) -> None:
+def _upsert_raw_vectors(index: Index, document: Document, raw: LongDocument) -> None:
     """Raw vectors of a document and its parts, each under a name of the row that it belongs to."""
-    index.store.make(RAW)
+    index.store.open_or_create(RAW)
     spans: dict[str, Sequence[Span]] = {"passage": raw.passages, "sentence": raw.sentences}
     own = [f"{kind}/{id_}" for kind, some in spans.items() for id_ in row_ids(document, some, index.recipe)]
     vectors = [each.vector for some in spans.values() for each in some]
-    ids = [raw_id(document), *own]
+    ids = [raw_document_id(document), *own]
     about = [{DOCUMENT: document.id, DIGEST: document.digest} for _ in ids]
     index.store.upsert(RAW, ids, np.stack([raw.vector, *vectors]).astype(np.float32), about)

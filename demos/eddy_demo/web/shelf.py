@@ -15,7 +15,7 @@ import numpy as np
 from chromadb.errors import NotFoundError
 
 from chroma_eddy import Entry, ForeignCollection, Index
-from chroma_eddy.rows.documents import stored_document
+from chroma_eddy.rows.documents import read_embedded_documents
 from eddy_demo.errors import DemoError, LibraryMismatch
 from eddy_demo.library import open_library
 from eddy_demo.recipe import CHROMA, Recipe, choose_recipe, holds_library, read_recipe
@@ -282,7 +282,7 @@ class Shelf:
                     self._books.move_to_end(place)
                     return self._books[place]
             try:
-                content = stored_document(index.store, index.recipe, key, keeps_raw=False).result
+                content = read_embedded_documents(index.store, index.recipe, [key], keeps_raw=False)[0].result
             except (IndexError, ForeignCollection):  # it has no row any more, or not all
                 if entry_in(index, key) == entry:
                     raise
