@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
-from chroma_eddy.index_core import IndexCore, build_bm25
+from chroma_eddy.index_core import IndexCore
 from chroma_eddy.query import search
 from chroma_eddy.query.search import Granularity, Query
-from chroma_eddy.rows.bm25 import Bm25Index
-from chroma_eddy.rows.documents import group_ids, read_documents
 from chroma_eddy.storage import swap
 from chroma_eddy.storage.client import connect
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES, check_index_name
@@ -95,14 +91,6 @@ class Index(IndexCore):
             fitted_on=0 if self._post is None else self._post.count,
             rebuilt=swap.rebuilt_documents(self.store),
         )
-
-    def documents(self) -> Iterator[Document]:
-        """Every document that queries find, as it was given."""
-        for ids in group_ids(entry for entry in self.entries().values() if entry.digest):
-            yield from self.read_with_reload(partial(self._stored, ids))
-
-    def _stored(self, ids: Sequence[str], attempt: int) -> list[Document]:
-        return read_documents(self.store, ids)
 
     def check(self) -> dict[str, str]:
         """Look at every row: ids of documents that lack some, or have another text, or other metadata, than they had.
@@ -202,13 +190,6 @@ class Index(IndexCore):
         given = {name: value for name, value in locals().items() if name not in ("self", "vectors")}
         vectors = np.atleast_2d(np.asarray(vectors, np.float64))
         return search.search(self, vectors, None, Query(**given), self.recipe.fingerprint)
-
-    def bm25(self) -> Bm25Index:
-        """BM25 over the passages, counted anew when they have changed."""
-        written = str(self.store.metadata().get("eddy_written"))
-        if self._words is None or self._words[0] != written:
-            self._words = (written, build_bm25(self))
-        return self._words[1]
 
     # --- Writing
 
@@ -317,21 +298,6 @@ class Index(IndexCore):
             InvalidParameter: There is no post-processing, or it was fitted with queries and none are given.
         """
         return rebuild.refit(self, queries, progress)
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Hold the index against other writers.
-
-        Raises:
-            IndexInUse: Another process is writing.
-            StorageError: The folder cannot be written to.
-        """
-        with self.store.hold_lock():
-            self.store.begin_writing()
-            swap.finish_swap(self.store, clean=True)
-            self.reload()
-            yield
-            self.store.end_change()
 
     def close(self) -> None:
         """Let go of the database's files."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from chromadb.errors import InternalError, NotFoundError
@@ -11,6 +13,7 @@ from chromadb.errors import InternalError, NotFoundError
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from chroma_eddy.errors import ForeignCollection, NoIndex, StorageError
 from chroma_eddy.rows.bm25 import Bm25Index
+from chroma_eddy.rows.documents import group_ids, read_documents
 from chroma_eddy.rows.schema import DIGEST, OTHER, DocumentRow
 from chroma_eddy.rows.transform import is_invertible, load_transform, round_to_float32, save_transform
 from chroma_eddy.storage import swap
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
     from typing_extensions import Self
 
-    from chroma_eddy.index import Index
+    from chroma_eddy.types import Document
     from eddy_embed import Embedder
     from eddy_embed.postprocess import Fitted
 
@@ -120,6 +123,21 @@ class IndexCore:
         rows = self.store.get(DOCUMENTS, where={OTHER: {"$ne": ""}}, metadatas=True)
         return {id_: DocumentRow.parse(id_, row) for id_, row in zip(rows.ids, rows.metadatas, strict=True)}
 
+    def documents(self) -> Iterator[Document]:
+        """Every document that queries find, as it was given."""
+        for ids in group_ids(entry for entry in self.entries().values() if entry.digest):
+            yield from self.read_with_reload(partial(self._stored, ids))
+
+    def _stored(self, ids: Sequence[str], attempt: int) -> list[Document]:
+        return read_documents(self.store, ids)
+
+    def bm25(self) -> Bm25Index:
+        """BM25 over the passages, counted anew when they have changed."""
+        written = str(self.store.metadata().get("eddy_written"))
+        if self._words is None or self._words[0] != written:
+            self._words = (written, build_bm25(self))
+        return self._words[1]
+
     def reload(self) -> None:
         """Read anew what made the index, and compare it with the embedder; if they differ, all stays as it was.
 
@@ -214,6 +232,21 @@ class IndexCore:
         self._embedder = self.embedder.with_post(fitted)
         self.recipe = Recipe(json_settings(self._embedder.settings), **self.sizes)
 
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the index against other writers.
+
+        Raises:
+            IndexInUse: Another process is writing.
+            StorageError: The folder cannot be written to.
+        """
+        with self.store.hold_lock():
+            self.store.begin_writing()
+            swap.finish_swap(self.store, clean=True)
+            self.reload()
+            yield
+            self.store.end_change()
+
     def create(self, **more: Any) -> None:
         """Make the collections, if they are not there; post-processing before the main one, which names it.
 
@@ -251,7 +284,7 @@ def contains_pieces(index: IndexCore) -> bool:
     return bool(got["ids"])
 
 
-def build_bm25(index: Index) -> Bm25Index:
+def build_bm25(index: IndexCore) -> Bm25Index:
     """BM25 over the passages that queries may find."""
     rows = index.store.get(MAIN, documents=True)
     language = str(index.recipe.settings["segmenter"]).rsplit(":", 2)[1]

@@ -16,7 +16,7 @@ from chroma_eddy.types import Highlight, Hit
 from eddy_embed.ids import passage_id
 
 if TYPE_CHECKING:
-    from chroma_eddy.index import Index
+    from chroma_eddy.index_core import IndexCore
     from eddy_embed import Embedder
 
     Doubles = np.ndarray[Any, np.dtype[np.float64]]
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Spans = list[list[tuple[int, int]]]
 
 
-def add_highlights(index: Index, vector: Doubles, hits: list[Hit]) -> list[Hit]:
+def add_highlights(index: IndexCore, vector: Doubles, hits: list[Hit]) -> list[Hit]:
     """Passages with their sentences, from stored vectors or, where there are none, from the model."""
     spans = [[(hit.start + start, hit.start + end) for start, end in _sentence_offsets(index, hit)] for hit in hits]
     kept = {at for at, hit in enumerate(hits) if index.recipe.sentence_vectors and PIECE not in hit.row}
@@ -38,13 +38,13 @@ def add_highlights(index: Index, vector: Doubles, hits: list[Hit]) -> list[Hit]:
     return found
 
 
-def _sentence_offsets(index: Index, hit: Hit) -> list[tuple[int, int]]:
+def _sentence_offsets(index: IndexCore, hit: Hit) -> list[tuple[int, int]]:
     if PIECE not in hit.row:
         return sentence_spans(hit.row)
     return split_sentences(hit.text, index.recipe)
 
 
-def _stored_vectors(index: Index, hits: Sequence[Hit], spans: Spans) -> list[Doubles]:
+def _stored_vectors(index: IndexCore, hits: Sequence[Hit], spans: Spans) -> list[Doubles]:
     if not hits:
         return []
     made = (index.recipe.fingerprint, index.recipe.late)

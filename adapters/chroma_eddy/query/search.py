@@ -21,7 +21,7 @@ from chroma_eddy.types import RESERVED, Hit
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 
 if TYPE_CHECKING:
-    from chroma_eddy.index import Index
+    from chroma_eddy.index_core import IndexCore
 
     Doubles = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -81,7 +81,7 @@ class Query:
 
 
 def search(
-    index: Index, vectors: Doubles, questions: Sequence[str] | None, wanted: Query, fingerprint: str
+    index: IndexCore, vectors: Doubles, questions: Sequence[str] | None, wanted: Query, fingerprint: str
 ) -> list[list[Hit]]:
     """As `_search`, also where another process makes the index anew meanwhile.
 
@@ -111,7 +111,7 @@ def search(
     return _search(index, vectors, questions, wanted)
 
 
-def _search(index: Index, vectors: Doubles, questions: Sequence[str] | None, wanted: Query) -> list[list[Hit]]:
+def _search(index: IndexCore, vectors: Doubles, questions: Sequence[str] | None, wanted: Query) -> list[list[Hit]]:
     """Hits of each question, best first.
 
     Args:
@@ -139,7 +139,7 @@ def _search(index: Index, vectors: Doubles, questions: Sequence[str] | None, wan
     ]
 
 
-def _search_one(index: Index, vector: Doubles, question: str, wanted: Query, attempt: int) -> list[Hit]:
+def _search_one(index: IndexCore, vector: Doubles, question: str, wanted: Query, attempt: int) -> list[Hit]:
     """Hits of one question, all of versions that were whole both before and after they were looked for.
 
     What is being written is left out from the beginning only where it was met: to leave rows out takes time.
@@ -164,7 +164,7 @@ def _search_one(index: Index, vector: Doubles, question: str, wanted: Query, att
     return add_highlights(index, vector, hits) if wanted.sentences else hits
 
 
-def _check_versions(index: Index, hits: Sequence[Hit], pending: Mapping[str, DocumentRow]) -> None:
+def _check_versions(index: IndexCore, hits: Sequence[Hit], pending: Mapping[str, DocumentRow]) -> None:
     """Hold what was found against the documents' rows.
 
     Raises:
@@ -180,7 +180,7 @@ def _check_versions(index: Index, hits: Sequence[Hit], pending: Mapping[str, Doc
             raise damaged(hit.document, f"the version that {index.name + DOCUMENTS} names")
 
 
-def _row_filters(index: Index, wanted: Query, pending: Mapping[str, DocumentRow]) -> list[dict[str, Any]]:
+def _row_filters(index: IndexCore, wanted: Query, pending: Mapping[str, DocumentRow]) -> list[dict[str, Any]]:
     """Conditions on rows: what is being written is not found, and what the caller asks."""
     found: list[dict[str, Any]] = []
     if wanted.granularity == "documents":
@@ -199,7 +199,7 @@ def _row_filters(index: Index, wanted: Query, pending: Mapping[str, DocumentRow]
 
 
 def _document_filter(
-    index: Index, vector: Doubles, wanted: Query, pending: Mapping[str, DocumentRow]
+    index: IndexCore, vector: Doubles, wanted: Query, pending: Mapping[str, DocumentRow]
 ) -> list[dict[str, Any]]:
     if wanted.prefilter is None:
         return []
@@ -224,7 +224,7 @@ def _conjunction(filters: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _nearest(
-    index: Index, vector: Doubles, wanted: Query, filters: Sequence[dict[str, Any]], *, texts: bool = True
+    index: IndexCore, vector: Doubles, wanted: Query, filters: Sequence[dict[str, Any]], *, texts: bool = True
 ) -> list[Hit]:
     part = _COLLECTIONS[wanted.granularity]
     if any(each.get(DOCUMENT) == {"$in": []} for each in filters) or (wanted.ids is not None and not wanted.ids):
@@ -278,7 +278,7 @@ def _make_hit(id_: str, row: Any, text: str, cosine: float) -> Hit:
     return Hit(id_, row[DOCUMENT], text, start, end, float(cosine), float(cosine), user_metadata(row), **more, row=row)
 
 
-def _texts_of(index: Index, granularity: Granularity, rows: Sequence[Any]) -> list[str]:
+def _texts_of(index: IndexCore, granularity: Granularity, rows: Sequence[Any]) -> list[str]:
     if granularity == "documents":
         return read_texts(index.store, rows)
     owners = sorted({row["eddy_passage"] for row in rows})
@@ -294,7 +294,7 @@ def _texts_of(index: Index, granularity: Granularity, rows: Sequence[Any]) -> li
 
 
 def _fused_with_bm25(
-    index: Index, vector: Doubles, question: str, wanted: Query, filters: Sequence[dict[str, Any]], hits: list[Hit]
+    index: IndexCore, vector: Doubles, question: str, wanted: Query, filters: Sequence[dict[str, Any]], hits: list[Hit]
 ) -> list[Hit]:
     """Fuse the order by meaning with BM25's."""
     allowed = None

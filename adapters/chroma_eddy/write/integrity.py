@@ -14,10 +14,10 @@ from chroma_eddy.storage.names import DOCUMENTS, MAIN, RAW, SENTENCES
 from chroma_eddy.storage.pages import PAGE_SIZE
 
 if TYPE_CHECKING:
-    from chroma_eddy.index import Index
+    from chroma_eddy.index_core import IndexCore
 
 
-def commit_versions(index: Index, entries: Sequence[DocumentRow], *, touch: bool = False) -> None:
+def commit_versions(index: IndexCore, entries: Sequence[DocumentRow], *, touch: bool = False) -> None:
     """Delete the rows of versions that are not to be found.
 
     Args:
@@ -32,19 +32,19 @@ def commit_versions(index: Index, entries: Sequence[DocumentRow], *, touch: bool
     index.store.update_documents({entry.id: {OTHER: ""} for entry in entries if entry.digest})
 
 
-def _delete_rows(index: Index, name: str, values: Sequence[str]) -> None:
+def _delete_rows(index: IndexCore, name: str, values: Sequence[str]) -> None:
     """Delete the rows that have one of these values: many at a time, since each time all rows are looked through."""
     for at in slices(len(values), PAGE_SIZE):
         for part in (MAIN, SENTENCES, RAW):
             index.store.delete(part, where={name: {"$in": list(values[at])}})
 
 
-def _commit_pending(index: Index, entries: Iterable[DocumentRow]) -> None:
+def _commit_pending(index: IndexCore, entries: Iterable[DocumentRow]) -> None:
     """Settle documents whose whole version is about to be hidden as well, since a row hides only one."""
     commit_versions(index, [entry for entry in entries if entry.digest and entry.other])
 
 
-def check_rows(index: Index) -> dict[str, str]:
+def check_rows(index: IndexCore) -> dict[str, str]:
     """Hold every row against the documents' rows, as `Index.check_rows` says."""
     store = index.store
     entries, seen = index.entries(), IntegrityScan(index)
@@ -69,7 +69,7 @@ def check_rows(index: Index) -> dict[str, str]:
 class IntegrityScan:
     """What the rows of each version are, by its digest."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: IndexCore) -> None:
         self._store, self._recipe, self._keeps_raw = index.store, index.recipe, index.keeps_raw
         self._counts = {part: Counter[str]() for part in (MAIN, SENTENCES, RAW)}
         self._metadata: dict[str, list[dict[str, Any]]] = {}
@@ -114,7 +114,7 @@ class IntegrityScan:
         return ""
 
 
-def remove_documents(index: Index, ids: Sequence[str]) -> int:
+def remove_documents(index: IndexCore, ids: Sequence[str]) -> int:
     """Take documents out, with all their rows; the number of those that were there."""
     found = index.entries(ids)
     _commit_pending(index, found.values())

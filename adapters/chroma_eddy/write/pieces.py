@@ -21,7 +21,7 @@ from eddy_embed.inputs import check_kind
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from chroma_eddy.index import Index
+    from chroma_eddy.index_core import IndexCore
     from chroma_eddy.storage.pages import Rows
     from eddy_embed.postprocess import Fitted
 
@@ -58,7 +58,7 @@ class Piece:
     end: int | None = None
 
 
-def put_pieces(index: Index, pieces: Iterable[Piece], fingerprint: str) -> None:
+def put_pieces(index: IndexCore, pieces: Iterable[Piece], fingerprint: str) -> None:
     """Write pieces, in batches that the database takes; those of known ids are replaced, and twice changes nothing.
 
     Args:
@@ -106,7 +106,7 @@ def put_pieces(index: Index, pieces: Iterable[Piece], fingerprint: str) -> None:
 
 
 def find_pieces(
-    index: Index, *, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None, **kinds: bool
+    index: IndexCore, *, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None, **kinds: bool
 ) -> Rows:
     """Rows of pieces.
 
@@ -120,7 +120,7 @@ def find_pieces(
     return index.store.get(MAIN, ids=ids, where={"$and": [own, where]} if where else own, **kinds)
 
 
-def remove_pieces(index: Index, *, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None) -> int:
+def remove_pieces(index: IndexCore, *, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None) -> int:
     """Take pieces out.
 
     Args:
@@ -141,7 +141,7 @@ def remove_pieces(index: Index, *, ids: Sequence[str] | None = None, where: dict
     return len(found)
 
 
-def move_pieces(index: Index, following: Index, raw_of: Any) -> None:
+def move_pieces(index: IndexCore, following: IndexCore, raw_of: Any) -> None:
     """Write an index's pieces into the one that takes its place, under its post-processing.
 
     Args:

@@ -24,7 +24,7 @@ from eddy_embed.postprocess import Moments, fit
 
 if TYPE_CHECKING:
     from chroma_eddy.embedding_function import EddyEmbeddingFunction
-    from chroma_eddy.index import Index
+    from chroma_eddy.index_core import IndexCore
     from eddy_embed import Embedder, LongDocument
     from eddy_embed.postprocess import Fitted
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def reindex(
-    index: Index,
+    index: IndexCore,
     embedder: Embedder | EddyEmbeddingFunction,
     sizes: Mapping[str, Any],
     progress: Progress | None,
@@ -67,7 +67,7 @@ def reindex(
         return report
 
 
-def refit(index: Index, queries: Iterable[str] | None, progress: Progress | None) -> WriteReport:
+def refit(index: IndexCore, queries: Iterable[str] | None, progress: Progress | None) -> WriteReport:
     """Fit post-processing again, as `Index.refit` says."""
     with index.writing():
         post, embedder = index.post, index.embedder
@@ -106,7 +106,7 @@ def refit(index: Index, queries: Iterable[str] | None, progress: Progress | None
         return report
 
 
-def _swap_in(index: Index, following: Index) -> None:
+def _swap_in(index: IndexCore, following: IndexCore) -> None:
     store = following.store
     parts = ",".join(part for part in PARTS if part and store.find(part) is not None)
     store.end_change()
@@ -114,7 +114,7 @@ def _swap_in(index: Index, following: Index) -> None:
     finish_swap(index.store, clean=True)
 
 
-def _fit(index: Index, embedder: Embedder, post: Fitted, queries: list[str] | None) -> Fitted:
+def _fit(index: IndexCore, embedder: Embedder, post: Fitted, queries: list[str] | None) -> Fitted:
     moments = Moments(len(post.mean))
     for vectors in _raw_passage_vectors(index, post, embedder.normalize):
         moments.add(vectors)
@@ -125,7 +125,7 @@ def _fit(index: Index, embedder: Embedder, post: Fitted, queries: list[str] | No
     return round_to_float32(replace(fit(post.post, moments, asked), maker=embedder.maker))
 
 
-def _raw_passage_vectors(index: Index, post: Fitted, normalized: bool) -> Iterator[Doubles]:
+def _raw_passage_vectors(index: IndexCore, post: Fitted, normalized: bool) -> Iterator[Doubles]:
     hidden = list(filter(None, (entry.other for entry in index.incomplete().values())))
     where = {DIGEST: {"$nin": hidden}} if hidden else None
     if index.keeps_raw:
@@ -137,7 +137,7 @@ def _raw_passage_vectors(index: Index, post: Fitted, normalized: bool) -> Iterat
             yield invert(post, rows.vectors, normalized)
 
 
-def _rewrite_documents(index: Index, following: Index, post: Fitted, progress: Progress | None) -> WriteReport:
+def _rewrite_documents(index: IndexCore, following: IndexCore, post: Fitted, progress: Progress | None) -> WriteReport:
     writer = Writer(following, progress)
     known = following.entries()
 

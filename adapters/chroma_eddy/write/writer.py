@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from eddy_embed.inputs import check_kind
 from eddy_embed.postprocess import Moments, fit
 
 if TYPE_CHECKING:
-    from chroma_eddy.index import Index
+    from chroma_eddy.index_core import IndexCore
     from chroma_eddy.storage.recipe import Recipe
     from eddy_embed import LongDocument, Span
     from eddy_embed.document import Part as Kind
@@ -103,10 +103,10 @@ class Writer:
 
     def __init__(
         self,
-        index: Index,
+        index: IndexCore,
         progress: Progress | None = None,
         fit_least: int = 0,
-        begin: Callable[[Index], None] | None = None,
+        begin: Callable[[Any], None] | None = None,
     ) -> None:
         """Write nothing yet; the index's lock is held by the caller.
 
@@ -301,7 +301,7 @@ class Writer:
             yield group
 
 
-def _upsert_rows(index: Index, part: str, parts: Sequence[RowBatch]) -> None:
+def _upsert_rows(index: IndexCore, part: str, parts: Sequence[RowBatch]) -> None:
     texts = [text for each in parts for text in each.texts]
     index.store.upsert(
         part,
@@ -312,7 +312,7 @@ def _upsert_rows(index: Index, part: str, parts: Sequence[RowBatch]) -> None:
     )
 
 
-def _upsert_raw_vectors(index: Index, document: Document, raw: LongDocument) -> None:
+def _upsert_raw_vectors(index: IndexCore, document: Document, raw: LongDocument) -> None:
     """Raw vectors of a document and its parts, each under a name of the row that it belongs to."""
     index.store.open_or_create(RAW)
     spans: dict[str, Sequence[Span]] = {"passage": raw.passages, "sentence": raw.sentences}
