@@ -1,4 +1,4 @@
-"""What goes into an index: a document with its id, and what Chroma can hold beside it."""
+"""What an index takes and returns: documents, hits and highlighted sentences."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from eddy_embed.errors import InvalidParameter, InvalidText
 from eddy_embed.inputs import check_kind
 
 PREFIX = "eddy_"
-"""Names that begin so are the index's own."""
+"""Prefix of the index's own metadata names."""
 RESERVED = ("start_index", "end_index", "page", "last_page", "heading_path")
-"""Further names of what the index writes beside a row."""
+"""Further metadata names that the index writes itself."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class Document:
     """A whole document.
 
     Attributes:
-        id: What it is called between runs; a document of the same id replaces it.
-        text: All of it; offsets count its characters.
-        metadata: Stored with each of its passages, for filters: strings, numbers and truth values.
-        page_starts: Of a document with pages, where each begins in the text: its passages then have `page` and
+        id: Id, the same between runs; a document of the same id replaces it.
+        text: The whole text; offsets count its characters.
+        metadata: Stored with each passage, for filters: strings, numbers and truth values.
+        page_starts: Offset at which each page begins, if the document has pages; its passages then have `page` and
             `last_page`, counted from 1.
     """
 
@@ -38,17 +38,17 @@ class Document:
 
     @property
     def text_digest(self) -> str:
-        """Hash of the text."""
+        """Hash of the text (32 hexadecimal digits)."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:32]
 
     @property
     def digest(self) -> str:
-        """Hash of all that is stored: another one for another version of the document, and for another document."""
-        told = [self.id, self.text_digest, sorted(self.metadata.items()), list(self.page_starts)]
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+        """Hash of id, text, metadata and pages; it identifies a version of a document."""
+        fields = [self.id, self.text_digest, sorted(self.metadata.items()), list(self.page_starts)]
+        return hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:32]
 
     def pages(self, start: int, end: int) -> dict[str, int]:
-        """First and last page of a span, as they are stored; nothing for a document without pages."""
+        """Metadata `page` and `last_page` of a span; empty for a document without pages."""
         if not self.page_starts:
             return {}
         starts = self.page_starts
@@ -56,11 +56,11 @@ class Document:
 
 
 def check_document(given: Any, index: int) -> Document:
-    """Refuse what cannot be stored or embedded.
+    """Refuse a document that cannot be stored or embedded.
 
     Raises:
-        InvalidParameter: It is no document, or its id or metadata cannot be stored.
-        InvalidText: Its text is blank or not valid Unicode.
+        InvalidParameter: `given` is no document, or its id or metadata cannot be stored.
+        InvalidText: The text is blank or not valid Unicode.
     """
     check_kind(f"documents[{index}]", given, Document, "a chroma_eddy.Document(id=..., text=...)")
     document: Document = given
@@ -79,7 +79,7 @@ def check_document(given: Any, index: int) -> Document:
     for key, value in document.metadata.items():
         _check_metadata(name, key, value)
     starts = document.page_starts
-    if any(isinstance(at, bool) or not isinstance(at, int) for at in starts) or list(starts) != sorted(starts):
+    if any(isinstance(start, bool) or not isinstance(start, int) for start in starts) or list(starts) != sorted(starts):
         raise InvalidParameter(f"{name}: page_starts={starts!r:.80} must be rising numbers of characters")
     return document
 
@@ -115,13 +115,13 @@ def _check_unicode(what: str, text: str) -> None:
 
 @dataclass(frozen=True)
 class Highlight:
-    """A sentence of a passage found.
+    """A sentence of a hit.
 
     Attributes:
-        start: Its first character in the document's text.
-        end: The character after its last.
+        start: Offset of its first character in the document's text.
+        end: Offset after its last character.
         text: The sentence.
-        cosine: Between the question's vector and the sentence's.
+        cosine: Cosine of the question's vector and the sentence's.
     """
 
     start: int
@@ -132,22 +132,22 @@ class Highlight:
 
 @dataclass(frozen=True)
 class Hit:
-    """A passage, sentence or document found.
+    """A passage, sentence or document that a query found.
 
     Attributes:
-        id: Of its row.
-        document: Id of its document.
-        text: What was found.
-        start: Its first character in the document's text.
-        end: The character after its last.
-        cosine: Between the question's vector and its own.
-        score: What the hits are ordered by: the cosine, or, with `hybrid`, the sum of reciprocal ranks.
-        metadata: The document's, as they were given.
-        headings: What a passage stands under, the widest first, as in "Tides > Spring tides"; "" without headings.
-        page: Page where it begins, counted from 1; None for a document without pages.
-        last_page: Page where it ends.
-        sentences: Of a passage, in order, if they were asked for.
-        row: Metadata of its row, as they are stored.
+        id: Id of the row.
+        document: Id of the document.
+        text: Text of the passage, sentence or document.
+        start: Offset of its first character in the document's text.
+        end: Offset after its last character.
+        cosine: Cosine of the question's vector and the row's.
+        score: What the hits are sorted by: the cosine, or, with `hybrid`, the sum of reciprocal ranks.
+        metadata: The document's metadata, as given.
+        headings: Headings above a passage, the highest first, as in "Tides > Spring tides"; "" without headings.
+        page: Page on which it begins, counted from 1; None for a document without pages.
+        last_page: Page on which it ends.
+        sentences: Sentences of a passage, in order, if the query asked for them.
+        row: Metadata of the row, as stored.
     """
 
     id: str
@@ -166,5 +166,5 @@ class Hit:
 
     @property
     def best(self) -> Highlight | None:
-        """The sentence nearest to the question; None where sentences were not asked for."""
+        """The sentence nearest to the question; None if the query did not ask for sentences."""
         return max(self.sentences, key=lambda sentence: sentence.cosine, default=None)

@@ -63,8 +63,8 @@ def test_is_what_chroma_asks_for(eddy):
 def test_configuration_is_plain_and_gives_the_same_function(eddy):
     config = json.loads(json.dumps(eddy.get_config()))
     rebuilt = EddyEmbeddingFunction.build_from_config(config)
-    assert rebuilt._engine is None, "reading a configuration loads no model"
-    assert rebuilt.get_config() == config and rebuilt._engine is None
+    assert rebuilt._embedder is None, "reading a configuration loads no model"
+    assert rebuilt.get_config() == config and rebuilt._embedder is None
     assert rebuilt.embedder is eddy.embedder
     assert config["fingerprint"] == eddy.fingerprint
     here = EddyEmbeddingFunction(**SETTINGS, device="cpu", trust_remote_code=True)

@@ -1,4 +1,4 @@
-"""Orders of passages: by words, by several orders together, and by how much each adds to those before it."""
+"""Orders of hits: reciprocal rank fusion, maximal marginal relevance, cosines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RANK_OFFSET = 60
 
 
 def reciprocal_rank_fusion(rankings: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Reciprocal rank fusion: ids with their scores, best first.
+    """Fuse rankings: ids with their scores, best first (Cormack, Clarke and Büttcher 2009).
 
     Args:
         rankings: Ids in order, each without repetition.
@@ -26,7 +26,7 @@ def reciprocal_rank_fusion(rankings: Sequence[Sequence[str]]) -> dict[str, float
     for ranking in rankings:
         for rank, id_ in enumerate(ranking, start=1):
             scores[id_] = scores.get(id_, 0.0) + 1 / (RANK_OFFSET + rank)
-    return dict(sorted(scores.items(), key=lambda pair: -pair[1]))
+    return dict(sorted(scores.items(), key=lambda item: -item[1]))
 
 
 def mmr_order(question: Doubles, vectors: Doubles, k: int, balance: float) -> list[int]:
@@ -35,21 +35,21 @@ def mmr_order(question: Doubles, vectors: Doubles, k: int, balance: float) -> li
     Args:
         question: Shape (dimension,).
         vectors: Shape (candidates, dimension), of length 1.
-        k: How many are wanted.
-        balance: Weight of the likeness to the question, against that to what is chosen already.
+        k: Number of candidates to choose.
+        balance: Weight of the similarity to the question; its complement weighs that to chosen candidates.
     """
-    likeness = vectors @ question / max(float(np.linalg.norm(question)), np.finfo(np.float64).tiny)
+    similarity = vectors @ question / max(float(np.linalg.norm(question)), np.finfo(np.float64).tiny)
     chosen: list[int] = []
-    nearest = np.full(len(vectors), -np.inf)
+    to_chosen = np.full(len(vectors), -np.inf)
     while len(chosen) < min(k, len(vectors)):
-        gain = likeness if not chosen else balance * likeness - (1 - balance) * nearest
+        gain = similarity if not chosen else balance * similarity - (1 - balance) * to_chosen
         gain = np.where(np.isin(np.arange(len(vectors)), chosen), -np.inf, gain)
         chosen.append(int(np.argmax(gain)))
-        nearest = np.maximum(nearest, vectors @ vectors[chosen[-1]])
+        to_chosen = np.maximum(to_chosen, vectors @ vectors[chosen[-1]])
     return chosen
 
 
 def cosines(question: Doubles, vectors: Doubles) -> Doubles:
-    """Cosines of vectors of any length with a question's."""
+    """Cosines of a question's vector, shape (dimension,), with vectors of any length, shape (..., dimension)."""
     lengths = np.linalg.norm(vectors, axis=-1) * np.linalg.norm(question)
     return np.asarray(vectors @ question / np.maximum(lengths, np.finfo(np.float64).tiny))

@@ -1,4 +1,4 @@
-"""Questions to hits: nearest vectors, filters, words beside meanings, sentences to mark."""
+"""Search: nearest vectors under filters, optionally fused with BM25, diversified, and with highlighted sentences."""
 
 from __future__ import annotations
 
@@ -26,16 +26,21 @@ if TYPE_CHECKING:
     Doubles = np.ndarray[Any, np.dtype[np.float64]]
 
 Granularity = Literal["passages", "sentences", "documents"]
+Filter = dict[str, Any]
 _COLLECTIONS = {"passages": MAIN, "sentences": SENTENCES, "documents": DOCUMENTS}
 
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked of a query, beside the question; `Index.query` says what it means."""
+    """Options of a query; `Index.query` documents them.
+
+    Attributes:
+        ids: Ids of the only rows to look at; None: all.
+    """
 
     k: int
-    where: dict[str, Any] | None = None
-    where_document: dict[str, Any] | None = None
+    where: Filter | None = None
+    where_document: Filter | None = None
     documents: Sequence[str] | None = None
     granularity: Granularity = "passages"
     prefilter: int | None = None
@@ -47,10 +52,10 @@ class Query:
     ids: Sequence[str] | None = None
 
     def check(self) -> None:
-        """Refuse what does not go together.
+        """Refuse options out of range and combinations that do not exist.
 
         Raises:
-            InvalidParameter: With what it is.
+            InvalidParameter: The message names the option.
         """
         for name, value in (("k", self.k), ("prefilter", self.prefilter), ("fetch_k", self.fetch_k)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
@@ -74,32 +79,33 @@ class Query:
 
     @property
     def candidates(self) -> int:
-        """How many of the nearest are looked at."""
+        """Number of nearest rows to fetch."""
         if not (self.mmr or self.hybrid):
             return self.k
         return max(self.k, self.fetch_k or (20 if self.mmr else 100))
 
 
 def search(
-    index: IndexCore, vectors: Doubles, questions: Sequence[str] | None, wanted: Query, fingerprint: str
+    index: IndexCore, vectors: Doubles, questions: Sequence[str] | None, query: Query, fingerprint: str
 ) -> list[list[Hit]]:
-    """As `_search`, also where another process makes the index anew meanwhile.
+    """Find each question's hits, best first; reload the index if another process replaces it meanwhile.
 
     Args:
-        index: Where.
-        vectors: The questions'.
-        questions: Their texts.
-        wanted: What is asked.
-        fingerprint: Of what made the vectors.
+        index: The index.
+        vectors: The questions' vectors, shape (questions, dimension).
+        questions: Their texts, which `hybrid` needs.
+        query: Options of the query.
+        fingerprint: Fingerprint of the embedder that made the vectors.
 
     Raises:
-        FingerprintMismatch: The index's vectors are made otherwise.
+        FingerprintMismatch: Another embedder made the index's vectors.
+        InvalidParameter: The index cannot answer such a query.
     """
     try:
         if fingerprint == index.recipe.fingerprint:
-            found = _search(index, vectors, questions, wanted)
-            if fingerprint == index.recipe.fingerprint:  # else another thread has refitted the index meanwhile
-                return found
+            hits = _search(index, vectors, questions, query)
+            if fingerprint == index.recipe.fingerprint:  # else another thread has fitted the index again meanwhile
+                return hits
     except NotFoundError:
         pass
     index.reload()
@@ -108,110 +114,104 @@ def search(
             f"index {index.name!r} holds vectors of fingerprint {index.recipe.fingerprint}, and the questions' were "
             f"made by {fingerprint}: embed the questions again, with index.embedder"
         )
-    return _search(index, vectors, questions, wanted)
+    return _search(index, vectors, questions, query)
 
 
-def _search(index: IndexCore, vectors: Doubles, questions: Sequence[str] | None, wanted: Query) -> list[list[Hit]]:
-    """Hits of each question, best first.
-
-    Args:
-        index: Where.
-        vectors: The questions', shape (questions, dimension).
-        questions: Their texts, which `hybrid` needs.
-        wanted: What is asked.
-    """
-    wanted.check()
+def _search(index: IndexCore, vectors: Doubles, questions: Sequence[str] | None, query: Query) -> list[list[Hit]]:
+    query.check()
     if index.was_absent and not index.exists:
         return [[] for _ in vectors]
-    if wanted.granularity == "sentences" and not index.recipe.sentence_vectors:
+    if query.granularity == "sentences" and not index.recipe.sentence_vectors:
         raise InvalidParameter(
             f"index {index.name!r} was made with sentence_vectors=False; reindex it with True to search sentences"
         )
-    if (wanted.granularity != "passages" or wanted.prefilter is not None) and index.holds_pieces:
+    if (query.granularity != "passages" or query.prefilter is not None) and index.holds_pieces:
         raise InvalidParameter(
             f"index {index.name!r} holds pieces that a framework has cut, of which there are no sentences and no whole "
             "documents: search passages, without prefilter"
         )
-    asked_for = questions or [""] * len(vectors)
+    texts = questions or [""] * len(vectors)
     return [
-        index.read_consistently(partial(_search_one, index, vector, question, wanted))
-        for vector, question in zip(vectors, asked_for, strict=True)
+        index.read_consistently(partial(_search_one, index, vector, text, query))
+        for vector, text in zip(vectors, texts, strict=True)
     ]
 
 
-def _search_one(index: IndexCore, vector: Doubles, question: str, wanted: Query, attempt: int) -> list[Hit]:
-    """Hits of one question, all of versions that were whole both before and after they were looked for.
+def _search_one(index: IndexCore, vector: Doubles, question: str, query: Query, attempt: int) -> list[Hit]:
+    """Find one question's hits, all of versions that were complete both before and after the search.
 
-    What is being written is left out from the beginning only where it was met: to leave rows out takes time.
+    The first attempt does not exclude versions that are being written, because a filter takes time; later ones do.
     """
     pending = index.incomplete() if attempt else {}
     store = index.store
-    if pending and wanted.granularity == "documents":
-        store.refresh(anew=True)
+    if pending and query.granularity == "documents":
+        store.refresh(force=True)
     generation = store.connection.generation
-    filters = _row_filters(index, wanted, pending)
-    own = [*filters, *_document_filter(index, vector, wanted, pending)]
-    hits = _nearest(index, vector, wanted, own)
-    if wanted.hybrid:
-        hits = _fused_with_bm25(index, vector, question, wanted, own, hits)
-    hits = hits[: wanted.k]
+    filters = [*_row_filters(index, query, pending), *_document_filter(index, vector, query, pending)]
+    hits = _nearest(index, vector, query, filters)
+    if query.hybrid:
+        hits = _fuse_with_bm25(index, vector, question, query, filters, hits)
+    hits = hits[: query.k]
     _check_versions(index, hits, pending)
-    # Unlike a passage, these keep their ids when they change: a vector may be the one that another text had before.
-    if wanted.granularity == "documents" or any(PIECE in hit.row for hit in hits):
+    # Documents and pieces keep their ids when they change, so their vectors may be those of an earlier text.
+    if query.granularity == "documents" or any(PIECE in hit.row for hit in hits):
         store.refresh()
         if store.connection.generation != generation:
             raise ForeignCollection(f"index {index.name!r} is being changed all the time: ask again")
-    return add_highlights(index, vector, hits) if wanted.sentences else hits
+    return add_highlights(index, vector, hits) if query.sentences else hits
 
 
 def _check_versions(index: IndexCore, hits: Sequence[Hit], pending: Mapping[str, DocumentRow]) -> None:
-    """Hold what was found against the documents' rows.
+    """Compare hits with the documents' rows.
 
     Raises:
-        ForeignCollection: A hit is of another version than the one that is to be found.
+        ForeignCollection: A hit is of another version than the one that queries are to find.
     """
-    whole = [hit for hit in hits if PIECE not in hit.row]
-    entries = index.entries(sorted({hit.document for hit in whole})) if whole else {}
-    for hit in whole:
-        entry, before = entries.get(hit.document), pending.get(hit.document)
-        found = hit.row[DIGEST]
-        wanted = (found, "") if before is None else (before.digest, before.other)
-        if entry is None or entry.digest != found or (entry.digest, entry.other) != wanted:
+    hits = [hit for hit in hits if PIECE not in hit.row]
+    rows = index.entries(sorted({hit.document for hit in hits})) if hits else {}
+    for hit in hits:
+        row, before = rows.get(hit.document), pending.get(hit.document)
+        digest = hit.row[DIGEST]
+        expected = (digest, "") if before is None else (before.digest, before.other)
+        if row is None or row.digest != digest or (row.digest, row.other) != expected:
             raise damaged(hit.document, f"the version that {index.name + DOCUMENTS} names")
 
 
-def _row_filters(index: IndexCore, wanted: Query, pending: Mapping[str, DocumentRow]) -> list[dict[str, Any]]:
-    """Conditions on rows: what is being written is not found, and what the caller asks."""
-    found: list[dict[str, Any]] = []
-    if wanted.granularity == "documents":
-        if new := [id_ for id_, entry in pending.items() if not entry.digest]:
-            found.append({DOCUMENT: {"$nin": new}})
+def _row_filters(index: IndexCore, query: Query, pending: Mapping[str, DocumentRow]) -> list[Filter]:
+    """Conditions that exclude rows that are being written, and those of the caller."""
+    filters: list[Filter] = []
+    if query.granularity == "documents":
+        if new := [id_ for id_, row in pending.items() if not row.digest]:
+            filters.append({DOCUMENT: {"$nin": new}})
     elif pending:
-        found.append({DIGEST: {"$nin": [entry.other for entry in pending.values() if entry.other]}})
-    if wanted.documents is not None:
-        found.append({DOCUMENT: {"$in": list(wanted.documents)}})
-    if wanted.where and wanted.granularity == "sentences":
-        # Metadata are with passages and documents; a sentence has its document's.
-        found.append({DOCUMENT: {"$in": index.store.get(DOCUMENTS, where=wanted.where).ids}})
-    elif wanted.where:
-        found.append(wanted.where)
-    return found
+        filters.append({DIGEST: {"$nin": [row.other for row in pending.values() if row.other]}})
+    if query.documents is not None:
+        filters.append({DOCUMENT: {"$in": list(query.documents)}})
+    if query.where and query.granularity == "sentences":
+        # Sentences' rows do not have the document's metadata.
+        filters.append({DOCUMENT: {"$in": index.store.get(DOCUMENTS, where=query.where).ids}})
+    elif query.where:
+        filters.append(query.where)
+    return filters
 
 
 def _document_filter(
-    index: IndexCore, vector: Doubles, wanted: Query, pending: Mapping[str, DocumentRow]
-) -> list[dict[str, Any]]:
-    if wanted.prefilter is None:
+    index: IndexCore, vector: Doubles, query: Query, pending: Mapping[str, DocumentRow]
+) -> list[Filter]:
+    """The condition of `prefilter`: only passages of the nearest documents."""
+    if query.prefilter is None:
         return []
-    whole = replace(wanted, granularity="documents", k=wanted.prefilter, mmr=False, hybrid=False, where_document=None)
-    where = wanted.where if wanted.where is None or not _field_names(wanted.where) & set(RESERVED) else None
-    near = _nearest(index, vector, whole, _row_filters(index, replace(whole, where=where), pending), texts=False)
-    _check_versions(index, near, pending)
-    return [{DOCUMENT: {"$in": [hit.document for hit in near]}}]
+    # Documents' rows have no pages or offsets, so a condition on these applies to passages alone.
+    where = query.where if query.where is None or not _field_names(query.where) & set(RESERVED) else None
+    options: dict[str, Any] = {"mmr": False, "hybrid": False, "where_document": None}
+    query = replace(query, granularity="documents", k=query.prefilter, where=where, **options)
+    hits = _nearest(index, vector, query, _row_filters(index, query, pending), texts=False)
+    _check_versions(index, hits, pending)
+    return [{DOCUMENT: {"$in": [hit.document for hit in hits]}}]
 
 
 def _field_names(where: Any) -> set[str]:
-    """Names that a condition speaks of."""
+    """Names of operators and metadata in a condition."""
     if isinstance(where, list):
         return set().union(*map(_field_names, where))
     if not isinstance(where, dict):
@@ -219,49 +219,51 @@ def _field_names(where: Any) -> set[str]:
     return set(where).union(*map(_field_names, where.values()))
 
 
-def _conjunction(filters: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+def _conjunction(filters: Sequence[Filter]) -> Filter | None:
     return {"$and": list(filters)} if len(filters) > 1 else next(iter(filters), None)
 
 
 def _nearest(
-    index: IndexCore, vector: Doubles, wanted: Query, filters: Sequence[dict[str, Any]], *, texts: bool = True
+    index: IndexCore, vector: Doubles, query: Query, filters: Sequence[Filter], *, texts: bool = True
 ) -> list[Hit]:
-    part = _COLLECTIONS[wanted.granularity]
-    if any(each.get(DOCUMENT) == {"$in": []} for each in filters) or (wanted.ids is not None and not wanted.ids):
+    part = _COLLECTIONS[query.granularity]
+    none_allowed = any(condition.get(DOCUMENT) == {"$in": []} for condition in filters)
+    if none_allowed or (query.ids is not None and not query.ids):
         return []
-    include: Any = ["metadatas", "documents", "distances", *(["embeddings"] if wanted.mmr else [])]
+    include: Any = ["metadatas", "documents", "distances", *(["embeddings"] if query.mmr else [])]
     collection = index.store.collection(part)
     with translated_errors(index.store.place):
         got = collection.query(
             query_embeddings=np.asarray(vector, np.float32)[None],
-            n_results=wanted.candidates,
-            ids=None if wanted.ids is None else list(wanted.ids),
+            n_results=query.candidates,
+            ids=None if query.ids is None else list(query.ids),
             where=_conjunction(filters),
-            where_document=wanted.where_document,  # type: ignore[arg-type]
+            where_document=query.where_document,  # type: ignore[arg-type]
             include=include,
         )
+    ids: list[str] = got["ids"][0]
     rows: list[Any] = (got["metadatas"] or [[]])[0]
-    distances = (got["distances"] or [[]])[0]
-    found = (got["documents"] or [[""] * len(rows)])[0]
-    for id_, row in zip(got["ids"][0], rows, strict=True):
+    for id_, row in zip(ids, rows, strict=True):
         _check_row(id_, row)
-    own = _texts_of(index, wanted.granularity, rows) if texts and part != MAIN else [text or "" for text in found]
+    stored_texts = [text or "" for text in (got["documents"] or [[""] * len(rows)])[0]]
+    own_texts = _texts_of(index, query.granularity, rows) if texts and part != MAIN else stored_texts
+    distances = (got["distances"] or [[]])[0]
     hits = [
         _make_hit(id_, row, text, 1 - distance)
-        for id_, row, text, distance in zip(got["ids"][0], rows, own, distances, strict=True)
+        for id_, row, text, distance in zip(ids, rows, own_texts, distances, strict=True)
     ]
-    if not wanted.mmr or not hits:
+    if not query.mmr or not hits:
         return hits
-    near = np.asarray((got["embeddings"] or [[]])[0], np.float64)
-    near /= np.linalg.norm(near, axis=1, keepdims=True)
-    return [hits[at] for at in mmr_order(np.asarray(vector, np.float64), near, wanted.k, wanted.lambda_mult)]
+    unit = np.asarray((got["embeddings"] or [[]])[0], np.float64)
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    return [hits[number] for number in mmr_order(np.asarray(vector, np.float64), unit, query.k, query.lambda_mult)]
 
 
 def _check_row(id_: str, row: Any) -> None:
     """Refuse a row that the index did not write.
 
     Raises:
-        ForeignCollection: It is one.
+        ForeignCollection: Something else wrote the row.
     """
     if not row or DOCUMENT not in row:
         raise ForeignCollection(
@@ -271,53 +273,65 @@ def _check_row(id_: str, row: Any) -> None:
 
 
 def _make_hit(id_: str, row: Any, text: str, cosine: float) -> Hit:
-    """A row found."""
-    more = {"headings": str(row.get(HEADINGS, "")), **{name: row.get(name) for name in ("page", "last_page")}}
     start = row.get(START, 0)
-    end = row.get(END, row.get("eddy_characters", start + len(text)))
-    return Hit(id_, row[DOCUMENT], text, start, end, float(cosine), float(cosine), user_metadata(row), **more, row=row)
+    return Hit(
+        id_,
+        row[DOCUMENT],
+        text,
+        start,
+        row.get(END, row.get("eddy_characters", start + len(text))),
+        float(cosine),
+        float(cosine),
+        user_metadata(row),
+        headings=str(row.get(HEADINGS, "")),
+        page=row.get("page"),
+        last_page=row.get("last_page"),
+        row=row,
+    )
 
 
 def _texts_of(index: IndexCore, granularity: Granularity, rows: Sequence[Any]) -> list[str]:
+    """Texts of documents, or of sentences, which their passages hold."""
     if granularity == "documents":
         return read_texts(index.store, rows)
-    owners = sorted({row["eddy_passage"] for row in rows})
-    got = index.store.get(MAIN, ids=owners, metadatas=True, documents=True)
-    around = {id_: (row[START], text) for id_, row, text in zip(got.ids, got.metadatas, got.texts, strict=True)}
-    found = []
+    passage_ids = sorted({row["eddy_passage"] for row in rows})
+    got = index.store.get(MAIN, ids=passage_ids, metadatas=True, documents=True)
+    passages = {id_: (row[START], text) for id_, row, text in zip(got.ids, got.metadatas, got.texts, strict=True)}
+    texts = []
     for row in rows:
-        if row["eddy_passage"] not in around:
+        if row["eddy_passage"] not in passages:
             raise damaged(row[DOCUMENT], f"passages in {index.name}")
-        first, text = around[row["eddy_passage"]]
-        found.append(text[row[START] - first : row[END] - first])
-    return found
+        start, text = passages[row["eddy_passage"]]
+        texts.append(text[row[START] - start : row[END] - start])
+    return texts
 
 
-def _fused_with_bm25(
-    index: IndexCore, vector: Doubles, question: str, wanted: Query, filters: Sequence[dict[str, Any]], hits: list[Hit]
+def _fuse_with_bm25(
+    index: IndexCore, vector: Doubles, question: str, query: Query, filters: Sequence[Filter], hits: list[Hit]
 ) -> list[Hit]:
-    """Fuse the order by meaning with BM25's."""
+    """Sort passages by the reciprocal rank fusion of cosine and BM25."""
     allowed = None
-    if filters or wanted.where_document or wanted.ids is not None:
+    if filters or query.where_document or query.ids is not None:
         with translated_errors(index.store.place):
             got = index.store.collection(MAIN).get(
-                ids=None if wanted.ids is None else list(wanted.ids),
+                ids=None if query.ids is None else list(query.ids),
                 where=_conjunction(filters),
-                where_document=wanted.where_document,  # type: ignore[arg-type]
+                where_document=query.where_document,  # type: ignore[arg-type]
                 include=[],
             )
         allowed = set(got["ids"])
-    ranked = index.bm25().rank(question, allowed, wanted.candidates)
-    scores = reciprocal_rank_fusion([[hit.id for hit in hits], ranked])
-    known = {hit.id: hit for hit in hits}
-    first = list(scores)[: wanted.k]
-    missing = [id_ for id_ in first if id_ not in known]
+    scores = reciprocal_rank_fusion(
+        [[hit.id for hit in hits], index.bm25().rank(question, allowed, query.candidates)],
+    )
+    best = list(scores)[: query.k]
+    by_id = {hit.id: hit for hit in hits}
+    missing = [id_ for id_ in best if id_ not in by_id]
     rows = index.store.get(MAIN, ids=missing, metadatas=True, documents=True, embeddings=True)
     for id_, row, text, own in zip(rows.ids, rows.metadatas, rows.texts, rows.vectors, strict=True):
         _check_row(id_, row)
-        known[id_] = _make_hit(id_, row, text, float(cosines(vector, np.asarray(own, np.float64))))
-    if gone := [id_ for id_ in first if id_ not in known]:
+        by_id[id_] = _make_hit(id_, row, text, float(cosines(vector, np.asarray(own, np.float64))))
+    if gone := [id_ for id_ in best if id_ not in by_id]:
         raise ForeignCollection(
             f"passage {gone[0]!r} of index {index.name!r} is gone: something else has deleted it; call check()"
         )
-    return [replace(known[id_], score=scores[id_]) for id_ in first]
+    return [replace(by_id[id_], score=scores[id_]) for id_ in best]

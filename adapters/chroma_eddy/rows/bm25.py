@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice, takewhile
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,12 @@ class Bm25Index:
     """BM25 over texts (Lucene's variant, k1 = 1.5, b = 0.75), in memory."""
 
     def __init__(self, ids: Sequence[str], texts: Sequence[str], language: str) -> None:
-        """Count words.
+        """Count the words.
 
         Args:
-            ids: Of the texts.
-            texts: What is searched.
-            language: Of the texts; English stop words are left out.
+            ids: Ids of the texts.
+            texts: The texts.
+            language: Their language; English stop words are left out.
 
         Raises:
             MissingExtra: bm25s is not installed.
@@ -29,11 +30,11 @@ class Bm25Index:
         except ModuleNotFoundError:
             raise MissingExtra('bm25s is not installed; hybrid queries need pip install "eddy-embed[hybrid]"') from None
         self.ids = list(ids)
-        self._stop = "en" if language == "en" else []
+        self._stop_words = "en" if language == "en" else []
         self._index: Any = None
-        self._split = bm25s.tokenize
-        tokens = self._split(list(texts), stopwords=self._stop, show_progress=False)
-        if any(len(each) for each in tokens.ids):
+        self._tokenize = bm25s.tokenize
+        tokens = self._tokenize(list(texts), stopwords=self._stop_words, show_progress=False)
+        if any(len(words) for words in tokens.ids):
             self._index = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
             self._index.index(tokens, show_progress=False)
 
@@ -41,18 +42,14 @@ class Bm25Index:
         """Ids of the texts that share a word with a question, best first.
 
         Args:
-            question: What is asked.
-            allowed: Ids that may be given; None: all.
-            most: How many are wanted.
+            question: The question.
+            allowed: Ids that may be returned; None: all.
+            most: Most ids to return.
         """
-        words = self._split([question], stopwords=self._stop, show_progress=False, return_ids=False)[0]
+        words = self._tokenize([question], stopwords=self._stop_words, show_progress=False, return_ids=False)[0]
         if self._index is None or not words:
             return []
         scores = self._index.get_scores(words)
-        found: list[str] = []
-        for at in np.argsort(-scores, kind="stable"):
-            if scores[at] <= 0 or len(found) == most:
-                break
-            if allowed is None or self.ids[at] in allowed:
-                found.append(self.ids[at])
-        return found
+        matching = takewhile(lambda number: scores[number] > 0, np.argsort(-scores, kind="stable"))
+        ids = (self.ids[number] for number in matching)
+        return list(islice((id_ for id_ in ids if allowed is None or id_ in allowed), most))

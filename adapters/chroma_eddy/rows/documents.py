@@ -1,4 +1,4 @@
-"""Rows of the collections as documents again."""
+"""Documents, with or without their vectors, read back from the rows of an index."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ if TYPE_CHECKING:
     from chroma_eddy.storage.store import Store
 
 GROUP_ROWS = 5_000
-"""Rows that are read at a time, of whole documents; each time, the database looks through all of them."""
+"""Rows of the documents that are read together: each read by digest makes the database look through all rows."""
 SpanT = TypeVar("SpanT", bound=Span)
 
 
 class _Row(NamedTuple):
     id: str
-    about: dict[str, Any]
+    metadata: dict[str, Any]
     text: str
     vector: NDArray[np.float32]
 
 
-def group_ids(entries: Iterable[DocumentRow]) -> Iterator[list[str]]:
-    """Ids of documents that are read at a time."""
+def group_ids(rows: Iterable[DocumentRow]) -> Iterator[list[str]]:
+    """Ids of documents in groups of at most `GROUP_ROWS` passages and sentences."""
     group: list[str] = []
     size = 0
-    for entry in entries:
-        own = entry.passages + entry.sentences
-        if group and size + own > GROUP_ROWS:
+    for row in rows:
+        row_count = row.passages + row.sentences
+        if group and size + row_count > GROUP_ROWS:
             yield group
             group, size = [], 0
-        group.append(entry.id)
-        size += own
+        group.append(row.id)
+        size += row_count
     if group:
         yield group
 
@@ -66,130 +66,148 @@ def group_ids(entries: Iterable[DocumentRow]) -> Iterator[list[str]]:
 def read_embedded_documents(
     store: Store, recipe: Recipe, ids: Sequence[str], *, keeps_raw: bool
 ) -> list[EmbeddedDocument]:
-    """Documents as they are stored, with their vectors.
+    """Read documents with their vectors.
 
     Args:
-        store: Where.
-        recipe: What made them.
-        ids: Of documents; those that queries do not find are left out.
-        keeps_raw: Whether the index keeps raw vectors.
+        store: The index's collections.
+        recipe: The index's recipe.
+        ids: Ids of the documents; those that queries do not find are left out.
+        keeps_raw: Whether the index stores raw vectors.
+
+    Raises:
+        ForeignCollection: Rows are missing, or the text was changed.
     """
-    own = store.get(DOCUMENTS, ids=ids, metadatas=True, embeddings=True)
-    every = {row[0]: row for row in zip(own.ids, own.metadatas, own.vectors, strict=True) if row[1][DIGEST]}
-    digests = [about[DIGEST] for _, about, _ in every.values()]
+    rows = store.get(DOCUMENTS, ids=ids, metadatas=True, embeddings=True)
+    complete = {id_: row for id_, *row in zip(rows.ids, rows.metadatas, rows.vectors, strict=True) if row[0][DIGEST]}
+    digests = [metadata[DIGEST] for metadata, _ in complete.values()]
     passages = _rows_by_digest(store, MAIN, digests, documents=True, embeddings=True)
-    lines = _rows_by_digest(store, SENTENCES, digests, embeddings=True) if recipe.sentence_vectors else None
+    sentences = _rows_by_digest(store, SENTENCES, digests, embeddings=True) if recipe.sentence_vectors else None
     raw = _rows_by_digest(store, RAW, digests, embeddings=True) if keeps_raw else None
-    found = []
-    for id_, about, vector in (every[id_] for id_ in ids if id_ in every):
-        digest = about[DIGEST]
-        done = _embedded_document(
-            store, (id_, about), vector, passages[digest], None if lines is None else lines[digest]
-        )
-        found.append(done if raw is None else replace(done, raw=_read_raw_vectors(done, recipe, raw[digest])))
-    return found
+    documents = []
+    for id_ in filter(complete.__contains__, ids):
+        metadata, vector = complete[id_]
+        digest = metadata[DIGEST]
+        own_sentences = None if sentences is None else sentences[digest]
+        document = _embedded_document(store, id_, metadata, vector, passages[digest], own_sentences)
+        documents.append(document if raw is None else _with_raw_vectors(document, recipe, raw[digest]))
+    return documents
 
 
 def read_texts(store: Store, documents: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The texts of documents.
+    """Read the texts of documents.
 
     Args:
-        store: Where.
-        documents: Metadata of their rows.
+        store: The index's collections.
+        documents: Metadata of the documents' rows.
+
+    Raises:
+        ForeignCollection: Passages are missing.
     """
-    parts = _rows_by_digest(store, MAIN, [about[DIGEST] for about in documents], documents=True)
-    for about in documents:
-        if len(parts[about[DIGEST]]) != about["eddy_passages"]:
-            raise damaged(about[DOCUMENT], f"passages in {store.name}")
-    return [join_text(((row.about, row.text) for row in parts[about[DIGEST]]), about) for about in documents]
+    passages = _rows_by_digest(store, MAIN, [metadata[DIGEST] for metadata in documents], documents=True)
+    for metadata in documents:
+        if len(passages[metadata[DIGEST]]) != metadata["eddy_passages"]:
+            raise damaged(metadata[DOCUMENT], f"passages in {store.name}")
+    return [_join_rows(passages[metadata[DIGEST]], metadata) for metadata in documents]
 
 
 def read_documents(store: Store, ids: Sequence[str]) -> list[Document]:
-    """Documents as they were given; those that queries do not find are left out.
+    """Read documents as they were given; those that queries do not find are left out.
 
     Args:
-        store: Where.
-        ids: Of documents.
+        store: The index's collections.
+        ids: Ids of the documents.
+
+    Raises:
+        ForeignCollection: A document's text or metadata was changed.
     """
-    own = store.get(DOCUMENTS, ids=ids, metadatas=True)
-    every = {id_: about for id_, about in zip(own.ids, own.metadatas, strict=True) if about[DIGEST]}
-    found = {}
-    for (id_, about), text in zip(every.items(), read_texts(store, list(every.values())), strict=True):
-        entry = DocumentRow.parse(id_, about)
-        found[id_] = Document(id_, text, entry.metadata, entry.page_starts)
-        if found[id_].digest != entry.digest:
+    rows = store.get(DOCUMENTS, ids=ids, metadatas=True)
+    complete = {id_: metadata for id_, metadata in zip(rows.ids, rows.metadatas, strict=True) if metadata[DIGEST]}
+    documents = {}
+    for (id_, metadata), text in zip(complete.items(), read_texts(store, list(complete.values())), strict=True):
+        row = DocumentRow.parse(id_, metadata)
+        documents[id_] = Document(id_, text, row.metadata, row.page_starts)
+        if documents[id_].digest != row.digest:
             raise damaged(id_, "the text or the metadata that it was written with")
-    return [found[id_] for id_ in ids if id_ in found]
+    return [documents[id_] for id_ in ids if id_ in documents]
 
 
-def join_text(passages: Iterable[tuple[dict[str, Any], str]], about: Mapping[str, Any]) -> str:
-    """The text of a document, of its passages' rows and texts, and its own row."""
-    ordered = sorted(passages, key=lambda pair: pair[0][INDEX])  # Chroma answers in an order of its own
-    return "".join(str(row.get(BEFORE, "")) + text for row, text in ordered) + str(about["eddy_after"])
+def join_text(passages: Iterable[tuple[dict[str, Any], str]], document: Mapping[str, Any]) -> str:
+    """Join a document's text.
+
+    Args:
+        passages: Metadata and text of each passage, in any order.
+        document: Metadata of the document's row.
+    """
+    ordered = sorted(passages, key=lambda passage: passage[0][INDEX])
+    return "".join(str(row.get(BEFORE, "")) + text for row, text in ordered) + str(document["eddy_after"])
 
 
-def _rows_by_digest(store: Store, part: str, digests: Sequence[str], **kinds: bool) -> dict[str, list[_Row]]:
-    """Rows of versions of documents, by digest."""
-    found: dict[str, list[_Row]] = {digest: [] for digest in digests}
-    for at in slices(len(digests), PAGE_SIZE):
-        where = {DIGEST: {"$in": list(digests[at])}}
-        for rows in store.pages(part, ids=None, where=where, metadatas=True, **kinds):
+def _join_rows(passages: Iterable[_Row], document: Mapping[str, Any]) -> str:
+    return join_text(((row.metadata, row.text) for row in passages), document)
+
+
+def _rows_by_digest(store: Store, part: str, digests: Sequence[str], **fields: bool) -> dict[str, list[_Row]]:
+    """Rows of versions of documents, by digest, in any order."""
+    by_digest: dict[str, list[_Row]] = {digest: [] for digest in digests}
+    for batch in slices(len(digests), PAGE_SIZE):
+        where = {DIGEST: {"$in": list(digests[batch])}}
+        for rows in store.pages(part, ids=None, where=where, metadatas=True, **fields):
             texts = rows.texts or [""] * len(rows.ids)
             vectors = rows.vectors if len(rows.vectors) else np.zeros((len(rows.ids), 0), np.float32)
             for row in map(_Row, rows.ids, rows.metadatas, texts, vectors):
-                found[row.about[DIGEST]].append(row)
-    return found
+                by_digest[row.metadata[DIGEST]].append(row)
+    return by_digest
 
 
 def _embedded_document(
     store: Store,
-    own: tuple[str, dict[str, Any]],
+    id_: str,
+    metadata: dict[str, Any],
     vector: NDArray[np.float32],
-    found: list[_Row],
-    lines: list[_Row] | None,
+    passage_rows: list[_Row],
+    sentence_rows: list[_Row] | None,
 ) -> EmbeddedDocument:
-    """A document of its row, its vector, its passages and, if they have rows, its sentences."""
-    id_, about = own
-    entry = DocumentRow.parse(id_, about)
-    text = join_text(((row.about, row.text) for row in found), about)
-    document = Document(id_, text, entry.metadata, entry.page_starts)
-    whole = len(found) == entry.passages and (lines is None or len(lines) == entry.sentences)
-    if not whole or document.digest != entry.digest:
+    """Put a document together from its own row, its passages and, if they have rows, its sentences."""
+    row = DocumentRow.parse(id_, metadata)
+    text = _join_rows(passage_rows, metadata)
+    document = Document(id_, text, row.metadata, row.page_starts)
+    whole = len(passage_rows) == row.passages and (sentence_rows is None or len(sentence_rows) == row.sentences)
+    if not whole or document.digest != row.digest:
         raise ForeignCollection(
-            f"document {id_!r:.80} of index {store.name!r} is not whole: it has {len(found)} of {entry.passages} "
-            f"passages, {len(lines or ())} of {entry.sentences} sentences, or another text than it was written with: "
-            "something else has changed its rows. Call check(), which finds all such documents, and upsert them again"
+            f"document {id_!r:.80} of index {store.name!r} is not whole: it has {len(passage_rows)} of {row.passages} "
+            f"passages, {len(sentence_rows or ())} of {row.sentences} sentences, or another text than it was written "
+            "with: something else has changed its rows. Call check(), which finds all such documents, and upsert them "
+            "again"
         )
-    ordered = sorted(found, key=lambda row: row.about[INDEX])
-    counts = [len(sentence_spans(row.about)) for row in ordered]
+    ordered = sorted(passage_rows, key=lambda passage: passage.metadata[INDEX])
+    counts = [len(sentence_spans(passage.metadata)) for passage in ordered]
     passages = [
-        Passage(*_span_fields(row), last - size, last - 1, _headings(row.about))
-        for row, size, last in zip(ordered, counts, accumulate(counts), strict=True)
+        Passage(*_span_fields(passage), end - count, end - 1, _headings(passage.metadata))
+        for passage, count, end in zip(ordered, counts, accumulate(counts), strict=True)
     ]
-    sentences = [Span(*_span_fields(row)) for row in sorted(lines or (), key=lambda row: row.about[INDEX])]
-    sizes = (entry.tokens, entry.windows, entry.truncated)
+    sentences = [
+        Span(*_span_fields(sentence)) for sentence in sorted(sentence_rows or (), key=lambda own: own.metadata[INDEX])
+    ]
+    sizes = (row.tokens, row.windows, row.truncated)
     return EmbeddedDocument(document, LongDocument(text, vector, passages, sentences, *sizes))
 
 
 def _span_fields(row: _Row) -> tuple[int, int, int, NDArray[np.float32]]:
-    return row.about[START], row.about[END], row.about["eddy_n_tokens"], row.vector
+    return row.metadata[START], row.metadata[END], row.metadata["eddy_n_tokens"], row.vector
 
 
-def _headings(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return (str(row[HEADINGS]),) if HEADINGS in row else ()
+def _headings(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    return (str(metadata[HEADINGS]),) if HEADINGS in metadata else ()
 
 
-def _read_raw_vectors(done: EmbeddedDocument, recipe: Recipe, rows: Sequence[_Row]) -> LongDocument:
-    document, result = done.document, done.result
+def _with_raw_vectors(embedded: EmbeddedDocument, recipe: Recipe, rows: Sequence[_Row]) -> EmbeddedDocument:
+    document, result = embedded.document, embedded.result
     vectors = {row.id: row.vector for row in rows}
 
     def raw(kind: str, spans: Sequence[SpanT]) -> list[SpanT]:
         ids = row_ids(document, spans, recipe)
         return [replace(span, vector=vectors[f"{kind}/{id_}"]) for span, id_ in zip(spans, ids, strict=True)]
 
-    return replace(
-        result,
-        vector=vectors[raw_document_id(document)],
-        passages=raw("passage", result.passages),
-        sentences=raw("sentence", result.sentences),
-    )
+    passages, sentences = raw("passage", result.passages), raw("sentence", result.sentences)
+    raw_result = replace(result, vector=vectors[raw_document_id(document)], passages=passages, sentences=sentences)
+    return replace(embedded, raw=raw_result)

@@ -1,4 +1,4 @@
-"""A document as rows of the collections, and what single rows say."""
+"""Rows of the collections: their metadata, ids and vectors."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
 
 DOCUMENT, DIGEST, OTHER, ROWS, INDEX = "eddy_document", "eddy_digest", "eddy_other", "eddy_rows", "eddy_index"
-"""Of every row: its document, the version of it, how many rows of its kind that has, and which of them it is.
+"""Metadata of every row: document, version (digest), number of the version's rows in the collection, and row number.
 
-`eddy_other` belongs to documents' rows alone: the version whose rows are being written or removed, "" for none."""
+Only documents' rows have `eddy_other`: the version whose rows are being written or removed, "" for none."""
 PIECE = "eddy_piece"
-"""Of rows that a framework has cut and embedded itself, which belong to no version of a document."""
+"""Marks a piece: a row that a framework cut and embedded itself; it belongs to no version of a document."""
 START, END = "start_index", "end_index"
 HEADINGS = "heading_path"
 FRAMEWORKS = ("_node_content", "_node_type")
-"""Of pieces: what LlamaIndex makes its nodes of again."""
+"""Metadata of pieces from which LlamaIndex makes its nodes again."""
 SPANS, BEFORE = "eddy_sentences", "eddy_before"
-"""Of passages: where its sentences are, counted from its start, and the white space in front of it."""
+"""Metadata of passages: sentence offsets relative to the passage's start, and the white space before the passage."""
 
 
 @dataclass(frozen=True)
 class DocumentRow:
-    """What the index knows of a document.
+    """The index's row of a document.
 
     Attributes:
-        id: Its id.
-        digest: Of the version that is found by queries; "" while the first one is being written.
-        other: Of a version whose rows are being written or removed; "" for none.
-        text_digest: Of the text of the version that is found.
-        passages: Rows in the main collection.
-        sentences: Sentences, whether they have rows or not.
-        tokens: Tokens of the text.
-        windows: Passes over the text.
-        truncated: Tokens at its end that were not read.
+        id: Id of the document.
+        digest: Digest of the version that queries find; "" while the first one is being written.
+        other: Digest of a version whose rows are being written or removed; "" for none.
+        text_digest: Digest of the text of the version that queries find.
+        passages: Number of rows in the main collection.
+        sentences: Number of sentences, with or without rows of their own.
+        tokens: Number of tokens of the text.
+        windows: Number of passes over the text.
+        truncated: Number of tokens at the end that were not read.
         characters: Length of the text.
-        page_starts: Where its pages begin.
-        metadata: As it was given.
+        page_starts: Offset at which each page begins.
+        metadata: The document's metadata, as given.
     """
 
     id: str
@@ -68,7 +68,7 @@ class DocumentRow:
 
     @classmethod
     def parse(cls, id_: str, row: Mapping[str, Any]) -> DocumentRow:
-        """What a row of the documents' collection says."""
+        """Parse a row of the documents' collection."""
         counts = ("passages", "sentences", "tokens", "windows", "truncated", "characters")
         return cls(
             id_,
@@ -82,15 +82,14 @@ class DocumentRow:
 
     @property
     def complete(self) -> bool:
-        """Whether all its rows are in, and no others."""
+        """Whether all rows of the version are written, and those of others removed."""
         return bool(self.digest) and not self.other
 
 
 def user_metadata(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What the user gave, of a row's metadata."""
-    if PIECE in row:
-        return {key: value for key, value in row.items() if not key.startswith(PREFIX) and key not in FRAMEWORKS}
-    return {key: value for key, value in row.items() if not key.startswith(PREFIX) and key not in RESERVED}
+    """The part of a row's metadata that the user gave."""
+    reserved = FRAMEWORKS if PIECE in row else RESERVED
+    return {key: value for key, value in row.items() if not key.startswith(PREFIX) and key not in reserved}
 
 
 def document_metadata(document: Document, embedded: LongDocument, digest: str, other: str) -> dict[str, Any]:
@@ -120,8 +119,8 @@ class EmbeddedDocument:
 
     Attributes:
         document: The document.
-        result: Its vectors, as they are stored; raw ones, as long as post-processing has yet to be fitted.
-        raw: Its raw vectors, where they cannot be had back from the others; else None.
+        result: Its vectors as they are stored; raw ones before post-processing is fitted.
+        raw: Its raw vectors if the post-processing cannot be inverted; else None.
     """
 
     document: Document
@@ -142,7 +141,7 @@ class RowBatch:
 def passage_rows(document: Document, embedded: LongDocument, recipe: Recipe) -> RowBatch:
     """A document's rows in the main collection."""
     digest, text, passages = document.digest, document.text, embedded.passages
-    spans = [(each.start, each.end) for each in embedded.sentences] or split_sentences(text, recipe)
+    spans = [(sentence.start, sentence.end) for sentence in embedded.sentences] or split_sentences(text, recipe)
     before = [0, *(passage.end for passage in passages)]
     rows = []
     for index, passage in enumerate(passages):
@@ -164,7 +163,7 @@ def passage_rows(document: Document, embedded: LongDocument, recipe: Recipe) -> 
 
 
 def sentence_rows(document: Document, embedded: LongDocument, recipe: Recipe) -> RowBatch:
-    """A document's rows in the sentences' collection, whose texts are in the passages."""
+    """A document's rows in the sentences' collection; their texts are in the passages."""
     digest, sentences = document.digest, embedded.sentences
     ids = row_ids(document, embedded.passages, recipe)
     sizes = [passage.last_sentence + 1 - passage.first_sentence for passage in embedded.passages]
@@ -177,29 +176,42 @@ def sentence_rows(document: Document, embedded: LongDocument, recipe: Recipe) ->
 
 
 def row_ids(document: Document, spans: Sequence[Span], recipe: Recipe) -> list[str]:
-    """Ids of rows: of the document, its version, the span, and what makes the vectors."""
-    id_, digest, made = document.id, document.digest, (recipe.fingerprint, recipe.late)
-    return [passage_id(id_, digest, 0, span.start, span.end, *made) for span in spans]
+    """Ids of rows: hashes of document, version, span and what makes the vectors."""
+    digest = document.digest
+    return [span_id(document.id, digest, span.start, span.end, recipe) for span in spans]
+
+
+def span_id(document: str, digest: str, start: int, end: int, recipe: Recipe) -> str:
+    """Id of the row of a span.
+
+    Args:
+        document: Id of the document.
+        digest: Digest of its version.
+        start: Offset of the span's first character.
+        end: Offset after its last character.
+        recipe: What makes the vectors.
+    """
+    return passage_id(document, digest, 0, start, end, recipe.fingerprint, recipe.late)
 
 
 def raw_document_id(document: Document) -> str:
-    """Under which the raw vector of a whole document is kept."""
+    """Id of the raw vector of a whole document."""
     return f"document/{document.digest}"
 
 
 def sentence_spans(row: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """Where the sentences of a passage's row are, counted from the passage's start."""
+    """Offsets of a passage's sentences, relative to its start."""
     pairs = (span.split("-") for span in str(row[SPANS]).split())
     return [(int(start), int(end)) for start, end in pairs]
 
 
 def _span_metadata(id_: str, digest: str, count: int, index: int, span: Span) -> dict[str, Any]:
-    place = {START: span.start, END: span.end, "eddy_n_tokens": span.n_tokens}
-    return {DOCUMENT: id_, DIGEST: digest, ROWS: count, INDEX: index, **place}
+    own = {START: span.start, END: span.end, "eddy_n_tokens": span.n_tokens}
+    return {DOCUMENT: id_, DIGEST: digest, ROWS: count, INDEX: index, **own}
 
 
 def split_sentences(text: str, recipe: Recipe) -> list[tuple[int, int]]:
-    """Where the sentences of a text are, as the index's segmenter has them."""
+    """Offsets of a text's sentences, by the index's segmenter."""
     _, language, most = str(recipe.settings["segmenter"]).rsplit(":", 2)
     return [(sentence.start, sentence.end) for sentence in Segmenter(language, int(most)).sentences(text)]
 

@@ -1,8 +1,8 @@
-"""The last whole copy of the vectors that Chroma saves, kept until it has saved the next.
+"""`HnswBackup`: a copy of each collection's last complete vector files, kept until Chroma has saved the next.
 
-Some thousand rows after the last time, Chroma writes a collection's vectors over its files, notes in its database how
-far they go, and forgets its log up to there. A process that is killed before the note leaves files that can be neither
-read nor made again. With a copy of what the note speaks of, nothing is lost: the log has the rest.
+About every thousand rows, Chroma overwrites a collection's HNSW files in place, records in its database up to which
+row of its log they go, and purges the log up to there. A process that is killed before that record leaves files that
+can be neither read nor built again. From a copy of the recorded files and the rest of the log, nothing is lost.
 """
 
 from __future__ import annotations
@@ -15,60 +15,63 @@ from pathlib import Path
 from typing import Any
 
 SAVED = "eddy.saved"
-"""Folder of the copies, each under `<segment>.<row of the log up to which it goes>`."""
+"""Folder of the copies, each named `<segment>.<last row of the log>`."""
 BEGUN = "eddy.begun"
-"""Holds the id of the collection whose rows are being written; it stays when that was cut short."""
+"""Marker file with the id of the collection that is being written; an interrupted write leaves it behind."""
 _DATABASE = "chroma.sqlite3"
+_SELECT_SEGMENTS = """
+SELECT segments.id, max_seq_id.seq_id FROM segments LEFT JOIN max_seq_id ON max_seq_id.segment_id = segments.id
+WHERE segments.collection = ? AND segments.scope = 'VECTOR'
+"""
 
 
 class HnswBackup:
-    """Copies of a database's vectors; every call is made under a lock."""
+    """Copies of a database's vector files; the caller holds the row lock at every call."""
 
     def __init__(self, folder: Path) -> None:
         """Copy nothing yet.
 
         Args:
-            folder: Of the database.
+            folder: Folder of the database.
         """
-        self._folder, self._begun = folder, folder / BEGUN
+        self._folder, self._marker = folder, folder / BEGUN
         self._backed_up: dict[str, Any] = {}
 
     @property
     def interrupted(self) -> bool:
-        """Whether somebody's writing was cut short, and is to be repaired first."""
-        return self._begun.exists()
+        """Whether a write was interrupted and must be repaired."""
+        return self._marker.exists()
 
     def begin(self, collection: str) -> None:
-        """Say that rows of a collection are about to be written."""
+        """Back up a collection's files and create the marker, before its rows are written."""
         self._back_up(collection)
-        self._begun.write_text(collection, encoding="utf-8")
+        self._marker.write_text(collection, encoding="utf-8")
 
     def end(self, collection: str) -> None:
-        """Say that they are."""
+        """Back up what the write has saved and delete the marker."""
         self._back_up(collection)
-        self._begun.unlink()
+        self._marker.unlink()
 
     def repair(self) -> bool:
-        """Put back what the last note speaks of, if files were written since that it does not speak of.
+        """Restore the recorded files if a write was interrupted.
 
         Returns:
-            Whether writing had been cut short.
+            Whether a write was interrupted.
         """
         if not self.interrupted:
             return False
-        collection = self._begun.read_text(encoding="utf-8")
-        for segment, row in self._select(_SELECT_SEGMENTS, collection):
-            live, copy = self._folder / segment, self._backup_path(segment, row)
-            if not row:  # nothing was ever noted, so the log has everything
+        for segment, row in self._select(_SELECT_SEGMENTS, self._marker.read_text(encoding="utf-8")):
+            live, copy = self._folder / segment, self._copy_path(segment, row)
+            if not row:  # Chroma never saved the files, so the log has every row
                 shutil.rmtree(live, ignore_errors=True)
             elif copy.exists():
                 _restore(copy, live)
         self._backed_up.clear()
-        self._begun.unlink()
+        self._marker.unlink()
         return True
 
     def delete_stale(self) -> None:
-        """Delete copies of collections that are gone."""
+        """Delete the copies of collections that no longer exist."""
         if (self._folder / SAVED).exists():
             segments = {segment for (segment,) in self._select("SELECT id FROM segments")}
             for copy in (self._folder / SAVED).iterdir():
@@ -76,11 +79,10 @@ class HnswBackup:
                     shutil.rmtree(copy)
 
     def _back_up(self, collection: str) -> None:
-        """Have a copy of what is noted."""
         for segment, row in self._select(_SELECT_SEGMENTS, collection):
             if not row or self._backed_up.get(segment) == row:
                 continue
-            copy = self._backup_path(segment, row)
+            copy = self._copy_path(segment, row)
             if not copy.exists():
                 part = copy.with_name(f"{copy.name}.part")
                 shutil.rmtree(part, ignore_errors=True)
@@ -91,18 +93,12 @@ class HnswBackup:
                     shutil.rmtree(other)
             self._backed_up[segment] = row
 
-    def _backup_path(self, segment: str, row: int) -> Path:
+    def _copy_path(self, segment: str, row: int) -> Path:
         return self._folder / SAVED / f"{segment}.{row}"
 
-    def _select(self, question: str, *values: str) -> Sequence[Any]:
+    def _select(self, statement: str, *values: str) -> Sequence[Any]:
         with closing(sqlite3.connect(self._folder / _DATABASE, timeout=60)) as database:
-            return database.execute(question, values).fetchall()
-
-
-_SELECT_SEGMENTS = """
-SELECT segments.id, max_seq_id.seq_id FROM segments LEFT JOIN max_seq_id ON max_seq_id.segment_id = segments.id
-WHERE segments.collection = ? AND segments.scope = 'VECTOR'
-"""
+            return database.execute(statement, values).fetchall()
 
 
 def _restore(copy: Path, live: Path) -> None:
@@ -119,5 +115,5 @@ def _restore(copy: Path, live: Path) -> None:
 
 
 def _size_and_mtime(path: Path) -> tuple[int, int]:
-    about = path.stat()
-    return about.st_size, about.st_mtime_ns
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns

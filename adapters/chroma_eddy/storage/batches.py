@@ -1,4 +1,4 @@
-"""Rows cut into as many as a database takes at a time."""
+"""Batches of rows that the database accepts."""
 
 from __future__ import annotations
 
@@ -6,30 +6,29 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 BATCH_BYTES = 8 * 2**20
-"""Most bytes that are sent at a time: a server refuses requests of 40 megabytes, and vectors grow by a third there."""
+"""Most bytes in a batch: a server refuses requests of 40 MB, and encoding makes vectors a third larger."""
 
 
 def slices(count: int, limit: int) -> Iterator[slice]:
-    """Of so many rows, at most so many at a time."""
-    return (slice(at, at + limit) for at in range(0, count, limit))
+    """Slices of at most `limit` out of `count` rows."""
+    return (slice(start, start + limit) for start in range(0, count, limit))
 
 
 def byte_limited_slices(count: int, width: int, texts: Sequence[Any] | None, limit: int) -> Iterator[slice]:
-    """As `slices`, where vectors and texts are sent too.
+    """As `slices`, also limited by the size of vectors and texts.
 
     Args:
-        count: How many rows there are.
+        count: Number of rows.
         width: Numbers in a vector.
-        texts: Of the rows, if they have any.
-        limit: Most rows at a time.
+        texts: The rows' texts, if they have any.
+        limit: Most rows in a batch.
     """
     start, size = 0, 0
-    row = width * 6 + 1000
-    for at in range(count):
-        own = row + (len(texts[at]) * 4 if texts is not None else 0)
-        if at > start and (at - start == limit or size + own > BATCH_BYTES):
-            yield slice(start, at)
-            start, size = at, 0
-        size += own
+    for number in range(count):
+        row_size = width * 6 + 1000 + (len(texts[number]) * 4 if texts is not None else 0)
+        if number > start and (number - start == limit or size + row_size > BATCH_BYTES):
+            yield slice(start, number)
+            start, size = number, 0
+        size += row_size
     if count:
         yield slice(start, count)

@@ -1,8 +1,8 @@
-"""A database's client, and what it has read of a folder that other processes write to as well.
+"""`Connection`: a Chroma client that is reopened when another process has written to its folder.
 
-Chroma reads a collection's vectors from its folder once in a process, and what other processes write later it never
-sees: a search then misses rows, or finds such as are gone, and a process that writes on top of that loses the others'
-vectors. So each index notices that another process has written, and goes on with a client that reads everything anew.
+Chroma reads a collection's vectors from its folder once per process and never sees what other processes write later:
+a search then misses rows or returns deleted ones, and a write on top loses the other process's vectors. So each index
+detects that another process has written, and continues with a new client that reads everything again.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
 
 ROW_LOCK = "eddy.rows"
-"""Held while rows are written, and while a process reads a collection's vectors for the first time."""
+"""Lock file, held while a process writes rows or reads a collection's vectors for the first time."""
 _POLL = 0.005
 _CHANGE_TIMEOUT = 5.0
-"""Seconds that rows may be changing before a reader looks at them without waiting for the end."""
+"""Seconds after which a reader reads rows that another process has not finished changing."""
 
 
 @dataclass
 class ClientState:
-    """What the part of Chroma behind the clients of one folder in this process has read.
+    """What Chroma's server object in this process has read; clients of one folder share it.
 
     Attributes:
-        tokens: Of each index, the last change that it knows.
-        changing: Indexes whose rows are being changed in it, as their metadata say.
-        collections: Those whose vectors it has read.
-        failed: Whether a write failed in it, so that it may hold what its files do not.
+        tokens: Last known change of each index.
+        changing: Indexes whose rows this process is changing, as their metadata say.
+        loaded: Ids of the collections whose vectors are loaded.
+        failed: Whether a write failed, so that memory and files may differ.
     """
 
     tokens: dict[tuple[str, str, str], str] = field(default_factory=dict)
@@ -53,48 +53,48 @@ _STATES: WeakKeyDictionary[Any, ClientState] = WeakKeyDictionary()
 
 
 class Connection:
-    """A client, which is exchanged for one that reads anew when another process has written.
+    """A client, reopened when another process has written.
 
     Attributes:
-        client: As it is now.
-        lock: To be held while an index is written to.
-        place: A folder, a server's URL, or None where neither is known; for messages.
-        generation: Grows with each exchange: collections of an earlier client know nothing of what is new.
+        client: The present client.
+        lock: The writer's lock.
+        place: The folder or server URL, for error messages; None where neither is known.
+        generation: Number of reopenings; collections of an earlier client do not see new rows.
     """
 
     def __init__(self, client: ClientAPI, lock: Lock, place: Any, *, owned: bool) -> None:
         """Read nothing yet.
 
         Args:
-            client: To begin with.
-            lock: Of the folder, or of no folder where a server holds the database.
-            place: Where it is.
+            client: The first client.
+            lock: The writer's lock; its folder is None for a server's database.
+            place: Place of the database, as the caller named it.
             owned: Whether nobody else uses the client, so that it may be closed.
         """
         self.client, self.lock = client, lock
         self.place: Path | str | None = lock.folder or (place if isinstance(place, str) else None)
         self.generation = 0
         self._owned = owned
-        self._rows = None if lock.folder is None else FileLock(lock.folder / ROW_LOCK)
+        self._row_lock = None if lock.folder is None else FileLock(lock.folder / ROW_LOCK)
         self._backup = None if lock.folder is None else HnswBackup(lock.folder)
-        self._since: dict[tuple[str, str, str], tuple[str, float]] = {}
+        self._change_seen: dict[tuple[str, str, str], tuple[str, float]] = {}
 
     @contextmanager
     def lock_rows(self, collection: Collection) -> Iterator[None]:
-        """Keep other processes from reading vectors while they are written, and the other way round.
+        """Hold the row lock, so that no process reads vector files while another writes them.
 
-        Chroma saves its files in place, also in a process that only reads, if it finds enough in the log.
+        Chroma may save a collection's files in place even in a process that only reads, if its log is long enough.
 
         Args:
-            collection: Whose rows they are.
+            collection: The collection that is read or written.
 
         Raises:
-            StorageError: Another process was killed in the midst of this.
+            StorageError: Another process was killed while it held the lock.
         """
-        if self._rows is None or self._backup is None:
+        if self._row_lock is None or self._backup is None:
             yield
             return
-        with self._rows.acquire(poll_interval=_POLL):
+        with self._row_lock.acquire(poll_interval=_POLL):
             if self._backup.interrupted:
                 raise StorageError(f"another process was killed while it wrote to {self.place}; do the same again")
             state = self._state
@@ -107,79 +107,79 @@ class Connection:
                 raise
 
     def repair(self) -> None:
-        """Repair what was cut short, by whichever process."""
-        if self._rows is None or self._backup is None:
+        """If a write was interrupted and no process holds the row lock, restore the backup; reopen the client."""
+        if self._row_lock is None or self._backup is None:
             return
         repaired = False
         if self._backup.interrupted:
-            with suppress(Timeout), self._rows.acquire(timeout=0):  # else somebody is at it just now
+            with suppress(Timeout), self._row_lock.acquire(timeout=0):
                 repaired = self._backup.repair()
         if repaired or self._state.failed:
             self.reopen()
 
     def delete_stale_backups(self) -> None:
-        """Delete what was kept of collections that are gone."""
-        if self._rows is not None and self._backup is not None:
-            with self._rows.acquire(poll_interval=_POLL):
+        """Delete the backups of collections that no longer exist."""
+        if self._row_lock is not None and self._backup is not None:
+            with self._row_lock.acquire(poll_interval=_POLL):
                 self._backup.delete_stale()
 
     def load_vectors(self, collection: Collection) -> None:
-        """Have Chroma read a collection's vectors, if it has not done so."""
+        """Make Chroma read a collection's vectors, under the row lock, unless it has read them."""
         if self.lock.folder is not None and collection.id not in self._state.loaded:
             with self.lock_rows(collection):
                 collection.count()
             self._state.loaded.add(collection.id)
 
     def is_current(self, name: str, token: str, *, changing: bool) -> bool:
-        """Whether all changes of an index have been read.
+        """Whether this process has read the last change of an index.
 
         Args:
-            name: The index's.
-            token: Of its last change, as its metadata have it; what is heard of first is taken for known.
-            changing: Whether its rows have been changing since. After a while, whoever was at it elsewhere was killed,
-                or is slow, and what is written by then is a change of its own.
+            name: Name of the index.
+            token: Token of the last change, from the index's metadata; the first one seen counts as read.
+            changing: Whether the metadata say that rows are being changed. If another process has been changing them
+                for `_CHANGE_TIMEOUT` seconds, it is slow or was killed, and its rows so far count as one more change.
         """
         if self.lock.folder is None:
             return True
         key, now = self._key(name), time.monotonic()
         if changing and not self.is_changing(name):
-            begun, since = self._since.get(key, ("", now))
-            if begun != token:
-                self._since[key] = token, now
+            before, since = self._change_seen.get(key, ("", now))
+            if before != token:
+                self._change_seen[key] = token, now
             elif now - since > _CHANGE_TIMEOUT:
                 token = f"{token}/changing"
         return self._state.tokens.setdefault(key, token) == token
 
     def has_seen(self, name: str) -> bool:
-        """Whether a change of an index is known."""
+        """Whether this process knows a change of an index."""
         return self.lock.folder is None or self._key(name) in self._state.tokens
 
     def record_change(self, name: str, token: str) -> None:
-        """Know of a change that was made here."""
+        """Record a change that this process has completed."""
         self._state.tokens[self._key(name)] = token
         self.clear_changing(name)
 
     def is_changing(self, name: str) -> bool:
-        """Whether rows of an index are being changed here."""
+        """Whether this process is changing rows of an index."""
         return self._key(name) in self._state.changing
 
     def set_changing(self, name: str) -> None:
-        """Know that they are."""
+        """Record that this process is changing rows of an index."""
         self._state.changing.add(self._key(name))
 
     def clear_changing(self, name: str) -> None:
-        """Know that they are not."""
+        """Record that this process is not changing rows of an index."""
         self._state.changing.discard(self._key(name))
 
-    def move_state(self, name: str, other: str) -> None:
-        """Know of an index what was known of another, whose name it has got."""
+    def move_state(self, old: str, new: str) -> None:
+        """Move the known change of an index to the name that the index has taken."""
         tokens = self._state.tokens
-        tokens.pop(self._key(name), None)
-        if self._key(other) in tokens:
-            tokens[self._key(name)] = tokens.pop(self._key(other))
+        tokens.pop(self._key(new), None)
+        if self._key(old) in tokens:
+            tokens[self._key(new)] = tokens.pop(self._key(old))
 
     def reopen(self) -> None:
-        """Go on with a client that has read nothing; collections that somebody holds stay as they are."""
+        """Replace the client by one that has read nothing; callers' references to the old one stay valid."""
         if self.lock.folder is None:
             return
         from chromadb.api import ServerAPI
@@ -195,17 +195,16 @@ class Connection:
         self._owned = True
         if owned:
             old.close()
-            # It holds itself in a circle, and would keep threads and files until the garbage is collected.
+            # Break the system's reference cycle, which would keep threads and files until garbage collection.
             old._server._system._instances.clear()
 
     def close(self) -> None:
-        """Let go of the database's files, where the client is nobody else's."""
+        """Close the client unless somebody else uses it."""
         if self._owned:
             self._concrete.close()
 
     @property
     def _state(self) -> ClientState:
-        # Clients of one folder share what has been read, unless one of them has begun anew.
         return _STATES.setdefault(self._concrete._server, ClientState())
 
     def _key(self, name: str) -> tuple[str, str, str]:

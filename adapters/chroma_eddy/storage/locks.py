@@ -1,4 +1,4 @@
-"""One writer at a time in a database's folder, and what a database means when it fails."""
+"""The writer's lock: one writer at a time in a database's folder."""
 
 from __future__ import annotations
 
@@ -15,25 +15,23 @@ from filelock import FileLock, Timeout
 from chroma_eddy.errors import IndexInUse
 
 LOCK = "eddy.lock"
-"""Held by the process that writes; the system lets go of it when that process ends."""
+"""Lock file of the writing process; the operating system releases it when that process ends."""
 WRITER = "eddy.writer"
-"""Which process that is, for the message to another."""
+"""File that names the writing process, for error messages of others."""
 
 
 class Lock:
-    """Held while something is written; the same thread may take it again inside.
-
-    A folder is locked against other processes, a server only against other threads with the same index.
+    """Reentrant lock of a writer: against other processes in a folder, only against other threads on a server.
 
     Attributes:
-        folder: Of an embedded database.
+        folder: Folder of an embedded database; None: a server's database.
     """
 
     def __init__(self, folder: Path | None, timeout: float = 0.0) -> None:
-        """Take nothing yet.
+        """Make the lock, not held yet.
 
         Args:
-            folder: Of an embedded database; None: a server's.
+            folder: Folder of an embedded database; None: a server's database.
             timeout: Seconds to wait for another writer.
         """
         self.folder = folder
@@ -43,17 +41,17 @@ class Lock:
         self._file: FileLock | None = None
 
     def __enter__(self) -> Lock:
-        """Take it.
+        """Acquire the lock.
 
         Raises:
-            IndexInUse: Another process or thread has it.
-            OSError: The folder cannot be written to.
+            IndexInUse: Another process or thread holds it.
+            OSError: The folder is not writable.
         """
         if not self._threads.acquire(timeout=max(self._timeout, 0.0)):
             raise IndexInUse("another thread is writing with this index; wait until it has finished, or give a timeout")
         try:
             if self._depth == 0 and self.folder is not None:
-                self._take(self.folder)
+                self._acquire_file(self.folder)
             self._depth += 1
         except BaseException:
             self._threads.release()
@@ -71,7 +69,7 @@ class Lock:
         finally:
             self._threads.release()
 
-    def _take(self, folder: Path) -> None:
+    def _acquire_file(self, folder: Path) -> None:
         file = FileLock(folder / LOCK)
         try:
             file.acquire(timeout=self._timeout)
@@ -81,8 +79,8 @@ class Lock:
                 "and do the same again"
             ) from None
         try:
-            about = {"process": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-            (folder / WRITER).write_text(json.dumps(about), encoding="utf-8")
+            holder = {"process": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+            (folder / WRITER).write_text(json.dumps(holder), encoding="utf-8")
         except BaseException:
             file.release()
             raise
@@ -91,7 +89,7 @@ class Lock:
 
 def _holder(folder: Path) -> str:
     try:
-        about: dict[str, Any] = json.loads((folder / WRITER).read_text(encoding="utf-8"))
-        return f"process {about['process']} (since {about['since']})"
+        holder: dict[str, Any] = json.loads((folder / WRITER).read_text(encoding="utf-8"))
+        return f"process {holder['process']} (since {holder['since']})"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"

@@ -9,25 +9,27 @@ from eddy_embed.errors import InvalidParameter
 
 MAIN, SENTENCES, DOCUMENTS, TRANSFORM, RAW = "", "-sentences", "-documents", "-transform", "-raw"
 PARTS = (SENTENCES, DOCUMENTS, TRANSFORM, RAW, MAIN)
-"""Ends of the collections' names. The main one last: it is made last, and the others belong to it."""
+"""Suffixes of the collections' names. The main collection is last: the others belong to it, so it is created last."""
 NEXT, OLD = "-next", "-old"
-"""Ends of the name of an index that is being made to take another one's place, and of the one that has lost it."""
+"""Suffixes of the name of an index that is built to replace another, and of the one that was replaced."""
 
 
 def check_index_name(name: Any) -> str:
-    """Refuse a name that Chroma or an index of another name cannot bear.
+    """Refuse a name that is empty or ends like a part of another index.
 
     Raises:
-        InvalidParameter: It does not go.
+        InvalidParameter: The name cannot be used.
     """
     if not isinstance(name, str) or not name:
         raise InvalidParameter(f"name={name!r:.80} must be a collection's name")
-    for end in (*filter(None, PARTS), NEXT, OLD):
-        if name.endswith(end):
-            raise InvalidParameter(f"name={name!r:.80} ends with {end!r}, which is the name of a part of another index")
+    for suffix in (*filter(None, PARTS), NEXT, OLD):
+        if name.endswith(suffix):
+            raise InvalidParameter(
+                f"name={name!r:.80} ends with {suffix!r}, which is the name of a part of another index"
+            )
     return name
 
 
 def new_token() -> str:
-    """What no one has said before."""
+    """A unique string, which names one change of an index."""
     return uuid.uuid4().hex

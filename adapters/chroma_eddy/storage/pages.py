@@ -1,4 +1,4 @@
-"""Rows of a collection, read some at a time."""
+"""Rows of a collection, read page by page."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PAGE_SIZE = 1000
-"""Rows that are read at a time."""
+"""Rows in a page."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a collection; what was not asked for is empty."""
+    """Rows of a collection; fields that were not requested are empty."""
 
     ids: list[str]
     metadatas: list[dict[str, Any]]
@@ -32,7 +32,7 @@ class Rows:
 
     @classmethod
     def concatenate(cls, pages: Iterable[Rows]) -> Rows:
-        """All rows of several pages."""
+        """The rows of all pages."""
         pages = list(pages)
         vectors = [page.vectors for page in pages if len(page.vectors)]
         return cls(
@@ -48,24 +48,24 @@ def read_pages(
     place: Path | str | None,
     ids: Sequence[str] | None,
     where: Any,
-    kinds: Mapping[str, bool],
+    fields: Mapping[str, bool],
 ) -> Iterator[Rows]:
-    """Rows by id or condition, or all, page by page.
+    """Read rows by id or condition, or all rows, page by page.
 
     Args:
-        collection: Of Chroma.
-        place: Where it is, for messages.
-        ids: Which; None: all.
-        where: A condition on their metadata.
-        kinds: What is wanted beside the ids: `metadatas`, `documents`, `embeddings`.
+        collection: The collection.
+        place: Its database, for error messages.
+        ids: Ids of the rows; None: all.
+        where: Condition on their metadata.
+        fields: Which to read beside the ids: `metadatas`, `documents`, `embeddings`.
     """
-    include: Any = [kind for kind, wanted in kinds.items() if wanted]
-    for at in count(0, PAGE_SIZE) if ids is None else range(0, len(ids), PAGE_SIZE):
+    include: Any = [name for name, wanted in fields.items() if wanted]
+    for start in count(0, PAGE_SIZE) if ids is None else range(0, len(ids), PAGE_SIZE):
         with translated_errors(place):
             if ids is not None:
-                got = collection.get(ids=list(ids[at : at + PAGE_SIZE]), where=where, include=include)
+                got = collection.get(ids=list(ids[start : start + PAGE_SIZE]), where=where, include=include)
             else:
-                got = collection.get(where=where, limit=PAGE_SIZE, offset=at, include=include)
+                got = collection.get(where=where, limit=PAGE_SIZE, offset=start, include=include)
         if got["ids"]:
             yield _parse_rows(got)
         if ids is None and len(got["ids"]) < PAGE_SIZE:

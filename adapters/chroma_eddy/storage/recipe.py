@@ -1,4 +1,4 @@
-"""What made an index's vectors, as its main collection's metadata say it."""
+"""`Recipe`: what makes an index's vectors, stored as metadata of its main collection."""
 
 from __future__ import annotations
 
@@ -15,21 +15,17 @@ if TYPE_CHECKING:
     from eddy_embed import Embedder
 
 FORMAT = 1
-_METADATA_FIELDS = {
-    "eddy_passage_size": "passage_size",
-    "eddy_late": "late",
-    "eddy_sentence_vectors": "sentence_vectors",
-}
+_SIZES = ("passage_size", "late", "sentence_vectors")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What made an index's vectors; anything else is refused.
+    """What makes an index's vectors; opening the index with another recipe is refused.
 
     Attributes:
-        settings: The embedder's, the index's own post-processing included.
+        settings: The embedder's, including the index's own post-processing.
         passage_size: Most tokens in a passage of several sentences.
-        late: Whether passages are read out of the pass over their document, or embedded each by itself.
+        late: Whether passages are pooled from the pass over their document (True) or embedded one by one.
         sentence_vectors: Whether each sentence has a row of its own.
     """
 
@@ -40,49 +36,54 @@ class Recipe:
 
     @property
     def fingerprint(self) -> str:
-        """The embedder's."""
+        """The embedder's fingerprint."""
         return digest(dict(self.settings))
 
     @property
+    def sizes(self) -> dict[str, Any]:
+        """The options of `open_index` beside the embedder."""
+        return {name: getattr(self, name) for name in _SIZES}
+
+    @property
     def metadata(self) -> dict[str, Any]:
-        """As the main collection has it."""
+        """The recipe as the main collection stores it."""
         settings = json.dumps(self.settings, sort_keys=True)
-        own = {name: getattr(self, field) for name, field in _METADATA_FIELDS.items()}
-        return {"eddy_format": FORMAT, "eddy_fingerprint": self.fingerprint, "eddy_settings": settings, **own}
+        sizes = {f"eddy_{name}": value for name, value in self.sizes.items()}
+        return {"eddy_format": FORMAT, "eddy_fingerprint": self.fingerprint, "eddy_settings": settings, **sizes}
 
     @classmethod
-    def of(cls, metadata: Mapping[str, Any]) -> Recipe | None:
-        """What metadata say; None where they are of no index, or of another version's."""
+    def parse(cls, metadata: Mapping[str, Any]) -> Recipe | None:
+        """The recipe in a collection's metadata; None if they are no index's, or another version's."""
         if metadata.get("eddy_format") != FORMAT:
             return None
         try:
-            own = {field: metadata[name] for name, field in _METADATA_FIELDS.items()}
-            found = cls(json.loads(metadata["eddy_settings"]), **own)
+            sizes = {name: metadata[f"eddy_{name}"] for name in _SIZES}
+            recipe = cls(json.loads(metadata["eddy_settings"]), **sizes)
         except (KeyError, ValueError, TypeError):
             return None
-        return found if found.fingerprint == metadata.get("eddy_fingerprint") else None
+        return recipe if recipe.fingerprint == metadata.get("eddy_fingerprint") else None
 
-    def settings_of(self, embedder: Embedder) -> dict[str, Any]:
-        """What the embedder's settings are with the index's own post-processing, where it has yet to be fitted."""
-        told = json_settings(embedder.settings)
-        return {**told, "post": self.settings.get("post")} if is_unfitted(embedder) else told
+    def comparable_settings(self, embedder: Embedder) -> dict[str, Any]:
+        """The embedder's settings; an embedder whose post-processing is not fitted takes the index's own."""
+        settings = json_settings(embedder)
+        return {**settings, "post": self.settings.get("post")} if is_unfitted(embedder) else settings
 
     def check(self, name: str, asked: Recipe) -> None:
         """Refuse another recipe.
 
         Args:
-            name: The index's.
-            asked: What the caller's embedder and choices are.
+            name: Name of the index.
+            asked: The recipe of the caller's embedder and options.
 
         Raises:
-            FingerprintMismatch: They differ; the message has both, field by field, and what to do.
+            FingerprintMismatch: They differ; the message shows both, field by field, and what to do.
         """
-        found = differences(self._shown(), asked._shown())
-        if not found:
+        differing = differences(self._fields(), asked._fields())
+        if not differing:
             return
-        wide = max(len(field) for field, _, _ in found)
+        width = max(len(field) for field, _, _ in differing)
         lines = "\n".join(
-            f"  {field:{wide}}  {_shortened(there)}, here {_shortened(here)}" for field, there, here in found
+            f"  {field:{width}}  {_shortened(stored)}, here {_shortened(given)}" for field, stored, given in differing
         )
         raise FingerprintMismatch(
             f"Index {name!r} was made otherwise than is asked for now:\n{lines}\nTheir vectors cannot be compared. "
@@ -90,22 +91,21 @@ class Recipe:
             f"open_index(place, {name!r}).reindex(embedder)."
         )
 
-    def _shown(self) -> dict[str, Any]:
-        own = {field: getattr(self, field) for field in _METADATA_FIELDS.values()}
-        return {"fingerprint": self.fingerprint, **own, **self.settings}
+    def _fields(self) -> dict[str, Any]:
+        return {"fingerprint": self.fingerprint, **self.sizes, **self.settings}
 
 
 def is_unfitted(embedder: Embedder) -> bool:
-    """Whether the method has post-processing that has learned nothing yet."""
+    """Whether the method has post-processing that is not fitted yet."""
     return embedder.method.post is not None and embedder.method.post.learns and embedder.post is None
+
+
+def json_settings(embedder: Embedder) -> dict[str, Any]:
+    """The embedder's settings as JSON gives them back: with lists in place of tuples."""
+    settings: dict[str, Any] = json.loads(json.dumps(embedder.settings))
+    return settings
 
 
 def _shortened(value: Any, most: int = 80) -> str:
     text = json.dumps(value, sort_keys=True, ensure_ascii=False)
     return text if len(text) <= most else f"{text[:most]} …"
-
-
-def json_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as they come back from JSON: tuples are lists there."""
-    told: dict[str, Any] = json.loads(json.dumps(settings))
-    return told

@@ -1,4 +1,4 @@
-"""The collections of an index: made, opened, written in batches, read in pages."""
+"""`Store`: the collections of an index: created, opened, written in batches, read in pages."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from chroma_eddy.storage.locks import Lock
 
-# The search is approximate; with a wide beam it misses next to nothing at the size of most libraries.
+# HNSW search is approximate; with this beam it misses next to nothing at the size of most libraries.
 _COSINE_CONFIG = {"hnsw": {"space": "cosine", "ef_search": 400, "ef_construction": 200}}
-# Vectors come back bit by bit; in cosine space they are kept as a direction and a length, and come back rounded.
+# In L2 space Chroma returns vectors bit by bit; in cosine space it normalises them, and they come back rounded.
 _L2_CONFIG = {"hnsw": {"space": "l2"}}
 
 
@@ -37,8 +37,8 @@ class Store:
         """Open nothing yet.
 
         Args:
-            connection: Where they are.
-            name: Of the main one; those of the others begin with it.
+            connection: The database.
+            name: Name of the main collection; the others' names begin with it.
         """
         self.connection, self.name, self.place = connection, name, connection.place
         self._generation, self._collections = connection.generation, dict[str, Collection]()
@@ -46,18 +46,36 @@ class Store:
 
     @property
     def client(self) -> ClientAPI:
-        """Chroma's client, as it is now."""
+        """Chroma's client; it changes when the connection is reopened."""
         return self.connection.client
 
     @property
     def lock(self) -> Lock:
-        """Held while anything is written."""
+        """The writer's lock."""
         return self.connection.lock
+
+    @contextmanager
+    def hold_lock(self) -> Iterator[None]:
+        """Hold the writer's lock.
+
+        Raises:
+            IndexInUse: Another process is writing.
+            StorageError: The folder is not writable.
+        """
+        with ExitStack() as held:
+            with translated_errors(self.place):
+                held.enter_context(self.lock)
+            yield
+
+    def close(self) -> None:
+        """Close the client unless somebody else uses it."""
+        self._collections.clear()
+        self.connection.close()
 
     # --- Collections
 
     def find(self, part: str = MAIN) -> Collection | None:
-        """A collection, None where there is none."""
+        """A collection; None if it does not exist."""
         if self._generation != self.connection.generation:
             self.forget()
         if part not in self._collections:
@@ -74,7 +92,7 @@ class Store:
                 found = self.client.get_collection(self.name + part, embedding_function=None)
             except NotFoundError:
                 return None
-            # Heard of before vectors are read: what is written meanwhile is then noticed as a change.
+            # Record the last change before vectors are loaded: a write in between then counts as a new change.
             if part == MAIN:
                 self._is_current(found)
             elif not self.connection.has_seen(self.name):
@@ -82,47 +100,17 @@ class Store:
             self.connection.load_vectors(found)
             return found
 
-    def _is_current(self, found: Collection) -> bool:
-        """Whether the index's last change, as its main collection's metadata have it, has been read."""
-        about = found.metadata or {}
-        told = about.get("eddy_written")
-        return told is None or self.connection.is_current(
-            self.name, str(told), changing=bool(about.get("eddy_changing"))
-        )
-
-    @property
-    def identity(self) -> Any:
-        """Of the main collection that has the name now; None where there is none."""
-        found = self._open_collection(MAIN)
-        return None if found is None else found.id
-
-    def refresh(self, *, anew: bool = False) -> Any:
-        """Read anew what another process has written, if one has.
-
-        Args:
-            anew: Whether or not one seems to have.
-
-        Returns:
-            The identity of the main collection that has the name now; None where there is none.
-        """
-        found = self._open_collection(MAIN)
-        if anew or (found is not None and not self._is_current(found)):
-            self.connection.reopen()
-        return None if found is None else found.id
-
-    def begin_writing(self) -> None:
-        """As `notice`, for one who begins to write: if rows are changing now, who changed them was killed."""
-        killed = bool(self.metadata().get("eddy_changing"))
-        self.refresh(anew=killed)
-        self.connection.clear_changing(self.name)
-        if killed:
-            self.mark_written()
+    def _is_current(self, main: Collection) -> bool:
+        """Whether this process has read the last change that the main collection's metadata name."""
+        metadata = main.metadata or {}
+        token, changing = metadata.get("eddy_written"), bool(metadata.get("eddy_changing"))
+        return token is None or self.connection.is_current(self.name, str(token), changing=changing)
 
     def collection(self, part: str = MAIN) -> Collection:
-        """A collection that is there.
+        """A collection that must exist.
 
         Raises:
-            ForeignCollection: It is not there.
+            ForeignCollection: It does not exist.
         """
         found = self.find(part)
         if found is None:
@@ -132,59 +120,41 @@ class Store:
             )
         return found
 
-    def recipe(self) -> Recipe | None:
-        """What made the index; None where there is none.
-
-        Raises:
-            ForeignCollection: A collection of that name was made by something else.
-        """
-        found = self.find()
-        if found is None:
-            return None
-        recipe = Recipe.of(self.metadata())
-        if recipe is None:
-            others = {"eddy_fingerprint"} & set(found.metadata or {})
-            by = "open_collection" if others else "something else"
-            if (found.metadata or {}).get("eddy_format", FORMAT) != FORMAT:
-                by = "another version of this library"
-            raise ForeignCollection(
-                f"collection {self.name!r} was made by {by}, not as an index: choose another name; it is left as it is"
-            )
-        return recipe
-
-    def metadata(self) -> dict[str, Any]:
-        """The main collection's, as they are now."""
-        self._collections.pop(MAIN, None)
-        found = self.find()
-        return dict((found.metadata if found is not None else None) or {})
+    def forget(self) -> None:
+        """Drop the cached collections; they are opened again when they are next used."""
+        self._generation = self.connection.generation
+        self._collections.clear()
 
     def create(self, recipe: Recipe, function: Any, **more: Any) -> None:
-        """Make the collections; the main one comes last, since the others belong to it.
+        """Create the collections, the main one last.
 
         Args:
-            recipe: What will make the vectors.
-            function: The embedding function by which Chroma itself embeds questions to the main collection.
-            **more: Further metadata of the main one.
+            recipe: The index's recipe.
+            function: Embedding function with which Chroma itself embeds questions to the main collection.
+            **more: Further metadata of the main collection.
         """
         for part in (DOCUMENTS, SENTENCES, RAW):
-            if self.find(part) is not None:  # of an index whose main collection somebody has deleted
+            if self.find(part) is not None:  # left by an index whose main collection somebody deleted
                 self.open_or_create(part)
                 self.drop(part)
         for part in (DOCUMENTS, *((SENTENCES,) if recipe.sentence_vectors else ())):
             self.open_or_create(part)
-        told = new_token()
-        self.open_or_create(MAIN, {**recipe.metadata, "eddy_written": told, **more}, function)
-        self.connection.record_change(self.name, told)
+        token = new_token()
+        self.open_or_create(MAIN, {**recipe.metadata, "eddy_written": token, **more}, function)
+        self.connection.record_change(self.name, token)
 
     def open_or_create(self, part: str, metadata: Mapping[str, Any] | None = None, function: Any = None) -> Collection:
-        """Make one collection, or open it, if it is one of ours."""
-        told = dict(metadata or {"eddy_format": FORMAT, "eddy_part": part})
+        """Create a collection, or open it if this package created it.
+
+        Raises:
+            ForeignCollection: Something else created it.
+        """
         with translated_errors(self.place):
             found = self.client.get_or_create_collection(
                 self.name + part,
                 embedding_function=function,
                 configuration=_L2_CONFIG if part == TRANSFORM else _COSINE_CONFIG,  # type: ignore[arg-type]
-                metadata=told,
+                metadata=dict(metadata or {"eddy_format": FORMAT, "eddy_part": part}),
             )
             self.connection.load_vectors(found)
         if (found.metadata or {}).get("eddy_format") != FORMAT:
@@ -196,7 +166,7 @@ class Store:
         return found
 
     def drop(self, part: str) -> None:
-        """Delete a collection, if it is there."""
+        """Delete a collection if it exists."""
         self._collections.pop(part, None)
         with translated_errors(self.place):
             try:
@@ -206,19 +176,33 @@ class Store:
             self.connection.delete_stale_backups()
 
     def drop_all(self) -> None:
-        """Delete the index's collections."""
-        for part in reversed(PARTS):  # without its main collection, an index is none
+        """Delete all collections, the main one first: the others are no index without it."""
+        for part in reversed(PARTS):
             self.drop(part)
 
-    def with_suffix(self, suffix: str) -> Store:
-        """The collections of the index that is to take this one's place, or of the one that has lost it."""
-        return Store(self.connection, self.name + suffix)
-
     def rename(self, part: str, name: str) -> None:
-        """Give a collection another name."""
+        """Rename a collection."""
         with translated_errors(self.place):
             self.collection(part).modify(name=name)
         self._collections.pop(part)
+
+    def with_suffix(self, suffix: str) -> Store:
+        """The collections of the index that will replace this one (`NEXT`), or that it replaced (`OLD`)."""
+        return Store(self.connection, self.name + suffix)
+
+    # --- The main collection's metadata
+
+    @property
+    def identity(self) -> Any:
+        """Id of the main collection; None if it does not exist."""
+        found = self._open_collection(MAIN)
+        return None if found is None else found.id
+
+    def metadata(self) -> dict[str, Any]:
+        """The main collection's metadata, read from the database; empty if it does not exist."""
+        self._collections.pop(MAIN, None)
+        found = self.find()
+        return dict((found.metadata if found is not None else None) or {})
 
     def update_metadata(self, **values: Any) -> None:
         """Change entries of the main collection's metadata."""
@@ -227,53 +211,82 @@ class Store:
             self.collection().modify(metadata={**kept, **values})
         self._collections.pop(MAIN)
 
-    def mark_written(self) -> None:
-        """Tell readers that rows have changed."""
-        told = new_token()
-        self.update_metadata(eddy_written=told, eddy_changing=False)
-        self.connection.record_change(self.name, told)
+    def recipe(self) -> Recipe | None:
+        """The stored recipe; None if the index does not exist.
 
-    def end_change(self) -> None:
-        """As `touch`, where rows have changed since the last time."""
-        if self.connection.is_changing(self.name):
+        Raises:
+            ForeignCollection: Something else created a collection of that name.
+        """
+        found = self.find()
+        if found is None:
+            return None
+        recipe = Recipe.parse(self.metadata())
+        if recipe is None:
+            metadata = found.metadata or {}
+            by = "open_collection" if "eddy_fingerprint" in metadata else "something else"
+            if metadata.get("eddy_format", FORMAT) != FORMAT:
+                by = "another version of this library"
+            raise ForeignCollection(
+                f"collection {self.name!r} was made by {by}, not as an index: choose another name; it is left as it is"
+            )
+        return recipe
+
+    # --- Changes of this process and of others
+
+    def refresh(self, *, force: bool = False) -> Any:
+        """Reopen the connection if another process has written.
+
+        Args:
+            force: Reopen it in any case.
+
+        Returns:
+            Id of the main collection; None if it does not exist.
+        """
+        found = self._open_collection(MAIN)
+        if force or (found is not None and not self._is_current(found)):
+            self.connection.reopen()
+        return None if found is None else found.id
+
+    def begin_writing(self) -> None:
+        """Read other processes' changes, under the writer's lock; a change in progress is that of a killed process."""
+        killed = bool(self.metadata().get("eddy_changing"))
+        self.refresh(force=killed)
+        self.connection.clear_changing(self.name)
+        if killed:
             self.mark_written()
 
     def _begin_change(self) -> None:
-        """Say that rows are about to change, since one who is killed at it says nothing more."""
+        """Mark the index as changing before its rows change, since a killed process cannot report what it changed."""
         if not self.connection.is_changing(self.name) and self.find() is not None:
             self.update_metadata(eddy_changing=True)
             self.connection.set_changing(self.name)
 
+    def end_change(self) -> None:
+        """Tell readers that rows have changed, if they have since `mark_written`."""
+        if self.connection.is_changing(self.name):
+            self.mark_written()
+
+    def mark_written(self) -> None:
+        """Tell readers that rows have changed."""
+        token = new_token()
+        self.update_metadata(eddy_written=token, eddy_changing=False)
+        self.connection.record_change(self.name, token)
+
+    # --- Rows
+
     def count(self, part: str) -> int:
-        """Rows of a collection, 0 where there is none."""
+        """Number of rows of a collection; 0 if it does not exist."""
         found = self.find(part)
         with translated_errors(self.place):
             return 0 if found is None else found.count()
 
-    @contextmanager
-    def hold_lock(self) -> Iterator[None]:
-        """Be the only one that writes.
-
-        Raises:
-            IndexInUse: Another process is writing.
-            StorageError: The folder cannot be written to.
-        """
-        with ExitStack() as held:
+    @property
+    def max_batch_size(self) -> int:
+        """Most rows that the database accepts in a batch."""
+        if not self._max_batch_size:
             with translated_errors(self.place):
-                held.enter_context(self.lock)
-            yield
-
-    def close(self) -> None:
-        """Let go of the database's files."""
-        self._collections.clear()
-        self.connection.close()
-
-    def forget(self) -> None:
-        """Open the collections anew when they are next used."""
-        self._generation = self.connection.generation
-        self._collections.clear()
-
-    # --- Rows
+                self._max_batch_size = self.client.get_max_batch_size()
+        return self._max_batch_size
 
     def upsert(
         self,
@@ -283,30 +296,42 @@ class Store:
         metadatas: Sequence[dict[str, Any]],
         texts: Sequence[str] | None = None,
     ) -> None:
-        """Write rows, in batches that the database takes."""
+        """Write rows in batches.
+
+        Args:
+            part: The collection's suffix.
+            ids: Ids of the rows; existing rows are replaced.
+            vectors: Shape (rows, dimension).
+            metadatas: Metadata of each row.
+            texts: Text of each row; None: rows without texts.
+        """
         self._begin_change()
         collection = self.collection(part)
-        for at in byte_limited_slices(len(ids), vectors.shape[1], texts, self.max_batch_size):
+        for batch in byte_limited_slices(len(ids), vectors.shape[1], texts, self.max_batch_size):
             with translated_errors(self.place), self.connection.lock_rows(collection):
                 collection.upsert(
-                    ids=list(ids[at]),
-                    embeddings=vectors[at],
-                    metadatas=list(metadatas[at]),
-                    documents=list(texts[at]) if texts is not None else None,
+                    ids=list(ids[batch]),
+                    embeddings=vectors[batch],
+                    metadatas=list(metadatas[batch]),
+                    documents=list(texts[batch]) if texts is not None else None,
                 )
 
     def update_documents(self, rows: Mapping[str, dict[str, Any]]) -> None:
-        """Change entries of documents' rows, by id; what is not about vectors is seen at once by all."""
+        """Change metadata of documents' rows, by id; unlike vectors, other processes see metadata at once."""
         if not rows:
             return
-        ids, values = list(rows), list(rows.values())
+        ids, metadatas = list(rows), list(rows.values())
         collection = self.collection(DOCUMENTS)
-        for at in slices(len(ids), self.max_batch_size):
+        for batch in slices(len(ids), self.max_batch_size):
             with translated_errors(self.place), self.connection.lock_rows(collection):
-                collection.update(ids=ids[at], metadatas=values[at])  # type: ignore[arg-type]
+                collection.update(ids=ids[batch], metadatas=metadatas[batch])  # type: ignore[arg-type]
 
     def delete(self, part: str, ids: Sequence[str] | None = None, where: Any = None) -> int:
-        """Delete rows by id, or those that meet a condition; their number."""
+        """Delete rows by id or by a condition on their metadata.
+
+        Returns:
+            Number of ids given, or of rows that met the condition.
+        """
         collection = self.find(part)
         if collection is None:
             return 0
@@ -316,30 +341,24 @@ class Store:
         if ids:
             self._begin_change()
             collection = self.collection(part)
-        for at in slices(len(ids), self.max_batch_size):
+        for batch in slices(len(ids), self.max_batch_size):
             with translated_errors(self.place), self.connection.lock_rows(collection):
-                collection.delete(ids=list(ids[at]))
+                collection.delete(ids=list(ids[batch]))
         return len(ids)
 
-    def get(self, part: str, *, ids: Sequence[str] | None = None, where: Any = None, **kinds: bool) -> Rows:
-        """Rows by id or condition, or all.
+    def get(self, part: str, *, ids: Sequence[str] | None = None, where: Any = None, **fields: bool) -> Rows:
+        """Read rows by id or condition, or all rows.
 
         Args:
-            part: Of which collection.
-            ids: Which; those that are not there are left out.
-            where: Which.
-            **kinds: What is wanted beside the ids: `metadatas`, `documents`, `embeddings`.
+            part: The collection's suffix.
+            ids: Ids of the rows; missing ones are left out.
+            where: Condition on their metadata.
+            **fields: Which to read beside the ids: `metadatas`, `documents`, `embeddings`.
         """
-        return Rows.concatenate(self.pages(part, ids=ids, where=where, **kinds))
+        return Rows.concatenate(self.pages(part, ids=ids, where=where, **fields))
 
-    def pages(self, part: str, *, ids: Sequence[str] | None = None, where: Any = None, **kinds: bool) -> Iterator[Rows]:
-        """As `get`, some at a time."""
-        return read_pages(self.collection(part), self.place, ids, where, kinds)
-
-    @property
-    def max_batch_size(self) -> int:
-        """Most rows that the database takes at a time."""
-        if not self._max_batch_size:
-            with translated_errors(self.place):
-                self._max_batch_size = self.client.get_max_batch_size()
-        return self._max_batch_size
+    def pages(
+        self, part: str, *, ids: Sequence[str] | None = None, where: Any = None, **fields: bool
+    ) -> Iterator[Rows]:
+        """As `get`, page by page."""
+        return read_pages(self.collection(part), self.place, ids, where, fields)

@@ -1,4 +1,4 @@
-"""How an index takes another one's place: by names, one collection after another, whatever stops it in between."""
+"""How an index replaces another: its collections take the other's names one by one; interruptions are repaired."""
 
 from __future__ import annotations
 
@@ -13,63 +13,66 @@ from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT, OLD, PARTS
 from chroma_eddy.storage.store import Store
 
 _TIMEOUT, _POLL = 10.0, 0.02
-"""Seconds that a reader waits for another process's exchange, and after which it looks again."""
+"""Seconds that a reader waits for another process's swap, and between two looks at it."""
 
 
 def finish_swap(store: Store, *, clean: bool = False) -> None:
-    """Finish what was interrupted when an index was to take another one's place.
+    """If the index that is to replace this one is complete, swap them.
 
     Args:
-        store: Of the index.
-        clean: Whether to delete what is left of the old one, which only a writer may.
+        store: Collections of this index.
+        clean: Whether to delete the replaced index; only a writer may.
+
+    Raises:
+        IndexInUse: Another process is writing.
     """
     following = store.with_suffix(NEXT)
     if following.metadata().get("eddy_ready"):
         with store.hold_lock():
-            about = following.metadata()
-            if about.get("eddy_ready"):  # else it was finished while the lock was waited for
-                _swap(store, following, about["eddy_parts"].split(","))
+            metadata = following.metadata()
+            if metadata.get("eddy_ready"):  # else another process finished the swap before this one got the lock
+                _swap(store, following, metadata["eddy_parts"].split(","))
     if clean and store.metadata().get("eddy_ready"):
         store.with_suffix(OLD).drop_all()
         store.update_metadata(eddy_ready=False)
 
 
 def wait_for_swap(store: Store) -> None:
-    """Finish an interrupted swap, or wait for another process to finish it.
+    """Finish an interrupted swap, or wait while another process performs it.
 
     Raises:
-        IndexInUse: It has not come to an end.
+        IndexInUse: The other process has not finished in time.
     """
-    until = time.monotonic() + _TIMEOUT
-    # A server has no lock that would say so: whoever lives has finished by then.
-    while (
-        store.lock.folder is None and store.with_suffix(NEXT).metadata().get("eddy_ready") and time.monotonic() < until
-    ):
+    deadline = time.monotonic() + _TIMEOUT
+    # No lock tells whether a server's other client is alive; a live one finishes the swap in this time.
+    following = store.with_suffix(NEXT)
+    while store.lock.folder is None and following.metadata().get("eddy_ready") and time.monotonic() < deadline:
         time.sleep(_POLL)
     while True:
         try:
             return finish_swap(store)
         except IndexInUse:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise
             time.sleep(_POLL)
 
 
 def rebuilt_documents(store: Store) -> int | None:
-    """Documents that an unfinished reindexing has done; None where none is under way."""
+    """Number of documents in an unfinished replacement of this index; None without one."""
     following = store.with_suffix(NEXT)
     return following.count(DOCUMENTS) if following.find() is not None else None
 
 
 def _swap(store: Store, following: Store, listed: Sequence[str]) -> None:
-    """Give the new collections the old ones' names: each step is skipped if it is done, and the main one comes last.
+    """Rename the collections of both indexes, the main ones last; steps that are done are skipped.
 
-    On a server two may be at it, so none takes the new one's collection for the old one's because it has its name.
+    On a server two processes may do this at once, so each step compares ids: a collection that has this index's name
+    may already be the new one.
 
     Args:
-        store: Of the old index.
-        following: Of the new one.
-        listed: Parts that the new one has.
+        store: Collections of the old index.
+        following: Collections of the new index.
+        listed: Parts that the new index has, beside the main one.
     """
     old = store.with_suffix(OLD)
     store.forget()
@@ -80,10 +83,10 @@ def _swap(store: Store, following: Store, listed: Sequence[str]) -> None:
         if (wanted and new is None) or (new and present and new.id == present.id):
             continue
         if present is not None:
-            with suppress(NotFoundError):  # somebody else was faster
+            with suppress(NotFoundError):  # another process has renamed it first
                 old.drop(part)
                 store.rename(part, old.name + part)
         if wanted:
             following.rename(part, store.name + part)
-    store.connection.move_state(store.name, following.name)
+    store.connection.move_state(following.name, store.name)
     store.forget()

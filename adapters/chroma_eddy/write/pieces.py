@@ -1,17 +1,17 @@
-"""Pieces of documents that a framework has cut and embedded itself, as rows of an index's main collection."""
+"""Pieces: rows of the main collection that a framework cut and embedded itself."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from chroma_eddy.errors import ForeignCollection
-from chroma_eddy.index_core import contains_pieces
 from chroma_eddy.rows.schema import DIGEST, DOCUMENT, END, PIECE, START
+from chroma_eddy.storage.batches import slices
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.storage.recipe import is_unfitted
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from chroma_eddy.index_core import IndexCore
     from chroma_eddy.storage.pages import Rows
-    from eddy_embed.postprocess import Fitted
 
     Floats = NDArray[np.float32]
+    Doubles = NDArray[np.float64]
 
 GROUP_PIECES = 5_000
 """Pieces that are looked up and written at a time."""
@@ -34,19 +34,19 @@ FINGERPRINT = "eddy_fingerprint"
 
 @dataclass(frozen=True)
 class Piece:
-    """A text with its vector, which the index's own embedder has made.
+    """A text with the vector that the index's embedder made of it.
 
-    Unlike the passages that an index cuts, it is known by an id that its writer chose, and the index knows nothing of
-    the rest of its document: it has no sentences' rows, and cannot be embedded again from here.
+    Unlike a passage, a piece has an id that its writer chose, and the index does not know the rest of its document: it
+    has no sentence vectors for a piece and cannot embed it again.
 
     Attributes:
-        id: Of its row; a piece of the same id replaces it.
-        document: What it belongs to, and goes with.
-        text: Of it.
-        vector: Its vector.
-        metadata: For filters; None is left out, as it is absent.
-        start: Its first character in the document, if that is known.
-        end: The character after its last.
+        id: Id of the row; a piece of the same id replaces it.
+        document: Id of the document that the piece belongs to and is removed with.
+        text: The text.
+        vector: The vector, shape (dimension,).
+        metadata: Metadata for filters; None values are left out.
+        start: Offset of its first character in the document, if known.
+        end: Offset after its last character.
     """
 
     id: str
@@ -59,105 +59,87 @@ class Piece:
 
 
 def put_pieces(index: IndexCore, pieces: Iterable[Piece], fingerprint: str) -> None:
-    """Write pieces, in batches that the database takes; those of known ids are replaced, and twice changes nothing.
+    """Write pieces in batches; those of known ids are replaced, and a second call changes nothing.
 
     Args:
-        index: Opened with the embedder that made the vectors.
-        pieces: What to write.
-        fingerprint: Of what made the vectors.
+        index: The index, opened with the embedder that made the vectors.
+        pieces: The pieces.
+        fingerprint: Fingerprint of the embedder that made the vectors.
 
     Raises:
-        FingerprintMismatch: The index's vectors are made otherwise by now.
+        FingerprintMismatch: The index's vectors come from another embedder by now.
         InvalidParameter: A piece cannot be stored, an id came twice, or the index's post-processing is not fitted.
-        ForeignCollection: A row of that id is no piece.
+        ForeignCollection: The row of an id is no piece.
     """
-    given = list(pieces)
-    twice = [id_ for id_, count in Counter(piece.id for piece in given).items() if count > 1]
-    if twice:
-        raise InvalidParameter(f"two pieces have the id {twice[0]!r:.80}; give each its own")
-    width = index.embedder.dimension
-    vectors = (
-        np.stack([_checked_vector(piece, width) for piece in given]) if given else np.zeros((0, width), np.float32)
-    )
-    rows = [_piece_metadata(piece) for piece in given]
+    pieces = list(pieces)
+    repeated = [id_ for id_, count in Counter(piece.id for piece in pieces).items() if count > 1]
+    if repeated:
+        raise InvalidParameter(f"two pieces have the id {repeated[0]!r:.80}; give each its own")
+    dimension = index.embedder.dimension
+    vectors = [_checked_vector(piece, dimension) for piece in pieces]
+    metadatas = [_piece_metadata(piece) for piece in pieces]
     with index.writing():
         if not index.exists and is_unfitted(index.embedder):
             raise InvalidParameter(
                 f"the post-processing of index {index.name!r} has learned nothing yet, and pieces come with their "
                 "vectors: put whole documents in first, or open it with an embedder that was fitted"
             )
-        # Looked at under the lock: another process may have fitted the post-processing again while this one waited.
+        # Compare under the lock: another process may have fitted the post-processing again before this one got it.
         if fingerprint != index.embedder.fingerprint:
             raise FingerprintMismatch(
                 f"index {index.name!r} holds vectors of fingerprint {index.embedder.fingerprint}, and the pieces' were "
                 f"made by {fingerprint}: embed the pieces again, with index.current()"
             )
         index.create()
-        made = {FINGERPRINT: index.recipe.fingerprint}
-        for at in range(0, len(given), GROUP_PIECES):
-            some = slice(at, at + GROUP_PIECES)
-            ids = [piece.id for piece in given[some]]
+        made_by = {FINGERPRINT: index.recipe.fingerprint}
+        for group in slices(len(pieces), GROUP_PIECES):
+            ids = [piece.id for piece in pieces[group]]
             known = index.store.get(MAIN, ids=ids, metadatas=True)
-            new = _replacement_metadata(known, dict(zip(ids, rows[some], strict=True)))
-            texts = [piece.text for piece in given[some]]
-            index.store.upsert(MAIN, ids, vectors[some], [{**row, **made} for row in new], texts)
-        if given:
+            new = _replacement_metadata(known, dict(zip(ids, metadatas[group], strict=True)))
+            texts = [piece.text for piece in pieces[group]]
+            index.store.upsert(MAIN, ids, np.stack(vectors[group]), [{**row, **made_by} for row in new], texts)
+        if pieces:
             index.store.mark_written()
 
 
-def find_pieces(
-    index: IndexCore, *, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None, **kinds: bool
-) -> Rows:
-    """Rows of pieces.
-
-    Args:
-        index: Where.
-        ids: Which; None: all. Those that are not there are left out.
-        where: Which of them, as Chroma has conditions.
-        **kinds: As in `Store.get`.
-    """
-    own = {PIECE: True}
-    return index.store.get(MAIN, ids=ids, where={"$and": [own, where]} if where else own, **kinds)
-
-
 def remove_pieces(index: IndexCore, *, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None) -> int:
-    """Take pieces out.
+    """Remove pieces.
 
     Args:
-        index: Where.
-        ids: As in `find_pieces`.
-        where: Likewise.
+        index: The index.
+        ids: Ids of the pieces; None: all. Missing ones are passed over.
+        where: Condition on their metadata.
 
     Returns:
-        How many there were.
+        Number of pieces that existed.
     """
     if not index.exists:
         return 0
+    is_piece = {PIECE: True}
     with index.writing():
-        found = find_pieces(index, ids=ids, where=where).ids
+        found = index.store.get(MAIN, ids=ids, where={"$and": [is_piece, where]} if where else is_piece).ids
         index.store.delete(MAIN, ids=found)
         if found:
             index.store.mark_written()
     return len(found)
 
 
-def move_pieces(index: IndexCore, following: IndexCore, raw_of: Any) -> None:
-    """Write an index's pieces into the one that takes its place, under its post-processing.
+def move_pieces(index: IndexCore, following: IndexCore, raw_of: Callable[[Floats], Doubles]) -> None:
+    """Write an index's pieces into the one that replaces it, with the new post-processing.
 
     Args:
-        index: The old one.
-        following: The new one.
-        raw_of: Gives raw vectors of the old one's.
+        index: The old index.
+        following: The new index.
+        raw_of: Computes raw vectors from the old index's vectors.
     """
-    post: Fitted | None = following.post
-    if post is None or not contains_pieces(index):
+    post = following.post
+    if post is None or not index.holds_pieces:
         return
     finish = Finish(normalize=following.embedder.normalize, post=post.post, fitted=post)
-    made = {FINGERPRINT: following.recipe.fingerprint}
-    pages = index.store.pages(MAIN, where={PIECE: True}, metadatas=True, documents=True, embeddings=True)
-    for rows in pages:
-        vectors = np.stack([finish(each, 0).astype(np.float32) for each in raw_of(rows.vectors)])
-        following.store.upsert(MAIN, rows.ids, vectors, [{**row, **made} for row in rows.metadatas], rows.texts)
+    made_by = {FINGERPRINT: following.recipe.fingerprint}
+    for rows in index.store.pages(MAIN, where={PIECE: True}, metadatas=True, documents=True, embeddings=True):
+        vectors = np.stack([finish(raw, 0).astype(np.float32) for raw in raw_of(rows.vectors)])
+        following.store.upsert(MAIN, rows.ids, vectors, [{**row, **made_by} for row in rows.metadatas], rows.texts)
 
 
 def _piece_metadata(piece: Piece) -> dict[str, Any]:
@@ -170,19 +152,14 @@ def _piece_metadata(piece: Piece) -> dict[str, Any]:
                 f"piece {piece.id!r:.80}: metadata {key!r:.60} is {value!r:.60}; Chroma holds strings, numbers of 64 "
                 "bits, truth values, and lists of one of these that are not empty"
             )
-    place = {START: piece.start, END: piece.end}
-    return {
-        **{key: value for key, value in piece.metadata.items() if value is not None},
-        **{key: value for key, value in place.items() if value is not None},
-        DOCUMENT: piece.document,
-        DIGEST: "",
-        PIECE: True,
-    }
+    pairs = [*piece.metadata.items(), (START, piece.start), (END, piece.end)]
+    given = {key: value for key, value in pairs if value is not None}
+    return {**given, DOCUMENT: piece.document, DIGEST: "", PIECE: True}
 
 
 def _is_storable(value: Any) -> bool:
     if isinstance(value, list):
-        kinds = {type(each) for each in value}
+        kinds = {type(item) for item in value}
         return len(kinds) == 1 and kinds < {str, int, float, bool} and all(map(_is_storable, value))
     if isinstance(value, float):
         return bool(np.isfinite(value))
@@ -193,18 +170,18 @@ def _is_storable(value: Any) -> bool:
     return value is None
 
 
-def _checked_vector(piece: Piece, width: int) -> Floats:
+def _checked_vector(piece: Piece, dimension: int) -> Floats:
     vector = np.asarray(piece.vector, np.float32)
-    if vector.shape != (width,) or not np.isfinite(vector).all() or not vector.any():
+    if vector.shape != (dimension,) or not np.isfinite(vector).all() or not vector.any():
         raise InvalidParameter(
             f"piece {piece.id!r:.80} has a vector of shape {vector.shape}, or with values that are no numbers or all "
-            f"zero; the index's embedder makes vectors of {width} numbers"
+            f"zero; the index's embedder makes vectors of {dimension} numbers"
         )
     return vector
 
 
 def _replacement_metadata(known: Rows, new: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows in their order, which say of each name that is gone that it is: Chroma keeps what it is not told to forget.
+    """Metadata of new rows, in order, with None for names that they no longer have: Chroma keeps unnamed entries.
 
     Raises:
         ForeignCollection: A row that is to be replaced is no piece.

@@ -1,4 +1,4 @@
-"""An index made anew beside the old one, which is found until the new one is complete and takes its place."""
+"""Reindexing and refitting: build a new index beside the old one and swap them when it is complete."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chroma_eddy.index_core import contains_pieces
+from chroma_eddy.index_core import IndexCore
 from chroma_eddy.rows.documents import group_ids, read_embedded_documents
-from chroma_eddy.rows.schema import DIGEST, DocumentRow, EmbeddedDocument
+from chroma_eddy.rows.schema import DIGEST, EmbeddedDocument
 from chroma_eddy.rows.transform import invert, load_transform, round_to_float32
 from chroma_eddy.storage.names import MAIN, NEXT, PARTS, RAW
 from chroma_eddy.storage.swap import finish_swap
-from chroma_eddy.write import pieces
 from chroma_eddy.write.integrity import remove_documents
+from chroma_eddy.write.pieces import move_pieces
 from chroma_eddy.write.writer import Progress, Writer, WriteReport
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.finish import unit
@@ -24,7 +24,7 @@ from eddy_embed.postprocess import Moments, fit
 
 if TYPE_CHECKING:
     from chroma_eddy.embedding_function import EddyEmbeddingFunction
-    from chroma_eddy.index_core import IndexCore
+    from chroma_eddy.storage.store import Store
     from eddy_embed import Embedder, LongDocument
     from eddy_embed.postprocess import Fitted
 
@@ -40,7 +40,7 @@ def reindex(
 ) -> WriteReport:
     """Embed every document again, as `Index.reindex` says."""
     with index.writing():
-        if contains_pieces(index):
+        if index.holds_pieces:
             raise InvalidParameter(
                 f"index {index.name!r} holds pieces that a framework has cut out of documents which are not here, so "
                 "they cannot be embedded again: run the framework's ingestion into an index of another name"
@@ -53,7 +53,7 @@ def reindex(
         if restart:
             store.drop_all()
         try:
-            following = index.open_sibling(store, embedder, sizes)
+            following = _open_for_writing(store, embedder, sizes)
         except FingerprintMismatch as error:
             raise FingerprintMismatch(
                 f"an unfinished reindexing of {index.name!r} was begun with another embedder or other sizes: finish it "
@@ -68,7 +68,7 @@ def reindex(
 
 
 def refit(index: IndexCore, queries: Iterable[str] | None, progress: Progress | None) -> WriteReport:
-    """Fit post-processing again, as `Index.refit` says."""
+    """Fit the post-processing again, as `Index.refit` says."""
     with index.writing():
         post, embedder = index.post, index.embedder
         if post is None:
@@ -76,37 +76,44 @@ def refit(index: IndexCore, queries: Iterable[str] | None, progress: Progress | 
                 f"index {index.name!r} has no post-processing to fit: reindex it with a method that has, such as "
                 f"'{embedder.method}+whiten'"
             )
-        asked = None if queries is None else checked_texts(queries)
-        if post.query_mean is not None and asked is None:
+        questions = None if queries is None else checked_texts(queries)
+        if post.query_mean is not None and questions is None:
             raise InvalidParameter("the post-processing was fitted with sample queries; give queries= again")
         store, basis = index.store.with_suffix(NEXT), index.store.metadata()["eddy_written"]
-        begun = store.metadata()
-        if begun and "eddy_basis" not in begun:
+        unfinished = store.metadata()
+        if unfinished and "eddy_basis" not in unfinished:
             raise InvalidParameter(
                 f"a reindexing of {index.name!r} is unfinished: finish it first, or leave it with "
                 "reindex(embedder, restart=True)"
             )
-        if index.keeps_raw and contains_pieces(index):
+        if index.keeps_raw and index.holds_pieces:
             raise InvalidParameter(
                 f"index {index.name!r} holds pieces that a framework has embedded, whose raw vectors "
                 f"{str(post.post)!r} does not give back: run the framework's ingestion into an index of another name"
             )
-        # A fit is repeated to the last bit only by keeping it: an interrupted one goes on with what it had learned.
-        kept = load_transform(store) if begun.get("eddy_basis") == basis else None
-        if kept is None:
+        # Fitting again may differ in the last bit, so a call that was stopped goes on with the fit that it stored.
+        fitted = load_transform(store) if unfinished.get("eddy_basis") == basis else None
+        if fitted is None:
             store.drop_all()
-        fitted = _fit(index, embedder, post, asked) if kept is None else kept
-        following = index.open_sibling(store, embedder.with_post(fitted), index.sizes)
+            fitted = _fit(index, embedder, post, questions)
+        following = _open_for_writing(store, embedder.with_post(fitted), index.recipe.sizes)
         following.create(eddy_basis=basis)
         report = _rewrite_documents(index, following, post, progress)
-        pieces.move_pieces(index, following, lambda vectors: invert(post, vectors, embedder.normalize))
+        move_pieces(index, following, lambda vectors: invert(post, vectors, embedder.normalize))
         _swap_in(index, following)
-        index.switch_embedder(None, index.sizes)
+        index.switch_embedder(None, index.recipe.sizes)
         report.fitted_on = fitted.count
         return report
 
 
+def _open_for_writing(store: Store, embedder: Embedder | EddyEmbeddingFunction, sizes: Mapping[str, Any]) -> IndexCore:
+    following = IndexCore(store, embedder, sizes)
+    store.begin_writing()
+    return following
+
+
 def _swap_in(index: IndexCore, following: IndexCore) -> None:
+    """Mark the new index as complete and swap it with the old one."""
     store = following.store
     parts = ",".join(part for part in PARTS if part and store.find(part) is not None)
     store.end_change()
@@ -118,46 +125,45 @@ def _fit(index: IndexCore, embedder: Embedder, post: Fitted, queries: list[str] 
     moments = Moments(len(post.mean))
     for vectors in _raw_passage_vectors(index, post, embedder.normalize):
         moments.add(vectors)
-    asked = None
+    query_moments = None
     if queries is not None:
-        asked = Moments(len(post.mean))
-        asked.add(unit(embedder.with_post(None).encode_query(queries, show_progress=False).astype(np.float64)))
-    return round_to_float32(replace(fit(post.post, moments, asked), maker=embedder.maker))
+        query_moments = Moments(len(post.mean))
+        raw = embedder.with_post(None).encode_query(queries, show_progress=False)
+        query_moments.add(unit(raw.astype(np.float64)))
+    return round_to_float32(replace(fit(post.post, moments, query_moments), maker=embedder.maker))
 
 
 def _raw_passage_vectors(index: IndexCore, post: Fitted, normalized: bool) -> Iterator[Doubles]:
-    hidden = list(filter(None, (entry.other for entry in index.incomplete().values())))
+    hidden = [row.other for row in index.incomplete().values()]
     where = {DIGEST: {"$nin": hidden}} if hidden else None
     if index.keeps_raw:
         for rows in index.store.pages(RAW, where=where, embeddings=True):
-            own = [at for at, id_ in enumerate(rows.ids) if id_.startswith("passage/")]
-            yield unit(rows.vectors[own].astype(np.float64))
+            passages = [number for number, id_ in enumerate(rows.ids) if id_.startswith("passage/")]
+            yield unit(rows.vectors[passages].astype(np.float64))
     else:
         for rows in index.store.pages(MAIN, where=where, embeddings=True):
             yield invert(post, rows.vectors, normalized)
 
 
 def _rewrite_documents(index: IndexCore, following: IndexCore, post: Fitted, progress: Progress | None) -> WriteReport:
+    """Write the documents with the new post-processing, except those that an interrupted call has written."""
     writer = Writer(following, progress)
     known = following.entries()
-
-    def is_done(entry: DocumentRow) -> bool:
-        return entry.id in known and known[entry.id].digest == entry.digest
-
-    entries = [entry for entry in index.entries().values() if entry.digest]
-    writer.report.unchanged = sum(map(is_done, entries))
-    for ids in group_ids(entry for entry in entries if not is_done(entry)):
-        for found in read_embedded_documents(index.store, index.recipe, ids, keeps_raw=index.keeps_raw):
-            raw = found.raw or _with_raw_vectors(post, found.result, index.embedder.normalize)
-            writer.rewrite(EmbeddedDocument(found.document, raw), known)
+    rows = [row for row in index.entries().values() if row.digest]
+    remaining = [row for row in rows if row.id not in known or known[row.id].digest != row.digest]
+    writer.report.unchanged = len(rows) - len(remaining)
+    for ids in group_ids(remaining):
+        for embedded in read_embedded_documents(index.store, index.recipe, ids, keeps_raw=index.keeps_raw):
+            raw = embedded.raw or _inverted(post, embedded.result, index.embedder.normalize)
+            writer.rewrite(EmbeddedDocument(embedded.document, raw), known)
     return writer.report
 
 
-def _with_raw_vectors(post: Fitted, result: LongDocument, normalized: bool) -> LongDocument:
-    """A document with its raw vectors, out of the processed ones."""
+def _inverted(post: Fitted, result: LongDocument, normalized: bool) -> LongDocument:
+    """A document with raw vectors, computed from the processed ones."""
     parts = (*result.passages, *result.sentences)
     vectors = np.stack([result.vector, *(part.vector for part in parts)])
     raw = invert(post, vectors, normalized).astype(np.float32)
-    own: list[Any] = [replace(part, vector=vector) for part, vector in zip(parts, raw[1:], strict=True)]
+    raw_parts: list[Any] = [replace(part, vector=vector) for part, vector in zip(parts, raw[1:], strict=True)]
     count = len(result.passages)
-    return replace(result, vector=raw[0], passages=own[:count], sentences=own[count:])
+    return replace(result, vector=raw[0], passages=raw_parts[:count], sentences=raw_parts[count:])

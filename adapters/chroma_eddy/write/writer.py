@@ -1,8 +1,8 @@
-"""Documents into an index: what is new is embedded and written, and is found by queries once it is whole."""
+"""`Writer`: embed and write what is new; queries find a document once it is complete."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
@@ -23,6 +23,7 @@ from chroma_eddy.rows.schema import (
     sentence_rows,
 )
 from chroma_eddy.rows.transform import round_to_float32
+from chroma_eddy.storage.batches import slices
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, RAW, SENTENCES
 from chroma_eddy.storage.recipe import is_unfitted
 from chroma_eddy.types import Document, check_document
@@ -35,34 +36,36 @@ from eddy_embed.postprocess import Moments, fit
 if TYPE_CHECKING:
     from chroma_eddy.index_core import IndexCore
     from chroma_eddy.storage.recipe import Recipe
+    from chroma_eddy.storage.store import Store
     from eddy_embed import LongDocument, Span
     from eddy_embed.document import Part as Kind
     from eddy_embed.postprocess import Fitted, Post
 
 GROUP_CHARACTERS = 100_000
-"""Documents are embedded in groups of this size: enough for full batches, little to redo after an interruption."""
+"""Most characters in a group: enough for full batches, little to embed again after an interruption."""
 GROUP_DOCUMENTS = 64
+"""Most documents in a group."""
 FIT_PASSAGES = 2_000
-"""Post-processing is fitted on the first passages of a new index, on this many if there are as many."""
+"""Number of a new index's first passages on which post-processing is fitted; fewer if there are not so many."""
 
 Progress = Callable[[float, int], None]
-"""Called with the characters embedded so far, and the documents written."""
+"""Called with the number of characters embedded and of documents written so far."""
 
 
 @dataclass
 class WriteReport:
-    """What was done to an index.
+    """What a call has done to an index.
 
     Attributes:
-        written: Documents embedded and written.
-        unchanged: Documents that were there already.
-        relabelled: Documents whose text was there already, under other metadata; they were not embedded again.
-        removed: Documents taken out.
-        passages: Passages written.
-        sentences: Sentences of the documents written.
-        tokens: Tokens embedded, prompts and placeholders not counted.
-        truncated: Documents whose end was not read, as `overflow="truncate"` asks.
-        fitted_on: Passages that post-processing was fitted on just now; 0 where there was nothing to fit.
+        written: Number of documents embedded and written.
+        unchanged: Number of documents that the index already had.
+        relabelled: Number of documents whose metadata alone had changed; they were not embedded again.
+        removed: Number of documents removed.
+        passages: Number of passages written.
+        sentences: Number of sentences of the documents written.
+        tokens: Number of tokens embedded, without prompts and placeholders.
+        truncated: Number of documents whose end was not read, as `overflow="truncate"` asks.
+        fitted_on: Number of passages that post-processing was fitted on; 0 if the call fitted none.
     """
 
     written: int = 0
@@ -77,29 +80,30 @@ class WriteReport:
 
 
 Change = Literal["unchanged", "relabelled", "new"]
-"""A document that is there already, one whose text is, under other metadata, and one to be embedded."""
+"""A document that the index has, one whose metadata alone have changed, and one to embed."""
 
 
-def classify(document: Document, entry: DocumentRow | None) -> Change:
-    """What there is to do for a document.
+def classify(document: Document, row: DocumentRow | None) -> Change:
+    """What has changed in a document.
 
     Args:
-        document: As it shall be.
-        entry: What the index knows of it.
+        document: The new version.
+        row: The document's row in the index; None without one.
     """
-    if entry is not None and entry.digest == document.digest:
+    if row is None or not row.digest:
+        return "new"
+    if row.digest == document.digest:
         return "unchanged"
-    same = entry is not None and entry.digest and entry.text_digest == document.text_digest
-    return "relabelled" if same else "new"
+    return "relabelled" if row.text_digest == document.text_digest else "new"
 
 
 def vector_parts(recipe: Recipe) -> tuple[Kind, ...]:
-    """The parts of a document that an index has vectors of."""
+    """The parts of a document for which an index stores vectors."""
     return ("document", "passages", "sentences") if recipe.sentence_vectors else ("document", "passages")
 
 
 class Writer:
-    """Writes documents as they come, or holds the first of them until post-processing can be fitted."""
+    """Writes documents group by group; holds the first ones back until post-processing can be fitted."""
 
     def __init__(
         self,
@@ -108,15 +112,15 @@ class Writer:
         fit_least: int = 0,
         begin: Callable[[Any], None] | None = None,
     ) -> None:
-        """Write nothing yet; the index's lock is held by the caller.
+        """Write nothing yet; the caller holds the writer's lock.
 
         Args:
-            index: With an embedder.
-            progress: Told how far it is.
+            index: The index, with an embedder.
+            progress: Called after each batch of tokens and each group of documents.
             fit_least: As in `Index.upsert`.
-            begin: Likewise.
+            begin: As in `Index.upsert`.
         """
-        self._least, self._begin = fit_least, begin
+        self._fit_least, self._begin = fit_least, begin
         self.report = WriteReport()
         self.ids: set[str] = set()
         self._index, self._progress = index, progress or (lambda *_: None)
@@ -124,16 +128,15 @@ class Writer:
         self._held: list[EmbeddedDocument] = []
 
     def run(self, documents: Iterable[Document]) -> WriteReport:
-        """Write what is new or has changed.
+        """Write new and changed documents.
 
         Raises:
-            InvalidParameter: A document, or its metadata, cannot be stored, or an id came twice.
+            InvalidParameter: A document or its metadata cannot be stored, or an id came twice.
             InvalidText: A text cannot be embedded.
         """
         check_kind("documents", documents, Iterable, "a list of chroma_eddy.Document")
-        given = [documents] if isinstance(documents, Document) else documents
-        for group in self._groups(given):
-            self._take(group)
+        for group in self._groups([documents] if isinstance(documents, Document) else documents):
+            self._write_changed(group)
         if self._held:
             self._fit()
         return self.report
@@ -142,22 +145,24 @@ class Writer:
         """Write a document whose raw vectors are known, with the index's post-processing.
 
         Args:
-            raw: The document.
-            known: What the index has.
+            raw: The document with its raw vectors.
+            known: Documents' rows in the index, by id.
         """
         self._characters += len(raw.document.text)
-        self._store(self._processed([raw]), known)
+        self._write_and_count(self._processed([raw]), known)
         self._progress(self._characters, self.report.written)
 
-    def _take(self, group: Sequence[Document]) -> None:
+    def _write_changed(self, group: Sequence[Document]) -> None:
         index = self._index
         known = index.entries([document.id for document in group]) if index.exists else {}
-        sorts = [classify(each, known.get(each.id)) for each in group]
-        of = {sort: [each for each, own in zip(group, sorts, strict=True) if own == sort] for sort in get_args(Change)}
-        self.report.unchanged += len(of["unchanged"])
-        commit_versions(index, [entry for each in of["unchanged"] if (entry := known[each.id]).other])
-        self._relabel(of["relabelled"], known)
-        self._embed(of["new"], known)
+        by_change: dict[Change, list[Document]] = {change: [] for change in get_args(Change)}
+        for document in group:
+            by_change[classify(document, known.get(document.id))].append(document)
+        unchanged = [known[document.id] for document in by_change["unchanged"]]
+        self.report.unchanged += len(unchanged)
+        commit_versions(index, [row for row in unchanged if row.other])
+        self._relabel(by_change["relabelled"], known)
+        self._embed(by_change["new"], known)
         self._progress(self._characters, self.report.written)
 
     def _relabel(self, group: Sequence[Document], known: dict[str, DocumentRow]) -> None:
@@ -165,7 +170,7 @@ class Writer:
             return
         index, ids = self._index, [document.id for document in group]
         stored = read_embedded_documents(index.store, index.recipe, ids, keeps_raw=index.keeps_raw)
-        self._write([replace(own, document=new) for own, new in zip(stored, group, strict=True)], known)
+        self._write([replace(old, document=new) for old, new in zip(stored, group, strict=True)], known)
         self.report.relabelled += len(group)
 
     def _embed(self, group: Sequence[Document], known: dict[str, DocumentRow]) -> None:
@@ -175,24 +180,24 @@ class Writer:
         unfitted = is_unfitted(index.embedder)
         results = self.encoded(group, raw=unfitted or index.keeps_raw)
         self._characters += size
-        found = [EmbeddedDocument(document, result) for document, result in zip(group, results, strict=True)]
+        embedded = [EmbeddedDocument(document, result) for document, result in zip(group, results, strict=True)]
         if unfitted:
-            self._held += found
-            if sum(len(each.result.passages) for each in self._held) >= FIT_PASSAGES:
+            self._held += embedded
+            if sum(len(held.result.passages) for held in self._held) >= FIT_PASSAGES:
                 self._fit()
         else:
-            self._store(self._processed(found) if index.keeps_raw else found, known)
+            self._write_and_count(self._processed(embedded) if index.keeps_raw else embedded, known)
 
     def encoded(self, group: Sequence[Document], *, raw: bool) -> Sequence[LongDocument]:
-        """Vectors of documents; a writer whose documents are embedded elsewhere has its own way to them.
+        """Embed documents; a subclass may get the vectors from elsewhere.
 
         Args:
             group: The documents.
-            raw: Whether vectors without post-processing are wanted.
+            raw: Whether to leave post-processing out.
         """
         index, size = self._index, sum(len(document.text) for document in group)
-        own = index.embedder
-        return (own.with_post(None) if raw else own).encode_long(
+        embedder = index.embedder.with_post(None) if raw else index.embedder
+        return embedder.encode_long(
             [document.text for document in group],
             passage_size=index.recipe.passage_size,
             late=index.recipe.late,
@@ -203,92 +208,96 @@ class Writer:
         )
 
     def _processed(self, group: Sequence[EmbeddedDocument]) -> list[EmbeddedDocument]:
-        """Documents with raw vectors, processed; the raw ones are kept where they could not be had back."""
+        """Apply post-processing to raw vectors; keep the raw ones if it cannot be inverted."""
         index = self._index
         post = cast("Fitted", index.embedder.post)
-        results = [(each, each.result.processed(post, index.embedder.normalize)) for each in group]
         return [
-            EmbeddedDocument(each.document, done, each.result if index.keeps_raw else None) for each, done in results
+            EmbeddedDocument(
+                embedded.document,
+                embedded.result.processed(post, index.embedder.normalize),
+                embedded.result if index.keeps_raw else None,
+            )
+            for embedded in group
         ]
 
     def _fit(self) -> None:
+        """Fit the post-processing on the documents held back, and write them."""
         index, held = self._index, self._held
         self._held = []
-        own = index.embedder
-        texts = {each.document.text[part.start : part.end] for each in held for part in each.result.passages}
-        if len(texts) < self._least:
+        embedder = index.embedder
+        texts = {own.document.text[passage.start : passage.end] for own in held for passage in own.result.passages}
+        if len(texts) < self._fit_least:
             index.set_post(None)
             self._flush(held)
             return
-        moments = Moments(own.backbone.hidden)
-        for each in held:
-            moments.add(unit(np.stack([passage.vector for passage in each.result.passages]).astype(np.float64)))
-        fitted = replace(fit(cast("Post", own.method.post), moments), maker=own.maker)
+        moments = Moments(embedder.backbone.hidden)
+        for own in held:
+            moments.add(unit(np.stack([passage.vector for passage in own.result.passages]).astype(np.float64)))
+        fitted = replace(fit(cast("Post", embedder.method.post), moments), maker=embedder.maker)
         index.set_post(round_to_float32(fitted))
         self.report.fitted_on = moments.count
         self._flush(self._processed(held))
 
     def _flush(self, held: Sequence[EmbeddedDocument]) -> None:
-        for at in range(0, len(held), GROUP_DOCUMENTS):
-            self._store(held[at : at + GROUP_DOCUMENTS], {})
+        for group in slices(len(held), GROUP_DOCUMENTS):
+            self._write_and_count(held[group], {})
             self._progress(self._characters, self.report.written)
 
-    def _store(self, group: Sequence[EmbeddedDocument], known: dict[str, DocumentRow]) -> None:
+    def _write_and_count(self, group: Sequence[EmbeddedDocument], known: Mapping[str, DocumentRow]) -> None:
         self._write(group, known)
-        report = self.report
-        report.written += len(group)
-        report.passages += sum(len(each.result.passages) for each in group)
-        report.sentences += sum(each.result.passages[-1].last_sentence + 1 for each in group)
-        report.tokens += sum(each.result.n_tokens for each in group)
-        report.truncated += sum(each.result.n_truncated > 0 for each in group)
+        results, report = [embedded.result for embedded in group], self.report
+        report.written += len(results)
+        report.passages += sum(len(result.passages) for result in results)
+        report.sentences += sum(result.passages[-1].last_sentence + 1 for result in results)
+        report.tokens += sum(result.n_tokens for result in results)
+        report.truncated += sum(result.n_truncated > 0 for result in results)
 
-    def _write(self, group: Sequence[EmbeddedDocument], known: dict[str, DocumentRow]) -> None:
-        """Write documents' rows, each of which is found by queries from one moment to the next.
+    def _write(self, group: Sequence[EmbeddedDocument], known: Mapping[str, DocumentRow]) -> None:
+        """Write documents' rows; queries find either the old or the new version of a document, always complete.
 
-        A new version's rows are written beside the old one's, whose row says meanwhile which version is not to be
-        found; one write to that row exchanges them, and only then the old rows go. Stopped in between, either version
-        is whole, and the next run does the rest.
+        The new version's rows are written beside the old ones, while the document's row names the new version in
+        `other`, which queries leave out. One write to that row exchanges the versions; then the old rows are deleted.
+        After an interruption one version is complete, and the next run does what is left.
         """
-        index, store = self._index, self._index.store
+        index, store, recipe = self._index, self._index.store, self._index.recipe
         if self._begin is not None and not index.exists:
             self._begin(index)
         index.create()
-        old = [known[each.document.id] for each in group if each.document.id in known]
-        new = {each.document.id: each.document.digest for each in group}
-        commit_versions(index, [entry for entry in old if entry.other not in ("", new[entry.id])])
-        self._rows([each for each in group if each.document.id not in known], begin=True)
-        store.update_documents({entry.id: {OTHER: new[entry.id]} for entry in old})
-        recipe = index.recipe
-        _upsert_rows(index, MAIN, [passage_rows(each.document, each.result, recipe) for each in group])
+        new = {embedded.document.id: embedded.document.digest for embedded in group}
+        old = [known[id_] for id_ in new if id_ in known]
+        commit_versions(index, [row for row in old if row.other not in ("", new[row.id])])
+        self._upsert_documents([embedded for embedded in group if embedded.document.id not in known], {}, begin=True)
+        store.update_documents({row.id: {OTHER: new[row.id]} for row in old})
+        _upsert_batches(store, MAIN, [passage_rows(own.document, own.result, recipe) for own in group])
         if recipe.sentence_vectors:
-            _upsert_rows(index, SENTENCES, [sentence_rows(each.document, each.result, recipe) for each in group])
-        for each in group:
-            if each.raw is not None:
-                _upsert_raw_vectors(index, each.document, each.raw)
-        self._rows(group, begin=False, known=known)
-        commit_versions(index, [replace(entry, other=entry.digest) for entry in old if entry.digest], touch=True)
+            _upsert_batches(store, SENTENCES, [sentence_rows(own.document, own.result, recipe) for own in group])
+        for own in group:
+            if own.raw is not None:
+                _upsert_raw_vectors(index, own.document, own.raw)
+        self._upsert_documents(group, known, begin=False)
+        commit_versions(index, [replace(row, other=row.digest) for row in old if row.digest], mark_written=True)
 
-    def _rows(
-        self, group: Sequence[EmbeddedDocument], *, begin: bool, known: dict[str, DocumentRow] | None = None
+    def _upsert_documents(
+        self, group: Sequence[EmbeddedDocument], known: Mapping[str, DocumentRow], *, begin: bool
     ) -> None:
-        rows, known = [], known or {}
-        for each in group:
-            entry, digest = known.get(each.document.id), each.document.digest
-            row = document_metadata(each.document, each.result, "" if begin else digest, digest if begin else "")
-            if entry is not None:
-                row[OTHER] = entry.digest
-                # Chroma keeps what it is not told to forget.
-                gone = set(entry.metadata) - set(row) | ({"eddy_page_starts"} - set(row))
-                row.update(dict.fromkeys(gone))
+        """Write documents' rows: before their other rows (`begin`), hidden from queries, or after them."""
+        rows = []
+        for embedded in group:
+            document, old = embedded.document, known.get(embedded.document.id)
+            digest, other = ("", document.digest) if begin else (document.digest, old.digest if old else "")
+            row = document_metadata(document, embedded.result, digest, other)
+            if old is not None:
+                # Chroma keeps entries that an update does not name, so name those that are gone with None.
+                row.update(dict.fromkeys({*old.metadata, "eddy_page_starts"} - set(row)))
             rows.append(row)
-        vectors = np.stack([each.result.vector for each in group]) if group else np.zeros((0, 0))
-        self._index.store.upsert(DOCUMENTS, [each.document.id for each in group], vectors.astype(np.float32), rows)
+        vectors = np.stack([own.result.vector for own in group]) if group else np.zeros((0, 0))
+        self._index.store.upsert(DOCUMENTS, [own.document.id for own in group], vectors.astype(np.float32), rows)
 
     def _groups(self, documents: Iterable[Document]) -> Iterator[list[Document]]:
         group: list[Document] = []
         size = 0
-        for at, each in enumerate(documents):
-            document = check_document(each, at)
+        for number, given in enumerate(documents):
+            document = check_document(given, number)
             if document.id in self.ids:
                 raise InvalidParameter(f"two documents have the id {document.id!r:.80}; give each its own")
             self.ids.add(document.id)
@@ -301,23 +310,22 @@ class Writer:
             yield group
 
 
-def _upsert_rows(index: IndexCore, part: str, parts: Sequence[RowBatch]) -> None:
-    texts = [text for each in parts for text in each.texts]
-    index.store.upsert(
+def _upsert_batches(store: Store, part: str, batches: Sequence[RowBatch]) -> None:
+    store.upsert(
         part,
-        [id_ for each in parts for id_ in each.ids],
-        np.concatenate([each.vectors for each in parts]),
-        [row for each in parts for row in each.metadatas],
-        texts or None,
+        [id_ for batch in batches for id_ in batch.ids],
+        np.concatenate([batch.vectors for batch in batches]),
+        [row for batch in batches for row in batch.metadatas],
+        [text for batch in batches for text in batch.texts] or None,
     )
 
 
 def _upsert_raw_vectors(index: IndexCore, document: Document, raw: LongDocument) -> None:
-    """Raw vectors of a document and its parts, each under a name of the row that it belongs to."""
+    """Write the raw vectors of a document and its parts, each under the id of its row with the kind in front."""
     index.store.open_or_create(RAW)
-    spans: dict[str, Sequence[Span]] = {"passage": raw.passages, "sentence": raw.sentences}
-    own = [f"{kind}/{id_}" for kind, some in spans.items() for id_ in row_ids(document, some, index.recipe)]
-    vectors = [each.vector for some in spans.values() for each in some]
-    ids = [raw_document_id(document), *own]
-    about = [{DOCUMENT: document.id, DIGEST: document.digest} for _ in ids]
-    index.store.upsert(RAW, ids, np.stack([raw.vector, *vectors]).astype(np.float32), about)
+    kinds: dict[str, Sequence[Span]] = {"passage": raw.passages, "sentence": raw.sentences}
+    part_ids = [f"{kind}/{id_}" for kind, spans in kinds.items() for id_ in row_ids(document, spans, index.recipe)]
+    ids = [raw_document_id(document), *part_ids]
+    vectors = np.stack([raw.vector, *(span.vector for spans in kinds.values() for span in spans)])
+    metadata = {DOCUMENT: document.id, DIGEST: document.digest}
+    index.store.upsert(RAW, ids, vectors.astype(np.float32), [metadata for _ in ids])
