@@ -93,13 +93,14 @@ def _check_metadata(name: str, key: Any, value: Any) -> None:
     _check_unicode(f"metadata {key!r:.60} of {name}", key)
     if isinstance(value, str):
         _check_unicode(f"metadata {key!r:.60} of {name}", value)
-    elif not isinstance(value, bool | int | float) or not _is_storable_number(value):
+    elif not isinstance(value, bool | int | float) or not is_storable_number(value):
         raise InvalidParameter(
             f"{name}: metadata {key!r:.60} is {value!r:.60}; Chroma holds strings, numbers of 64 bits and truth values"
         )
 
 
-def _is_storable_number(value: float) -> bool:
+def is_storable_number(value: float) -> bool:
+    """Whether Chroma can store a number: finite, or an integer of 64 bits."""
     return math.isfinite(value) if isinstance(value, float) else -(2**63) <= value < 2**63
 
 

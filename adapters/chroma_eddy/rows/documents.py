@@ -66,13 +66,7 @@ def group_ids(rows: Iterable[DocumentRow]) -> Iterator[list[str]]:
 def read_embedded_documents(
     store: Store, recipe: Recipe, ids: Sequence[str], *, keeps_raw: bool
 ) -> list[EmbeddedDocument]:
-    """Read documents with their vectors.
-
-    Args:
-        store: The index's collections.
-        recipe: The index's recipe.
-        ids: Ids of the documents; those that queries do not find are left out.
-        keeps_raw: Whether the index stores raw vectors.
+    """Read documents with their vectors; those that queries do not find are left out.
 
     Raises:
         ForeignCollection: Rows are missing, or the text was changed.
@@ -94,11 +88,7 @@ def read_embedded_documents(
 
 
 def read_texts(store: Store, documents: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Read the texts of documents.
-
-    Args:
-        store: The index's collections.
-        documents: Metadata of the documents' rows.
+    """Read the texts of documents, given the metadata of their rows.
 
     Raises:
         ForeignCollection: Passages are missing.
@@ -112,10 +102,6 @@ def read_texts(store: Store, documents: Sequence[Mapping[str, Any]]) -> list[str
 
 def read_documents(store: Store, ids: Sequence[str]) -> list[Document]:
     """Read documents as they were given; those that queries do not find are left out.
-
-    Args:
-        store: The index's collections.
-        ids: Ids of the documents.
 
     Raises:
         ForeignCollection: A document's text or metadata was changed.
@@ -132,12 +118,7 @@ def read_documents(store: Store, ids: Sequence[str]) -> list[Document]:
 
 
 def join_text(passages: Iterable[tuple[dict[str, Any], str]], document: Mapping[str, Any]) -> str:
-    """Join a document's text.
-
-    Args:
-        passages: Metadata and text of each passage, in any order.
-        document: Metadata of the document's row.
-    """
+    """Join a document's text from metadata and text of each passage, in any order, and metadata of its own row."""
     ordered = sorted(passages, key=lambda passage: passage[0][INDEX])
     return "".join(str(row.get(BEFORE, "")) + text for row, text in ordered) + str(document["eddy_after"])
 

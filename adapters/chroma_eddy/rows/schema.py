@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chroma_eddy.storage.pages import Rows
 from chroma_eddy.types import PREFIX, RESERVED, Document
 from eddy_embed.document import LongDocument, Span, heading_path
 from eddy_embed.ids import passage_id
@@ -128,17 +129,7 @@ class EmbeddedDocument:
     raw: LongDocument | None = None
 
 
-@dataclass(frozen=True)
-class RowBatch:
-    """Rows of one document in one collection."""
-
-    ids: list[str]
-    vectors: Floats
-    metadatas: list[dict[str, Any]]
-    texts: list[str]
-
-
-def passage_rows(document: Document, embedded: LongDocument, recipe: Recipe) -> RowBatch:
+def passage_rows(document: Document, embedded: LongDocument, recipe: Recipe) -> Rows:
     """A document's rows in the main collection."""
     digest, text, passages = document.digest, document.text, embedded.passages
     spans = [(sentence.start, sentence.end) for sentence in embedded.sentences] or split_sentences(text, recipe)
@@ -159,10 +150,10 @@ def passage_rows(document: Document, embedded: LongDocument, recipe: Recipe) -> 
             }
         )
     texts = [text[passage.start : passage.end] for passage in passages]
-    return RowBatch(row_ids(document, passages, recipe), _stack(passages), rows, texts)
+    return Rows(row_ids(document, passages, recipe), rows, texts, _stack(passages))
 
 
-def sentence_rows(document: Document, embedded: LongDocument, recipe: Recipe) -> RowBatch:
+def sentence_rows(document: Document, embedded: LongDocument, recipe: Recipe) -> Rows:
     """A document's rows in the sentences' collection; their texts are in the passages."""
     digest, sentences = document.digest, embedded.sentences
     ids = row_ids(document, embedded.passages, recipe)
@@ -172,7 +163,7 @@ def sentence_rows(document: Document, embedded: LongDocument, recipe: Recipe) ->
         {**_span_metadata(document.id, digest, len(sentences), index, sentence), "eddy_passage": owner}
         for index, (sentence, owner) in enumerate(zip(sentences, owners, strict=True))
     ]
-    return RowBatch(row_ids(document, sentences, recipe), _stack(sentences), rows, [])
+    return Rows(row_ids(document, sentences, recipe), rows, [], _stack(sentences))
 
 
 def row_ids(document: Document, spans: Sequence[Span], recipe: Recipe) -> list[str]:
@@ -182,15 +173,7 @@ def row_ids(document: Document, spans: Sequence[Span], recipe: Recipe) -> list[s
 
 
 def span_id(document: str, digest: str, start: int, end: int, recipe: Recipe) -> str:
-    """Id of the row of a span.
-
-    Args:
-        document: Id of the document.
-        digest: Digest of its version.
-        start: Offset of the span's first character.
-        end: Offset after its last character.
-        recipe: What makes the vectors.
-    """
+    """Id of the row of a span of a document's version."""
     return passage_id(document, digest, 0, start, end, recipe.fingerprint, recipe.late)
 
 

@@ -14,6 +14,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
+ROW_LOCK = "eddy.rows"
+"""Lock file, held while a process writes rows or reads a collection's vectors for the first time."""
 SAVED = "eddy.saved"
 """Folder of the copies, each named `<segment>.<last row of the log>`."""
 BEGUN = "eddy.begun"
@@ -26,14 +30,15 @@ WHERE segments.collection = ? AND segments.scope = 'VECTOR'
 
 
 class HnswBackup:
-    """Copies of a database's vector files; the caller holds the row lock at every call."""
+    """Copies of a database's vector files; the caller holds `lock` at every call.
+
+    Attributes:
+        lock: The row lock.
+    """
 
     def __init__(self, folder: Path) -> None:
-        """Copy nothing yet.
-
-        Args:
-            folder: Folder of the database.
-        """
+        """Copy nothing yet; `folder` is the database's."""
+        self.lock = FileLock(folder / ROW_LOCK)
         self._folder, self._marker = folder, folder / BEGUN
         self._backed_up: dict[str, Any] = {}
 

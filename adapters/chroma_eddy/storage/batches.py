@@ -15,14 +15,7 @@ def slices(count: int, limit: int) -> Iterator[slice]:
 
 
 def byte_limited_slices(count: int, width: int, texts: Sequence[Any] | None, limit: int) -> Iterator[slice]:
-    """As `slices`, also limited by the size of vectors and texts.
-
-    Args:
-        count: Number of rows.
-        width: Numbers in a vector.
-        texts: The rows' texts, if they have any.
-        limit: Most rows in a batch.
-    """
+    """As `slices`, also limited by the bytes of vectors of `width` numbers and of texts."""
     start, size = 0, 0
     for number in range(count):
         row_size = width * 6 + 1000 + (len(texts[number]) * 4 if texts is not None else 0)

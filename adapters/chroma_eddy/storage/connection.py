@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from chroma_eddy.errors import StorageError
 from chroma_eddy.storage.backups import HnswBackup
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from chromadb.api import ClientAPI
     from chromadb.api.models.Collection import Collection
 
-ROW_LOCK = "eddy.rows"
-"""Lock file, held while a process writes rows or reads a collection's vectors for the first time."""
 _POLL = 0.005
 _CHANGE_TIMEOUT = 5.0
 """Seconds after which a reader reads rows that another process has not finished changing."""
@@ -63,19 +61,11 @@ class Connection:
     """
 
     def __init__(self, client: ClientAPI, lock: Lock, place: Any, *, owned: bool) -> None:
-        """Read nothing yet.
-
-        Args:
-            client: The first client.
-            lock: The writer's lock; its folder is None for a server's database.
-            place: Place of the database, as the caller named it.
-            owned: Whether nobody else uses the client, so that it may be closed.
-        """
+        """Read nothing yet; `owned` says that nobody else uses the client, so that it may be closed."""
         self.client, self.lock = client, lock
         self.place: Path | str | None = lock.folder or (place if isinstance(place, str) else None)
         self.generation = 0
         self._owned = owned
-        self._row_lock = None if lock.folder is None else FileLock(lock.folder / ROW_LOCK)
         self._backup = None if lock.folder is None else HnswBackup(lock.folder)
         self._change_seen: dict[tuple[str, str, str], tuple[str, float]] = {}
 
@@ -85,16 +75,13 @@ class Connection:
 
         Chroma may save a collection's files in place even in a process that only reads, if its log is long enough.
 
-        Args:
-            collection: The collection that is read or written.
-
         Raises:
             StorageError: Another process was killed while it held the lock.
         """
-        if self._row_lock is None or self._backup is None:
+        if self._backup is None:
             yield
             return
-        with self._row_lock.acquire(poll_interval=_POLL):
+        with self._backup.lock.acquire(poll_interval=_POLL):
             if self._backup.interrupted:
                 raise StorageError(f"another process was killed while it wrote to {self.place}; do the same again")
             state = self._state
@@ -108,19 +95,19 @@ class Connection:
 
     def repair(self) -> None:
         """If a write was interrupted and no process holds the row lock, restore the backup; reopen the client."""
-        if self._row_lock is None or self._backup is None:
+        if self._backup is None:
             return
         repaired = False
         if self._backup.interrupted:
-            with suppress(Timeout), self._row_lock.acquire(timeout=0):
+            with suppress(Timeout), self._backup.lock.acquire(timeout=0):
                 repaired = self._backup.repair()
         if repaired or self._state.failed:
             self.reopen()
 
     def delete_stale_backups(self) -> None:
         """Delete the backups of collections that no longer exist."""
-        if self._row_lock is not None and self._backup is not None:
-            with self._row_lock.acquire(poll_interval=_POLL):
+        if self._backup is not None:
+            with self._backup.lock.acquire(poll_interval=_POLL):
                 self._backup.delete_stale()
 
     def load_vectors(self, collection: Collection) -> None:

@@ -28,12 +28,7 @@ class Lock:
     """
 
     def __init__(self, folder: Path | None, timeout: float = 0.0) -> None:
-        """Make the lock, not held yet.
-
-        Args:
-            folder: Folder of an embedded database; None: a server's database.
-            timeout: Seconds to wait for another writer.
-        """
+        """Make the lock, not held yet; `timeout` is how many seconds to wait for another writer."""
         self.folder = folder
         self._timeout = timeout
         self._threads = threading.RLock()

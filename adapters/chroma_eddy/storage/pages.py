@@ -50,15 +50,7 @@ def read_pages(
     where: Any,
     fields: Mapping[str, bool],
 ) -> Iterator[Rows]:
-    """Read rows by id or condition, or all rows, page by page.
-
-    Args:
-        collection: The collection.
-        place: Its database, for error messages.
-        ids: Ids of the rows; None: all.
-        where: Condition on their metadata.
-        fields: Which to read beside the ids: `metadatas`, `documents`, `embeddings`.
-    """
+    """Read rows page by page, as `Store.get` says; `place` is for error messages."""
     include: Any = [name for name, wanted in fields.items() if wanted]
     for start in count(0, PAGE_SIZE) if ids is None else range(0, len(ids), PAGE_SIZE):
         with translated_errors(place):

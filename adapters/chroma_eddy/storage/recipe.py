@@ -69,11 +69,7 @@ class Recipe:
         return {**settings, "post": self.settings.get("post")} if is_unfitted(embedder) else settings
 
     def check(self, name: str, asked: Recipe) -> None:
-        """Refuse another recipe.
-
-        Args:
-            name: Name of the index.
-            asked: The recipe of the caller's embedder and options.
+        """Refuse `asked`, the recipe of the caller's embedder and options, if it differs.
 
         Raises:
             FingerprintMismatch: They differ; the message shows both, field by field, and what to do.

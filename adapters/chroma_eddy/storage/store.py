@@ -34,12 +34,7 @@ class Store:
     """An index's collections under one name."""
 
     def __init__(self, connection: Connection, name: str) -> None:
-        """Open nothing yet.
-
-        Args:
-            connection: The database.
-            name: Name of the main collection; the others' names begin with it.
-        """
+        """Open nothing yet; the other collections' names begin with the main one's, `name`."""
         self.connection, self.name, self.place = connection, name, connection.place
         self._generation, self._collections = connection.generation, dict[str, Collection]()
         self._max_batch_size = 0
@@ -79,26 +74,26 @@ class Store:
         if self._generation != self.connection.generation:
             self.forget()
         if part not in self._collections:
-            found = self._open_collection(part)
-            if found is None:
+            collection = self._open_collection(part)
+            if collection is None:
                 return None
-            self._collections[part] = found
+            self._collections[part] = collection
         return self._collections[part]
 
     def _open_collection(self, part: str) -> Collection | None:
         with translated_errors(self.place):
             self.connection.repair()
             try:
-                found = self.client.get_collection(self.name + part, embedding_function=None)
+                collection = self.client.get_collection(self.name + part, embedding_function=None)
             except NotFoundError:
                 return None
             # Record the last change before vectors are loaded: a write in between then counts as a new change.
             if part == MAIN:
-                self._is_current(found)
+                self._is_current(collection)
             elif not self.connection.has_seen(self.name):
                 self.find()
-            self.connection.load_vectors(found)
-            return found
+            self.connection.load_vectors(collection)
+            return collection
 
     def _is_current(self, main: Collection) -> bool:
         """Whether this process has read the last change that the main collection's metadata name."""
@@ -112,13 +107,13 @@ class Store:
         Raises:
             ForeignCollection: It does not exist.
         """
-        found = self.find(part)
-        if found is None:
+        collection = self.find(part)
+        if collection is None:
             raise ForeignCollection(
                 f"collection {self.name + part!r} is gone, without which index {self.name!r} cannot be used: something "
                 "else has deleted it; delete the index's other collections, and make it anew"
             )
-        return found
+        return collection
 
     def forget(self) -> None:
         """Drop the cached collections; they are opened again when they are next used."""
@@ -150,20 +145,20 @@ class Store:
             ForeignCollection: Something else created it.
         """
         with translated_errors(self.place):
-            found = self.client.get_or_create_collection(
+            collection = self.client.get_or_create_collection(
                 self.name + part,
                 embedding_function=function,
                 configuration=_L2_CONFIG if part == TRANSFORM else _COSINE_CONFIG,  # type: ignore[arg-type]
                 metadata=dict(metadata or {"eddy_format": FORMAT, "eddy_part": part}),
             )
-            self.connection.load_vectors(found)
-        if (found.metadata or {}).get("eddy_format") != FORMAT:
+            self.connection.load_vectors(collection)
+        if (collection.metadata or {}).get("eddy_format") != FORMAT:
             raise ForeignCollection(
-                f"collection {found.name!r} was made by something else, and index {self.name!r} needs the name: choose "
-                "another name for the index; it is left as it is"
+                f"collection {collection.name!r} was made by something else, and index {self.name!r} needs the name: "
+                "choose another name for the index; it is left as it is"
             )
-        self._collections[part] = found
-        return found
+        self._collections[part] = collection
+        return collection
 
     def drop(self, part: str) -> None:
         """Delete a collection if it exists."""
@@ -195,14 +190,14 @@ class Store:
     @property
     def identity(self) -> Any:
         """Id of the main collection; None if it does not exist."""
-        found = self._open_collection(MAIN)
-        return None if found is None else found.id
+        collection = self._open_collection(MAIN)
+        return None if collection is None else collection.id
 
     def metadata(self) -> dict[str, Any]:
         """The main collection's metadata, read from the database; empty if it does not exist."""
         self._collections.pop(MAIN, None)
-        found = self.find()
-        return dict((found.metadata if found is not None else None) or {})
+        collection = self.find()
+        return dict((collection.metadata if collection is not None else None) or {})
 
     def update_metadata(self, **values: Any) -> None:
         """Change entries of the main collection's metadata."""
@@ -217,12 +212,12 @@ class Store:
         Raises:
             ForeignCollection: Something else created a collection of that name.
         """
-        found = self.find()
-        if found is None:
+        collection = self.find()
+        if collection is None:
             return None
         recipe = Recipe.parse(self.metadata())
         if recipe is None:
-            metadata = found.metadata or {}
+            metadata = collection.metadata or {}
             by = "open_collection" if "eddy_fingerprint" in metadata else "something else"
             if metadata.get("eddy_format", FORMAT) != FORMAT:
                 by = "another version of this library"
@@ -242,10 +237,10 @@ class Store:
         Returns:
             Id of the main collection; None if it does not exist.
         """
-        found = self._open_collection(MAIN)
-        if force or (found is not None and not self._is_current(found)):
+        collection = self._open_collection(MAIN)
+        if force or (collection is not None and not self._is_current(collection)):
             self.connection.reopen()
-        return None if found is None else found.id
+        return None if collection is None else collection.id
 
     def begin_writing(self) -> None:
         """Read other processes' changes, under the writer's lock; a change in progress is that of a killed process."""
@@ -276,9 +271,9 @@ class Store:
 
     def count(self, part: str) -> int:
         """Number of rows of a collection; 0 if it does not exist."""
-        found = self.find(part)
+        collection = self.find(part)
         with translated_errors(self.place):
-            return 0 if found is None else found.count()
+            return 0 if collection is None else collection.count()
 
     @property
     def max_batch_size(self) -> int:

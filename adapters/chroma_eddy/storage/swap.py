@@ -67,12 +67,7 @@ def _swap(store: Store, following: Store, listed: Sequence[str]) -> None:
     """Rename the collections of both indexes, the main ones last; steps that are done are skipped.
 
     On a server two processes may do this at once, so each step compares ids: a collection that has this index's name
-    may already be the new one.
-
-    Args:
-        store: Collections of the old index.
-        following: Collections of the new index.
-        listed: Parts that the new index has, beside the main one.
+    may already be the new one. `listed` names the parts that the new index has beside the main one.
     """
     old = store.with_suffix(OLD)
     store.forget()

@@ -14,6 +14,7 @@ from chroma_eddy.rows.schema import DIGEST, DOCUMENT, END, PIECE, START
 from chroma_eddy.storage.batches import slices
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.storage.recipe import is_unfitted
+from chroma_eddy.types import is_storable_number
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.finish import Finish
 from eddy_embed.inputs import check_kind
@@ -103,16 +104,7 @@ def put_pieces(index: IndexCore, pieces: Iterable[Piece], fingerprint: str) -> N
 
 
 def remove_pieces(index: IndexCore, *, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None) -> int:
-    """Remove pieces.
-
-    Args:
-        index: The index.
-        ids: Ids of the pieces; None: all. Missing ones are passed over.
-        where: Condition on their metadata.
-
-    Returns:
-        Number of pieces that existed.
-    """
+    """Remove pieces by id or by a condition on their metadata, or all; return the number that existed."""
     if not index.exists:
         return 0
     is_piece = {PIECE: True}
@@ -125,13 +117,7 @@ def remove_pieces(index: IndexCore, *, ids: Sequence[str] | None = None, where: 
 
 
 def move_pieces(index: IndexCore, following: IndexCore, raw_of: Callable[[Floats], Doubles]) -> None:
-    """Write an index's pieces into the one that replaces it, with the new post-processing.
-
-    Args:
-        index: The old index.
-        following: The new index.
-        raw_of: Computes raw vectors from the old index's vectors.
-    """
+    """Write an index's pieces into the one that replaces it; `raw_of` undoes the old post-processing."""
     post = following.post
     if post is None or not index.holds_pieces:
         return
@@ -161,10 +147,8 @@ def _is_storable(value: Any) -> bool:
     if isinstance(value, list):
         kinds = {type(item) for item in value}
         return len(kinds) == 1 and kinds < {str, int, float, bool} and all(map(_is_storable, value))
-    if isinstance(value, float):
-        return bool(np.isfinite(value))
-    if isinstance(value, int):
-        return -(2**63) <= value < 2**63
+    if isinstance(value, int | float):
+        return is_storable_number(value)
     if isinstance(value, str):
         return not any("\ud800" <= character <= "\udfff" for character in value)
     return value is None

@@ -15,7 +15,6 @@ from chroma_eddy.rows.schema import (
     OTHER,
     DocumentRow,
     EmbeddedDocument,
-    RowBatch,
     document_metadata,
     passage_rows,
     raw_document_id,
@@ -25,6 +24,7 @@ from chroma_eddy.rows.schema import (
 from chroma_eddy.rows.transform import round_to_float32
 from chroma_eddy.storage.batches import slices
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, RAW, SENTENCES
+from chroma_eddy.storage.pages import Rows
 from chroma_eddy.storage.recipe import is_unfitted
 from chroma_eddy.types import Document, check_document
 from chroma_eddy.write.integrity import commit_versions
@@ -84,12 +84,7 @@ Change = Literal["unchanged", "relabelled", "new"]
 
 
 def classify(document: Document, row: DocumentRow | None) -> Change:
-    """What has changed in a document.
-
-    Args:
-        document: The new version.
-        row: The document's row in the index; None without one.
-    """
+    """What has changed in a document since its row was written; None: it has no row."""
     if row is None or not row.digest:
         return "new"
     if row.digest == document.digest:
@@ -142,12 +137,7 @@ class Writer:
         return self.report
 
     def rewrite(self, raw: EmbeddedDocument, known: dict[str, DocumentRow]) -> None:
-        """Write a document whose raw vectors are known, with the index's post-processing.
-
-        Args:
-            raw: The document with its raw vectors.
-            known: Documents' rows in the index, by id.
-        """
+        """Write a document with its raw vectors, under the index's post-processing."""
         self._characters += len(raw.document.text)
         self._write_and_count(self._processed([raw]), known)
         self._progress(self._characters, self.report.written)
@@ -268,9 +258,9 @@ class Writer:
         commit_versions(index, [row for row in old if row.other not in ("", new[row.id])])
         self._upsert_documents([embedded for embedded in group if embedded.document.id not in known], {}, begin=True)
         store.update_documents({row.id: {OTHER: new[row.id]} for row in old})
-        _upsert_batches(store, MAIN, [passage_rows(own.document, own.result, recipe) for own in group])
+        _upsert_rows(store, MAIN, (passage_rows(own.document, own.result, recipe) for own in group))
         if recipe.sentence_vectors:
-            _upsert_batches(store, SENTENCES, [sentence_rows(own.document, own.result, recipe) for own in group])
+            _upsert_rows(store, SENTENCES, (sentence_rows(own.document, own.result, recipe) for own in group))
         for own in group:
             if own.raw is not None:
                 _upsert_raw_vectors(index, own.document, own.raw)
@@ -310,14 +300,9 @@ class Writer:
             yield group
 
 
-def _upsert_batches(store: Store, part: str, batches: Sequence[RowBatch]) -> None:
-    store.upsert(
-        part,
-        [id_ for batch in batches for id_ in batch.ids],
-        np.concatenate([batch.vectors for batch in batches]),
-        [row for batch in batches for row in batch.metadatas],
-        [text for batch in batches for text in batch.texts] or None,
-    )
+def _upsert_rows(store: Store, part: str, documents: Iterable[Rows]) -> None:
+    rows = Rows.concatenate(documents)
+    store.upsert(part, rows.ids, rows.vectors, rows.metadatas, rows.texts or None)
 
 
 def _upsert_raw_vectors(index: IndexCore, document: Document, raw: LongDocument) -> None:
