@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from eddy_embed.difference import differences
@@ -34,7 +35,7 @@ class Recipe:
     late: bool = True
     sentence_vectors: bool = True
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """The embedder's fingerprint."""
         return digest(dict(self.settings))
