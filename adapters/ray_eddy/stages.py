@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 AGAIN = " again"
 """Behind the name of an embedder that was started again."""
 UNREAD = "refused"
-"""The state of a document that cannot be stored or embedded, which `error` says why; others are `writing.Sort`."""
+"""The state of a document that cannot be stored or embedded, which `error` says why; others are `writer.Change`."""
 
 
 class SortOut:
