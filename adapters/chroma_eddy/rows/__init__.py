@@ -1,1 +1,1 @@
-"""Rows of the collections: their metadata, documents read back from them, and what is fitted to them."""
+"""Rows of an index: metadata, documents read back, post-processing and BM25."""
