@@ -1,4 +1,4 @@
-"""Opening a collection with the embedding function that made it, and with no other."""
+"""`open_collection`: open a Chroma collection only with the embedding function that made its vectors."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from chromadb.api import ClientAPI
 from chromadb.errors import NotFoundError
 
-from chroma_eddy.function import EddyEmbeddingFunction
+from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import FingerprintMismatch
 
 if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
 
-# In the metadata of collections made here, since Chroma exchanges a stored configuration before it asks whether it may;
-# and in that of rows, which the adapters for other frameworks write.
+# In the metadata of collections made here, since Chroma replaces a stored configuration before it asks whether it may;
+# and in the metadata of rows that the adapters for other frameworks write.
 _FINGERPRINT = "eddy_fingerprint"
 
 
@@ -29,20 +29,20 @@ def open_collection(
     configuration: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> Collection:
-    """Open a collection, or create it in cosine space, refusing one whose vectors another embedder made.
+    """Open a collection, or create it in cosine space; refuse one whose vectors another embedder made.
 
-    Chroma itself compares the names of the functions only, so that `get_collection` and `get_or_create_collection`
-    take another model or method without a word.
+    Chroma itself compares only the functions' names, so `get_collection` and `get_or_create_collection` silently accept
+    another model or method.
 
     Args:
         client: Any of Chroma's clients.
         name: The collection's name.
-        function: Embeds what is added and asked.
-        configuration: For a new collection, Chroma's further settings.
-        metadata: For a new collection.
+        function: Embeds documents and queries.
+        configuration: Chroma's further settings of a new collection.
+        metadata: Metadata of a new collection.
 
     Raises:
-        InvalidParameter: An argument is of another kind.
+        InvalidParameter: An argument has the wrong type.
         FingerprintMismatch: The collection was made with another function, or with another configuration of this one.
     """
     check_kind("function", function, EddyEmbeddingFunction, "an EddyEmbeddingFunction")
@@ -51,31 +51,32 @@ def open_collection(
     check_kind("configuration", configuration, Mapping | None, "a dictionary, or None")
     check_kind("metadata", metadata, Mapping | None, "a dictionary, or None")
     try:
-        found = client.get_collection(name, embedding_function=None)
+        collection = client.get_collection(name, embedding_function=None)
     except NotFoundError:
-        # Another process may be quicker: whatever comes back is checked like any other.
-        found = client.get_or_create_collection(
+        # Another process may create it first, so what comes back is checked too.
+        collection = client.get_or_create_collection(
             name,
             embedding_function=function,  # type: ignore[arg-type]
             configuration=dict(configuration or {}),  # type: ignore[arg-type]
             metadata={**(metadata or {}), _FINGERPRINT: function.fingerprint},
         )
-    _check_maker(found, function)
-    _check_space(found)
+    _check_embedder(collection, function)
+    _check_space(collection)
     return client.get_collection(name, embedding_function=function)  # type: ignore[arg-type]
 
 
-def _check_maker(collection: Collection, function: EddyEmbeddingFunction) -> None:
+def _check_embedder(collection: Collection, function: EddyEmbeddingFunction) -> None:
     stored = collection.configuration_json.get("embedding_function") or {}
     kind, config = stored.get("name"), stored.get("config") or {}
     if kind == function.name():
-        told = (collection.metadata or {}).get(_FINGERPRINT)
-        if {config.get("fingerprint"), told or function.fingerprint} != {function.fingerprint}:
+        recorded = (collection.metadata or {}).get(_FINGERPRINT)
+        if {config.get("fingerprint"), recorded or function.fingerprint} != {function.fingerprint}:
+            differs = recorded not in (None, config.get("fingerprint"))
+            replaced = f", put in place of fingerprint {recorded}" if differs else ""
             raise FingerprintMismatch(
-                f"Collection {collection.name!r} was made with {config!r}"
-                f"{'' if told in (None, config.get('fingerprint')) else f', put in place of fingerprint {told}'}, and "
-                f"the function given is {function.get_config()!r}: their vectors cannot be compared. Give the function "
-                "it was made with, or embed the documents again into another collection."
+                f"Collection {collection.name!r} was made with {config!r}{replaced}, and the function given is "
+                f"{function.get_config()!r}: their vectors cannot be compared. Give the function it was made with, or "
+                "embed the documents again into another collection."
             )
         return
     if kind is not None:

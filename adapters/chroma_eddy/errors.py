@@ -1,4 +1,4 @@
-"""What can go wrong with an index that is not the engine's: each message says what, where, and what to do next."""
+"""Errors of an index that are not the engine's; each message says what failed, where, and what to do next."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from eddy_embed.errors import EddyError
 
 
 class NoIndex(EddyError):
-    """No index of that name, and no embedder to make one with."""
+    """There is no index of that name, and no embedder to make one with."""
 
 
 class ForeignCollection(EddyError):
-    """A collection under one of the index's names was made by something else."""
+    """Something else made a collection under one of the index's names, or changed its rows."""
 
 
 class IndexInUse(EddyError):
@@ -18,16 +18,21 @@ class IndexInUse(EddyError):
 
 
 class StorageError(EddyError):
-    """The database could not do what it was asked: full, read-only, damaged, or a server that does not answer."""
+    """The database failed: a full disk, no permission, damage, or a server that does not answer."""
 
 
 class Unreachable(StorageError):
     """The server that holds the database does not answer."""
 
 
-def lacking(document: str, what: str) -> str:
-    """What is the matter with a document whose rows do not belong together."""
-    return (
+def damaged(document: str, what: str) -> ForeignCollection:
+    """The error to raise for a document whose rows do not belong together.
+
+    Args:
+        document: Id of the document.
+        what: What the document lacks.
+    """
+    return ForeignCollection(
         f"document {document!r:.80} lacks {what}: something else has changed its rows. Call check(), which finds all "
         "such documents, and upsert them again"
     )

@@ -1,48 +1,49 @@
-"""An index of documents in Chroma that knows what made its vectors, and loses none."""
+"""`open_index` and `Index`: an index of documents in Chroma that knows what made its vectors, and loses none."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chroma_eddy import exchange, keeping, rebuilding, searching
-from chroma_eddy.document import Document
-from chroma_eddy.found import Hit
-from chroma_eddy.function import EddyEmbeddingFunction
-from chroma_eddy.names import DOCUMENTS, MAIN, SENTENCES
-from chroma_eddy.opened import Opened
-from chroma_eddy.ranking import Words
-from chroma_eddy.searching import Granularity, Wanted
-from chroma_eddy.stored import grouped, plain_documents
-from chroma_eddy.writing import Progress, Writer, WriteReport
+from chroma_eddy.embedding_function import EddyEmbeddingFunction
+from chroma_eddy.index_core import IndexCore
+from chroma_eddy.query.search import Granularity, Query, search
+from chroma_eddy.storage.client import connect
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES, check_index_name
+from chroma_eddy.storage.store import Store
+from chroma_eddy.storage.swap import rebuilt_documents
+from chroma_eddy.types import Document, Hit
+from chroma_eddy.write import rebuild
+from chroma_eddy.write.integrity import check_rows, remove_documents
+from chroma_eddy.write.writer import Progress, Writer, WriteReport
 from eddy_embed import Embedder
-from eddy_embed.encoding.validation import check_kind, check_one
+from eddy_embed.encoding.validation import check_kind, check_one, check_options
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from chroma_eddy.storage.client import Place
+
 
 @dataclass(frozen=True)
 class Status:
-    """What an index says of itself.
+    """Contents and state of an index.
 
     Attributes:
-        name: Its name.
-        fingerprint: Of the embedder that made its vectors.
+        name: Name of the index.
+        fingerprint: Fingerprint of the embedder that made its vectors.
         settings: The embedder's settings, field by field.
-        dimension: Of the vectors; 0 while there are none.
-        documents: Documents that queries find.
-        passages: Rows in the main collection.
-        sentences: Rows in the sentences' collection.
+        dimension: Dimension of the vectors; 0 without vectors.
+        documents: Number of documents that queries find.
+        passages: Number of rows in the main collection.
+        sentences: Number of rows in the sentences' collection.
         incomplete: Ids of documents whose writing or removal was interrupted; the next upsert of them finishes it.
-        fitted_on: Passages that post-processing was fitted on, 0 where there is none.
-        rebuilt: Documents that an unfinished reindexing has done; None where none is under way.
+        fitted_on: Number of passages that post-processing was fitted on; 0 without post-processing.
+        rebuilt: Number of documents that an unfinished reindexing has done; None without one.
     """
 
     name: str
@@ -57,61 +58,51 @@ class Status:
     rebuilt: int | None
 
 
-class Index(Opened):
-    """Documents' vectors in a Chroma database: passages to be searched, sentences to be marked, whole documents.
+class Index(IndexCore):
+    """Documents in a Chroma database: vectors of passages, of sentences and of whole documents.
 
-    Made by `open_index`. One process at a time may write; any number may read, and a document that is being written is
-    found in its old version until the new one is whole.
+    `open_index` makes it. One process at a time may write and any number may read; until a new version of a document
+    is complete, queries find the old one.
 
     Attributes:
-        name: Of the main collection.
-        recipe: What makes its vectors.
-        store: Its collections.
+        name: Name of the main collection.
+        recipe: What makes the vectors.
+        store: The collections.
     """
 
-    # --- What it is
-
     def status(self) -> Status:
-        """What is in it."""
-        return self.told(lambda _: self._status())
+        """Count what the index contains."""
+        return self.read_with_reload(lambda _: self._status())
 
     def _status(self) -> Status:
-        entries = self.entries() if self.exists else {}
-        first = self.store.get(DOCUMENTS, ids=list(entries)[:1], embeddings=True).vectors if entries else None
+        rows = self.entries()
+        first = self.store.get(DOCUMENTS, ids=list(rows)[:1], embeddings=True).vectors if rows else None
         return Status(
             name=self.name,
             fingerprint=self.recipe.fingerprint,
             settings=self.recipe.settings,
             dimension=0 if first is None else first.shape[1],
-            documents=sum(bool(entry.digest) for entry in entries.values()),
+            documents=sum(bool(row.digest) for row in rows.values()),
             passages=self.store.count(MAIN),
             sentences=self.store.count(SENTENCES),
-            incomplete=tuple(id_ for id_, entry in entries.items() if not entry.complete),
+            incomplete=tuple(id_ for id_, row in rows.items() if not row.complete),
             fitted_on=0 if self._post is None else self._post.count,
-            rebuilt=exchange.progress_of(self.store),
+            rebuilt=rebuilt_documents(self.store),
         )
 
-    def documents(self) -> Iterator[Document]:
-        """Every document that queries find, as it was given."""
-        for ids in grouped(entry for entry in self.entries().values() if entry.digest):
-            yield from self.told(partial(self._stored, ids))
-
-    def _stored(self, ids: Sequence[str], attempt: int) -> list[Document]:
-        return plain_documents(self.store, ids)
-
     def check(self) -> dict[str, str]:
-        """Look at every row: ids of documents that lack some, or have another text, or other metadata, than they had.
+        """Read every row and find documents with missing rows, another text or other metadata than were written.
 
-        Such documents were changed by something else. Queries leave them out, and the next `upsert` or `sync` that
-        holds them writes them again. Rows of versions that no document has are deleted.
+        Something else has changed such documents. Queries leave them out from now on, and the next `upsert` or `sync`
+        with them writes them again. Rows of versions that no document has are deleted.
 
         Returns:
-            What is wrong with them, by id.
+            The problem of each such document, by id.
         """
         with self.writing():
-            return keeping.check(self)
+            return check_rows(self)
 
-    # --- Questions
+    # --- Queries
 
     def query(
         self,
@@ -129,36 +120,35 @@ class Index(Opened):
         lambda_mult: float = 0.5,
         sentences: bool = False,
     ) -> list[Hit]:
-        """What is nearest to a question, nearest first, with true cosines.
+        """Find what is nearest to a question, nearest first, with exact cosines.
 
         Args:
-            question: In words.
-            k: How many hits are wanted.
-            where: A condition on metadata, `page` and `last_page`, as Chroma has them.
-            where_document: A condition on passages' texts, such as `{"$contains": "ferry"}`.
-            documents: Ids of the only documents to look in.
-            granularity: What is searched: "passages", "sentences" or "documents".
-            prefilter: Look only in so many documents, those that are nearest as a whole.
-            hybrid: Order passages by the sum of reciprocal ranks, by meaning and by BM25.
+            question: The question's text.
+            k: Number of hits.
+            where: Chroma's condition on metadata, `page` and `last_page`.
+            where_document: Chroma's condition on passages' texts, such as `{"$contains": "ferry"}`.
+            documents: Ids of the only documents to search; None: all.
+            granularity: What to search: "passages", "sentences" or "documents".
+            prefilter: Search only this many documents, the nearest as a whole; None: all.
+            hybrid: Sort passages by the reciprocal rank fusion of cosine and BM25.
             mmr: Choose hits that differ from each other, by maximal marginal relevance.
-            fetch_k: How many of the nearest `mmr` and `hybrid` look at; None: 20 and 100.
-            lambda_mult: For `mmr`: 1 for the nearest alone, 0 for the greatest difference.
-            sentences: Mark the sentences of the passages found, each with its cosine.
+            fetch_k: Number of nearest rows that `mmr` and `hybrid` look at; None: 20 and 100.
+            lambda_mult: For `mmr`: 1 weighs only nearness, 0 only difference.
+            sentences: Return the sentences of the passages, each with its cosine.
 
         Raises:
             InvalidText: The question is blank, or not valid Unicode.
-            InvalidParameter: What is wanted does not go together.
+            InvalidParameter: Options are out of range or exclude each other.
         """
         check_one(question)
-        given = {name: value for name, value in locals().items() if name not in ("self", "question")}
-
+        query = Query(**{name: value for name, value in locals().items() if name not in ("self", "question")})
         while True:
-            own = self.embedder
-            vector = own.encode_query(question, show_progress=False)[None].astype(np.float64)
+            embedder = self.embedder
+            vector = embedder.encode_query(question, show_progress=False)[None].astype(np.float64)
             try:
-                return searching.asked(self, vector, [question], Wanted(**given), own.fingerprint)[0]
-            except FingerprintMismatch:  # another process or thread has made the index anew meanwhile
-                if self.embedder.fingerprint == own.fingerprint:
+                return search(self, vector, [question], query, embedder.fingerprint)[0]
+            except FingerprintMismatch:  # another process or thread has replaced the index meanwhile
+                if self.embedder.fingerprint == embedder.fingerprint:
                     raise
 
     def search(
@@ -179,33 +169,26 @@ class Index(Opened):
         """As `query`, for questions that are embedded already.
 
         Args:
-            vectors: Shape (questions, dimension).
-            k: How many hits are wanted for each.
-            where: As in `query`, and so the others.
-            where_document: See there.
-            documents: See there.
-            granularity: See there.
-            prefilter: See there.
-            mmr: See there.
-            fetch_k: See there.
-            lambda_mult: See there.
-            sentences: See there.
+            vectors: The questions' vectors, shape (questions, dimension).
+            k: Number of hits for each question.
+            where: As in `query`.
+            where_document: As in `query`.
+            documents: As in `query`.
+            granularity: As in `query`.
+            prefilter: As in `query`.
+            mmr: As in `query`.
+            fetch_k: As in `query`.
+            lambda_mult: As in `query`.
+            sentences: As in `query`.
 
         Raises:
-            FingerprintMismatch: The index was made anew meanwhile by another process.
+            FingerprintMismatch: Another process has replaced the index meanwhile.
         """
-        given = {name: value for name, value in locals().items() if name not in ("self", "vectors")}
+        query = Query(**{name: value for name, value in locals().items() if name not in ("self", "vectors")})
         vectors = np.atleast_2d(np.asarray(vectors, np.float64))
-        return searching.asked(self, vectors, None, Wanted(**given), self.recipe.fingerprint)
+        return search(self, vectors, None, query, self.recipe.fingerprint)
 
-    def words(self) -> Words:
-        """BM25 over the passages, counted anew when they have changed."""
-        written = str(self.store.metadata().get("eddy_written"))
-        if self._words is None or self._words[0] != written:
-            self._words = (written, searching.words_of(self))
-        return self._words[1]
-
-    # --- Writing
+    # --- Changes
 
     def upsert(
         self,
@@ -215,32 +198,33 @@ class Index(Opened):
         fit_least: int = 0,
         begin: Callable[[Index], None] | None = None,
     ) -> WriteReport:
-        """Embed and write what is new or has changed; a second time, nothing happens.
+        """Embed and write new and changed documents; a second call changes nothing.
 
-        Stopped at any moment, it is simply called again: documents that are stored whole are not embedded again.
+        After an interruption, call it again: documents that are stored whole are not embedded again.
 
         Args:
             documents: Whole documents, read one group at a time.
-            progress: Called with the characters embedded so far, and the documents written.
-            fit_least: A new index with fewer different passages than this is made without the method's post-processing,
-                which would describe the sample more than the library; `embedder.method` then says so. 0: never.
-            begin: Called with the index when a new one is about to be made, its post-processing decided.
+            progress: Called with the number of characters embedded and of documents written so far.
+            fit_least: Least number of different passages on which to fit the post-processing of a new index; with
+                fewer it would describe the sample more than the library, and the index does without, as
+                `embedder.method` then says. 0: always fit.
+            begin: Called with the index just before a new one is created, when its post-processing is decided.
 
         Raises:
             IndexInUse: Another process is writing.
             InvalidParameter: A document cannot be stored, an id came twice, or there are too few passages to fit
                 post-processing on.
             InvalidText: A text cannot be embedded.
-            StorageError: The database failed; what was finished is kept.
+            StorageError: The database failed; complete documents are kept.
         """
         with self.writing():
             return Writer(self, progress, fit_least, begin).run(documents)
 
     def sync(self, documents: Iterable[Document], progress: Progress | None = None) -> WriteReport:
-        """As `upsert`, and then take out every document that was not among these.
+        """As `upsert`, then remove every document that is not among these.
 
         Raises:
-            InvalidParameter: There are none: a folder that is not mounted would empty the index.
+            InvalidParameter: No document was given: a folder that is not mounted would empty the index.
         """
         with self.writing():
             writer = Writer(self, progress)
@@ -249,21 +233,20 @@ class Index(Opened):
                 raise InvalidParameter(
                     "sync was given no document, and would empty the index; to do so, call remove with the ids"
                 )
-            report.removed = keeping.remove(self, [id_ for id_ in self.entries() if id_ not in writer.ids])
+            report.removed = remove_documents(self, [id_ for id_ in self.entries() if id_ not in writer.ids])
             return report
 
     def remove(self, ids: Iterable[str]) -> int:
-        """Take documents out.
+        """Remove documents.
 
         Args:
-            ids: Of the documents; those that are not there are passed by.
+            ids: Ids of the documents; missing ones are passed over.
 
         Returns:
-            How many were there.
+            Number of documents that existed.
         """
-        given = [ids] if isinstance(ids, str) else list(ids)
         with self.writing():
-            return keeping.remove(self, given)
+            return remove_documents(self, [ids] if isinstance(ids, str) else list(ids))
 
     def reindex(
         self,
@@ -277,16 +260,16 @@ class Index(Opened):
     ) -> WriteReport:
         """Embed all documents again with another embedder, from their stored texts.
 
-        The new index is made beside this one, which goes on to be found, and takes its place once it is complete.
-        Stopped at any moment, it goes on where it was when it is called again with the same arguments.
+        The new index is built beside this one and replaces it when it is complete; until then, queries find this one.
+        After an interruption, a call with the same arguments goes on where the last one stopped.
 
         Args:
-            embedder: The other one.
-            passage_size: Most tokens in a passage; None: as it was.
-            late: How passages are embedded; None: as it was, as far as the method allows it.
-            sentence_vectors: Whether sentences have rows; None: as it was.
-            restart: Leave an unfinished reindexing, and begin anew.
-            progress: Called with the characters embedded so far, and the documents written.
+            embedder: The new embedder.
+            passage_size: Most tokens in a passage; None: as before.
+            late: Whether to pool passages from the pass over their document; None: as before, if the method allows it.
+            sentence_vectors: Whether sentences have rows; None: as before.
+            restart: Discard an unfinished reindexing and start again.
+            progress: Called with the number of characters embedded and of documents written so far.
 
         Raises:
             FingerprintMismatch: Another reindexing is unfinished.
@@ -294,48 +277,80 @@ class Index(Opened):
         check_kind("embedder", embedder, Embedder | EddyEmbeddingFunction, "an Embedder")
         own = embedder.embedder if isinstance(embedder, EddyEmbeddingFunction) else embedder
         chosen = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
-        usual = {**self.sizes, "late": self.recipe.late and own.reads_spans}
-        sizes = {name: usual[name] if value is None else value for name, value in chosen.items()}
-        return rebuilding.reindex(self, embedder, sizes, progress, restart)
+        sizes = {**self.recipe.sizes, "late": self.recipe.late and own.reads_spans, **_given(chosen)}
+        return rebuild.reindex(self, embedder, sizes, progress, restart)
 
     def refit(self, queries: Iterable[str] | None = None, progress: Progress | None = None) -> WriteReport:
         """Fit the post-processing again, on all passages, and rewrite the vectors; the model does not run.
 
-        For an index that has grown. As with `reindex`, the old vectors are found until the new ones are complete, and
-        a call that was stopped is repeated.
+        For an index that has grown. As with `reindex`, queries find the old vectors until the new ones are complete,
+        and a call that was stopped can be repeated.
 
         Args:
             queries: Sample questions, for a mean of their own; only these are embedded.
-            progress: Called with the characters done so far, and the documents written.
+            progress: Called with the number of characters processed and of documents written so far.
 
         Raises:
             InvalidParameter: There is no post-processing, or it was fitted with queries and none are given.
         """
-        return rebuilding.refit(self, queries, progress)
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Hold the index against other writers.
-
-        Raises:
-            IndexInUse: Another process is writing.
-            StorageError: The folder cannot be written to.
-        """
-        with self.store.hold():
-            self.store.take_over()
-            exchange.finish(self.store, clean=True)
-            self.reload()
-            yield
-            self.store.settle()
+        return rebuild.refit(self, queries, progress)
 
     def close(self) -> None:
-        """Let go of the database's files."""
+        """Close the database's files, unless somebody else uses the client."""
         self.store.close()
 
     def __enter__(self) -> Index:
-        """Use as a context manager: closed at the end."""
+        """Use the index as a context manager, which closes it at the end."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
+        """Close the index."""
         self.close()
+
+
+def open_index(
+    place: Place,
+    name: str,
+    embedder: Embedder | EddyEmbeddingFunction | None = None,
+    *,
+    passage_size: int | None = None,
+    late: bool | None = None,
+    sentence_vectors: bool | None = None,
+    timeout: float = 0.0,
+) -> Index:
+    """Open an index, or begin a new one; refuse one whose vectors another embedder made.
+
+    Args:
+        place: A folder, a Chroma server's URL such as "http://localhost:8000", or one of Chroma's clients.
+        name: Name of the index and of its collection of passages; `<name>-sentences`, `<name>-documents` and the like
+            belong to it.
+        embedder: Embeds documents and questions. None: the index must exist, and embeds no texts.
+        passage_size: Most tokens in a passage, which holds whole sentences; None: the index's own, 256 in a new one.
+        late: Whether passages are pooled from the pass over their whole document (True) or embedded one by one; None:
+            the index's own; in a new one, True where the method allows it.
+        sentence_vectors: Whether each sentence has a row of its own, so that a passage's best sentence is found without
+            the model; None: the index's own, True in a new one.
+        timeout: Seconds to wait while another process writes.
+
+    Raises:
+        FingerprintMismatch: The index was made by another embedder or in other sizes; the message shows both, field by
+            field, and what to do.
+        ForeignCollection: Something else made a collection of that name.
+        NoIndex: There is none, and no embedder to make one with.
+        InvalidParameter: An argument has the wrong type.
+        StorageError: The folder cannot be used, or the server does not answer.
+    """
+    check_kind("embedder", embedder, Embedder | EddyEmbeddingFunction | None, "an Embedder, or None")
+    check_kind("late", late, bool | None, "True or False")
+    check_kind("sentence_vectors", sentence_vectors, bool | None, "True or False")
+    check_kind("timeout", timeout, int | float, "a number of seconds")
+    if passage_size is not None:
+        check_options({"passage_size": passage_size})
+    checked_name = check_index_name(name)
+    connection = connect(place, create=embedder is not None, timeout=timeout)
+    sizes = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
+    return Index(Store(connection, checked_name), embedder, _given(sizes))
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}

@@ -13,10 +13,11 @@ from langchain_core.documents import Document
 from langchain_core.vectorstores import VectorStore
 
 from chroma_eddy import Document as Whole
-from chroma_eddy import Hit, Index, Piece, WriteReport, open_index, pieces
-from chroma_eddy.document import OWN
-from chroma_eddy.names import MAIN
-from chroma_eddy.rows import DIGEST, PIECE, own_metadata
+from chroma_eddy import Hit, Index, Piece, WriteReport, open_index
+from chroma_eddy.rows.schema import DIGEST, PIECE, user_metadata
+from chroma_eddy.storage.names import MAIN
+from chroma_eddy.types import RESERVED
+from chroma_eddy.write.pieces import put_pieces, remove_pieces
 from eddy_embed.encoding.validation import check_kind, checked_text_list
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.arguments import refuse_unknown
@@ -171,7 +172,7 @@ class EddyChroma(VectorStore):
             vectors = embedder.encode_document([text for _, _, text, _ in rows], show_progress=False)
             made = [Piece(*row[:3], vector, row[3]) for row, vector in zip(rows, vectors, strict=True)]
             try:
-                pieces.put(self.index, made, embedder.fingerprint)
+                put_pieces(self.index, made, embedder.fingerprint)
                 return
             except FingerprintMismatch:
                 # Another process has fitted the post-processing again meanwhile, or changed more than that.
@@ -211,21 +212,21 @@ class EddyChroma(VectorStore):
         if ids is None:
             raise InvalidParameter("delete was given no ids, and would empty the index; name them")
         if self.index.exists:
-            rows = self.index.told(lambda _: self.index.store.get(MAIN, ids=ids, metadatas=True))
+            rows = self.index.read_with_reload(lambda _: self.index.store.get(MAIN, ids=ids, metadatas=True))
             for id_, row in zip(rows.ids, rows.metadatas, strict=True):
                 if PIECE not in row:
                     raise InvalidParameter(
                         f"{id_!r:.80} is a passage of a document that the index has cut itself, and which goes as a "
                         "whole: store.index.remove([...])"
                     )
-            pieces.remove(self.index, ids=ids)
+            remove_pieces(self.index, ids=ids)
         return True
 
     # --- Reading
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
         """Documents by their ids, in that order; those that are not there are left out."""
-        return self.index.told(lambda _: self._by_ids(ids))
+        return self.index.read_with_reload(lambda _: self._by_ids(ids))
 
     def _by_ids(self, ids: Sequence[str]) -> list[Document]:
         if not self.index.exists:
@@ -330,5 +331,5 @@ def _found(hit: Hit) -> Document:
 
 
 def _document(id_: str, text: str, row: Mapping[str, Any]) -> Document:
-    place = {} if PIECE in row else {name: row[name] for name in OWN if name in row}
-    return Document(text, id=id_, metadata={**own_metadata(row), **place})
+    place = {} if PIECE in row else {name: row[name] for name in RESERVED if name in row}
+    return Document(text, id=id_, metadata={**user_metadata(row), **place})

@@ -14,7 +14,7 @@ import ray
 import ray.data
 
 from chroma_eddy import Document, Index, WriteReport, open_index
-from chroma_eddy.writing import FIT_PASSAGES, GROUP_CHARACTERS, GROUP_DOCUMENTS
+from chroma_eddy.write.writer import FIT_PASSAGES, GROUP_CHARACTERS, GROUP_DOCUMENTS
 from eddy_embed.errors import InvalidParameter
 from ray_eddy.embedding import load
 from ray_eddy.packing import tables_of

@@ -10,8 +10,8 @@ import pyarrow as pa
 import ray
 
 from chroma_eddy import NoIndex, open_index
-from chroma_eddy.document import check_document
-from chroma_eddy.writing import sort_of
+from chroma_eddy.types import check_document
+from chroma_eddy.write.writer import classify
 from eddy_embed.errors import EddyError, FingerprintMismatch
 from ray_eddy.embedding import load, raw, told, unread
 from ray_eddy.packing import DOCUMENTS, document_of, packed, told_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 AGAIN = " again"
 """Behind the name of an embedder that was started again."""
 UNREAD = "refused"
-"""The state of a document that cannot be stored or embedded, which `error` says why; others are `writing.Sort`."""
+"""The state of a document that cannot be stored or embedded, which `error` says why; others are `writer.Change`."""
 
 
 class SortOut:
@@ -68,7 +68,7 @@ class SortOut:
                 found["error"] = str(error)
         known = self._entries([each.id for each in documents.values()])
         for at, document in documents.items():
-            state = sort_of(document, known.get(document.id))
+            state = classify(document, known.get(document.id))
             whole = state == "unchanged" and not known[document.id].other
             rows[at] |= {"state": state, "error": None}
             # Of what is there already nothing more is said than that.

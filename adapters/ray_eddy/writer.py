@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from chroma_eddy import Document, Index, WriteReport, open_index
-from chroma_eddy.recipe import is_unfitted
-from chroma_eddy.writing import Writer, parts_of
+from chroma_eddy.storage.recipe import is_unfitted
+from chroma_eddy.write.writer import Writer, vector_parts
 from ray_eddy.embedding import load, raw
 from ray_eddy.packing import document_of, unpacked
 from ray_eddy.waiting import patiently
@@ -101,7 +101,7 @@ class IndexWriter:
         index = self.index
         recipe = index.recipe
         sizes = {"passage_size": recipe.passage_size, "late": recipe.late}
-        return About(sizes, parts_of(recipe), raw(index.embedder).fingerprint, is_unfitted(index.embedder))
+        return About(sizes, vector_parts(recipe), raw(index.embedder).fingerprint, is_unfitted(index.embedder))
 
     def write(self, table: pa.Table) -> Receipt:
         """Write documents, each with its vectors.

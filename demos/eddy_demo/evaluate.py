@@ -80,10 +80,10 @@ def score_library(index: Index, questions: Sequence[JudgedQuestion]) -> HitRates
 
 def score_bm25(index: Index, questions: Sequence[JudgedQuestion]) -> HitRates:
     """Measure BM25 (Lucene's variant, k1 = 1.5, b = 0.75, without English stop words) over the library's passages."""
-    words = index.words()
+    words = index.bm25()
     rows = index.collection.get(include=["metadatas"])
     names = {id_: str(row["name"]) for id_, row in zip(rows["ids"], rows["metadatas"] or [], strict=True)}
-    found = [[names[id_] for id_ in words.ranked(question.text, None, _DEPTH)] for question in questions]
+    found = [[names[id_] for id_ in words.rank(question.text, None, _DEPTH)] for question in questions]
     return _score("BM25", len(names), questions, found)
 
 

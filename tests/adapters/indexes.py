@@ -19,7 +19,7 @@ import numpy as np
 from chromadb.api.shared_system_client import SharedSystemClient
 
 from chroma_eddy import Document, Index
-from chroma_eddy.names import PARTS
+from chroma_eddy.storage.names import PARTS
 
 SENTENCES = (
     "The ferry to the island leaves at nine in the morning.",

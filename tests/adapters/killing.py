@@ -16,8 +16,10 @@ from chromadb import Collection
 from tests.adapters.indexes import documents
 from tests.processes import context
 
-from chroma_eddy import Document, StorageError, open_index, store, writing
-from chroma_eddy.store import Store
+from chroma_eddy import Document, StorageError, open_index
+from chroma_eddy.storage import store
+from chroma_eddy.storage.store import Store
+from chroma_eddy.write import writer
 from eddy_embed import Embedder
 
 METHOD = "plain"
@@ -60,9 +62,9 @@ def work(place: str, job: Callable[[str], None], log: str, pipe: Any) -> None:
         return encode(self, texts, **more)
 
     Embedder.encode_long = logged  # type: ignore[method-assign]
-    writing.GROUP_DOCUMENTS = 3
-    Store.limit = property(lambda _: 5)  # type: ignore[assignment, method-assign]
-    store._SEARCHED = SAVED_OFTEN  # type: ignore[assignment]
+    writer.GROUP_DOCUMENTS = 3
+    Store.max_batch_size = property(lambda _: 5)  # type: ignore[assignment, method-assign]
+    store._COSINE_CONFIG = SAVED_OFTEN  # type: ignore[assignment]
     try:
         job(place)
     except StorageError:

@@ -15,7 +15,7 @@ from chromadb.utils.embedding_functions import DefaultEmbeddingFunction, known_e
 from tests.processes import run_code
 
 import eddy_embed
-from chroma_eddy import EddyEmbeddingFunction, function, open_collection
+from chroma_eddy import EddyEmbeddingFunction, embedding_function, open_collection
 from eddy_embed import Embedder
 from eddy_embed.errors import (
     EddyError,
@@ -63,8 +63,8 @@ def test_is_what_chroma_asks_for(eddy):
 def test_configuration_is_plain_and_gives_the_same_function(eddy):
     config = json.loads(json.dumps(eddy.get_config()))
     rebuilt = EddyEmbeddingFunction.build_from_config(config)
-    assert rebuilt._engine is None, "reading a configuration loads no model"
-    assert rebuilt.get_config() == config and rebuilt._engine is None
+    assert rebuilt._embedder is None, "reading a configuration loads no model"
+    assert rebuilt.get_config() == config and rebuilt._embedder is None
     assert rebuilt.embedder is eddy.embedder
     assert config["fingerprint"] == eddy.fingerprint
     here = EddyEmbeddingFunction(**SETTINGS, device="cpu", trust_remote_code=True)
@@ -184,7 +184,7 @@ def test_the_model_is_loaded_once_for_all_rebuilds(client, monkeypatch):
     assert len(loads) == 1
     EddyEmbeddingFunction.release()
     gc.collect()
-    assert not function._kept
+    assert not embedding_function._loaded_embedders
 
 
 @pytest.mark.parametrize("change", [{"method": "plain"}, {"query_instruction": None}, {"max_length": 64}])

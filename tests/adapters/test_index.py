@@ -16,18 +16,11 @@ from safetensors.torch import load_file, save_file
 from tests.adapters.indexes import assert_same, documents, rows
 
 import eddy_embed
-from chroma_eddy import (
-    Document,
-    EddyEmbeddingFunction,
-    ForeignCollection,
-    NoIndex,
-    open_collection,
-    open_index,
-    writing,
-)
-from chroma_eddy.document import check_document
-from chroma_eddy.names import DOCUMENTS, MAIN, SENTENCES
-from chroma_eddy.store import Store
+from chroma_eddy import Document, EddyEmbeddingFunction, ForeignCollection, NoIndex, open_collection, open_index
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES
+from chroma_eddy.storage.store import Store
+from chroma_eddy.types import check_document
+from chroma_eddy.write import writer
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
 
@@ -108,8 +101,8 @@ def test_the_main_collection_is_in_cosine_space_and_says_what_made_it(index, emb
 @given(st.text(alphabet=" \n\tab.。!\u200b", min_size=1).filter(str.strip))
 def test_no_character_is_lost_between_passages(text: str) -> None:
     """Passages and what is stored between them give the text back, whatever it is."""
-    from chroma_eddy.rows import BEFORE
-    from chroma_eddy.stored import joined_text
+    from chroma_eddy.rows.documents import join_text
+    from chroma_eddy.rows.schema import BEFORE
     from eddy_embed.text.sentences import Segmenter
 
     spans = [(each.start, each.end) for each in Segmenter().sentences(text)]
@@ -117,7 +110,7 @@ def test_no_character_is_lost_between_passages(text: str) -> None:
     parts = [
         ({"eddy_index": at, BEFORE: text[before[at] : start]}, text[start:end]) for at, (start, end) in enumerate(spans)
     ]
-    assert joined_text(reversed(parts), {"eddy_after": text[before[-1] :]}) == text
+    assert join_text(reversed(parts), {"eddy_after": text[before[-1] :]}) == text
 
 
 # --- Again, changed, gone
@@ -185,7 +178,7 @@ def test_whatever_stops_a_change_the_old_version_is_found_until_the_new_one_is_w
         return call
 
     with monkeypatch.context() as patch:
-        for name in ("upsert", "mark", "delete", "touch"):
+        for name in ("upsert", "update_documents", "delete", "mark_written"):
             patch.setattr(Store, name, until(getattr(Store, name)))
         with pytest.raises(KeyboardInterrupt):
             index.upsert(changed)
@@ -245,7 +238,7 @@ def test_another_embedder_is_refused_with_both_fingerprints_field_by_field(index
 )
 def test_each_setting_that_changes_vectors_is_refused_by_its_name(index, tmp_path, change, field):
     if "model" in change:
-        shutil.copytree(Path(eddy_embed.__path__[0]) / "model" / "tiny", tmp_path / "changed")
+        shutil.copytree(Path(eddy_embed.__path__[0]) / "models" / "tiny", tmp_path / "changed")
         weights = load_file(tmp_path / "changed" / "model.safetensors")
         next(iter(weights.values())).flatten()[0] += 1
         save_file(weights, tmp_path / "changed" / "model.safetensors", {"format": "pt"})
@@ -317,7 +310,7 @@ def test_wrong_arguments_are_named(tmp_path, embedder, index):
 
 
 def test_groups_do_not_change_the_rows(index, tmp_path, embedder, monkeypatch):
-    monkeypatch.setattr(writing, "GROUP_DOCUMENTS", 1)
+    monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 1)
     with open_index(tmp_path / "one", "notes", embedder, passage_size=24) as other:
         other.upsert(iter(documents()))
         assert_same(rows(other), rows(index))

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from tests.adapters.indexes import assert_same, documents, rows
 
-from chroma_eddy import ForeignCollection, Index, open_index, writing
-from chroma_eddy.names import DOCUMENTS, MAIN, SENTENCES
-from chroma_eddy.rows import DOCUMENT
-from chroma_eddy.store import Store
+from chroma_eddy import ForeignCollection, Index, open_index
+from chroma_eddy.rows.schema import DOCUMENT
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES
+from chroma_eddy.storage.store import Store
+from chroma_eddy.write import writer
 from eddy_embed import Embedder
 
 
@@ -65,7 +66,7 @@ def test_both_versions_are_hidden_where_an_update_and_then_a_removal_were_cut_sh
         return delete(self, part, ids, where)
 
     with monkeypatch.context() as patch, pytest.raises(NameError):
-        patch.delattr(writing, "sentence_rows")  # the passages of the new version are in by then
+        patch.delattr(writer, "sentence_rows")  # the passages of the new version are in by then
         index.upsert([documents(version=2)[4]])
     if how == "check":
         victim = next(id_ for id_, row in before[SENTENCES].items() if row[1]["eddy_document"] == "papers/4")

@@ -13,7 +13,8 @@ from tests.adapters import killing
 from tests.adapters.indexes import Server, assert_same, rows, served
 from tests.adapters.killing import MOST_STEPS, SAVED_OFTEN, UNREACHABLE, kill_process, killed, started
 
-from chroma_eddy import open_index, store
+from chroma_eddy import open_index
+from chroma_eddy.storage import store
 from eddy_embed import Embedder
 
 
@@ -32,7 +33,7 @@ def expected(kind: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     folder = tmp_path_factory.mktemp("expected")
     with pytest.MonkeyPatch.context() as patch:
         if kind == "folder":  # a server's files are its own
-            patch.setattr(store, "_SEARCHED", SAVED_OFTEN)
+            patch.setattr(store, "_COSINE_CONFIG", SAVED_OFTEN)
         with open_index(folder / "before", "notes", embedder(), passage_size=24) as index:
             index.upsert(killing.before())
     shutil.copytree(folder / "before", folder / "after")

@@ -18,7 +18,8 @@ from tests.disk import files_of_at_most
 from tests.processes import UNPRIVILEGED, context, run_code
 
 from chroma_eddy import Document, IndexInUse, StorageError, open_index
-from chroma_eddy.locking import LOCK, WRITER, Lock, failures
+from chroma_eddy.storage.failures import translated_errors
+from chroma_eddy.storage.locks import LOCK, WRITER, Lock
 from eddy_embed import Embedder
 
 
@@ -119,7 +120,7 @@ def test_a_full_disk_is_named_and_nothing_is_lost(size, tmp_path, embedder):
 
 def test_no_room_left_is_told_from_no_permission_and_from_damage(tmp_path, monkeypatch):
     def cause(error: BaseException) -> str:
-        with pytest.raises(StorageError) as raised, failures(tmp_path):
+        with pytest.raises(StorageError) as raised, translated_errors(tmp_path):
             raise error
         return str(raised.value)
 
@@ -128,7 +129,7 @@ def test_no_room_left_is_told_from_no_permission_and_from_damage(tmp_path, monke
     with monkeypatch.context() as patch:
         patch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=5000))
         assert "is full (4 kB left): make room" in cause(InternalError("Error in compaction"))
-    with pytest.raises(KeyError), failures(tmp_path):
+    with pytest.raises(KeyError), translated_errors(tmp_path):
         raise KeyError("an error of ours is none of the database's")
 
 

@@ -14,12 +14,14 @@ from chromadb.api.shared_system_client import SharedSystemClient
 from tests.adapters.indexes import apart, assert_same, documents, rows
 from tests.adapters.killing import METHOD, SAVED_OFTEN, after, started
 
-from chroma_eddy import Index, connection, open_index, store, writing
-from chroma_eddy.locking import WRITER
-from chroma_eddy.names import MAIN
-from chroma_eddy.saves import BEGUN, SAVED
-from chroma_eddy.store import Store
-from chroma_eddy.writing import Writer
+from chroma_eddy import Index, open_index
+from chroma_eddy.storage import connection, store
+from chroma_eddy.storage.backups import BEGUN, SAVED
+from chroma_eddy.storage.locks import WRITER
+from chroma_eddy.storage.names import MAIN
+from chroma_eddy.storage.store import Store
+from chroma_eddy.write import writer
+from chroma_eddy.write.writer import Writer
 from eddy_embed import Embedder
 
 ASKED = "When do boats with a deep keel leave?"
@@ -32,7 +34,7 @@ def embedder() -> Embedder:
 
 @pytest.fixture(autouse=True)
 def saved_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_SEARCHED", SAVED_OFTEN)
+    monkeypatch.setattr(store, "_COSINE_CONFIG", SAVED_OFTEN)
 
 
 def opened(place: Path | str, embedder: Embedder | None = None) -> Index:
@@ -129,7 +131,7 @@ def killed_elsewhere(elsewhere: Callable[[int], None], monkeypatch: pytest.Monke
 
     def write(count: int) -> None:
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(Store, "touch", interrupted)
+            patch.setattr(Store, "mark_written", interrupted)
             elsewhere(count)
 
     return write
@@ -159,7 +161,7 @@ def test_a_reader_finds_in_the_end_what_a_killed_writer_left(
         assert index.query(ASKED)
         killed_elsewhere(6)
         index.query(ASKED)
-        monkeypatch.setattr(connection, "_CHANGING", -1)
+        monkeypatch.setattr(connection, "_CHANGE_TIMEOUT", -1)
         assert len({hit.document for hit in index.query(ASKED, 100)}) == 6
         generation = index.store.connection.generation
         assert index.query(ASKED) and index.store.connection.generation == generation
@@ -174,7 +176,7 @@ def test_a_whole_document_has_the_cosine_of_the_version_that_is_found(killed, tm
         monkeypatch.setattr(Collection, "query", query)
         with apart(), monkeypatch.context() as patch, suppress(KeyboardInterrupt):
             if killed:
-                patch.setattr(Store, "touch", interrupted)
+                patch.setattr(Store, "mark_written", interrupted)
             with opened(tmp_path / "db", embedder) as other:
                 other.upsert(documents(2, version=2))
         return query(self, *args, **kwargs)
@@ -191,7 +193,7 @@ def test_a_whole_document_has_the_cosine_of_the_version_that_is_found(killed, tm
 
 
 def test_a_reindexing_that_another_process_went_on_with_loses_nothing(tmp_path, embedder, monkeypatch):
-    monkeypatch.setattr(writing, "GROUP_DOCUMENTS", 2)
+    monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 2)
     place, new = tmp_path / "db", Embedder("eddy-tiny", method="plain:exit=-2")
     with opened(place, embedder) as index:
         index.upsert(documents(8))
@@ -252,7 +254,7 @@ def test_vectors_whose_saving_was_cut_short_are_put_back(noted, tmp_path, embedd
     """As SIGKILL leaves them: before the database has noted how far they go, or without an earlier whole version."""
     place = tmp_path / "db"
     if not noted:
-        monkeypatch.setattr(store, "_SEARCHED", {"hnsw": {"space": "cosine"}})  # saved after a thousand rows
+        monkeypatch.setattr(store, "_COSINE_CONFIG", {"hnsw": {"space": "cosine"}})  # saved after a thousand rows
     with opened(place, embedder) as index:
         index.upsert(documents(4))
         before, collection = rows(index), str(index.store.collection(MAIN).id)

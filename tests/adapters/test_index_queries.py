@@ -13,8 +13,9 @@ from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from tests.adapters.indexes import documents, rows
 
 from chroma_eddy import Hit, Index, open_index
-from chroma_eddy.names import DOCUMENTS, MAIN, SENTENCES
-from chroma_eddy.ranking import Words, diverse, fused
+from chroma_eddy.query.ranking import mmr_order, reciprocal_rank_fusion
+from chroma_eddy.rows.bm25 import Bm25Index
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, InvalidText, MissingExtra
 
@@ -119,7 +120,7 @@ def test_words_and_meaning_are_fused_by_reciprocal_ranks(index, query):
     """The order of LangChain's EnsembleRetriever over the same two orders."""
     held = rows(index)[MAIN]
     by_meaning = [id_ for id_, _ in ranked(index, MAIN, query)]
-    by_words = index.words().ranked("granite ferry", None, 100)
+    by_words = index.bm25().rank("granite ferry", None, 100)
     assert by_words and all(
         {"granite", "ferry"} & set(held[id_][2].lower().replace(".", " ").split()) for id_ in by_words
     )
@@ -127,11 +128,11 @@ def test_words_and_meaning_are_fused_by_reciprocal_ranks(index, query):
     retrievers = [RunnableLambda(lambda _, order=order: order) for order in orders]
     ensemble = EnsembleRetriever(retrievers=retrievers, weights=[1, 1], c=60)
     expected = [document.page_content for document in ensemble.weighted_reciprocal_rank(orders)]
-    assert list(fused([by_meaning, by_words])) == expected
+    assert list(reciprocal_rank_fusion([by_meaning, by_words])) == expected
 
     meant = [hit.id for hit in index.query("granite ferry", 100)]
     hits = index.query("granite ferry", 6, hybrid=True)
-    scores = fused([meant, by_words])
+    scores = reciprocal_rank_fusion([meant, by_words])
     assert [hit.id for hit in hits] == list(scores)[:6] and [hit.score for hit in hits] == list(scores.values())[:6]
     asked = index.embedder.encode_query("granite ferry")
     for hit in index.query("granite ferry", 6, hybrid=True, fetch_k=6):
@@ -145,22 +146,22 @@ def test_words_and_meaning_are_fused_by_reciprocal_ranks(index, query):
 def test_words_are_counted_anew_when_documents_change(tmp_path, embedder):
     with open_index(tmp_path, "notes", embedder) as index, open_index(tmp_path, "notes", embedder) as writer:
         writer.upsert(documents(3))
-        assert not index.words().ranked("zeppelin", None, 5)
+        assert not index.bm25().rank("zeppelin", None, 5)
         writer.upsert([replace(documents(3)[1], text="A zeppelin over the harbour.")])
         assert [hit.document for hit in index.query("zeppelin", 1, hybrid=True)] == ["papers/1"]
 
 
 def test_words_that_nobody_uses_and_texts_without_words():
-    assert Words(["a", "b"], ["。", "!!"], "en").ranked("ferry", None, 5) == []
-    words = Words(["a", "b", "c"], ["the ferry leaves", "ferry ferry", "bread"], "en")
-    assert words.ranked("ferry", None, 5) == ["b", "a"] and words.ranked("ferry", {"a"}, 5) == ["a"]
-    assert words.ranked("the ! zeppelin", None, 5) == [] and words.ranked("ferry", None, 1) == ["b"]
+    assert Bm25Index(["a", "b"], ["。", "!!"], "en").rank("ferry", None, 5) == []
+    words = Bm25Index(["a", "b", "c"], ["the ferry leaves", "ferry ferry", "bread"], "en")
+    assert words.rank("ferry", None, 5) == ["b", "a"] and words.rank("ferry", {"a"}, 5) == ["a"]
+    assert words.rank("the ! zeppelin", None, 5) == [] and words.rank("ferry", None, 1) == ["b"]
 
 
 def test_a_missing_library_of_words_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "bm25s", None)
     with pytest.raises(MissingExtra, match=r"eddy-embed\[hybrid\]"):
-        Words(["a"], ["ferry"], "en")
+        Bm25Index(["a"], ["ferry"], "en")
 
 
 @pytest.mark.parametrize("balance", [0.0, 0.3, 0.5, 1.0])
@@ -169,7 +170,7 @@ def test_mmr_chooses_as_langchain_does(balance, index, query):
     vectors = rng.normal(size=(30, 8))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     asked = rng.normal(size=8)
-    assert diverse(asked, vectors, 9, balance) == maximal_marginal_relevance(asked, list(vectors), balance, 9)
+    assert mmr_order(asked, vectors, 9, balance) == maximal_marginal_relevance(asked, list(vectors), balance, 9)
 
     held = rows(index)[MAIN]
     near = [id_ for id_, _ in ranked(index, MAIN, query)[:12]]

@@ -17,10 +17,12 @@ from tests.adapters.indexes import apart, assert_same, documents, rows
 from tests.adapters.killing import MOST_STEPS, kill_process, killed, started
 from tests.selection import mostly_slow
 
-from chroma_eddy import Document, Index, exchange, open_index, writing
-from chroma_eddy.locking import LOCK, WRITER
-from chroma_eddy.names import MAIN, SENTENCES
-from chroma_eddy.store import Store
+from chroma_eddy import Document, Index, open_index
+from chroma_eddy.storage import swap
+from chroma_eddy.storage.locks import LOCK, WRITER
+from chroma_eddy.storage.names import MAIN, SENTENCES
+from chroma_eddy.storage.store import Store
+from chroma_eddy.write import writer
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 
@@ -81,7 +83,7 @@ def names_of(index: Index) -> set[str]:
 
 
 def test_the_old_index_is_found_until_the_new_one_is_complete(folder, old, new, wanted, monkeypatch):
-    monkeypatch.setattr(writing, "GROUP_DOCUMENTS", 2)
+    monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 2)
     with open_index(folder, "notes", old) as index:
         before = [(hit.id, hit.cosine) for hit in index.query(ASKED)]
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -121,12 +123,12 @@ def test_sizes_change_too_and_what_was_begun_can_be_left(folder, old, new, monke
 
 def test_an_exchange_that_is_cut_short_is_finished_by_whoever_comes_next(folder, tmp_path, new, wanted, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        stop_at(patch, 1, "_exchange", module=exchange)
+        stop_at(patch, 1, "_swap", module=swap)
         open_index(folder, "notes").reindex(new)
     for step in range(1, 14):
         copy = shutil.copytree(folder, tmp_path / str(step))
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            stop_at(patch, step, "rename", "drop", "update")
+            stop_at(patch, step, "rename", "drop", "update_metadata")
             with open_index(copy, "notes", new) as index:
                 index.upsert([])
             break
@@ -140,18 +142,18 @@ def test_an_exchange_that_is_cut_short_is_finished_by_whoever_comes_next(folder,
 def test_who_opens_while_another_exchanges_waits_for_it(folder, new, wanted, monkeypatch):
     """Also where it has to wait for the lock, and there is nothing left to exchange when it has got it."""
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        stop_at(patch, 1, "_exchange", module=exchange)
+        stop_at(patch, 1, "_swap", module=swap)
         open_index(folder, "notes").reindex(new)
-    writer, hold = FileLock(folder / LOCK), Store.hold
+    writer, hold_lock = FileLock(folder / LOCK), Store.hold_lock
 
     def let_go(_: float) -> None:
         writer.release()
-        monkeypatch.setattr(Store, "hold", after_the_other)
+        monkeypatch.setattr(Store, "hold_lock", after_the_other)
 
     def after_the_other(self: Store) -> AbstractContextManager[None]:
-        monkeypatch.setattr(Store, "hold", hold)
+        monkeypatch.setattr(Store, "hold_lock", hold_lock)
         with apart(), open_index(folder, "notes"):
-            return self.hold()
+            return self.hold_lock()
 
     monkeypatch.setattr(time, "sleep", let_go)
     with writer.acquire(), open_index(folder, "notes", new) as index:
@@ -181,7 +183,7 @@ def test_who_reads_finishes_an_exchange_that_left_a_collection_without_its_name(
 def test_two_that_exchange_at_once_lose_nothing(found, old, new, wanted, monkeypatch):
     """Where no lock of a folder keeps one who opens apart from a writer, as on a server."""
     client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
-    monkeypatch.setattr(exchange, "_LONGEST", 0.0)
+    monkeypatch.setattr(swap, "_TIMEOUT", 0.0)
     find, rename = Store.find, Store.rename
     with open_index(client, "letters", old, passage_size=24) as writer:
         writer.upsert(documents())
@@ -190,16 +192,16 @@ def test_two_that_exchange_at_once_lose_nothing(found, old, new, wanted, monkeyp
             own = find(self, part)
             if (self.name, part) == (found, SENTENCES):
                 monkeypatch.setattr(Store, "find", find)
-                exchange.finish(writer.store, clean=found == "letters")
+                swap.finish_swap(writer.store, clean=found == "letters")
             return own
 
         def cleaned(self: Store, part: str, name: str) -> None:
             rename(self, part, name)
             if self.connection is not writer.store.connection:
-                exchange.finish(writer.store, clean=True)
+                swap.finish_swap(writer.store, clean=True)
 
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            stop_at(patch, 1, "_exchange", module=exchange)
+            stop_at(patch, 1, "_swap", module=swap)
             writer.reindex(new)
         monkeypatch.setattr(Store, "find", overtaken)
         monkeypatch.setattr(Store, "rename", cleaned)
@@ -207,7 +209,7 @@ def test_two_that_exchange_at_once_lose_nothing(found, old, new, wanted, monkeyp
             assert Store.find is find
             assert_same(rows(reader), wanted)
             reader.remove(list(reader.entries()))
-            exchange.drop(reader.store)
+            reader.store.drop_all()
 
 
 def reindex(place: str) -> None:
@@ -223,7 +225,7 @@ def test_a_killed_reindexing_goes_on(kills, template, wanted, new, tmp_path):
     while kills:
         whole: set[str] = set()
         with open_index(place, "notes") as index:
-            following = exchange.beside(index.store, "-next")
+            following = index.store.with_suffix("-next")
             if following.find() is not None:
                 got = following.collection("-documents").get(include=["metadatas"])
                 whole = {str(row["eddy_text"]) for row in got["metadatas"] or [] if row["eddy_digest"]}

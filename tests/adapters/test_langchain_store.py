@@ -18,8 +18,8 @@ from tests.adapters.indexes import SENTENCES, apart, rows, served
 from tests.adapters.indexes import documents as texts
 
 from chroma_eddy import ForeignCollection, open_index
-from chroma_eddy.names import MAIN
-from chroma_eddy.store import Store
+from chroma_eddy.storage.names import MAIN
+from chroma_eddy.storage.store import Store
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
 from langchain_eddy import EddyChroma, EddyEmbeddings, ingest_documents
@@ -56,7 +56,7 @@ def nearest(store: EddyChroma) -> list[tuple[str, float]]:
 
 
 def test_twice_changes_nothing_with_ids_and_without(store, monkeypatch):
-    monkeypatch.setattr(Store, "limit", property(lambda _: 4))
+    monkeypatch.setattr(Store, "max_batch_size", property(lambda _: 4))
     ids = store.add_documents(chunks())
     assert store.add_documents(chunks()) == ids and len(rows(store.index)[MAIN]) == len(set(ids)) == 11
     assert store.add_texts(["Twice.", "Twice."])[0] == store.add_texts(["Twice."])[0]
@@ -143,15 +143,15 @@ def test_texts_are_embedded_again_if_the_index_is_refitted_while_they_wait_for_t
     with open_index(tmp_path, "notes", whitened, passage_size=24) as own:
         own.upsert(texts(4))
         own.upsert(texts(6))
-        store, before, hold = EddyChroma.from_index(own), own.recipe.fingerprint, Store.hold
+        store, before, hold_lock = EddyChroma.from_index(own), own.recipe.fingerprint, Store.hold_lock
 
         def refitted_first(self: Store) -> AbstractContextManager[None]:
-            monkeypatch.setattr(Store, "hold", hold)
+            monkeypatch.setattr(Store, "hold_lock", hold_lock)
             with apart(), open_index(tmp_path, "notes", whitened) as other:
                 other.refit()
-            return self.hold()
+            return self.hold_lock()
 
-        monkeypatch.setattr(Store, "hold", refitted_first)
+        monkeypatch.setattr(Store, "hold_lock", refitted_first)
         (id_,) = store.add_texts(["Written by two fits."])
         assert own.recipe.fingerprint != before
         vector, row, _ = rows(own)[MAIN][id_]

@@ -18,8 +18,10 @@ import typer
 from tests.adapters.indexes import assert_same, documents, rows
 from tests.adapters.ray_clusters import one_node
 
-from chroma_eddy import Document, names, open_index, writing
+from chroma_eddy import Document, open_index
 from chroma_eddy.errors import Unreachable
+from chroma_eddy.storage import names
+from chroma_eddy.write import writer
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText, NotFitted
 from ray_eddy import EddyEmbed, command, ingesting, read_documents, reading, starting, waiting
@@ -150,7 +152,7 @@ def by_place(found: dict) -> dict:
 
 @pytest.mark.parametrize("method", ["plain:exit=1", "plain:exit=1+centre", "plain:exit=1+abtt:k=1"])
 def test_deliveries_are_the_rows_of_upsert(method, tmp_path, monkeypatch):
-    for module in (writing, ingesting):
+    for module in (writer, ingesting):
         monkeypatch.setattr(module, "FIT_PASSAGES", 9)
         monkeypatch.setattr(module, "GROUP_DOCUMENTS", 2)
     first, second = documents(12), [*documents(12, version=2)[:2], *documents(12)[2:]]

@@ -17,9 +17,11 @@ from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 from llama_index.vector_stores.chroma import ChromaVectorStore
 from tests.adapters.indexes import SENTENCES, assert_same, documents, rows, served
 
-from chroma_eddy import ForeignCollection, IndexInUse, open_index, pieces
-from chroma_eddy.names import MAIN
-from chroma_eddy.store import Store
+from chroma_eddy import ForeignCollection, IndexInUse, Piece, open_index
+from chroma_eddy.storage.names import MAIN
+from chroma_eddy.storage.store import Store
+from chroma_eddy.write import pieces
+from chroma_eddy.write.pieces import put_pieces
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
 from llama_index.embeddings.eddy import EddyEmbedding
@@ -111,8 +113,8 @@ def test_twice_changes_nothing_and_a_known_id_is_replaced(store, model):
 
 
 def test_batches_stay_within_what_the_database_takes(store, model, monkeypatch):
-    monkeypatch.setattr(Store, "limit", property(lambda _: 4))
-    monkeypatch.setattr(pieces, "GROUP", 6)
+    monkeypatch.setattr(Store, "max_batch_size", property(lambda _: 4))
+    monkeypatch.setattr(pieces, "GROUP_PIECES", 6)
     sizes, upsert = [], chromadb.Collection.upsert
     monkeypatch.setattr(
         chromadb.Collection, "upsert", lambda self, ids, **more: (sizes.append(len(ids)), upsert(self, ids, **more))
@@ -353,7 +355,9 @@ def test_documents_of_the_index_are_found_as_nodes_in_their_whole_version(store)
         assert own.text[hit.node.start_char_idx : hit.node.end_char_idx] == hit.node.text
         assert {**hit.node.metadata, **own.metadata} == hit.node.metadata
         assert ("page" in hit.node.metadata) == bool(own.page_starts)
-    store.index.store.mark({"papers/1": {"eddy_digest": "", "eddy_other": texts["papers/1"].digest}})  # half written
+    store.index.store.update_documents(
+        {"papers/1": {"eddy_digest": "", "eddy_other": texts["papers/1"].digest}}
+    )  # half written
     assert {node.ref_doc_id for node in store.get_nodes()} == set(texts) - {"papers/1"}
     assert {h.node.ref_doc_id for h in index_of(store).as_retriever(similarity_top_k=50).retrieve(ASKED)} == set(
         texts
@@ -400,12 +404,12 @@ def test_questions_go_through_the_transform_of_the_index_also_after_a_refit(tmp_
     index = open_index(tmp_path, "notes", whitened, passage_size=24)
     store = EddyChromaVectorStore.from_index(index)
     with pytest.raises(InvalidParameter, match="learned nothing yet"):
-        pieces.put(index, [pieces.Piece("x", "x", "Text.", np.ones(whitened.dimension))], whitened.fingerprint)
+        put_pieces(index, [Piece("x", "x", "Text.", np.ones(whitened.dimension))], whitened.fingerprint)
     index.upsert(documents(6))
     retriever = index_of(store).as_retriever(similarity_top_k=100)
     store.add(embedded(store.embed_model, nodes()))
     with pytest.raises(FingerprintMismatch, match="embed the pieces again"):
-        pieces.put(index, [pieces.Piece("x", "x", "Text.", np.ones(whitened.dimension))], whitened.fingerprint)
+        put_pieces(index, [Piece("x", "x", "Text.", np.ones(whitened.dimension))], whitened.fingerprint)
 
     def check() -> str:
         found = retriever.retrieve(ASKED)

@@ -18,7 +18,7 @@ from tests.adapters.indexes import assert_same
 from tests.adapters.indexes import rows as index_rows
 from tests.demo.conftest import opened
 
-from chroma_eddy.store import Store
+from chroma_eddy.storage.store import Store
 from eddy_demo import handbook
 from eddy_demo.readers.documents import read_documents
 from eddy_embed import Embedder

@@ -9,7 +9,7 @@ from reportlab.pdfgen.canvas import Canvas
 from tests.comparison import embedder
 
 from chroma_eddy import Document, open_index
-from chroma_eddy.names import DOCUMENTS
+from chroma_eddy.storage.names import DOCUMENTS
 from eddy_demo.readers.pdf import read_pdf
 from eddy_embed import Embedder
 

@@ -191,14 +191,14 @@ def test_few_files_are_read_at_a_time(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_document_that_goes_while_it_is_opened(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.upload("brief.txt", "The mayfly lives for a day.")
     key = {job["name"]: job["document"] for job in site.settled()}["brief.txt"]
-    read = library_reader.stored_document
+    read = library_reader.read_embedded_documents
 
     def gone(*arguments: Any, **options: Any) -> Any:
         site.client.delete(f"/api/documents/{key}")
         wait(lambda: not site.state.jobs.pending_removals())
         return read(*arguments, **options)
 
-    monkeypatch.setattr(library_reader, "stored_document", gone)
+    monkeypatch.setattr(library_reader, "read_embedded_documents", gone)
     answer = site.client.get(f"/documents/{key}")
     assert (answer.status_code, "not in the library any more" in answer.text) == (404, True)
 

@@ -20,7 +20,7 @@ from tests.disk import files_of_at_most
 from tests.processes import UNPRIVILEGED, run_code
 from tests.selection import mostly_slow
 
-from chroma_eddy.locking import LOCK
+from chroma_eddy.storage.locks import LOCK
 from eddy_demo.cli import commands
 from eddy_demo.library.library_lock import lock_library
 from eddy_demo.library.recipe import delete_library, holds_library
@@ -30,8 +30,8 @@ Run = Callable[..., Outcome]
 # The command line as it is, save that it says when it is in the middle of a document, and then stays there.
 STUCK = """
 import sys, time
-from chroma_eddy import writing
-from chroma_eddy.store import Store
+from chroma_eddy.write import writer
+from chroma_eddy.storage.store import Store
 from eddy_demo import cli
 
 upsert = Store.upsert
@@ -44,7 +44,7 @@ def stay(self, part, ids, vectors, rows, *texts):
     self.last = rows[0].get("name")
 
 Store.upsert = stay
-writing.GROUP_DOCUMENTS = 1
+writer.GROUP_DOCUMENTS = 1
 sys.argv[0] = "eddy-demo"
 cli.main()
 """

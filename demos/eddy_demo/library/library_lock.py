@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from chroma_eddy.locking import LOCK, Lock
+from chroma_eddy.storage.locks import LOCK, Lock
 from eddy_demo.library.recipe import DATABASE_FOLDER, check_available, holds_library
 from eddy_embed.utils.interrupts import Interrupted
 

@@ -7,7 +7,7 @@ import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from chroma_eddy.locking import LOCK, WRITER
+from chroma_eddy.storage.locks import LOCK, WRITER
 from eddy_demo.errors import LibraryMismatch, NoLibrary
 from eddy_demo.library.defaults import DEFAULT_METHOD, best_method
 from eddy_embed.utils.atomic_files import atomic_write

@@ -15,7 +15,7 @@ import numpy as np
 from chromadb.errors import NotFoundError
 
 from chroma_eddy import Entry, ForeignCollection, Index
-from chroma_eddy.stored import stored_document
+from chroma_eddy.rows.documents import read_embedded_documents
 from eddy_demo.display_text import printable
 from eddy_demo.errors import DemoError, LibraryMismatch
 from eddy_demo.library.index import open_library
@@ -287,7 +287,7 @@ class LibraryReader:
                     self._documents.move_to_end(cache_key)
                     return self._documents[cache_key]
             try:
-                content = stored_document(index.store, index.recipe, key, keeps_raw=False).result
+                content = read_embedded_documents(index.store, index.recipe, [key], keeps_raw=False)[0].result
             except (IndexError, ForeignCollection):  # some of its rows are missing
                 if find_entry(index, key) == entry:
                     raise

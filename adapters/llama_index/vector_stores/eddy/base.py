@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,12 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
-from chroma_eddy import Index, open_index, pieces
-from chroma_eddy.names import MAIN
-from chroma_eddy.reading import Rows
-from chroma_eddy.rows import DIGEST, DOCUMENT, PIECE
-from chroma_eddy.searching import asked
+from chroma_eddy import Index, open_index
+from chroma_eddy.query.search import search
+from chroma_eddy.rows.schema import DIGEST, DOCUMENT, PIECE
+from chroma_eddy.storage.names import MAIN
+from chroma_eddy.storage.pages import Rows
+from chroma_eddy.write.pieces import put_pieces, remove_pieces
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import EddyError, InvalidParameter
 from eddy_embed.integrations.arguments import refuse_unknown
@@ -181,7 +183,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         if given:
             embedder = self._index.current()
             checked_vectors(embedder, nodes)
-            pieces.put(self._index, given, embedder.fingerprint)
+            put_pieces(self._index, given, embedder.fingerprint)
         return [piece.id for piece in given]
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
@@ -190,7 +192,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         check_kind("ref_doc_id", ref_doc_id, str, "a document's id")
         if self._index.exists:
             self._index.remove([ref_doc_id])
-            pieces.remove(self._index, where={DOCUMENT: ref_doc_id})
+            remove_pieces(self._index, where={DOCUMENT: ref_doc_id})
 
     def delete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
@@ -204,27 +206,27 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         refuse_unknown("EddyChromaVectorStore.delete_nodes", delete_kwargs, ())
         if node_ids is None and filters is None:
             raise InvalidParameter("delete_nodes was given neither node_ids nor filters; clear() takes out all")
-        rows = self._index.told(lambda _: self._rows(node_ids, filters))
+        rows = self._index.read_with_reload(lambda _: self._rows(node_ids, filters))
         whole = {str(row[DOCUMENT]) for row in rows.metadatas if PIECE not in row}
         if whole:
             raise InvalidParameter(
                 f"{len(whole)} documents were cut by the index, such as {min(whole)!r:.80}, and lose no single "
                 "passages: take them out whole, with delete(ref_doc_id)"
             )
-        pieces.remove(self._index, ids=rows.ids)
+        remove_pieces(self._index, ids=rows.ids)
 
     def clear(self) -> None:
         """Take out everything: nodes, and documents that the index has cut itself."""
         if self._index.exists:
             with self._index.writing():
                 self._index.remove(list(self._index.entries()))
-                pieces.remove(self._index)
+                remove_pieces(self._index)
 
     # --- Reading
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Nodes by their ids, or by filters, or both; with neither, all."""
-        rows = self._index.told(lambda _: self._rows(node_ids, filters, documents=True))
+        rows = self._index.read_with_reload(lambda _: self._rows(node_ids, filters, documents=True))
         return [node_of(*row) for row in zip(rows.ids, rows.texts, rows.metadatas, strict=True)]
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
@@ -243,9 +245,9 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         """
         wanted, possible = wanted_of(query, kwargs)
         vector, fingerprint = question_of(self._index, query, kwargs.get("fingerprint"))
-        wanted = wanted.among(chosen_nodes(self._index, query.node_ids))
+        wanted = replace(wanted, ids=chosen_nodes(self._index, query.node_ids))
         questions = [query.query_str or ""]
-        hits = asked(self._index, vector[None], questions, wanted, fingerprint)[0] if possible else []
+        hits = search(self._index, vector[None], questions, wanted, fingerprint)[0] if possible else []
         return VectorStoreQueryResult(
             nodes=[node_of(hit.id, hit.text, hit.row) for hit in hits],
             similarities=[hit.score for hit in hits],
@@ -258,7 +260,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         found = {DIGEST: {"$nin": pending}} if pending else True
         where, possible = as_where(joined("$and", [condition_of(filters), found]), None)
         if not index.exists or not possible:
-            return index.store.none()
+            return Rows.concatenate([])
         return index.store.get(MAIN, ids=node_ids, where=where, metadatas=True, **kinds)
 
     # --- The same, leaving the event loop free
@@ -315,6 +317,6 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
             return f"{scheme}://{self.host}:{port}"
         import chromadb
 
-        from chroma_eddy.place import client_settings
+        from chroma_eddy.storage.client import client_settings
 
         return chromadb.HttpClient(str(self.host), port, ssl=self.ssl, headers=self.headers, settings=client_settings())

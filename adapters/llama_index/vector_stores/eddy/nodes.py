@@ -9,8 +9,8 @@ from llama_index.core.schema import BaseNode, MetadataMode, NodeRelationship, Ob
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 from chroma_eddy import Piece
-from chroma_eddy.document import OWN
-from chroma_eddy.rows import DOCUMENT, END, FRAMEWORKS, PIECE, START, own_metadata
+from chroma_eddy.rows.schema import DOCUMENT, END, FRAMEWORKS, PIECE, START, user_metadata
+from chroma_eddy.types import RESERVED
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import InvalidParameter
 from llama_index.embeddings.eddy import bookkeeping
@@ -62,9 +62,9 @@ def node_of(id_: str, text: str, row: Mapping[str, Any]) -> BaseNode:
         if bookkeeping.FINGERPRINT in node.metadata:  # the index may have refitted its vectors meanwhile
             node.metadata[bookkeeping.FINGERPRINT] = row[bookkeeping.FINGERPRINT]
         return node
-    metadata = own_metadata(row)
+    metadata = user_metadata(row)
     document = RelatedNodeInfo(node_id=str(row[DOCUMENT]), node_type=ObjectType.DOCUMENT, metadata=dict(metadata))
-    place = {key: row[key] for key in OWN if key in row and key not in (START, END) and PIECE not in row}
+    place = {key: row[key] for key in RESERVED if key in row and key not in (START, END) and PIECE not in row}
     return TextNode(
         id_=id_,
         text=text,

@@ -9,9 +9,9 @@ import numpy as np
 from llama_index.core.schema import BaseNode, ImageNode, IndexNode, MetadataMode
 from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
 
-from chroma_eddy.names import MAIN
-from chroma_eddy.rows import FRAMEWORKS
-from chroma_eddy.searching import Wanted
+from chroma_eddy.query.search import Query
+from chroma_eddy.rows.schema import FRAMEWORKS
+from chroma_eddy.storage.names import MAIN
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
 from eddy_embed.integrations.arguments import refuse_unknown
 from llama_index.embeddings.eddy import bookkeeping
@@ -41,7 +41,7 @@ _SAME = 0.99
 """Cosine of two vectors of one text, at least, when one embedder made both: company changes them by rounding."""
 
 
-def wanted_of(query: VectorStoreQuery, more: Mapping[str, Any]) -> tuple[Wanted, bool]:
+def wanted_of(query: VectorStoreQuery, more: Mapping[str, Any]) -> tuple[Query, bool]:
     """What is wanted of the index, and whether any row can be meant.
 
     Args:
@@ -66,7 +66,7 @@ def wanted_of(query: VectorStoreQuery, more: Mapping[str, Any]) -> tuple[Wanted,
     where, possible = as_where(condition_of(query.filters), more.get("where"))
     k = query.similarity_top_k
     return (
-        Wanted(
+        Query(
             k=(query.hybrid_top_k or k) if hybrid else k,
             where=where,
             where_document=more.get("where_document"),
@@ -90,7 +90,7 @@ def chosen_nodes(index: Index, node_ids: Sequence[str] | None) -> list[str] | No
     if not node_ids or not index.exists:
         return None
     kept = {kind.class_name() for kind in (IndexNode, ImageNode)}
-    rows = index.told(lambda _: index.store.get(MAIN, ids=list(node_ids), metadatas=True)).metadatas
+    rows = index.read_with_reload(lambda _: index.store.get(MAIN, ids=list(node_ids), metadatas=True)).metadatas
     kinds = {row.get(FRAMEWORKS[1]) for row in rows}
     return None if kinds and kinds <= kept else list(node_ids)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chroma_eddy.names import SENTENCES
+from chroma_eddy.storage.names import SENTENCES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chroma_eddy.names import DOCUMENTS, MAIN, SENTENCES
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES
 from eddy_demo.display_text import printable
 from eddy_demo.errors import DemoError
 from eddy_demo.web.answers.answering import span_link

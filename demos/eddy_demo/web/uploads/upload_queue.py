@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from chroma_eddy import IndexInUse
-from chroma_eddy.locking import Lock
+from chroma_eddy.storage.locks import Lock
 from eddy_demo.errors import ServedAlready
 from eddy_demo.library.recipe import UPLOADS_FOLDER, check_available, holds_library
 from eddy_demo.readers.documents import DOCUMENT_SUFFIXES, document_key

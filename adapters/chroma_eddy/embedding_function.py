@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
     from eddy_embed import Embedder
 
-# What belongs to a process and not to a collection, which may be opened on another machine or have come from one:
-# nothing that is stored beside vectors may decide that foreign code runs.
+# Settings of a process, not of a collection: another machine may open it, and nothing stored beside vectors may decide
+# that foreign code runs.
 _NOT_STORED = frozenset({"compile", "device", "trust_remote_code"})
 _STORED = frozenset(ENGINE_SETTINGS) - _NOT_STORED | {"model_name", "fingerprint", "live_model"}
-# Parameters of Chroma's SentenceTransformerEmbeddingFunction under other names.
+# Names of these parameters in Chroma's SentenceTransformerEmbeddingFunction.
 _ALIASES = {"normalize_embeddings": "normalize", "model": "model_name"}
 
-# Chroma makes a new function for every query to a collection that was opened without one, so something must hold the
-# embedders between queries. Its own functions keep their models in the same way.
-_kept: dict[str, Embedder] = {}
+# Chroma makes a new function for every query to a collection that was opened without one, so the embedders are kept
+# between queries here. Chroma's own functions keep their models in the same way.
+_loaded_embedders: dict[str, Embedder] = {}
 
 
 class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
     """Embeds documents and queries with a causal language model that was never trained to embed.
 
-    The model is loaded when the object is made, so that a wrong name or method fails there; one that Chroma makes from
-    a collection's stored configuration loads on first use, and only once in a process. Functions of equal
-    configuration share one loaded model.
+    The constructor loads the model, so a wrong name or method fails there. A function that Chroma makes from a
+    collection's stored configuration loads it on first use, once per process. Functions of equal configuration share
+    one loaded model.
 
     The stored configuration holds the fingerprint: if the model behind a name has changed since, the first use raises
     an error. `device` and `trust_remote_code` are not stored.
@@ -48,22 +48,22 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         max_length: Most tokens in one pass; None: the model's window.
         overflow: What happens to a longer text: `"window"` reads all of it in overlapping windows, `"error"` refuses
             it, `"truncate"` cuts and counts.
-        query_instruction: Stands before every query.
-        text_instruction: Stands before every document.
-        normalize: Whether vectors have length 1, None: yes; `normalize_embeddings` is another name for it.
+        query_instruction: Prefix of every query.
+        text_instruction: Prefix of every document.
+        normalize: Whether vectors have length 1; None: True. `normalize_embeddings` is another name for it.
         post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote.
         batch_size: Most texts in one forward pass.
         batch_tokens: Most tokens in one forward pass; None: the engine's choice.
-        device: Such as `"cpu"` or `"cuda:1"`; None: the best one present.
+        device: Such as `"cpu"` or `"cuda:1"`; None: the best available.
         dtype: `"auto"`, `"float32"`, `"bfloat16"` or `"float16"`.
         language: Language of the sentence rules.
         revision: Revision of a model on the Hugging Face hub.
-        cache_folder: Where downloaded models are kept.
+        cache_folder: Folder of downloaded models.
         trust_remote_code: Whether code that comes with the model may run.
         local_files_only: Never ask the hub.
         model_kwargs: Further arguments of `from_pretrained`; plain values.
-        compile: Whether layers run as torch.compile makes them, on a processor; of this process, and not stored.
-        **others: Refused, with the name that is meant.
+        compile: Whether torch.compile compiles the layers, on a CPU; not stored.
+        **others: Refused; the error names the parameter that is meant.
 
     Raises:
         InvalidParameter: An unknown parameter, or one outside its range.
@@ -96,88 +96,87 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         **others: Any,
     ) -> None:
         given = {k: v for k, v in locals().items() if k not in ("self", "others", "__class__")}
-        values = _known({**given, **others})
+        values = _resolve_aliases({**given, **others})
         self._configure({**values, "normalize": True if values["normalize"] is None else values["normalize"]})
         _ = self.embedder
 
     def _configure(self, values: Mapping[str, Any]) -> None:
-        """Take the settings over, without loading anything."""
-        plain = _plain(values)
-        self.model_name: str = plain.pop("model_name")
-        self.settings: dict[str, Any] = plain
-        self._promised: str | None = None
+        """Set the settings without loading anything."""
+        self.settings: dict[str, Any] = _storable_settings(values)
+        self.model_name: str = self.settings.pop("model_name")
+        self._expected: str | None = None
         self._live: tuple[Any, Any] | None = None
         self._was_live = False
-        self._engine: Embedder | None = None
+        self._embedder: Embedder | None = None
 
     @classmethod
     def from_model(cls, model: Any, tokenizer: Any, *, method: str, **settings: Any) -> Self:
-        """Embed with a model that is already loaded; its weights are shared, never copied or changed.
+        """Embed with a loaded model; its weights are shared, never copied or changed.
 
-        A collection that is made with it must be opened with such a function again: Chroma cannot make one.
+        Open a collection that was made with it with such a function again: Chroma cannot make one.
 
         Args:
-            model: A transformers model; it may go on generating meanwhile.
+            model: A transformers model; other threads may generate with it meanwhile.
             tokenizer: Its tokenizer.
             method: How a text becomes a vector.
             **settings: The other parameters of the class; `model_name` defaults to the model's own.
         """
         self = cls.__new__(cls)
-        self._configure({"model_name": name_of(model), **_known(settings), "method": method})
+        self._configure({"model_name": name_of(model), **_resolve_aliases(settings), "method": method})
         self._live, self._was_live = (model, tokenizer), True
         _ = self.embedder
         return self
 
     @classmethod
     def from_embedder(cls, embedder: Embedder) -> Self:
-        """Embed with an embedder that is there already, its post-processing included.
+        """Embed with an existing embedder, including its post-processing.
 
         Args:
-            embedder: The engine.
+            embedder: The embedder.
         """
         self = cls.__new__(cls)
         self._configure({"model_name": embedder.model_name, "method": str(embedder.method)})
-        self._engine, self._was_live = embedder, True
+        self._embedder, self._was_live = embedder, True
         return self
 
     @property
     def embedder(self) -> Embedder:
-        """The engine; loaded on first use if Chroma made this object.
+        """The embedder, loaded on first use if Chroma made this object.
 
         Raises:
-            FingerprintMismatch: The model, or the library, gives other vectors now than when the collection was made.
+            FingerprintMismatch: The model or the library has changed since the collection was made.
         """
-        if self._engine is None:
+        if self._embedder is None:
             if self._was_live and self._live is None:
                 raise EddyError(
                     f"The collection was made with {self.model_name!r} as a loaded model, which Chroma cannot load; "
                     "open it with embedding_function=EddyEmbeddingFunction.from_model(model, tokenizer, method=...), "
                     "or, if it belongs to an index, take open_index(place, name, embedder).collection."
                 )
-            engine = open_embedder(self.model_name, self.settings, self._live)
-            if self._promised is not None:
-                # Held from here on also if it is not the right one: asked again, it need not be loaded again.
-                _kept[settings_key(self.model_name, self.settings)] = engine
-                if engine.fingerprint != self._promised:
+            embedder = open_embedder(self.model_name, self.settings, self._live)
+            if self._expected is not None:
+                # Kept even on a mismatch, so that a second call does not load it again.
+                _loaded_embedders[settings_key(self.model_name, self.settings)] = embedder
+                if embedder.fingerprint != self._expected:
                     raise FingerprintMismatch(
-                        f"The collection was made with fingerprint {self._promised}, and {self.model_name!r}, "
-                        f"{self.settings['method']!r} has {engine.fingerprint} now: the model, or the library, has "
+                        f"The collection was made with fingerprint {self._expected}, and {self.model_name!r}, "
+                        f"{self.settings['method']!r} has {embedder.fingerprint} now: the model, or the library, has "
                         "changed since. Embed the documents again into another collection."
                     )
-            self._engine = engine
-        return self._engine
+            self._embedder = embedder
+        return self._embedder
 
     @property
     def fingerprint(self) -> str:
-        """Digest of everything that decides a vector."""
-        return self._promised or self.embedder.fingerprint
+        """Hash of everything that decides a vector."""
+        return self._expected or self.embedder.fingerprint
 
     @staticmethod
     def release() -> None:
-        """Let go of the models that Chroma's own functions loaded in this process."""
-        _kept.clear()
+        """Release the models that functions made by Chroma loaded in this process."""
+        _loaded_embedders.clear()
 
-    # --- what Chroma asks for ---
+    # --- Chroma's interface
 
     def __call__(self, input: Documents) -> Embeddings:
         """Embed documents.
@@ -191,7 +190,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         return cast("Embeddings", list(self.embedder.encode_document(checked_text_list(input), show_progress=False)))
 
     def embed_query(self, input: Documents) -> Embeddings:
-        """Embed queries, with the query's wording and instruction.
+        """Embed queries, with the method's query wording and the query instruction.
 
         Args:
             input: The queries; none may be blank.
@@ -203,38 +202,38 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
 
     @staticmethod
     def name() -> str:
-        """Name under which Chroma knows the function."""
+        """Name under which Chroma registers the function."""
         return "eddy"
 
     def default_space(self) -> Space:
-        """The distance of collections that name none."""
+        """Distance of collections that name none."""
         return "cosine"
 
     def get_config(self) -> dict[str, Any]:
-        """What a collection stores: the settings without those of the process, and the fingerprint."""
+        """What a collection stores: the fingerprint, and the settings without those of the process."""
         stored = {name: value for name, value in self.settings.items() if name not in _NOT_STORED}
         live = {"live_model": True} if self._was_live else {}
         return {"model_name": self.model_name, **stored, **live, "fingerprint": self.fingerprint}
 
     @staticmethod
     def build_from_config(config: dict[str, Any]) -> EddyEmbeddingFunction:
-        """The function of a stored configuration; its model is loaded on first use.
+        """Make the function of a stored configuration; it loads its model on first use.
 
         Args:
             config: From `get_config`.
 
         Raises:
-            InvalidParameter: It is none of this function.
+            InvalidParameter: The configuration is not this function's.
         """
         EddyEmbeddingFunction.validate_config(config)
         self = EddyEmbeddingFunction.__new__(EddyEmbeddingFunction)
         self._configure({k: v for k, v in config.items() if k not in ("fingerprint", "live_model")})
-        self._promised, self._was_live = config["fingerprint"], config.get("live_model", False)
+        self._expected, self._was_live = config["fingerprint"], config.get("live_model", False)
         return self
 
     @staticmethod
     def validate_config(config: dict[str, Any]) -> None:
-        """Refuse what `get_config` cannot have written.
+        """Refuse a configuration that `get_config` cannot have written.
 
         Args:
             config: A stored configuration.
@@ -254,14 +253,14 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
             )
 
     def validate_config_update(self, old_config: dict[str, Any], new_config: dict[str, Any]) -> None:
-        """Refuse a configuration that gives other vectors than those that are stored.
+        """Refuse a configuration with another fingerprint than the stored vectors'.
 
         Args:
-            old_config: The collection's.
-            new_config: The one to replace it.
+            old_config: The collection's configuration.
+            new_config: The configuration to replace it.
 
         Raises:
-            FingerprintMismatch: They differ.
+            FingerprintMismatch: The fingerprints differ.
         """
         if old_config.get("fingerprint") != new_config.get("fingerprint"):
             raise FingerprintMismatch(
@@ -270,7 +269,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
             )
 
 
-def _known(given: Mapping[str, Any]) -> dict[str, Any]:
+def _resolve_aliases(given: Mapping[str, Any]) -> dict[str, Any]:
     known = {name: value for name, value in given.items() if name not in _ALIASES}
     for alias in _ALIASES.keys() & given.keys():
         put(known, _ALIASES[alias], given[alias], alias)
@@ -278,8 +277,8 @@ def _known(given: Mapping[str, Any]) -> dict[str, Any]:
     return known
 
 
-def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as JSON can hold them, without those that were not given."""
+def _storable_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The given settings, as JSON can hold them."""
     values = plain("EddyEmbeddingFunction", {name: value for name, value in given.items() if value is not None})
     values["model_kwargs"] = dict(values.get("model_kwargs", {}))
     try:

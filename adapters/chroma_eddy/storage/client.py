@@ -1,4 +1,4 @@
-"""Where an index lives: a folder, a server, or a client that somebody made."""
+"""Connections to a database: in a folder, on a server, or through a client of the caller."""
 
 from __future__ import annotations
 
@@ -10,34 +10,35 @@ from urllib.parse import urlsplit
 
 from chromadb.api import ClientAPI
 
-from chroma_eddy.connection import Connection
 from chroma_eddy.errors import NoIndex
-from chroma_eddy.locking import Lock, failures
+from chroma_eddy.storage.connection import Connection
+from chroma_eddy.storage.failures import translated_errors
+from chroma_eddy.storage.locks import Lock
 from eddy_embed.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from chromadb.config import Settings
 
-    Where = str | os.PathLike[str] | ClientAPI
+    Place = str | os.PathLike[str] | ClientAPI
 
 _DATABASE = "chroma.sqlite3"
-_PART = ".chroma.part"
-"""A database that is being made."""
+_UNFINISHED = ".chroma.part"
+"""Folder of a database that is being created."""
 
 
-def open_place(place: Where, *, create: bool, timeout: float = 0.0) -> Connection:
-    """A client, and the locks of those who write and read there.
+def connect(place: Place, *, create: bool, timeout: float = 0.0) -> Connection:
+    """Connect to a database.
 
     Args:
         place: A folder, a server's URL, or one of Chroma's clients.
-        create: Whether to make a database in a folder that has none.
-        timeout: Seconds that a writer waits for another one.
+        create: Whether to create a database in a folder that has none.
+        timeout: Seconds that a writer waits for another writer.
 
     Raises:
-        InvalidParameter: It is none of these.
-        NoIndex: The folder has no database.
+        InvalidParameter: `place` is none of these.
+        NoIndex: The folder has no database, and `create` is False.
         StorageError: The folder cannot be used, or no server answers.
-        IndexInUse: Another process is writing where the folder's database is yet to be made.
+        IndexInUse: Another process is writing to the folder, and its database is yet to be created.
     """
     if isinstance(place, ClientAPI):
         settings = place.get_settings()
@@ -49,20 +50,27 @@ def open_place(place: Where, *, create: bool, timeout: float = 0.0) -> Connectio
             "Chroma's clients"
         )
     if isinstance(place, str) and "://" in place:
-        return Connection(_server(place), Lock(None, timeout), place, owned=True)
+        return Connection(_http_client(place), Lock(None, timeout), place, owned=True)
     folder = Path(place)
     lock = Lock(folder, timeout)
-    with failures(folder):
+    with translated_errors(folder):
         if not (folder / _DATABASE).exists():
             if not create:
                 raise NoIndex(f"there is no database in {folder}; give an embedder to make one")
             folder.mkdir(parents=True, exist_ok=True)
             with lock:
-                _make(folder)
-        return Connection(_client(folder), lock, place, owned=True)
+                _create_database(folder)
+        return Connection(_persistent_client(folder), lock, place, owned=True)
 
 
-def _server(url: str) -> ClientAPI:
+def client_settings() -> Settings:
+    """Settings of the clients that this package makes: no telemetry."""
+    from chromadb.config import Settings
+
+    return Settings(anonymized_telemetry=False)
+
+
+def _http_client(url: str) -> ClientAPI:
     parts = urlsplit(url)
     plain = not (parts.path.strip("/") or parts.query or parts.fragment or parts.username or parts.password)
     if parts.scheme not in ("http", "https") or not parts.hostname or not plain:
@@ -74,34 +82,27 @@ def _server(url: str) -> ClientAPI:
 
     secure = parts.scheme == "https"
     port = parts.port or (443 if secure else 8000)
-    with failures(url):
+    with translated_errors(url):
         return chromadb.HttpClient(parts.hostname, port, ssl=secure, settings=client_settings())
 
 
-def _make(folder: Path) -> None:
-    """Make a database, which gets its name only when it is whole: one cut short could never be opened again."""
-    if (folder / _DATABASE).exists():
-        return
-    part = folder / _PART
-    shutil.rmtree(part, ignore_errors=True)
-    _client(part).close()  # type: ignore[attr-defined]  # of the concrete client
-    os.replace(part / _DATABASE, folder / _DATABASE)
-    shutil.rmtree(part)
-
-
-def _client(folder: Path) -> ClientAPI:
+def _persistent_client(folder: Path) -> ClientAPI:
     import chromadb
     from chromadb.errors import InternalError
 
     try:
         return chromadb.PersistentClient(str(folder), settings=client_settings())
     except AttributeError as error:
-        # Chroma cannot clean up after a client that it could not make, and hides why it could not.
+        # Chroma fails to clean up after a client that it could not make, which hides the first error.
         raise InternalError(str(error.__context__ or error)) from error
 
 
-def client_settings() -> Settings:
-    """Of clients that are made here: they report nothing to anyone."""
-    from chromadb.config import Settings
-
-    return Settings(anonymized_telemetry=False)
+def _create_database(folder: Path) -> None:
+    """Create a database under another name and rename it when it is complete; Chroma cannot open a partial one."""
+    if (folder / _DATABASE).exists():
+        return
+    part = folder / _UNFINISHED
+    shutil.rmtree(part, ignore_errors=True)
+    _persistent_client(part).close()  # type: ignore[attr-defined]  # of the concrete client
+    os.replace(part / _DATABASE, folder / _DATABASE)
+    shutil.rmtree(part)

@@ -1,0 +1,290 @@
+"""`IndexCore`: an index's collections, recipe and embedder, which queries and writers share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from chromadb.errors import InternalError, NotFoundError
+
+from chroma_eddy.embedding_function import EddyEmbeddingFunction
+from chroma_eddy.errors import ForeignCollection, NoIndex, StorageError
+from chroma_eddy.rows.bm25 import Bm25Index
+from chroma_eddy.rows.documents import group_ids, read_documents
+from chroma_eddy.rows.schema import DIGEST, OTHER, DocumentRow
+from chroma_eddy.rows.transform import is_invertible, load_transform, round_to_float32, save_transform
+from chroma_eddy.storage.failures import translated_errors
+from chroma_eddy.storage.names import DOCUMENTS, MAIN
+from chroma_eddy.storage.recipe import Recipe, is_unfitted, json_settings
+from chroma_eddy.storage.swap import finish_swap, wait_for_swap
+from eddy_embed.errors import FingerprintMismatch
+
+if TYPE_CHECKING:
+    from chromadb.api.models.Collection import Collection
+
+    from chroma_eddy.storage.store import Store
+    from chroma_eddy.types import Document
+    from eddy_embed import Embedder
+    from eddy_embed.parts.postprocess import Fitted
+
+_ATTEMPTS, _PAUSE = 8, 0.02
+"""Most attempts to read what another process is writing; seconds by which the pause between two attempts grows."""
+T = TypeVar("T")
+
+
+class IndexCore:
+    """An opened index, without the operations that `Index` offers on it.
+
+    Attributes:
+        name: Name of the main collection.
+        recipe: What makes the vectors.
+        store: The collections.
+    """
+
+    recipe: Recipe
+
+    def __init__(
+        self, store: Store, embedder: Embedder | EddyEmbeddingFunction | None, sizes: Mapping[str, Any]
+    ) -> None:
+        """Open the index; finish a swap of collections that was interrupted.
+
+        Args:
+            store: The collections.
+            embedder: Embeds documents and questions. None: the index must exist, and embeds nothing.
+            sizes: The chosen among `passage_size`, `late` and `sentence_vectors`.
+        """
+        self.store, self.name = store, store.name
+        self._sizes = dict(sizes)
+        self._embedder: Embedder | None = None
+        self._bm25: tuple[str, Bm25Index] | None = None
+        self._pieces: tuple[Any, bool] = (None, False)
+        self._identity: Any = None
+        self._set_given(embedder)
+        wait_for_swap(store)
+        self.reload()
+
+    def _set_given(self, embedder: Embedder | EddyEmbeddingFunction | None) -> None:
+        self._function = embedder if isinstance(embedder, EddyEmbeddingFunction) else None
+        self._given = embedder.embedder if isinstance(embedder, EddyEmbeddingFunction) else embedder
+
+    @property
+    def exists(self) -> bool:
+        """Whether the main collection exists."""
+        return self.store.find() is not None
+
+    @property
+    def was_absent(self) -> bool:
+        """Whether the main collection did not exist at the last reload."""
+        return self._identity is None
+
+    @property
+    def embedder(self) -> Embedder:
+        """The embedder, with the index's own post-processing; embed questions with this one.
+
+        Raises:
+            NoIndex: The index was opened without an embedder.
+        """
+        if self._embedder is None:
+            raise NoIndex(f"index {self.name!r} was opened without an embedder; give one to open_index to embed texts")
+        return self._embedder
+
+    def current(self) -> Embedder:
+        """The embedder; reloads the index first if another process has fitted the post-processing again."""
+        if self.exists and self.store.metadata().get("eddy_fingerprint") != self.recipe.fingerprint:
+            self.reload()
+        return self.embedder
+
+    @property
+    def post(self) -> Fitted | None:
+        """The index's own post-processing; its `save` writes a file for the `post=` of other frameworks' embedders."""
+        return self._post
+
+    @property
+    def keeps_raw(self) -> bool:
+        """Whether the index stores raw vectors, because the post-processing cannot be inverted."""
+        return self._post is not None and not is_invertible(self._post)
+
+    @property
+    def holds_pieces(self) -> bool:
+        """Whether frameworks have written pieces; the database is asked again only when rows have changed."""
+        metadata = self.store.metadata()
+        written = None if metadata.get("eddy_changing") else metadata.get("eddy_written")
+        known = self._pieces
+        if written is None or known[0] != written:
+            known = self._pieces = (written, self.exists and self._find_piece())
+        return known[1]
+
+    def _find_piece(self) -> bool:
+        # Only pieces have an empty digest. PIECE itself would be slower: Chroma has no index of truth values.
+        with translated_errors(self.store.place):
+            return bool(self.store.collection(MAIN).get(where={DIGEST: ""}, limit=1, include=[])["ids"])
+
+    @property
+    def collection(self) -> Collection:
+        """The main collection; Chroma embeds questions to it with the index's embedder."""
+        with translated_errors(self.store.place):
+            return self.store.client.get_collection(self.name, embedding_function=self._as_function())  # type: ignore[arg-type]
+
+    # --- Reading
+
+    def entries(self, ids: Sequence[str] | None = None) -> dict[str, DocumentRow]:
+        """The documents' rows by id; None: of all documents."""
+        return self._document_rows(ids=ids)
+
+    def incomplete(self) -> dict[str, DocumentRow]:
+        """Rows of the documents whose writing or removal was interrupted, by id."""
+        return self._document_rows(where={OTHER: {"$ne": ""}})
+
+    def _document_rows(self, **which: Any) -> dict[str, DocumentRow]:
+        if not self.exists:
+            return {}
+        rows = self.store.get(DOCUMENTS, metadatas=True, **which)
+        return {id_: DocumentRow.parse(id_, row) for id_, row in zip(rows.ids, rows.metadatas, strict=True)}
+
+    def documents(self) -> Iterator[Document]:
+        """Every document that queries find, as it was given."""
+        for ids in group_ids(row for row in self.entries().values() if row.digest):
+            yield from self.read_with_reload(partial(self._read_documents, ids))
+
+    def _read_documents(self, ids: Sequence[str], attempt: int) -> list[Document]:
+        return read_documents(self.store, ids)
+
+    def bm25(self) -> Bm25Index:
+        """BM25 over the passages; built again when they have changed."""
+        written = str(self.store.metadata().get("eddy_written"))
+        if self._bm25 is None or self._bm25[0] != written:
+            rows = self.store.get(MAIN, documents=True)
+            language = str(self.recipe.settings["segmenter"]).rsplit(":", 2)[1]
+            self._bm25 = (written, Bm25Index(rows.ids, rows.texts, language))
+        return self._bm25[1]
+
+    def reload(self) -> None:
+        """Read the stored recipe and compare it with the embedder; if they differ, nothing changes.
+
+        Raises:
+            FingerprintMismatch: They differ.
+            NoIndex: The index does not exist, and there is no embedder.
+        """
+        self.store.forget()
+        stored, given = self.store.recipe(), self._given
+        if stored is None:  # a swap may be between the two names of the main collection
+            wait_for_swap(self.store)
+            stored = self.store.recipe()
+        identity = self.store.identity
+        if stored is None:
+            if given is None:
+                raise NoIndex(f"there is no index {self.name!r}; give an embedder to make one")
+            self._embedder = given if given.post is None else given.with_post(round_to_float32(given.post))
+            self._post: Fitted | None = self._embedder.post
+            self.recipe = Recipe(json_settings(self._embedder), **{"late": given.reads_spans, **self._sizes})
+            self._identity = identity
+            return
+        settings = dict(stored.settings) if given is None else stored.comparable_settings(given)
+        stored.check(self.name, Recipe(settings, **{**stored.sizes, **self._sizes}))
+        post = None if stored.settings["post"] is None else load_transform(self.store)
+        if (None if post is None else post.digest) != stored.settings["post"]:
+            raise FingerprintMismatch(
+                f"the post-processing in {self.name}-transform is not the one that index {self.name!r} was made with: "
+                "something else has changed it; embed the documents again into another index"
+            )
+        self.recipe, self._post = stored, post
+        if given is not None:
+            self._embedder = given if post is None else given.with_post(post)
+        # Set this last: until then, `read_consistently` sends other threads back to reload.
+        self._identity = identity
+
+    def read_consistently(self, read: Callable[[int], T]) -> T:
+        """Repeat a read until no other process's write disturbs it.
+
+        Args:
+            read: Called with the number of the attempt. It raises ForeignCollection if rows and documents' rows differ.
+
+        Raises:
+            NotFoundError: Another process has replaced the index; reload it.
+            ForeignCollection: The rows still differ after the last attempt: something else has changed them.
+        """
+        for attempt in range(_ATTEMPTS):
+            if self.store.refresh(force=attempt > 1) != self._identity:
+                self.store.forget()
+                raise NotFoundError(f"index {self.name!r} was made anew by another process")
+            try:
+                return read(attempt)
+            except (ForeignCollection, StorageError) as error:
+                # A search while another process writes fails inside the database, with an InternalError.
+                permanent = isinstance(error, StorageError) and not isinstance(error.__cause__, InternalError)
+                if permanent or attempt == _ATTEMPTS - 1:
+                    raise
+                wait_for_swap(self.store)
+                time.sleep(attempt * _PAUSE)
+        raise AssertionError
+
+    def read_with_reload(self, read: Callable[[int], T]) -> T:
+        """As `read_consistently`; reloads the index if another process has replaced it."""
+        try:
+            return self.read_consistently(read)
+        except NotFoundError:
+            self.reload()
+            return self.read_consistently(read)
+
+    # --- Writing
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the writer's lock; at the end, tell readers of the changes.
+
+        Raises:
+            IndexInUse: Another process is writing.
+            StorageError: The folder is not writable.
+        """
+        with self.store.hold_lock():
+            self.store.begin_writing()
+            finish_swap(self.store, clean=True)
+            self.reload()
+            yield
+            self.store.end_change()
+
+    def create(self, **more: Any) -> None:
+        """Create the collections if the index does not exist; the transform first, whose digest the recipe names.
+
+        Args:
+            **more: Further metadata of the main collection.
+        """
+        if self.exists:
+            return
+        if self._post is not None:
+            save_transform(self.store, self._post)
+        elif self._given is not None and is_unfitted(self._given):
+            self._given = self._embedder
+        self.store.create(self.recipe, self._as_function(), **more)
+        self._identity = self.store.identity
+
+    def switch_embedder(self, embedder: Embedder | EddyEmbeddingFunction | None, sizes: Mapping[str, Any]) -> None:
+        """Reload after another index has taken this one's place.
+
+        Args:
+            embedder: Its embedder; None: the present one, with its post-processing fitted again.
+            sizes: Its sizes.
+        """
+        if embedder is not None:
+            self._set_given(embedder)
+        elif self._given is not None and self._given.post is not None:
+            self._given = self._given.with_post(load_transform(self.store))
+        self._sizes = dict(sizes)
+        self.reload()
+
+    def set_post(self, fitted: Fitted | None) -> None:
+        """Set the post-processing of an index that has no rows yet; None: do without."""
+        self._post = fitted
+        self._embedder = self.embedder.with_post(fitted)
+        self.recipe = replace(self.recipe, settings=json_settings(self._embedder))
+
+    def _as_function(self) -> EddyEmbeddingFunction | None:
+        if self._embedder is None:
+            return None
+        if self._function is not None and self._function.fingerprint == self._embedder.fingerprint:
+            return self._function
+        return EddyEmbeddingFunction.from_embedder(self._embedder)

@@ -1,0 +1,1 @@
+"""Search: nearest vectors, fusion with BM25, sentence highlights."""

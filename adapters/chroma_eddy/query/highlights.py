@@ -1,0 +1,71 @@
+"""Sentences of hits with their cosines, from stored vectors or from the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chroma_eddy.errors import damaged
+from chroma_eddy.query.ranking import cosines
+from chroma_eddy.rows.schema import DIGEST, PIECE, sentence_spans, span_id, split_sentences
+from chroma_eddy.storage.names import SENTENCES
+from chroma_eddy.types import Highlight, Hit
+
+if TYPE_CHECKING:
+    from chroma_eddy.index_core import IndexCore
+    from eddy_embed import Embedder
+
+    Doubles = np.ndarray[Any, np.dtype[np.float64]]
+
+Spans = Sequence[tuple[int, int]]
+
+
+def add_highlights(index: IndexCore, vector: Doubles, hits: list[Hit]) -> list[Hit]:
+    """Add the sentences of each hit; the model runs only where the index has no sentence vectors.
+
+    Args:
+        index: The index.
+        vector: The question's vector, shape (dimension,).
+        hits: Passages or pieces.
+    """
+    spans = [[(hit.start + start, hit.start + end) for start, end in _sentences(index, hit)] for hit in hits]
+    has_vectors = [index.recipe.sentence_vectors and PIECE not in hit.row for hit in hits]
+    pairs = zip(hits, spans, has_vectors, strict=True)
+    stored = iter(_stored_vectors(index, [(hit, own) for hit, own, stored in pairs if stored]))
+    highlighted = []
+    for hit, own, is_stored in zip(hits, spans, has_vectors, strict=True):
+        vectors = next(stored) if is_stored else _encode_sentences(index.embedder, hit, own)
+        sentences = tuple(
+            Highlight(start, end, hit.text[start - hit.start : end - hit.start], float(cosine))
+            for (start, end), cosine in zip(own, cosines(vector, vectors), strict=True)
+        )
+        highlighted.append(replace(hit, sentences=sentences))
+    return highlighted
+
+
+def _sentences(index: IndexCore, hit: Hit) -> Spans:
+    return split_sentences(hit.text, index.recipe) if PIECE in hit.row else sentence_spans(hit.row)
+
+
+def _stored_vectors(index: IndexCore, hits: Sequence[tuple[Hit, Spans]]) -> list[Doubles]:
+    ids = [[span_id(hit.document, hit.row[DIGEST], *span, index.recipe) for span in spans] for hit, spans in hits]
+    if not ids:
+        return []
+    rows = index.store.get(SENTENCES, ids=sorted({id_ for own in ids for id_ in own}), embeddings=True)
+    vectors = dict(zip(rows.ids, np.asarray(rows.vectors, np.float64), strict=True))
+    for (hit, _), own in zip(hits, ids, strict=True):
+        if not vectors.keys() >= set(own):
+            raise damaged(hit.document, f"sentences in {index.name + SENTENCES}")
+    return [np.stack([vectors[id_] for id_ in own]) for own in ids]
+
+
+def _encode_sentences(embedder: Embedder, hit: Hit, spans: Spans) -> Doubles:
+    inside = [(start - hit.start, end - hit.start) for start, end in spans]
+    if embedder.reads_words:
+        vectors = embedder.encode_words(hit.text, inside)
+    else:
+        vectors = embedder.encode_document([hit.text[start:end] for start, end in inside], show_progress=False)
+    return np.asarray(vectors, np.float64)

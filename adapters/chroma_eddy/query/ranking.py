@@ -1,0 +1,55 @@
+"""Orders of hits: reciprocal rank fusion, maximal marginal relevance, cosines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Doubles = NDArray[np.float64]
+
+RANK_OFFSET = 60
+"""Added to ranks, so that the first few weigh nearly the same (Cormack, Clarke and Büttcher 2009)."""
+
+
+def reciprocal_rank_fusion(rankings: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Fuse rankings: ids with their scores, best first (Cormack, Clarke and Büttcher 2009).
+
+    Args:
+        rankings: Ids in order, each without repetition.
+    """
+    scores: dict[str, float] = {}
+    for ranking in rankings:
+        for rank, id_ in enumerate(ranking, start=1):
+            scores[id_] = scores.get(id_, 0.0) + 1 / (RANK_OFFSET + rank)
+    return dict(sorted(scores.items(), key=lambda item: -item[1]))
+
+
+def mmr_order(question: Doubles, vectors: Doubles, k: int, balance: float) -> list[int]:
+    """Maximal marginal relevance (Carbonell and Goldstein 1998): indices in the order of choice.
+
+    Args:
+        question: Shape (dimension,).
+        vectors: Shape (candidates, dimension), of length 1.
+        k: Number of candidates to choose.
+        balance: Weight of the similarity to the question; its complement weighs that to chosen candidates.
+    """
+    similarity = vectors @ question / max(float(np.linalg.norm(question)), np.finfo(np.float64).tiny)
+    chosen: list[int] = []
+    to_chosen = np.full(len(vectors), -np.inf)
+    while len(chosen) < min(k, len(vectors)):
+        gain = similarity if not chosen else balance * similarity - (1 - balance) * to_chosen
+        gain = np.where(np.isin(np.arange(len(vectors)), chosen), -np.inf, gain)
+        chosen.append(int(np.argmax(gain)))
+        to_chosen = np.maximum(to_chosen, vectors @ vectors[chosen[-1]])
+    return chosen
+
+
+def cosines(question: Doubles, vectors: Doubles) -> Doubles:
+    """Cosines of a question's vector, shape (dimension,), with vectors of any length, shape (..., dimension)."""
+    lengths = np.linalg.norm(vectors, axis=-1) * np.linalg.norm(question)
+    return np.asarray(vectors @ question / np.maximum(lengths, np.finfo(np.float64).tiny))

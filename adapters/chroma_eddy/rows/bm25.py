@@ -1,0 +1,55 @@
+"""BM25 over the passages of an index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice, takewhile
+from typing import Any
+
+import numpy as np
+
+from eddy_embed.errors import MissingExtra
+
+
+class Bm25Index:
+    """BM25 over texts (Lucene's variant, k1 = 1.5, b = 0.75), in memory."""
+
+    def __init__(self, ids: Sequence[str], texts: Sequence[str], language: str) -> None:
+        """Count the words.
+
+        Args:
+            ids: Ids of the texts.
+            texts: The texts.
+            language: Their language; English stop words are left out.
+
+        Raises:
+            MissingExtra: bm25s is not installed.
+        """
+        try:
+            import bm25s
+        except ModuleNotFoundError:
+            raise MissingExtra('bm25s is not installed; hybrid queries need pip install "eddy-embed[hybrid]"') from None
+        self.ids = list(ids)
+        self._stop_words = "en" if language == "en" else []
+        self._index: Any = None
+        self._tokenize = bm25s.tokenize
+        tokens = self._tokenize(list(texts), stopwords=self._stop_words, show_progress=False)
+        if any(len(words) for words in tokens.ids):
+            self._index = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
+            self._index.index(tokens, show_progress=False)
+
+    def rank(self, question: str, allowed: set[str] | None, most: int) -> list[str]:
+        """Ids of the texts that share a word with a question, best first.
+
+        Args:
+            question: The question.
+            allowed: Ids that may be returned; None: all.
+            most: Most ids to return.
+        """
+        words = self._tokenize([question], stopwords=self._stop_words, show_progress=False, return_ids=False)[0]
+        if self._index is None or not words:
+            return []
+        scores = self._index.get_scores(words)
+        matching = takewhile(lambda number: scores[number] > 0, np.argsort(-scores, kind="stable"))
+        ids = (self.ids[number] for number in matching)
+        return list(islice((id_ for id_ in ids if allowed is None or id_ in allowed), most))

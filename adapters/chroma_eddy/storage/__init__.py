@@ -1,0 +1,1 @@
+"""The Chroma database: clients, locks, backups, collections and pages of rows."""

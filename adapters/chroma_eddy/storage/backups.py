@@ -1,0 +1,124 @@
+"""`HnswBackup`: a copy of each collection's last complete vector files, kept until Chroma has saved the next.
+
+About every thousand rows, Chroma overwrites a collection's HNSW files in place, records in its database up to which
+row of its log they go, and purges the log up to there. A process that is killed before that record leaves files that
+can be neither read nor built again. From a copy of the recorded files and the rest of the log, nothing is lost.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+ROW_LOCK = "eddy.rows"
+"""Lock file, held while a process writes rows or reads a collection's vectors for the first time."""
+SAVED = "eddy.saved"
+"""Folder of the copies, each named `<segment>.<last row of the log>`."""
+BEGUN = "eddy.begun"
+"""Marker file with the id of the collection that is being written; an interrupted write leaves it behind."""
+_DATABASE = "chroma.sqlite3"
+_SELECT_SEGMENTS = """
+SELECT segments.id, max_seq_id.seq_id FROM segments LEFT JOIN max_seq_id ON max_seq_id.segment_id = segments.id
+WHERE segments.collection = ? AND segments.scope = 'VECTOR'
+"""
+
+
+class HnswBackup:
+    """Copies of a database's vector files; the caller holds `lock` at every call.
+
+    Attributes:
+        lock: The row lock.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Copy nothing yet; `folder` is the database's."""
+        self.lock = FileLock(folder / ROW_LOCK)
+        self._folder, self._marker = folder, folder / BEGUN
+        self._backed_up: dict[str, Any] = {}
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a write was interrupted and must be repaired."""
+        return self._marker.exists()
+
+    def begin(self, collection: str) -> None:
+        """Back up a collection's files and create the marker, before its rows are written."""
+        self._back_up(collection)
+        self._marker.write_text(collection, encoding="utf-8")
+
+    def end(self, collection: str) -> None:
+        """Back up what the write has saved and delete the marker."""
+        self._back_up(collection)
+        self._marker.unlink()
+
+    def repair(self) -> bool:
+        """Restore the recorded files if a write was interrupted.
+
+        Returns:
+            Whether a write was interrupted.
+        """
+        if not self.interrupted:
+            return False
+        for segment, row in self._select(_SELECT_SEGMENTS, self._marker.read_text(encoding="utf-8")):
+            live, copy = self._folder / segment, self._copy_path(segment, row)
+            if not row:  # Chroma never saved the files, so the log has every row
+                shutil.rmtree(live, ignore_errors=True)
+            elif copy.exists():
+                _restore(copy, live)
+        self._backed_up.clear()
+        self._marker.unlink()
+        return True
+
+    def delete_stale(self) -> None:
+        """Delete the copies of collections that no longer exist."""
+        if (self._folder / SAVED).exists():
+            segments = {segment for (segment,) in self._select("SELECT id FROM segments")}
+            for copy in (self._folder / SAVED).iterdir():
+                if copy.name.partition(".")[0] not in segments:
+                    shutil.rmtree(copy)
+
+    def _back_up(self, collection: str) -> None:
+        for segment, row in self._select(_SELECT_SEGMENTS, collection):
+            if not row or self._backed_up.get(segment) == row:
+                continue
+            copy = self._copy_path(segment, row)
+            if not copy.exists():
+                part = copy.with_name(f"{copy.name}.part")
+                shutil.rmtree(part, ignore_errors=True)
+                shutil.copytree(self._folder / segment, part)
+                part.rename(copy)
+            for other in copy.parent.glob(f"{segment}.*"):
+                if other != copy:
+                    shutil.rmtree(other)
+            self._backed_up[segment] = row
+
+    def _copy_path(self, segment: str, row: int) -> Path:
+        return self._folder / SAVED / f"{segment}.{row}"
+
+    def _select(self, statement: str, *values: str) -> Sequence[Any]:
+        with closing(sqlite3.connect(self._folder / _DATABASE, timeout=60)) as database:
+            return database.execute(statement, values).fetchall()
+
+
+def _restore(copy: Path, live: Path) -> None:
+    live.mkdir(exist_ok=True)
+    for path in live.iterdir():
+        if not (copy / path.name).exists():
+            path.unlink()
+    for path in copy.iterdir():
+        target = live / path.name
+        if not target.exists() or _size_and_mtime(target) != _size_and_mtime(path):
+            part = target.with_name(f"{path.name}.part")
+            shutil.copy2(path, part)
+            part.replace(target)
+
+
+def _size_and_mtime(path: Path) -> tuple[int, int]:
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns

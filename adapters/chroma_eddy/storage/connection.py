@@ -1,0 +1,202 @@
+"""`Connection`: a Chroma client that is reopened when another process has written to its folder.
+
+Chroma reads a collection's vectors from its folder once per process and never sees what other processes write later:
+a search then misses rows or returns deleted ones, and a write on top loses the other process's vectors. So each index
+detects that another process has written, and continues with a new client that reads everything again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from filelock import Timeout
+
+from chroma_eddy.errors import StorageError
+from chroma_eddy.storage.backups import HnswBackup
+from chroma_eddy.storage.locks import Lock
+
+if TYPE_CHECKING:
+    from chromadb.api import ClientAPI
+    from chromadb.api.models.Collection import Collection
+
+_POLL = 0.005
+_CHANGE_TIMEOUT = 5.0
+"""Seconds after which a reader reads rows that another process has not finished changing."""
+
+
+@dataclass
+class ClientState:
+    """What Chroma's server object in this process has read; clients of one folder share it.
+
+    Attributes:
+        tokens: Last known change of each index.
+        changing: Indexes whose rows this process is changing, as their metadata say.
+        loaded: Ids of the collections whose vectors are loaded.
+        failed: Whether a write failed, so that memory and files may differ.
+    """
+
+    tokens: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    changing: set[tuple[str, str, str]] = field(default_factory=set)
+    loaded: set[Any] = field(default_factory=set)
+    failed: bool = False
+
+
+_STATES: WeakKeyDictionary[Any, ClientState] = WeakKeyDictionary()
+
+
+class Connection:
+    """A client, reopened when another process has written.
+
+    Attributes:
+        client: The present client.
+        lock: The writer's lock.
+        place: The folder or server URL, for error messages; None where neither is known.
+        generation: Number of reopenings; collections of an earlier client do not see new rows.
+    """
+
+    def __init__(self, client: ClientAPI, lock: Lock, place: Any, *, owned: bool) -> None:
+        """Read nothing yet; `owned` says that nobody else uses the client, so that it may be closed."""
+        self.client, self.lock = client, lock
+        self.place: Path | str | None = lock.folder or (place if isinstance(place, str) else None)
+        self.generation = 0
+        self._owned = owned
+        self._backup = None if lock.folder is None else HnswBackup(lock.folder)
+        self._change_seen: dict[tuple[str, str, str], tuple[str, float]] = {}
+
+    @contextmanager
+    def lock_rows(self, collection: Collection) -> Iterator[None]:
+        """Hold the row lock, so that no process reads vector files while another writes them.
+
+        Chroma may save a collection's files in place even in a process that only reads, if its log is long enough.
+
+        Raises:
+            StorageError: Another process was killed while it held the lock.
+        """
+        if self._backup is None:
+            yield
+            return
+        with self._backup.lock.acquire(poll_interval=_POLL):
+            if self._backup.interrupted:
+                raise StorageError(f"another process was killed while it wrote to {self.place}; do the same again")
+            state = self._state
+            try:
+                self._backup.begin(str(collection.id))
+                yield
+                self._backup.end(str(collection.id))
+            except BaseException:
+                state.failed = True
+                raise
+
+    def repair(self) -> None:
+        """If a write was interrupted and no process holds the row lock, restore the backup; reopen the client."""
+        if self._backup is None:
+            return
+        repaired = False
+        if self._backup.interrupted:
+            with suppress(Timeout), self._backup.lock.acquire(timeout=0):
+                repaired = self._backup.repair()
+        if repaired or self._state.failed:
+            self.reopen()
+
+    def delete_stale_backups(self) -> None:
+        """Delete the backups of collections that no longer exist."""
+        if self._backup is not None:
+            with self._backup.lock.acquire(poll_interval=_POLL):
+                self._backup.delete_stale()
+
+    def load_vectors(self, collection: Collection) -> None:
+        """Make Chroma read a collection's vectors, under the row lock, unless it has read them."""
+        if self.lock.folder is not None and collection.id not in self._state.loaded:
+            with self.lock_rows(collection):
+                collection.count()
+            self._state.loaded.add(collection.id)
+
+    def is_current(self, name: str, token: str, *, changing: bool) -> bool:
+        """Whether this process has read the last change of an index.
+
+        Args:
+            name: Name of the index.
+            token: Token of the last change, from the index's metadata; the first one seen counts as read.
+            changing: Whether the metadata say that rows are being changed. If another process has been changing them
+                for `_CHANGE_TIMEOUT` seconds, it is slow or was killed, and its rows so far count as one more change.
+        """
+        if self.lock.folder is None:
+            return True
+        key, now = self._key(name), time.monotonic()
+        if changing and not self.is_changing(name):
+            before, since = self._change_seen.get(key, ("", now))
+            if before != token:
+                self._change_seen[key] = token, now
+            elif now - since > _CHANGE_TIMEOUT:
+                token = f"{token}/changing"
+        return self._state.tokens.setdefault(key, token) == token
+
+    def has_seen(self, name: str) -> bool:
+        """Whether this process knows a change of an index."""
+        return self.lock.folder is None or self._key(name) in self._state.tokens
+
+    def record_change(self, name: str, token: str) -> None:
+        """Record a change that this process has completed."""
+        self._state.tokens[self._key(name)] = token
+        self.clear_changing(name)
+
+    def is_changing(self, name: str) -> bool:
+        """Whether this process is changing rows of an index."""
+        return self._key(name) in self._state.changing
+
+    def set_changing(self, name: str) -> None:
+        """Record that this process is changing rows of an index."""
+        self._state.changing.add(self._key(name))
+
+    def clear_changing(self, name: str) -> None:
+        """Record that this process is not changing rows of an index."""
+        self._state.changing.discard(self._key(name))
+
+    def move_state(self, old: str, new: str) -> None:
+        """Move the known change of an index to the name that the index has taken."""
+        tokens = self._state.tokens
+        tokens.pop(self._key(new), None)
+        if self._key(old) in tokens:
+            tokens[self._key(new)] = tokens.pop(self._key(old))
+
+    def reopen(self) -> None:
+        """Replace the client by one that has read nothing; callers' references to the old one stay valid."""
+        if self.lock.folder is None:
+            return
+        from chromadb.api import ServerAPI
+        from chromadb.api.client import Client
+        from chromadb.config import System
+
+        old, owned = self._concrete, self._owned
+        system = System(old.get_settings())
+        system.instance(ServerAPI)  # type: ignore[type-abstract]
+        system.start()
+        self.client = Client.from_system(system, old.tenant, old.database)
+        self.generation += 1
+        self._owned = True
+        if owned:
+            old.close()
+            # Break the system's reference cycle, which would keep threads and files until garbage collection.
+            old._server._system._instances.clear()
+
+    def close(self) -> None:
+        """Close the client unless somebody else uses it."""
+        if self._owned:
+            self._concrete.close()
+
+    @property
+    def _state(self) -> ClientState:
+        return _STATES.setdefault(self._concrete._server, ClientState())
+
+    def _key(self, name: str) -> tuple[str, str, str]:
+        return self._concrete.tenant, self._concrete.database, name
+
+    @property
+    def _concrete(self) -> Any:
+        return self.client

@@ -1,0 +1,359 @@
+"""`Store`: the collections of an index: created, opened, written in batches, read in pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from chromadb.api.models.Collection import Collection
+from chromadb.errors import NotFoundError
+
+from chroma_eddy.errors import ForeignCollection
+from chroma_eddy.storage.batches import byte_limited_slices, slices
+from chroma_eddy.storage.connection import Connection
+from chroma_eddy.storage.failures import translated_errors
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, PARTS, RAW, SENTENCES, TRANSFORM, new_token
+from chroma_eddy.storage.pages import Rows, read_pages
+from chroma_eddy.storage.recipe import FORMAT, Recipe
+
+if TYPE_CHECKING:
+    import numpy as np
+    from chromadb.api import ClientAPI
+    from numpy.typing import NDArray
+
+    from chroma_eddy.storage.locks import Lock
+
+# HNSW search is approximate; with this beam it misses next to nothing at the size of most libraries.
+_COSINE_CONFIG = {"hnsw": {"space": "cosine", "ef_search": 400, "ef_construction": 200}}
+# In L2 space Chroma returns vectors bit by bit; in cosine space it normalises them, and they come back rounded.
+_L2_CONFIG = {"hnsw": {"space": "l2"}}
+
+
+class Store:
+    """An index's collections under one name."""
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        """Open nothing yet; the other collections' names begin with the main one's, `name`."""
+        self.connection, self.name, self.place = connection, name, connection.place
+        self._generation, self._collections = connection.generation, dict[str, Collection]()
+        self._max_batch_size = 0
+
+    @property
+    def client(self) -> ClientAPI:
+        """Chroma's client; it changes when the connection is reopened."""
+        return self.connection.client
+
+    @property
+    def lock(self) -> Lock:
+        """The writer's lock."""
+        return self.connection.lock
+
+    @contextmanager
+    def hold_lock(self) -> Iterator[None]:
+        """Hold the writer's lock.
+
+        Raises:
+            IndexInUse: Another process is writing.
+            StorageError: The folder is not writable.
+        """
+        with ExitStack() as held:
+            with translated_errors(self.place):
+                held.enter_context(self.lock)
+            yield
+
+    def close(self) -> None:
+        """Close the client unless somebody else uses it."""
+        self._collections.clear()
+        self.connection.close()
+
+    # --- Collections
+
+    def find(self, part: str = MAIN) -> Collection | None:
+        """A collection; None if it does not exist."""
+        if self._generation != self.connection.generation:
+            self.forget()
+        if part not in self._collections:
+            collection = self._open_collection(part)
+            if collection is None:
+                return None
+            self._collections[part] = collection
+        return self._collections[part]
+
+    def _open_collection(self, part: str) -> Collection | None:
+        with translated_errors(self.place):
+            self.connection.repair()
+            try:
+                collection = self.client.get_collection(self.name + part, embedding_function=None)
+            except NotFoundError:
+                return None
+            # Record the last change before vectors are loaded: a write in between then counts as a new change.
+            if part == MAIN:
+                self._is_current(collection)
+            elif not self.connection.has_seen(self.name):
+                self.find()
+            self.connection.load_vectors(collection)
+            return collection
+
+    def _is_current(self, main: Collection) -> bool:
+        """Whether this process has read the last change that the main collection's metadata name."""
+        metadata = main.metadata or {}
+        token, changing = metadata.get("eddy_written"), bool(metadata.get("eddy_changing"))
+        return token is None or self.connection.is_current(self.name, str(token), changing=changing)
+
+    def collection(self, part: str = MAIN) -> Collection:
+        """A collection that must exist.
+
+        Raises:
+            ForeignCollection: It does not exist.
+        """
+        collection = self.find(part)
+        if collection is None:
+            raise ForeignCollection(
+                f"collection {self.name + part!r} is gone, without which index {self.name!r} cannot be used: something "
+                "else has deleted it; delete the index's other collections, and make it anew"
+            )
+        return collection
+
+    def forget(self) -> None:
+        """Drop the cached collections; they are opened again when they are next used."""
+        self._generation = self.connection.generation
+        self._collections.clear()
+
+    def create(self, recipe: Recipe, function: Any, **more: Any) -> None:
+        """Create the collections, the main one last.
+
+        Args:
+            recipe: The index's recipe.
+            function: Embedding function with which Chroma itself embeds questions to the main collection.
+            **more: Further metadata of the main collection.
+        """
+        for part in (DOCUMENTS, SENTENCES, RAW):
+            if self.find(part) is not None:  # left by an index whose main collection somebody deleted
+                self.open_or_create(part)
+                self.drop(part)
+        for part in (DOCUMENTS, *((SENTENCES,) if recipe.sentence_vectors else ())):
+            self.open_or_create(part)
+        token = new_token()
+        self.open_or_create(MAIN, {**recipe.metadata, "eddy_written": token, **more}, function)
+        self.connection.record_change(self.name, token)
+
+    def open_or_create(self, part: str, metadata: Mapping[str, Any] | None = None, function: Any = None) -> Collection:
+        """Create a collection, or open it if this package created it.
+
+        Raises:
+            ForeignCollection: Something else created it.
+        """
+        with translated_errors(self.place):
+            collection = self.client.get_or_create_collection(
+                self.name + part,
+                embedding_function=function,
+                configuration=_L2_CONFIG if part == TRANSFORM else _COSINE_CONFIG,  # type: ignore[arg-type]
+                metadata=dict(metadata or {"eddy_format": FORMAT, "eddy_part": part}),
+            )
+            self.connection.load_vectors(collection)
+        if (collection.metadata or {}).get("eddy_format") != FORMAT:
+            raise ForeignCollection(
+                f"collection {collection.name!r} was made by something else, and index {self.name!r} needs the name: "
+                "choose another name for the index; it is left as it is"
+            )
+        self._collections[part] = collection
+        return collection
+
+    def drop(self, part: str) -> None:
+        """Delete a collection if it exists."""
+        self._collections.pop(part, None)
+        with translated_errors(self.place):
+            try:
+                self.client.delete_collection(self.name + part)
+            except NotFoundError:
+                return
+            self.connection.delete_stale_backups()
+
+    def drop_all(self) -> None:
+        """Delete all collections, the main one first: the others are no index without it."""
+        for part in reversed(PARTS):
+            self.drop(part)
+
+    def rename(self, part: str, name: str) -> None:
+        """Rename a collection."""
+        with translated_errors(self.place):
+            self.collection(part).modify(name=name)
+        self._collections.pop(part)
+
+    def with_suffix(self, suffix: str) -> Store:
+        """The collections of the index that will replace this one (`NEXT`), or that it replaced (`OLD`)."""
+        return Store(self.connection, self.name + suffix)
+
+    # --- The main collection's metadata
+
+    @property
+    def identity(self) -> Any:
+        """Id of the main collection; None if it does not exist."""
+        collection = self._open_collection(MAIN)
+        return None if collection is None else collection.id
+
+    def metadata(self) -> dict[str, Any]:
+        """The main collection's metadata, read from the database; empty if it does not exist."""
+        self._collections.pop(MAIN, None)
+        collection = self.find()
+        return dict((collection.metadata if collection is not None else None) or {})
+
+    def update_metadata(self, **values: Any) -> None:
+        """Change entries of the main collection's metadata."""
+        kept = {name: value for name, value in self.metadata().items() if value is not None}
+        with translated_errors(self.place):
+            self.collection().modify(metadata={**kept, **values})
+        self._collections.pop(MAIN)
+
+    def recipe(self) -> Recipe | None:
+        """The stored recipe; None if the index does not exist.
+
+        Raises:
+            ForeignCollection: Something else created a collection of that name.
+        """
+        collection = self.find()
+        if collection is None:
+            return None
+        recipe = Recipe.parse(self.metadata())
+        if recipe is None:
+            metadata = collection.metadata or {}
+            by = "open_collection" if "eddy_fingerprint" in metadata else "something else"
+            if metadata.get("eddy_format", FORMAT) != FORMAT:
+                by = "another version of this library"
+            raise ForeignCollection(
+                f"collection {self.name!r} was made by {by}, not as an index: choose another name; it is left as it is"
+            )
+        return recipe
+
+    # --- Changes of this process and of others
+
+    def refresh(self, *, force: bool = False) -> Any:
+        """Reopen the connection if another process has written.
+
+        Args:
+            force: Reopen it in any case.
+
+        Returns:
+            Id of the main collection; None if it does not exist.
+        """
+        collection = self._open_collection(MAIN)
+        if force or (collection is not None and not self._is_current(collection)):
+            self.connection.reopen()
+        return None if collection is None else collection.id
+
+    def begin_writing(self) -> None:
+        """Read other processes' changes, under the writer's lock; a change in progress is that of a killed process."""
+        killed = bool(self.metadata().get("eddy_changing"))
+        self.refresh(force=killed)
+        self.connection.clear_changing(self.name)
+        if killed:
+            self.mark_written()
+
+    def _begin_change(self) -> None:
+        """Mark the index as changing before its rows change, since a killed process cannot report what it changed."""
+        if not self.connection.is_changing(self.name) and self.find() is not None:
+            self.update_metadata(eddy_changing=True)
+            self.connection.set_changing(self.name)
+
+    def end_change(self) -> None:
+        """Tell readers that rows have changed, if they have since `mark_written`."""
+        if self.connection.is_changing(self.name):
+            self.mark_written()
+
+    def mark_written(self) -> None:
+        """Tell readers that rows have changed."""
+        token = new_token()
+        self.update_metadata(eddy_written=token, eddy_changing=False)
+        self.connection.record_change(self.name, token)
+
+    # --- Rows
+
+    def count(self, part: str) -> int:
+        """Number of rows of a collection; 0 if it does not exist."""
+        collection = self.find(part)
+        with translated_errors(self.place):
+            return 0 if collection is None else collection.count()
+
+    @property
+    def max_batch_size(self) -> int:
+        """Most rows that the database accepts in a batch."""
+        if not self._max_batch_size:
+            with translated_errors(self.place):
+                self._max_batch_size = self.client.get_max_batch_size()
+        return self._max_batch_size
+
+    def upsert(
+        self,
+        part: str,
+        ids: Sequence[str],
+        vectors: NDArray[np.float32],
+        metadatas: Sequence[dict[str, Any]],
+        texts: Sequence[str] | None = None,
+    ) -> None:
+        """Write rows in batches.
+
+        Args:
+            part: The collection's suffix.
+            ids: Ids of the rows; existing rows are replaced.
+            vectors: Shape (rows, dimension).
+            metadatas: Metadata of each row.
+            texts: Text of each row; None: rows without texts.
+        """
+        self._begin_change()
+        collection = self.collection(part)
+        for batch in byte_limited_slices(len(ids), vectors.shape[1], texts, self.max_batch_size):
+            with translated_errors(self.place), self.connection.lock_rows(collection):
+                collection.upsert(
+                    ids=list(ids[batch]),
+                    embeddings=vectors[batch],
+                    metadatas=list(metadatas[batch]),
+                    documents=list(texts[batch]) if texts is not None else None,
+                )
+
+    def update_documents(self, rows: Mapping[str, dict[str, Any]]) -> None:
+        """Change metadata of documents' rows, by id; unlike vectors, other processes see metadata at once."""
+        if not rows:
+            return
+        ids, metadatas = list(rows), list(rows.values())
+        collection = self.collection(DOCUMENTS)
+        for batch in slices(len(ids), self.max_batch_size):
+            with translated_errors(self.place), self.connection.lock_rows(collection):
+                collection.update(ids=ids[batch], metadatas=metadatas[batch])  # type: ignore[arg-type]
+
+    def delete(self, part: str, ids: Sequence[str] | None = None, where: Any = None) -> int:
+        """Delete rows by id or by a condition on their metadata.
+
+        Returns:
+            Number of ids given, or of rows that met the condition.
+        """
+        collection = self.find(part)
+        if collection is None:
+            return 0
+        if ids is None:
+            with translated_errors(self.place):
+                ids = collection.get(where=where, include=[])["ids"]
+        if ids:
+            self._begin_change()
+            collection = self.collection(part)
+        for batch in slices(len(ids), self.max_batch_size):
+            with translated_errors(self.place), self.connection.lock_rows(collection):
+                collection.delete(ids=list(ids[batch]))
+        return len(ids)
+
+    def get(self, part: str, *, ids: Sequence[str] | None = None, where: Any = None, **fields: bool) -> Rows:
+        """Read rows by id or condition, or all rows.
+
+        Args:
+            part: The collection's suffix.
+            ids: Ids of the rows; missing ones are left out.
+            where: Condition on their metadata.
+            **fields: Which to read beside the ids: `metadatas`, `documents`, `embeddings`.
+        """
+        return Rows.concatenate(self.pages(part, ids=ids, where=where, **fields))
+
+    def pages(
+        self, part: str, *, ids: Sequence[str] | None = None, where: Any = None, **fields: bool
+    ) -> Iterator[Rows]:
+        """As `get`, page by page."""
+        return read_pages(self.collection(part), self.place, ids, where, fields)

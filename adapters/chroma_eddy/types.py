@@ -1,0 +1,171 @@
+"""What an index takes and returns: documents, hits and highlighted sentences."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from eddy_embed.encoding.validation import check_kind
+from eddy_embed.errors import InvalidParameter, InvalidText
+
+PREFIX = "eddy_"
+"""Prefix of the index's own metadata names."""
+RESERVED = ("start_index", "end_index", "page", "last_page", "heading_path")
+"""Further metadata names that the index writes itself."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A whole document.
+
+    Attributes:
+        id: Id, the same between runs; a document of the same id replaces it.
+        text: The whole text; offsets count its characters.
+        metadata: Stored with each passage, for filters: strings, numbers and truth values.
+        page_starts: Offset at which each page begins, if the document has pages; its passages then have `page` and
+            `last_page`, counted from 1.
+    """
+
+    id: str
+    text: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    page_starts: tuple[int, ...] = ()
+
+    @property
+    def text_digest(self) -> str:
+        """Hash of the text (32 hexadecimal digits)."""
+        return hashlib.sha256(self.text.encode()).hexdigest()[:32]
+
+    @property
+    def digest(self) -> str:
+        """Hash of id, text, metadata and pages; it identifies a version of a document."""
+        fields = [self.id, self.text_digest, sorted(self.metadata.items()), list(self.page_starts)]
+        return hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:32]
+
+    def pages(self, start: int, end: int) -> dict[str, int]:
+        """Metadata `page` and `last_page` of a span; empty for a document without pages."""
+        if not self.page_starts:
+            return {}
+        starts = self.page_starts
+        return {"page": bisect_right(starts, start), "last_page": bisect_right(starts, max(start, end - 1))}
+
+
+def check_document(given: Any, index: int) -> Document:
+    """Refuse a document that cannot be stored or embedded.
+
+    Raises:
+        InvalidParameter: `given` is no document, or its id or metadata cannot be stored.
+        InvalidText: The text is blank or not valid Unicode.
+    """
+    check_kind(f"documents[{index}]", given, Document, "a chroma_eddy.Document(id=..., text=...)")
+    document: Document = given
+    check_kind(f"documents[{index}].id", document.id, str, "a string")
+    check_kind(f"documents[{index}].text", document.text, str, "a string")
+    check_kind(f"documents[{index}].metadata", document.metadata, Mapping, "a dictionary")
+    if not document.id:
+        raise InvalidParameter(
+            f"documents[{index}] has no id; give one that stays the same between runs, such as its path"
+        )
+    name = f"document {document.id!r:.80}"
+    if not document.text.strip():
+        raise InvalidText(f"{name} has no text; leave it out")
+    for what, text in (("id", document.id), ("text", document.text)):
+        _check_unicode(f"the {what} of {name}", text)
+    for key, value in document.metadata.items():
+        _check_metadata(name, key, value)
+    starts = document.page_starts
+    if any(isinstance(start, bool) or not isinstance(start, int) for start in starts) or list(starts) != sorted(starts):
+        raise InvalidParameter(f"{name}: page_starts={starts!r:.80} must be rising numbers of characters")
+    return document
+
+
+def _check_metadata(name: str, key: Any, value: Any) -> None:
+    if not isinstance(key, str) or not key or key.startswith((PREFIX, "chroma:")) or key in RESERVED:
+        raise InvalidParameter(
+            f"{name}: metadata may not have the name {key!r:.60}: it must be a string, and {', '.join(RESERVED)} and "
+            f"names that begin with {PREFIX} are the index's own"
+        )
+    _check_unicode(f"metadata {key!r:.60} of {name}", key)
+    if isinstance(value, str):
+        _check_unicode(f"metadata {key!r:.60} of {name}", value)
+    elif not isinstance(value, bool | int | float) or not is_storable_number(value):
+        raise InvalidParameter(
+            f"{name}: metadata {key!r:.60} is {value!r:.60}; Chroma holds strings, numbers of 64 bits and truth values"
+        )
+
+
+def is_storable_number(value: float) -> bool:
+    """Whether Chroma can store a number: finite, or an integer of 64 bits."""
+    return math.isfinite(value) if isinstance(value, float) else -(2**63) <= value < 2**63
+
+
+def _check_unicode(what: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidText(
+            f"{what}: character {error.start} is half of a surrogate pair, {text[error.start]!r}; read it with its "
+            "real encoding, or with errors='replace'"
+        ) from None
+
+
+@dataclass(frozen=True)
+class Highlight:
+    """A sentence of a hit.
+
+    Attributes:
+        start: Offset of its first character in the document's text.
+        end: Offset after its last character.
+        text: The sentence.
+        cosine: Cosine of the question's vector and the sentence's.
+    """
+
+    start: int
+    end: int
+    text: str
+    cosine: float
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A passage, sentence or document that a query found.
+
+    Attributes:
+        id: Id of the row.
+        document: Id of the document.
+        text: Text of the passage, sentence or document.
+        start: Offset of its first character in the document's text.
+        end: Offset after its last character.
+        cosine: Cosine of the question's vector and the row's.
+        score: What the hits are sorted by: the cosine, or, with `hybrid`, the sum of reciprocal ranks.
+        metadata: The document's metadata, as given.
+        headings: Headings above a passage, the highest first, as in "Tides > Spring tides"; "" without headings.
+        page: Page on which it begins, counted from 1; None for a document without pages.
+        last_page: Page on which it ends.
+        sentences: Sentences of a passage, in order, if the query asked for them.
+        row: Metadata of the row, as stored.
+    """
+
+    id: str
+    document: str
+    text: str
+    start: int
+    end: int
+    cosine: float
+    score: float
+    metadata: Mapping[str, Any]
+    headings: str = ""
+    page: int | None = None
+    last_page: int | None = None
+    sentences: tuple[Highlight, ...] = ()
+    row: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def best(self) -> Highlight | None:
+        """The sentence nearest to the question; None if the query did not ask for sentences."""
+        return max(self.sentences, key=lambda sentence: sentence.cosine, default=None)

@@ -1,0 +1,1 @@
+"""Writing: documents, pieces, integrity checks and rebuilding."""

@@ -1,0 +1,134 @@
+"""Versions of documents: commit, check and remove them, without embedding anything."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from chroma_eddy.rows.documents import join_text
+from chroma_eddy.rows.schema import DIGEST, DOCUMENT, OTHER, DocumentRow, user_metadata
+from chroma_eddy.storage.batches import slices
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, RAW, SENTENCES
+from chroma_eddy.storage.pages import PAGE_SIZE
+
+if TYPE_CHECKING:
+    from chroma_eddy.index_core import IndexCore
+
+
+def commit_versions(index: IndexCore, rows: Sequence[DocumentRow], *, mark_written: bool = False) -> None:
+    """Delete the rows of the versions that queries are not to find.
+
+    Args:
+        index: The index.
+        rows: Documents' rows whose `other` names such a version.
+        mark_written: Whether to tell readers of the change before `other` is emptied, so that a reader who finds it
+            empty has been told.
+    """
+    _delete_rows(index, DIGEST, [row.other for row in rows])
+    if mark_written:
+        index.store.mark_written()
+    index.store.update_documents({row.id: {OTHER: ""} for row in rows if row.digest})
+
+
+def _delete_rows(index: IndexCore, name: str, values: Sequence[str]) -> None:
+    """Delete rows by a metadata value; many values at a time, since Chroma looks through all rows each time."""
+    for batch in slices(len(values), PAGE_SIZE):
+        for part in (MAIN, SENTENCES, RAW):
+            index.store.delete(part, where={name: {"$in": list(values[batch])}})
+
+
+def _commit_pending(index: IndexCore, rows: Iterable[DocumentRow]) -> None:
+    """Commit documents with an interrupted write whose found version is about to be hidden: a row hides only one."""
+    commit_versions(index, [row for row in rows if row.digest and row.other])
+
+
+def check_rows(index: IndexCore) -> dict[str, str]:
+    """Compare every row with the documents' rows and hide damaged documents, as `Index.check` says.
+
+    Returns:
+        The problem of each damaged document, by id.
+    """
+    store = index.store
+    rows, scan = index.entries(), IntegrityScan(index)
+    problems = {id_: problem for id_, row in rows.items() if row.digest and (problem := scan.problem(row))}
+    known = {digest for row in rows.values() for digest in (row.digest, row.other)}
+    strays = {digest: id_ for digest, id_ in scan.documents.items() if digest not in known}
+    # A server has no writer's lock: what another writer has changed during the scan is no damage.
+    now = index.entries(sorted({*problems, *strays.values()}))
+    problems = {id_: problem for id_, problem in problems.items() if now.get(id_) == rows[id_]}
+    _commit_pending(index, (rows[id_] for id_ in problems))
+    store.update_documents({id_: {DIGEST: "", OTHER: rows[id_].digest} for id_ in problems})
+    for digest, id_ in strays.items():
+        row = now.get(id_)
+        if row is None or digest not in (row.digest, row.other):
+            count = sum(store.delete(part, where={DIGEST: digest}) for part in (MAIN, SENTENCES, RAW))
+            problems.setdefault(id_, f"{count} rows of a version that {store.name + DOCUMENTS} does not name; deleted")
+    if problems:
+        store.mark_written()
+    return problems
+
+
+class IntegrityScan:
+    """Row counts, texts and metadata of each version, read from all rows of an index.
+
+    Attributes:
+        documents: Document of each version found, by digest.
+    """
+
+    def __init__(self, index: IndexCore) -> None:
+        """Read all rows."""
+        self._store, self._recipe, self._keeps_raw = index.store, index.recipe, index.keeps_raw
+        self._counts = {part: Counter[str]() for part in (MAIN, SENTENCES, RAW)}
+        self._metadata: dict[str, list[dict[str, Any]]] = {}
+        self._texts: dict[str, str] = {}
+        self.documents: dict[str, str] = {}
+        rows = self._store.get(DOCUMENTS, metadatas=True).metadatas if index.exists else []
+        self._read({row[DIGEST]: row for row in rows if row[DIGEST]})
+
+    def _read(self, versions: dict[str, dict[str, Any]]) -> None:
+        passages: dict[str, list[tuple[dict[str, Any], str]]] = {}
+        for part, counts in self._counts.items():
+            if self._store.find(part) is None:
+                continue
+            for rows in self._store.pages(part, metadatas=True, documents=part == MAIN):
+                for number, metadata in enumerate(rows.metadatas):
+                    if not metadata.get(DIGEST):
+                        continue
+                    digest = str(metadata[DIGEST])
+                    counts[digest] += 1
+                    self.documents[digest] = str(metadata[DOCUMENT])
+                    if part == MAIN and digest in versions:
+                        passages.setdefault(digest, []).append((metadata, rows.texts[number]))
+                        if counts[digest] == versions[digest]["eddy_passages"]:
+                            complete = passages.pop(digest)
+                            text = join_text(complete, versions[digest])
+                            self._texts[digest] = hashlib.sha256(text.encode()).hexdigest()[:32]
+                            self._metadata[digest] = [user_metadata(passage) for passage, _ in complete]
+
+    def problem(self, row: DocumentRow) -> str:
+        """The problem of a document; "" for none."""
+        sentences = row.sentences if self._recipe.sentence_vectors else 0
+        raw = 1 + row.passages + sentences if self._keeps_raw else 0
+        for (part, counts), expected in zip(self._counts.items(), (row.passages, sentences, raw), strict=True):
+            if counts[row.digest] != expected:
+                return f"{counts[row.digest]} of {expected} rows in {self._store.name + part}"
+        if self._texts[row.digest] != row.text_digest:
+            return f"another text in {self._store.name} than it was written with"
+        if any(metadata != row.metadata for metadata in self._metadata[row.digest]):
+            return f"other metadata in {self._store.name} than it was written with"
+        return ""
+
+
+def remove_documents(index: IndexCore, ids: Sequence[str]) -> int:
+    """Remove documents with all their rows; return the number of documents that existed."""
+    rows = index.entries(ids)
+    _commit_pending(index, rows.values())
+    # Hide them first: an interrupted removal leaves incomplete documents, which are written again if they come back.
+    index.store.update_documents({id_: {DIGEST: "", OTHER: row.digest or row.other} for id_, row in rows.items()})
+    _delete_rows(index, DOCUMENT, list(rows))
+    index.store.delete(DOCUMENTS, ids=list(rows))
+    if rows:
+        index.store.mark_written()
+    return len(rows)

@@ -1,0 +1,182 @@
+"""Pieces: rows of the main collection that a framework cut and embedded itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chroma_eddy.errors import ForeignCollection
+from chroma_eddy.rows.schema import DIGEST, DOCUMENT, END, PIECE, START
+from chroma_eddy.storage.batches import slices
+from chroma_eddy.storage.names import MAIN
+from chroma_eddy.storage.recipe import is_unfitted
+from chroma_eddy.types import is_storable_number
+from eddy_embed.encoding.finalize import VectorFinalizer
+from eddy_embed.encoding.validation import check_kind
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from chroma_eddy.index_core import IndexCore
+    from chroma_eddy.storage.pages import Rows
+
+    Floats = NDArray[np.float32]
+    Doubles = NDArray[np.float64]
+
+GROUP_PIECES = 5_000
+"""Pieces that are looked up and written at a time."""
+FINGERPRINT = "eddy_fingerprint"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A text with the vector that the index's embedder made of it.
+
+    Unlike a passage, a piece has an id that its writer chose, and the index does not know the rest of its document: it
+    has no sentence vectors for a piece and cannot embed it again.
+
+    Attributes:
+        id: Id of the row; a piece of the same id replaces it.
+        document: Id of the document that the piece belongs to and is removed with.
+        text: The text.
+        vector: The vector, shape (dimension,).
+        metadata: Metadata for filters; None values are left out.
+        start: Offset of its first character in the document, if known.
+        end: Offset after its last character.
+    """
+
+    id: str
+    document: str
+    text: str
+    vector: ArrayLike
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    start: int | None = None
+    end: int | None = None
+
+
+def put_pieces(index: IndexCore, pieces: Iterable[Piece], fingerprint: str) -> None:
+    """Write pieces in batches; those of known ids are replaced, and a second call changes nothing.
+
+    Args:
+        index: The index, opened with the embedder that made the vectors.
+        pieces: The pieces.
+        fingerprint: Fingerprint of the embedder that made the vectors.
+
+    Raises:
+        FingerprintMismatch: The index's vectors come from another embedder by now.
+        InvalidParameter: A piece cannot be stored, an id came twice, or the index's post-processing is not fitted.
+        ForeignCollection: The row of an id is no piece.
+    """
+    pieces = list(pieces)
+    repeated = [id_ for id_, count in Counter(piece.id for piece in pieces).items() if count > 1]
+    if repeated:
+        raise InvalidParameter(f"two pieces have the id {repeated[0]!r:.80}; give each its own")
+    dimension = index.embedder.dimension
+    vectors = [_checked_vector(piece, dimension) for piece in pieces]
+    metadatas = [_piece_metadata(piece) for piece in pieces]
+    with index.writing():
+        if not index.exists and is_unfitted(index.embedder):
+            raise InvalidParameter(
+                f"the post-processing of index {index.name!r} has learned nothing yet, and pieces come with their "
+                "vectors: put whole documents in first, or open it with an embedder that was fitted"
+            )
+        # Compare under the lock: another process may have fitted the post-processing again before this one got it.
+        if fingerprint != index.embedder.fingerprint:
+            raise FingerprintMismatch(
+                f"index {index.name!r} holds vectors of fingerprint {index.embedder.fingerprint}, and the pieces' were "
+                f"made by {fingerprint}: embed the pieces again, with index.current()"
+            )
+        index.create()
+        made_by = {FINGERPRINT: index.recipe.fingerprint}
+        for group in slices(len(pieces), GROUP_PIECES):
+            ids = [piece.id for piece in pieces[group]]
+            known = index.store.get(MAIN, ids=ids, metadatas=True)
+            new = _replacement_metadata(known, dict(zip(ids, metadatas[group], strict=True)))
+            texts = [piece.text for piece in pieces[group]]
+            index.store.upsert(MAIN, ids, np.stack(vectors[group]), [{**row, **made_by} for row in new], texts)
+        if pieces:
+            index.store.mark_written()
+
+
+def remove_pieces(index: IndexCore, *, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None) -> int:
+    """Remove pieces by id or by a condition on their metadata, or all; return the number that existed."""
+    if not index.exists:
+        return 0
+    is_piece = {PIECE: True}
+    with index.writing():
+        found = index.store.get(MAIN, ids=ids, where={"$and": [is_piece, where]} if where else is_piece).ids
+        index.store.delete(MAIN, ids=found)
+        if found:
+            index.store.mark_written()
+    return len(found)
+
+
+def move_pieces(index: IndexCore, following: IndexCore, raw_of: Callable[[Floats], Doubles]) -> None:
+    """Write an index's pieces into the one that replaces it; `raw_of` undoes the old post-processing."""
+    post = following.post
+    if post is None or not index.holds_pieces:
+        return
+    finish = VectorFinalizer(normalize=following.embedder.normalize, post=post.post, fitted=post)
+    made_by = {FINGERPRINT: following.recipe.fingerprint}
+    for rows in index.store.pages(MAIN, where={PIECE: True}, metadatas=True, documents=True, embeddings=True):
+        vectors = np.stack([finish(raw, 0).astype(np.float32) for raw in raw_of(rows.vectors)])
+        following.store.upsert(MAIN, rows.ids, vectors, [{**row, **made_by} for row in rows.metadatas], rows.texts)
+
+
+def _piece_metadata(piece: Piece) -> dict[str, Any]:
+    check_kind("piece", piece, Piece, "a Piece")
+    for key, value in piece.metadata.items():
+        if not isinstance(key, str) or not key or key.startswith("chroma:"):
+            raise InvalidParameter(f"piece {piece.id!r:.80}: metadata may not have the name {key!r:.60}")
+        if not _is_storable(value):
+            raise InvalidParameter(
+                f"piece {piece.id!r:.80}: metadata {key!r:.60} is {value!r:.60}; Chroma holds strings, numbers of 64 "
+                "bits, truth values, and lists of one of these that are not empty"
+            )
+    pairs = [*piece.metadata.items(), (START, piece.start), (END, piece.end)]
+    given = {key: value for key, value in pairs if value is not None}
+    return {**given, DOCUMENT: piece.document, DIGEST: "", PIECE: True}
+
+
+def _is_storable(value: Any) -> bool:
+    if isinstance(value, list):
+        kinds = {type(item) for item in value}
+        return len(kinds) == 1 and kinds < {str, int, float, bool} and all(map(_is_storable, value))
+    if isinstance(value, int | float):
+        return is_storable_number(value)
+    if isinstance(value, str):
+        return not any("\ud800" <= character <= "\udfff" for character in value)
+    return value is None
+
+
+def _checked_vector(piece: Piece, dimension: int) -> Floats:
+    vector = np.asarray(piece.vector, np.float32)
+    if vector.shape != (dimension,) or not np.isfinite(vector).all() or not vector.any():
+        raise InvalidParameter(
+            f"piece {piece.id!r:.80} has a vector of shape {vector.shape}, or with values that are no numbers or all "
+            f"zero; the index's embedder makes vectors of {dimension} numbers"
+        )
+    return vector
+
+
+def _replacement_metadata(known: Rows, new: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Metadata of new rows, in order, with None for names that they no longer have: Chroma keeps unnamed entries.
+
+    Raises:
+        ForeignCollection: A row that is to be replaced is no piece.
+    """
+    for id_, row in zip(known.ids, known.metadatas, strict=True):
+        if PIECE not in row:
+            raise ForeignCollection(
+                f"row {id_!r:.80} is a passage of a document that the index has cut itself, and no piece: give the "
+                "piece another id, or remove the document"
+                if row.get(DOCUMENT) is not None
+                else f"row {id_!r:.80} was put into the collection by something else; delete it, or choose another id"
+            )
+        new[id_] = {**dict.fromkeys(row), **new[id_]}
+    return list(new.values())

@@ -1,0 +1,316 @@
+"""`Writer`: embed and write what is new; queries find a document once it is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+
+import numpy as np
+
+from chroma_eddy.rows.documents import read_embedded_documents
+from chroma_eddy.rows.schema import (
+    DIGEST,
+    DOCUMENT,
+    OTHER,
+    DocumentRow,
+    EmbeddedDocument,
+    document_metadata,
+    passage_rows,
+    raw_document_id,
+    row_ids,
+    sentence_rows,
+)
+from chroma_eddy.rows.transform import round_to_float32
+from chroma_eddy.storage.batches import slices
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, RAW, SENTENCES
+from chroma_eddy.storage.pages import Rows
+from chroma_eddy.storage.recipe import is_unfitted
+from chroma_eddy.types import Document, check_document
+from chroma_eddy.write.integrity import commit_versions
+from eddy_embed.encoding.finalize import unit
+from eddy_embed.encoding.validation import check_kind
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.parts.postprocess import RunningCovariance, fit
+
+if TYPE_CHECKING:
+    from chroma_eddy.index_core import IndexCore
+    from chroma_eddy.storage.recipe import Recipe
+    from chroma_eddy.storage.store import Store
+    from eddy_embed import LongDocument, Span
+    from eddy_embed.encoding.document import Part as Kind
+    from eddy_embed.parts.postprocess import Fitted, Post
+
+GROUP_CHARACTERS = 100_000
+"""Most characters in a group: enough for full batches, little to embed again after an interruption."""
+GROUP_DOCUMENTS = 64
+"""Most documents in a group."""
+FIT_PASSAGES = 2_000
+"""Number of a new index's first passages on which post-processing is fitted; fewer if there are not so many."""
+
+Progress = Callable[[float, int], None]
+"""Called with the number of characters embedded and of documents written so far."""
+
+
+@dataclass
+class WriteReport:
+    """What a call has done to an index.
+
+    Attributes:
+        written: Number of documents embedded and written.
+        unchanged: Number of documents that the index already had.
+        relabelled: Number of documents whose metadata alone had changed; they were not embedded again.
+        removed: Number of documents removed.
+        passages: Number of passages written.
+        sentences: Number of sentences of the documents written.
+        tokens: Number of tokens embedded, without prompts and placeholders.
+        truncated: Number of documents whose end was not read, as `overflow="truncate"` asks.
+        fitted_on: Number of passages that post-processing was fitted on; 0 if the call fitted none.
+    """
+
+    written: int = 0
+    unchanged: int = 0
+    relabelled: int = 0
+    removed: int = 0
+    passages: int = 0
+    sentences: int = 0
+    tokens: int = 0
+    truncated: int = 0
+    fitted_on: int = 0
+
+
+Change = Literal["unchanged", "relabelled", "new"]
+"""A document that the index has, one whose metadata alone have changed, and one to embed."""
+
+
+def classify(document: Document, row: DocumentRow | None) -> Change:
+    """What has changed in a document since its row was written; None: it has no row."""
+    if row is None or not row.digest:
+        return "new"
+    if row.digest == document.digest:
+        return "unchanged"
+    return "relabelled" if row.text_digest == document.text_digest else "new"
+
+
+def vector_parts(recipe: Recipe) -> tuple[Kind, ...]:
+    """The parts of a document for which an index stores vectors."""
+    return ("document", "passages", "sentences") if recipe.sentence_vectors else ("document", "passages")
+
+
+class Writer:
+    """Writes documents group by group; holds the first ones back until post-processing can be fitted."""
+
+    def __init__(
+        self,
+        index: IndexCore,
+        progress: Progress | None = None,
+        fit_least: int = 0,
+        begin: Callable[[Any], None] | None = None,
+    ) -> None:
+        """Write nothing yet; the caller holds the writer's lock.
+
+        Args:
+            index: The index, with an embedder.
+            progress: Called after each batch of tokens and each group of documents.
+            fit_least: As in `Index.upsert`.
+            begin: As in `Index.upsert`.
+        """
+        self._fit_least, self._begin = fit_least, begin
+        self.report = WriteReport()
+        self.ids: set[str] = set()
+        self._index, self._progress = index, progress or (lambda *_: None)
+        self._characters = 0
+        self._held: list[EmbeddedDocument] = []
+
+    def run(self, documents: Iterable[Document]) -> WriteReport:
+        """Write new and changed documents.
+
+        Raises:
+            InvalidParameter: A document or its metadata cannot be stored, or an id came twice.
+            InvalidText: A text cannot be embedded.
+        """
+        check_kind("documents", documents, Iterable, "a list of chroma_eddy.Document")
+        for group in self._groups([documents] if isinstance(documents, Document) else documents):
+            self._write_changed(group)
+        if self._held:
+            self._fit()
+        return self.report
+
+    def rewrite(self, raw: EmbeddedDocument, known: dict[str, DocumentRow]) -> None:
+        """Write a document with its raw vectors, under the index's post-processing."""
+        self._characters += len(raw.document.text)
+        self._write_and_count(self._processed([raw]), known)
+        self._progress(self._characters, self.report.written)
+
+    def _write_changed(self, group: Sequence[Document]) -> None:
+        index = self._index
+        known = index.entries([document.id for document in group]) if index.exists else {}
+        by_change: dict[Change, list[Document]] = {change: [] for change in get_args(Change)}
+        for document in group:
+            by_change[classify(document, known.get(document.id))].append(document)
+        unchanged = [known[document.id] for document in by_change["unchanged"]]
+        self.report.unchanged += len(unchanged)
+        commit_versions(index, [row for row in unchanged if row.other])
+        self._relabel(by_change["relabelled"], known)
+        self._embed(by_change["new"], known)
+        self._progress(self._characters, self.report.written)
+
+    def _relabel(self, group: Sequence[Document], known: dict[str, DocumentRow]) -> None:
+        if not group:
+            return
+        index, ids = self._index, [document.id for document in group]
+        stored = read_embedded_documents(index.store, index.recipe, ids, keeps_raw=index.keeps_raw)
+        self._write([replace(old, document=new) for old, new in zip(stored, group, strict=True)], known)
+        self.report.relabelled += len(group)
+
+    def _embed(self, group: Sequence[Document], known: dict[str, DocumentRow]) -> None:
+        if not group:
+            return
+        index, size = self._index, sum(len(document.text) for document in group)
+        unfitted = is_unfitted(index.embedder)
+        results = self.encoded(group, raw=unfitted or index.keeps_raw)
+        self._characters += size
+        embedded = [EmbeddedDocument(document, result) for document, result in zip(group, results, strict=True)]
+        if unfitted:
+            self._held += embedded
+            if sum(len(held.result.passages) for held in self._held) >= FIT_PASSAGES:
+                self._fit()
+        else:
+            self._write_and_count(self._processed(embedded) if index.keeps_raw else embedded, known)
+
+    def encoded(self, group: Sequence[Document], *, raw: bool) -> Sequence[LongDocument]:
+        """Embed documents; a subclass may get the vectors from elsewhere.
+
+        Args:
+            group: The documents.
+            raw: Whether to leave post-processing out.
+        """
+        index, size = self._index, sum(len(document.text) for document in group)
+        embedder = index.embedder.with_post(None) if raw else index.embedder
+        return embedder.encode_long(
+            [document.text for document in group],
+            passage_size=index.recipe.passage_size,
+            late=index.recipe.late,
+            parts=vector_parts(index.recipe),
+            progress=lambda done, total, stage: self._progress(
+                self._characters + size * done / max(total, 1), self.report.written
+            ),
+        )
+
+    def _processed(self, group: Sequence[EmbeddedDocument]) -> list[EmbeddedDocument]:
+        """Apply post-processing to raw vectors; keep the raw ones if it cannot be inverted."""
+        index = self._index
+        post = cast("Fitted", index.embedder.post)
+        return [
+            EmbeddedDocument(
+                embedded.document,
+                embedded.result.processed(post, index.embedder.normalize),
+                embedded.result if index.keeps_raw else None,
+            )
+            for embedded in group
+        ]
+
+    def _fit(self) -> None:
+        """Fit the post-processing on the documents held back, and write them."""
+        index, held = self._index, self._held
+        self._held = []
+        embedder = index.embedder
+        texts = {own.document.text[passage.start : passage.end] for own in held for passage in own.result.passages}
+        if len(texts) < self._fit_least:
+            index.set_post(None)
+            self._flush(held)
+            return
+        moments = RunningCovariance(embedder.backbone.hidden)
+        for own in held:
+            moments.add(unit(np.stack([passage.vector for passage in own.result.passages]).astype(np.float64)))
+        fitted = replace(fit(cast("Post", embedder.method.post), moments), maker=embedder.maker)
+        index.set_post(round_to_float32(fitted))
+        self.report.fitted_on = moments.count
+        self._flush(self._processed(held))
+
+    def _flush(self, held: Sequence[EmbeddedDocument]) -> None:
+        for group in slices(len(held), GROUP_DOCUMENTS):
+            self._write_and_count(held[group], {})
+            self._progress(self._characters, self.report.written)
+
+    def _write_and_count(self, group: Sequence[EmbeddedDocument], known: Mapping[str, DocumentRow]) -> None:
+        self._write(group, known)
+        results, report = [embedded.result for embedded in group], self.report
+        report.written += len(results)
+        report.passages += sum(len(result.passages) for result in results)
+        report.sentences += sum(result.passages[-1].last_sentence + 1 for result in results)
+        report.tokens += sum(result.n_tokens for result in results)
+        report.truncated += sum(result.n_truncated > 0 for result in results)
+
+    def _write(self, group: Sequence[EmbeddedDocument], known: Mapping[str, DocumentRow]) -> None:
+        """Write documents' rows; queries find either the old or the new version of a document, always complete.
+
+        The new version's rows are written beside the old ones, while the document's row names the new version in
+        `other`, which queries leave out. One write to that row exchanges the versions; then the old rows are deleted.
+        After an interruption one version is complete, and the next run does what is left.
+        """
+        index, store, recipe = self._index, self._index.store, self._index.recipe
+        if self._begin is not None and not index.exists:
+            self._begin(index)
+        index.create()
+        new = {embedded.document.id: embedded.document.digest for embedded in group}
+        old = [known[id_] for id_ in new if id_ in known]
+        commit_versions(index, [row for row in old if row.other not in ("", new[row.id])])
+        self._upsert_documents([embedded for embedded in group if embedded.document.id not in known], {}, begin=True)
+        store.update_documents({row.id: {OTHER: new[row.id]} for row in old})
+        _upsert_rows(store, MAIN, (passage_rows(own.document, own.result, recipe) for own in group))
+        if recipe.sentence_vectors:
+            _upsert_rows(store, SENTENCES, (sentence_rows(own.document, own.result, recipe) for own in group))
+        for own in group:
+            if own.raw is not None:
+                _upsert_raw_vectors(index, own.document, own.raw)
+        self._upsert_documents(group, known, begin=False)
+        commit_versions(index, [replace(row, other=row.digest) for row in old if row.digest], mark_written=True)
+
+    def _upsert_documents(
+        self, group: Sequence[EmbeddedDocument], known: Mapping[str, DocumentRow], *, begin: bool
+    ) -> None:
+        """Write documents' rows: before their other rows (`begin`), hidden from queries, or after them."""
+        rows = []
+        for embedded in group:
+            document, old = embedded.document, known.get(embedded.document.id)
+            digest, other = ("", document.digest) if begin else (document.digest, old.digest if old else "")
+            row = document_metadata(document, embedded.result, digest, other)
+            if old is not None:
+                # Chroma keeps entries that an update does not name, so name those that are gone with None.
+                row.update(dict.fromkeys({*old.metadata, "eddy_page_starts"} - set(row)))
+            rows.append(row)
+        vectors = np.stack([own.result.vector for own in group]) if group else np.zeros((0, 0))
+        self._index.store.upsert(DOCUMENTS, [own.document.id for own in group], vectors.astype(np.float32), rows)
+
+    def _groups(self, documents: Iterable[Document]) -> Iterator[list[Document]]:
+        group: list[Document] = []
+        size = 0
+        for number, given in enumerate(documents):
+            document = check_document(given, number)
+            if document.id in self.ids:
+                raise InvalidParameter(f"two documents have the id {document.id!r:.80}; give each its own")
+            self.ids.add(document.id)
+            if group and (size + len(document.text) > GROUP_CHARACTERS or len(group) == GROUP_DOCUMENTS):
+                yield group
+                group, size = [], 0
+            group.append(document)
+            size += len(document.text)
+        if group:
+            yield group
+
+
+def _upsert_rows(store: Store, part: str, documents: Iterable[Rows]) -> None:
+    rows = Rows.concatenate(documents)
+    store.upsert(part, rows.ids, rows.vectors, rows.metadatas, rows.texts or None)
+
+
+def _upsert_raw_vectors(index: IndexCore, document: Document, raw: LongDocument) -> None:
+    """Write the raw vectors of a document and its parts, each under the id of its row with the kind in front."""
+    index.store.open_or_create(RAW)
+    kinds: dict[str, Sequence[Span]] = {"passage": raw.passages, "sentence": raw.sentences}
+    part_ids = [f"{kind}/{id_}" for kind, spans in kinds.items() for id_ in row_ids(document, spans, index.recipe)]
+    ids = [raw_document_id(document), *part_ids]
+    vectors = np.stack([raw.vector, *(span.vector for spans in kinds.values() for span in spans)])
+    metadata = {DOCUMENT: document.id, DIGEST: document.digest}
+    index.store.upsert(RAW, ids, vectors.astype(np.float32), [metadata for _ in ids])
