@@ -32,6 +32,7 @@ print(json.dumps([*told, glibc_malloc.keep_freed(), faults()]))
 """
 
 
+@pytest.mark.slow
 def test_a_pass_asks_for_no_new_pages() -> None:
     """The environment's setting stands, and with it every layer asks for new ones."""
     if sys.platform != "linux":

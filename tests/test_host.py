@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import save_file
 from tests import families
 from tests.comparison import TEXTS, embedder
+from tests.selection import grid
 from transformers import AutoModel, AutoTokenizer
 
 from eddy_embed import Embedder
@@ -66,8 +67,9 @@ def poison(folder: Path, shards: list[str]) -> None:
 # --- up to the exit
 
 
-@pytest.mark.parametrize("method", ["plain", METHOD, "plain:exit=0", "prompteol:exit=1"])
-@pytest.mark.parametrize("family", families.FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "method"), grid(families.FAMILIES, ["plain", METHOD, "plain:exit=0", "prompteol:exit=1"], [METHOD])
+)
 def test_a_loaded_checkpoint_equals_the_model_in_memory(family: str, method: str, checkpoints: dict[str, Path]) -> None:
     loaded, shared = Embedder(checkpoints[family], method=method), embedder(family, method)
     assert np.array_equal(loaded.encode_document(TEXTS), shared.encode_document(TEXTS))
@@ -223,8 +225,7 @@ def test_what_a_processor_chooses(
         assert pretrained.multiplies_bfloat16() == (" avx512_bf16 " in Path("/proc/cpuinfo").read_text())
 
 
-@pytest.mark.parametrize("method", ["plain", METHOD, "prompteol", "tp"])
-@pytest.mark.parametrize("family", families.FAMILIES)
+@pytest.mark.parametrize(("family", "method"), grid(families.FAMILIES, ["plain", METHOD, "prompteol", "tp"], [METHOD]))
 def test_bfloat16_alone_and_in_company(family: str, method: str, checkpoints: dict[str, Path]) -> None:
     half = Embedder(checkpoints[family], method=method, dtype="bfloat16")
     vectors = half.encode_document(TEXTS)

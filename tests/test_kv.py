@@ -9,6 +9,7 @@ import pytest
 import torch
 from tests import families
 from tests.comparison import TEXTS, embedder, gap
+from tests.selection import mostly_slow
 
 from eddy_embed import methods
 from eddy_embed.errors import InterventionDidNotRun, InvalidParameter
@@ -21,7 +22,7 @@ ALL = [*families.FAMILIES, *families.MORE_FAMILIES]
 METHOD = "kv:layers=2-4"
 
 
-@pytest.mark.parametrize("family", ALL)
+@pytest.mark.parametrize("family", mostly_slow(ALL, [*families.FAMILIES, "gpt_oss"]))
 def test_no_layers_and_no_mass_are_the_prompt_alone(family: str) -> None:
     alone = embedder(family, 'kv:layers=""').encode_document(TEXTS)
     massless = embedder(family, "kv:layers=1-6,bias=-inf").encode_document(TEXTS)
@@ -29,7 +30,7 @@ def test_no_layers_and_no_mass_are_the_prompt_alone(family: str) -> None:
     assert np.abs(embedder(family, METHOD).encode_document(TEXTS) - alone).max() > 1e-4
 
 
-@pytest.mark.parametrize("family", ALL)
+@pytest.mark.parametrize("family", mostly_slow(ALL, [*families.FAMILIES, "gpt_oss"]))
 def test_company_changes_nothing(family: str) -> None:
     e = embedder(family, "kv:layers=2-4,n=40")  # more entries than the shorter texts have tokens
     alone = np.stack([e.encode_document(text) for text in TEXTS])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib import import_module
 from math import nan
 from pathlib import Path
 
@@ -16,11 +17,14 @@ from tests.reference import forward, twonn
 
 from eddy_embed import Embedder, methods
 from eddy_embed.analysis import layers
-from eddy_embed.analysis.layers import intrinsic_dimension, measure
 from eddy_embed.cli import main
 from eddy_embed.errors import InvalidParameter, InvalidText, TextTooLong
 from eddy_embed.model.backbone import Backbone
 
+# In the package, these names are those of functions.
+intrinsic_dimension, measure = (
+    import_module(f"eddy_embed.analysis.layers.{name}") for name in ("intrinsic_dimension", "measure")
+)
 ROOT = Path(__file__).resolve().parent.parent
 WHO = ["The miller", "A ferryman", "My aunt", "The baker", "Nobody", "The old pilot", "A child", "The surveyor"]
 DID = ["mended", "sold", "forgot", "painted", "carried", "found", "weighed", "burnt"]

@@ -11,6 +11,7 @@ import pytest
 import torch
 from tests.comparison import TEXTS
 from tests.families import ENCODERS, FAMILIES, MORE_FAMILIES, OWN_ATTENTION, build
+from tests.selection import grid
 from tests.test_products import Calls
 from torch import nn
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaModel
@@ -48,8 +49,9 @@ def packed(model: nn.Module) -> list[str]:
     return [name for name, tensor in model.named_parameters() if tensor.is_mkldnn]
 
 
-@pytest.mark.parametrize("dtype", NEAR)
-@pytest.mark.parametrize("family", [*FAMILIES, *MORE_FAMILIES, *OWN_ATTENTION, *ENCODERS])
+@pytest.mark.parametrize(
+    ("dtype", "family"), grid(NEAR, [*FAMILIES, *MORE_FAMILIES, *OWN_ATTENTION, *ENCODERS], ["llama", "gpt2", "bert"])
+)
 def test_vectors_are_the_same(family: str, dtype: torch.dtype) -> None:
     """With and without biases, in every family; where products are of another kind, nothing happens."""
     model, tokenizer = build(family)

@@ -13,6 +13,7 @@ from tests.comparison import TEXTS, embedder, exact, gap, loaded
 from tests.reference import backward
 from tests.reference.double import AllDouble
 from tests.reference.readout import unit
+from tests.selection import mostly_slow
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from eddy_embed import Embedder, methods
@@ -32,7 +33,7 @@ DEFAULTS = {"k": 2, "joiner": None, "pool": "last", "variant": "paper", "piece":
 LONG = " ".join(TEXTS)
 
 
-@pytest.mark.parametrize("family", ALL)
+@pytest.mark.parametrize("family", mostly_slow(ALL, families.FAMILIES))
 def test_one_copy_read_last_is_plain(family: str) -> None:
     once = embedder(family, "reba:k=1").encode_document(TEXTS)
     assert np.abs(once - embedder(family, "plain:pool=last").encode_document(TEXTS)).max() <= 1e-6
@@ -86,8 +87,10 @@ def test_released_truncation_cuts_the_repeated_text(pool: str, max_length: int, 
 # --- words
 
 
-@pytest.mark.parametrize("parameters", [{}, {"pool": "mean", "k": 3}, {"piece": 6}, {"joiner": "\n"}])
-@pytest.mark.parametrize("family", ["llama", "gpt2", "gemma2"])
+@pytest.mark.parametrize(
+    ("family", "parameters"),
+    [("llama", {}), ("llama", {"joiner": "\n"}), ("gpt2", {"pool": "mean", "k": 3}), ("gemma2", {"piece": 6})],
+)
 def test_words_equal_the_reference(family: str, parameters: dict[str, Any]) -> None:
     text = TEXTS[2]
     spans = [(text.index(word), text.index(word) + len(word)) for word in ("eddy", "runs back", "smoke", "An", "Trout")]

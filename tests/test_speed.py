@@ -251,6 +251,7 @@ def test_growth_is_drawn_for_every_model(tmp_path: Path) -> None:
     assert (tmp_path / "g.svg").read_text(encoding="utf-8").count("<!-- one: exponent 1.25") == 2
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_accelerators_runs_on_a_processor(tmp_path: Path) -> None:
     target = tmp_path / "gpu.json"
     given = "gpu.py --device cpu --shape small --tokens 128 --rounds 2 --json"

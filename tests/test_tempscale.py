@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests import families
 from tests.comparison import TEXTS, embedder, gap
+from tests.selection import mostly_slow
 
 from eddy_embed import methods
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
@@ -18,7 +19,7 @@ ALL = [*families.FAMILIES, *families.MORE_FAMILIES]
 
 
 @pytest.mark.parametrize("neutral", ["tempscale:tau=1", "tempscale:rule=rate,rate=0"])
-@pytest.mark.parametrize("family", ALL)
+@pytest.mark.parametrize("family", mostly_slow(ALL, families.FAMILIES))
 def test_neutral_settings_change_nothing(family: str, neutral: str) -> None:
     assert np.array_equal(
         embedder(family, f"htp+{neutral}").encode_document(TEXTS), embedder(family, "htp").encode_document(TEXTS)

@@ -11,8 +11,9 @@ from weakref import WeakSet
 import numpy as np
 import pytest
 from tests import families
-from tests.comparison import METHODS, embedder
+from tests.comparison import CORE, METHODS, embedder
 from tests.long_texts import BOOK, LINES, MARKDOWN, SENTENCE, TEXTS, TRANSCRIPT
+from tests.selection import mostly_slow
 from tests.test_windows import LAYOUTS, plan, tokenizer
 
 from eddy_embed.encoding import pipeline
@@ -306,7 +307,7 @@ def test_texts_that_are_counted_first_have_the_same_windows(
 
 
 @pytest.mark.parametrize("overflow", ["window", "truncate"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", mostly_slow(METHODS, CORE))
 def test_every_method_reads_them_the_same(method: str, overflow: str, monkeypatch: pytest.MonkeyPatch) -> None:
     planner = embedder("llama", method, max_length=160, overflow=overflow)._pipeline.planner
     text = TEXTS["german"]

@@ -12,7 +12,8 @@ import pytest
 import torch
 from tests import families
 from tests.comparison import TEXTS, loaded
-from tests.test_contract import CELLS
+from tests.selection import mostly_slow
+from tests.test_contract import EVERY, FEW
 from transformers import Phi3Config, Phi3ForCausalLM
 
 from eddy_embed import Embedder
@@ -54,7 +55,8 @@ def equal(found: Any, expected: Any) -> None:
     assert same(found, expected)
 
 
-@pytest.mark.parametrize(("family", "method"), CELLS)
+@pytest.mark.parametrize("method", mostly_slow(EVERY, FEW))
+@pytest.mark.parametrize("family", families.FAMILIES)
 def test_the_owner_may_call_the_model_meanwhile(family: str, method: str) -> None:
     model, tokenizer = loaded(family)
     model = copy.deepcopy(model)

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 from tests import families
 from tests.comparison import TEXTS, embedder
+from tests.selection import grid, mostly_slow
 from tests.weights import COMPANY, ENCODERS_HALF, HALF, QUANTISED
 from transformers import AutoModel, AutoModelForCausalLM, LlamaConfig
 
@@ -19,6 +20,8 @@ from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
 
 METHOD = "htp:range=1-3,exit=3"
 FAMILIES = [*families.FAMILIES, *families.MORE_FAMILIES, *families.OWN_ATTENTION]
+SOME = (*families.FAMILIES, "qwen3_moe", "gpt_oss", "falcon")
+"""Dense models, experts, and attention of their own."""
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10]])
 
 
@@ -40,7 +43,7 @@ def logits(model: torch.nn.Module) -> torch.Tensor:
 # --- half precision
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", mostly_slow(FAMILIES, SOME))
 def test_bfloat16_is_near_float32(family: str) -> None:
     model, tokenizer = families.build(family)
     half = Embedder(copy.deepcopy(model).bfloat16(), tokenizer=tokenizer, method=METHOD)
@@ -52,7 +55,7 @@ def test_bfloat16_is_near_float32(family: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["plain", "plain+tempscale:tau=0.7"])
-@pytest.mark.parametrize("family", families.ENCODERS)
+@pytest.mark.parametrize("family", mostly_slow(families.ENCODERS, ["bert", "modernbert", "t5"]))
 def test_encoders_in_bfloat16_are_near_float32_and_know_no_company(family: str, method: str) -> None:
     model, tokenizer = families.build(family)
     half = Embedder(copy.deepcopy(model).bfloat16(), tokenizer=tokenizer, method=method)
@@ -77,8 +80,7 @@ def test_encoders_that_keep_a_part_in_float32_run_so(family: str, tmp_path: Path
 # --- codes and scales
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", QUANTISED)
+@pytest.mark.parametrize(("dtype", "name"), grid(["float32", "bfloat16"], QUANTISED, ["bitsandbytes nf4"]))
 def test_quantised_models_run_by_name_and_by_hand_and_stay_as_they_are(name: str, dtype: str, llama: Path) -> None:
     quantise, least = QUANTISED[name]
     tokenizer = families.build("llama")[1]
@@ -183,7 +185,7 @@ def places(model: torch.nn.Module, *, on_disk: tuple[int, ...]) -> dict[str, str
 
 
 @pytest.mark.parametrize("on_disk", [(1, 4), tuple(range(families.LAYERS))], ids=["some", "all"])
-@pytest.mark.parametrize("family", ["llama", "gpt2"])
+@pytest.mark.parametrize("family", mostly_slow(["llama", "gpt2"], ["gpt2"]))
 def test_layers_on_disk(family: str, on_disk: tuple[int, ...], tmp_path: Path) -> None:
     model, tokenizer = families.build(family)
     model.save_pretrained(tmp_path / "model")
@@ -220,7 +222,7 @@ def test_device_maps_that_say_nothing_useful(llama: Path) -> None:
 # --- by other names
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", mostly_slow(FAMILIES, SOME))
 def test_checkpoints_with_and_without_the_head(family: str, tmp_path: Path) -> None:
     model, tokenizer = families.build(family)
     model.config.save_pretrained(tmp_path)

@@ -199,6 +199,7 @@ def test_what_a_vanished_client_asked_for_is_not_done(served: Served) -> None:
     assert ["Nobody wants this."] not in served.embedders[METHOD].together
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_of_a_request(served: Served) -> None:
     """Not one object for each request, whether answered or refused."""
 
@@ -280,6 +281,7 @@ def test_no_vector_holds_others(served: Served) -> None:
     assert all(each.vectors.base is None for each in made)
 
 
+@pytest.mark.slow
 def test_a_client_that_reads_steadily_gets_all() -> None:
     """However long it takes: here several times what a client that reads nothing has."""
     size, pieces = 400_000, 40
@@ -319,6 +321,7 @@ def test_a_client_that_does_not_read_is_cut_off(served: Served) -> None:
     reader.close()
 
 
+@pytest.mark.slow
 def test_answers_that_nobody_reads_are_not_gathered() -> None:
     """While clients leave too many bytes unread, others are told to come back; all is as before once they are gone."""
     limits = Limits(unsent_bytes=1, write_seconds=60)
