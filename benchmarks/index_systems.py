@@ -202,7 +202,7 @@ def _nodes(drawn: Drawn, folder: str, store: Any, fingerprint: str) -> dict[str,
     from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
     from llama_index.core.vector_stores.types import VectorStoreQuery
 
-    from llama_index.embeddings.eddy.bookkeeping import FINGERPRINT, Vector
+    from llama_index.embeddings.eddy.vector_metadata import FINGERPRINT, Vector
 
     nodes: list[TextNode] = []
     began = time.perf_counter()

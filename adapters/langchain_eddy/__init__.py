@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from langchain_eddy.chroma import IngestReport, aingest_documents, ingest_documents
+from langchain_eddy.chroma_ingestion import IngestReport, aingest_documents, ingest_documents
 from langchain_eddy.embeddings import EddyEmbeddings
 from langchain_eddy.passages import EmbeddedPassage, embed_passages, join_pages
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from eddy_embed.engines import Holder, in_worker
 from eddy_embed.errors import EddyError
 from eddy_embed.inputs import check_one, several
-from langchain_eddy.parameters import checked, parts_of
+from langchain_eddy.arguments import checked, parts_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -9,8 +9,8 @@ from typing import Any
 _HOMES = {
     "EddyEncoder": "encoder",
     "LoCoV1": "locov1",
-    "evaluate": "running",
-    "run_suite": "running",
+    "evaluate": "runner",
+    "run_suite": "runner",
     "instructions": "suites",
     "suite": "suites",
     "suite_names": "suites",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from mteb_eddy.records import Record
+    from mteb_eddy.result_store import Record
 
 _ACROSS, _WRAP = 3, 30
 """Panels in a row, and characters of a label in a line."""

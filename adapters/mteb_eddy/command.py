@@ -49,9 +49,9 @@ def _command(name: str) -> Callable[..., None]:
         dtype: Dtype = "auto",
     ) -> None:
         _ready()
-        from mteb_eddy import report, running
+        from mteb_eddy import report, runner
 
-        outcomes = running.run_suite(
+        outcomes = runner.run_suite(
             name,
             output,
             model=model,
@@ -59,7 +59,7 @@ def _command(name: str) -> Callable[..., None]:
             tasks=_split(tasks),
             rows=row or (),
             fresh=fresh,
-            find=lambda spec: running.find_task(spec, locov1),
+            find=lambda spec: runner.find_task(spec, locov1),
             said=_say,
             device=device,
             dtype=dtype,
@@ -91,7 +91,7 @@ def run(
 ) -> None:
     """Evaluate methods on any tasks of MTEB."""
     _ready()
-    from mteb_eddy import report, running
+    from mteb_eddy import report, runner
     from mteb_eddy.encoder import EddyEncoder
     from mteb_eddy.suites import instructions as instructions_of
 
@@ -105,8 +105,8 @@ def run(
         encoder = EddyEncoder(model, method=each, **settings)
         try:
             for task in tasks:
-                found = running.evaluate(
-                    encoder, [task], output, fresh=fresh, find=lambda spec: running.find_task(spec, locov1)
+                found = runner.evaluate(
+                    encoder, [task], output, fresh=fresh, find=lambda spec: runner.find_task(spec, locov1)
                 )
                 _say(f"{each}: {task}: {found[0].score() * 100:.2f}")
                 records += found
@@ -124,10 +124,10 @@ def table(
 ) -> None:
     """Print what a folder holds: suites beside the published numbers, then every model and method by task."""
     _ready()
-    from mteb_eddy import charts, report, running
-    from mteb_eddy.records import Journal
+    from mteb_eddy import charts, report, runner
+    from mteb_eddy.result_store import Journal
 
-    for name, outcomes in running.read_suites(folder).items():
+    for name, outcomes in runner.read_suites(folder).items():
         typer.echo(f"{report.suite_table(name, outcomes)}\n")
     records = Journal(folder / "records.jsonl").records.values()
     typer.echo(report.runs_table(records) if records else f"{folder} holds no records yet")

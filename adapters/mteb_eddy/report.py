@@ -10,8 +10,8 @@ from mteb_eddy.suites import Column, suite
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mteb_eddy.records import Record
-    from mteb_eddy.running import Outcome
+    from mteb_eddy.result_store import Record
+    from mteb_eddy.runner import Outcome
     from mteb_eddy.suites import Suite
 
 NEVER = "Not yet run on the published models by this project: the settings follow the paper, unproven."

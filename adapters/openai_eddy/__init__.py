@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from openai_eddy.app import create_app
-    from openai_eddy.connection import Endpoint
-    from openai_eddy.keys import Keys
     from openai_eddy.limits import Limits
+    from openai_eddy.middleware import Keys
+    from openai_eddy.uvicorn_server import Endpoint
 
 __all__ = ["Endpoint", "Keys", "Limits", "create_app"]
 NEEDED = ("fastapi", "orjson", "prometheus_client", "uvicorn")
 """Packages of the extra `serve`."""
-_MODULES = {"create_app": "app", "Endpoint": "connection", "Keys": "keys", "Limits": "limits"}
+_MODULES = {"create_app": "app", "Endpoint": "uvicorn_server", "Keys": "middleware", "Limits": "limits"}
 
 
 def __getattr__(name: str) -> Any:

@@ -17,17 +17,16 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from eddy_embed import __version__
-from openai_eddy import asked as requests
-from openai_eddy.answer import body as answer_body
-from openai_eddy.body import Bodies, Body, Gone
+from openai_eddy import request_schema as requests
 from openai_eddy.engine import Engine, Made, Prepared, Work, told
 from openai_eddy.errors import ApiError, failed, invalid, overloaded
-from openai_eddy.guard import LOOPBACK, PATHS, Guard, content_type_is_json
-from openai_eddy.keys import Keys
 from openai_eddy.limits import Limits
 from openai_eddy.metrics import CONTENT_TYPE, Metrics
-from openai_eddy.responses import Answers, Counted, error_response, json_response
+from openai_eddy.middleware import LOOPBACK, PATHS, Guard, Keys, content_type_is_json
+from openai_eddy.request_body import Bodies, Body, Gone
 from openai_eddy.scheduler import Closing, ItemFailed, Overloaded, Scheduler
+from openai_eddy.serialization import Answers, Counted, error_response, json_response
+from openai_eddy.serialization import body as answer_body
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder

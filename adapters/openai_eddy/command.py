@@ -15,7 +15,7 @@ from eddy_embed.errors import InvalidParameter, MissingExtra
 from openai_eddy import NEEDED
 
 if TYPE_CHECKING:
-    from openai_eddy.keys import Keys
+    from openai_eddy.middleware import Keys
 
 Method = Annotated[
     list[str] | None,
@@ -84,8 +84,8 @@ def serve(
     missing = [each for each in NEEDED if find_spec(each) is None]
     if missing:
         raise MissingExtra(f"{', '.join(missing)} not installed; pip install 'eddy-embed[serve]'")
-    from openai_eddy.keys import VARIABLE, read_keys
     from openai_eddy.limits import MEBIBYTE, Limits
+    from openai_eddy.middleware import VARIABLE, read_keys
 
     keys = read_keys(os.environ.get(VARIABLE), key_file)
     limits = Limits(
@@ -101,9 +101,9 @@ def serve(
     with _bound(host, port) as listener:
         _warn(host, loopback, keys)
         from openai_eddy.app import create_app
-        from openai_eddy.connection import Endpoint
-        from openai_eddy.guard import LOOPBACK
-        from openai_eddy.opening import open_embedders
+        from openai_eddy.engine import open_embedders
+        from openai_eddy.middleware import LOOPBACK
+        from openai_eddy.uvicorn_server import Endpoint
 
         embedders = open_embedders(
             model,

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ray_eddy.embedding import EddyEmbed
-    from ray_eddy.ingesting import IngestReport, ingest
+    from ray_eddy.ingestion import IngestReport, ingest
     from ray_eddy.reading import in_order, read_documents
 
 __all__ = ["EddyEmbed", "IngestReport", "in_order", "ingest", "read_documents"]
 _MODULES = {
     "EddyEmbed": "embedding",
-    "IngestReport": "ingesting",
+    "IngestReport": "ingestion",
     "in_order": "reading",
-    "ingest": "ingesting",
+    "ingest": "ingestion",
     "read_documents": "reading",
 }
 _EXTRAS = {"pyarrow": "ray", "ray": "ray", "chromadb": "chroma,ray", "filelock": "chroma,ray"}

@@ -74,7 +74,7 @@ def embed(
     fitted = None if post is None else Fitted.load(post)
     _check_output(output)
     from ray_eddy import EddyEmbed, in_order, read_documents
-    from ray_eddy.starting import cluster, pool, room
+    from ray_eddy.cluster import cluster, pool, room
 
     with cluster(address):
         embedded = read_documents([_absolute(path) for path in paths], text_column=text_column, id_column=id_column)

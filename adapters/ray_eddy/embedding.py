@@ -13,7 +13,7 @@ from eddy_embed.errors import EddyError, InvalidParameter, InvalidText, NotFinit
 from eddy_embed.inputs import check_one, check_options, check_parts
 from eddy_embed.parameters import plain, refuse_unknown
 from eddy_embed.postprocess import Fitted
-from ray_eddy.tables import MADE, as_table, flat
+from ray_eddy.arrow_tables import MADE, as_table, flat
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,8 +11,8 @@ from chroma_eddy import Document, Index, WriteReport, open_index
 from chroma_eddy.recipe import is_unfitted
 from chroma_eddy.writing import Writer, parts_of
 from ray_eddy.embedding import load, raw
-from ray_eddy.packing import document_of, unpacked
-from ray_eddy.waiting import patiently
+from ray_eddy.retry import patiently
+from ray_eddy.row_codec import document_of, unpacked
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from chroma_eddy import Index
     from eddy_demo.reading import Document
     from eddy_demo.recipe import Recipe
-    from ray_eddy.ingesting import IngestReport
+    from ray_eddy.ingestion import IngestReport
 
 
 def asked_cluster(
@@ -63,8 +63,8 @@ class Cluster:
             DemoError: A document could not be embedded; the others are written.
         """
         from eddy_demo.library import stored
-        from ray_eddy.ingesting import Work, into
-        from ray_eddy.starting import cluster
+        from ray_eddy.cluster import cluster
+        from ray_eddy.ingestion import Work, into
 
         characters = sum(len(document.text) for document in documents)
 

@@ -14,7 +14,7 @@ import httpx
 
 from eddy_embed import Embedder
 from openai_eddy import Limits, create_app
-from openai_eddy.connection import Endpoint
+from openai_eddy.uvicorn_server import Endpoint
 
 NAME = "eddy-tiny"
 

@@ -24,11 +24,11 @@ from tests.adapters.serving import NAME, Served, serving
 
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, InvalidText, MissingExtra, NotFitted, UnknownMethod
-from openai_eddy.answer import shortened
+from openai_eddy.engine import open_embedders
 from openai_eddy.errors import ApiError
-from openai_eddy.keys import Keys, read_keys
 from openai_eddy.limits import Limits
-from openai_eddy.opening import open_embedders
+from openai_eddy.middleware import Keys, read_keys
+from openai_eddy.serialization import shortened
 
 TEXTS = ["The ferry leaves at noon.", "Dogs travel for free.\n\nWho keeps the light?", "渡し船は正午に出る。 🐕"]
 LONG = "The ferry leaves at noon. Dogs travel for free. The keeper of the light sleeps by day. " * 10

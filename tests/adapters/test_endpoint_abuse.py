@@ -19,9 +19,9 @@ from tests.adapters.serving import NAME, Served, head, running, serving, until
 
 from eddy_embed import Embedder
 from eddy_embed.errors import NotFinite
-from openai_eddy.connection import Endpoint
 from openai_eddy.engine import Work
 from openai_eddy.limits import Limits
+from openai_eddy.uvicorn_server import Endpoint
 
 HOLD, BREAK = "Hold the ferry.", "Break the ferry."
 COUNT = "Count the ferries."

@@ -22,8 +22,8 @@ from typer.testing import CliRunner
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, NotFitted
 from eddy_embed.evaluate import metrics
-from mteb_eddy import EddyEncoder, LoCoV1, command, evaluate, report, run_suite, running, suite
-from mteb_eddy.records import Journal
+from mteb_eddy import EddyEncoder, LoCoV1, command, evaluate, report, run_suite, runner, suite
+from mteb_eddy.result_store import Journal
 
 SHORT = {"max_length": 128, "overflow": "truncate"}
 INSTRUCTIONS = {"SciFact": "Given a claim, retrieve what supports it", "Banking77Classification": "Find the intent"}
@@ -223,17 +223,17 @@ def test_locov1_lies_in_a_folder(encoder, loco, tmp_path) -> None:
         encoder,
         ["LoCoV1[qmsum]", "LoCoV1[gov_report]"],
         tmp_path / "out",
-        find=lambda spec: running.find_task(spec, loco),
+        find=lambda spec: runner.find_task(spec, loco),
     )
     assert [record.task for record in records] == ["LoCoV1[qmsum]", "LoCoV1[gov_report]"]
-    task = running.find_task("LoCoV1[gov_report]", loco)
+    task = runner.find_task("LoCoV1[gov_report]", loco)
     task.load_data()
     assert isinstance(task, LoCoV1) and list(task.dataset) == ["gov_report"]
     assert sorted(task.dataset["gov_report"]["test"]["corpus"]["text"]) == sorted(TEXTS[4:])
     with pytest.raises(InvalidParameter, match="no queries of 'stackoverflow'"):
-        running.find_task("LoCoV1[stackoverflow]", loco).load_data()
+        runner.find_task("LoCoV1[stackoverflow]", loco).load_data()
     with pytest.raises(InvalidParameter, match=r"has no documents.jsonl"):
-        running.find_task("LoCoV1[qmsum]", loco / "out").load_data()
+        runner.find_task("LoCoV1[qmsum]", loco / "out").load_data()
 
 
 def invoke(*arguments: object):
@@ -241,7 +241,7 @@ def invoke(*arguments: object):
 
 
 def test_the_command_runs_a_suite_and_goes_on(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(running, "find_task", lambda spec, locov1=None: stand_in(spec))
+    monkeypatch.setattr(runner, "find_task", lambda spec, locov1=None: stand_in(spec))
     out, picture = tmp_path / "out", tmp_path / "scores.png"
     told = ("htp-table1", "--model", "eddy-tiny", "--row", "Vanilla Mean", "--row", "HTP (Ours)", "--output", out)
     first = invoke(*told, "--tasks", "SciFact,NFCorpus")

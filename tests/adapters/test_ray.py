@@ -22,11 +22,12 @@ from chroma_eddy import Document, names, open_index, writing
 from chroma_eddy.errors import Unreachable
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText, NotFitted
-from ray_eddy import EddyEmbed, command, ingesting, read_documents, reading, starting, waiting
-from ray_eddy.ingesting import _deliveries, _Tally
-from ray_eddy.packing import tables_of
-from ray_eddy.stages import EmbedDocuments, SortOut
-from ray_eddy.tables import matrix
+from ray_eddy import EddyEmbed, command, ingestion, read_documents, reading, retry
+from ray_eddy.actors import EmbedDocuments, SortOut
+from ray_eddy.arrow_tables import matrix
+from ray_eddy.cluster import _own_signals, own_error, pool
+from ray_eddy.ingestion import _deliveries, _Tally
+from ray_eddy.row_codec import tables_of
 from ray_eddy.writer import IndexWriter
 
 MODEL = {"model_name": "eddy-tiny", "method": "plain:exit=1"}
@@ -150,7 +151,7 @@ def by_place(found: dict) -> dict:
 
 @pytest.mark.parametrize("method", ["plain:exit=1", "plain:exit=1+centre", "plain:exit=1+abtt:k=1"])
 def test_deliveries_are_the_rows_of_upsert(method, tmp_path, monkeypatch):
-    for module in (writing, ingesting):
+    for module in (writing, ingestion):
         monkeypatch.setattr(module, "FIT_PASSAGES", 9)
         monkeypatch.setattr(module, "GROUP_DOCUMENTS", 2)
     first, second = documents(12), [*documents(12, version=2)[:2], *documents(12)[2:]]
@@ -204,7 +205,7 @@ def test_another_model_on_a_machine_is_refused(tmp_path, embedder):
 
 
 def test_a_server_that_is_gone_is_waited_for(monkeypatch):
-    monkeypatch.setattr(waiting, "PAUSE", 0.0)
+    monkeypatch.setattr(retry, "PAUSE", 0.0)
     tries, told = [], []
 
     def answer() -> str:
@@ -213,9 +214,9 @@ def test_a_server_that_is_gone_is_waited_for(monkeypatch):
             raise Unreachable("gone")
         return "back"
 
-    assert waiting.patiently(answer, 60, told.append) == "back" and len(told) == 3
+    assert retry.patiently(answer, 60, told.append) == "back" and len(told) == 3
     with pytest.raises(Unreachable):
-        waiting.patiently(lambda: (_ for _ in ()).throw(Unreachable("gone")), -1)
+        retry.patiently(lambda: (_ for _ in ()).throw(Unreachable("gone")), -1)
 
 
 @pytest.mark.parametrize(
@@ -240,9 +241,9 @@ def test_an_address_without_a_cluster_and_a_folder_that_is_used_are_refused(tmp_
 
 def test_an_error_of_an_actor_is_found_in_its_traceback():
     text = "ray::Map()\n  File ...\neddy_embed.errors.InvalidText: row 'y': blank;\ndrop it\n\nThe above exception was"
-    found = starting.own_error(ray.exceptions.RayError(f"{text} more\nTo change retry attempts, ..."))
+    found = own_error(ray.exceptions.RayError(f"{text} more\nTo change retry attempts, ..."))
     assert isinstance(found, InvalidText) and str(found) == "row 'y': blank;\ndrop it"
-    assert starting.own_error(ValueError("another")) is None
+    assert own_error(ValueError("another")) is None
 
 
 @pytest.fixture
@@ -297,7 +298,7 @@ def test_files_and_rows_are_documents_with_a_key(files, tmp_path):
 
 def test_actors_of_a_cluster_give_the_vectors_of_the_library(cluster, embedder):
     found = ray.data.from_arrow(tables_of(documents(8), 2)).map_batches(
-        EddyEmbed, fn_constructor_kwargs=MODEL, compute=starting.pool(1), batch_format="pyarrow", batch_size=4
+        EddyEmbed, fn_constructor_kwargs=MODEL, compute=pool(1), batch_format="pyarrow", batch_size=4
     )
     vectors = {row["id"]: row["vector"] for row in found.take_all()}
     assert vectors.keys() == {each.id for each in documents(8)}
@@ -338,10 +339,10 @@ def test_an_index_has_the_rows_of_one_process(cluster, tmp_path, embedder):
         alone.upsert(wanted)
         told: list[int] = []
         given = {**MODEL, "passage_size": 24, "batch_size": 2, "progress": lambda report: told.append(report.done)}
-        report = ingesting.ingest([*documents(9), Document("blank", " ")], tmp_path / "ray", "notes", **given)
+        report = ingestion.ingest([*documents(9), Document("blank", " ")], tmp_path / "ray", "notes", **given)
         assert (report.written, report.done, len(report.refused)) == (9, 10, 1)
         assert told == sorted(told) and len(told) > 3
-        again = ingesting.ingest(wanted, tmp_path / "ray", "notes", **MODEL)
+        again = ingestion.ingest(wanted, tmp_path / "ray", "notes", **MODEL)
         assert (again.written, again.unchanged, again.embedders_restarted) == (1, 8, 0)
         with open_index(tmp_path / "ray", "notes", embedder) as index:
             assert_same(rows(alone), rows(index))
@@ -368,6 +369,6 @@ def test_the_demo_ingests_on_a_cluster_what_it_would_alone(cluster, tmp_path, mo
 def test_sigterm_stays_whose_it_was() -> None:
     """Ray would have it end the process, past whoever tells what was left undone."""
     before = signal.getsignal(signal.SIGTERM)
-    with starting._own_signals():
+    with _own_signals():
         signal.signal(signal.SIGTERM, lambda *_: None)
     assert signal.getsignal(signal.SIGTERM) is before

@@ -17,9 +17,9 @@ from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATT
 from eddy_embed.engines import Holder, in_worker
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
 from eddy_embed.inputs import check_kind, check_one, several
-from llama_index.embeddings.eddy import bookkeeping
+from llama_index.embeddings.eddy import vector_metadata
+from llama_index.embeddings.eddy.arguments import checked, parts_of
 from llama_index.embeddings.eddy.cache import RoleKeyedCache, query_role
-from llama_index.embeddings.eddy.parameters import checked, parts_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -199,21 +199,21 @@ class EddyEmbedding(Holder, BaseEmbedding):
     def get_query_embedding(self, query: str) -> Embedding:
         """Embed a query; a cache is asked for queries only. The vector knows this embedder's fingerprint."""
         with query_role():
-            return bookkeeping.Vector(super().get_query_embedding(query), self.fingerprint)
+            return vector_metadata.Vector(super().get_query_embedding(query), self.fingerprint)
 
     @_spanned_by_base
     async def aget_query_embedding(self, query: str) -> Embedding:
         """Embed a query in a thread; a cache is asked for queries only. The vector knows the fingerprint."""
         with query_role():
-            return bookkeeping.Vector(await super().aget_query_embedding(query), self.fingerprint)
+            return vector_metadata.Vector(await super().aget_query_embedding(query), self.fingerprint)
 
     def get_agg_embedding_from_queries(self, queries: list[str], agg_fn: _Joined | None = None) -> Embedding:
         """One vector for several queries: their mean, or what `agg_fn` makes of them; it knows the fingerprint too."""
-        return bookkeeping.Vector(super().get_agg_embedding_from_queries(queries, agg_fn), self.fingerprint)
+        return vector_metadata.Vector(super().get_agg_embedding_from_queries(queries, agg_fn), self.fingerprint)
 
     async def aget_agg_embedding_from_queries(self, queries: list[str], agg_fn: _Joined | None = None) -> Embedding:
         """As `get_agg_embedding_from_queries`, in a thread."""
-        return bookkeeping.Vector(await super().aget_agg_embedding_from_queries(queries, agg_fn), self.fingerprint)
+        return vector_metadata.Vector(await super().aget_agg_embedding_from_queries(queries, agg_fn), self.fingerprint)
 
     @_spanned_by_base
     def get_text_embedding_batch(self, texts: list[str], show_progress: bool = False, **kwargs: Any) -> list[Embedding]:
@@ -242,9 +242,9 @@ class EddyEmbedding(Holder, BaseEmbedding):
         for index, node in enumerate(nodes):
             check_kind(f"nodes[{index}]", node, BaseNode, "one of LlamaIndex's nodes or documents")
         fingerprint = self.fingerprint
-        rest = [node for node in nodes if not bookkeeping.carries_vector(node, fingerprint)]
+        rest = [node for node in nodes if not vector_metadata.carries_vector(node, fingerprint)]
         for node in rest:
-            bookkeeping.forget(node)
+            vector_metadata.forget(node)
             if not node.get_content(metadata_mode=MetadataMode.EMBED).strip():
                 raise InvalidText(f"Node {node.node_id!r} has no text to embed; remove it before embedding.")
         return rest

@@ -22,7 +22,7 @@ from eddy_embed.ids import document_identity, is_random, passage_id
 from eddy_embed.inputs import PASSAGES, check_kind, check_options, check_parts
 from eddy_embed.parameters import refuse_unknown
 from llama_index.embeddings.eddy import EddyEmbedding
-from llama_index.embeddings.eddy.given import embedding_of
+from llama_index.embeddings.eddy.resolve_embed_model import embedding_of
 from llama_index.node_parser.eddy.nodes import LEVELS, document_nodes, link_levels, part_of, whole_files, without_pages
 
 if TYPE_CHECKING:

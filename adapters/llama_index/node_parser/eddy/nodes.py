@@ -11,7 +11,7 @@ from llama_index.core.schema import BaseNode, Document, MetadataMode, NodeRelati
 from eddy_embed.document import Part, Passage, Span, heading_path
 from eddy_embed.inputs import check_kind
 from eddy_embed.pages import LAST_LABEL, PAGES, Pages, files, joined
-from llama_index.embeddings.eddy import bookkeeping
+from llama_index.embeddings.eddy import vector_metadata
 
 if TYPE_CHECKING:
     from eddy_embed import LongDocument
@@ -54,9 +54,13 @@ def document_nodes(
             if pages.starts and node.source_node is not None:
                 bare = {"metadata": without_pages(node.source_node.metadata)}
                 node.relationships[NodeRelationship.SOURCE] = node.source_node.model_copy(update=bare)
-            hidden = (*bookkeeping.KEYS, bookkeeping.PART, LAST_LABEL)
+            hidden = (*vector_metadata.KEYS, vector_metadata.PART, LAST_LABEL)
             # A language model is told the headings; an embedding model has read them.
-            node.excluded_embed_metadata_keys = [*source.excluded_embed_metadata_keys, *hidden, bookkeeping.HEADINGS]
+            node.excluded_embed_metadata_keys = [
+                *source.excluded_embed_metadata_keys,
+                *hidden,
+                vector_metadata.HEADINGS,
+            ]
             node.excluded_llm_metadata_keys = [*source.excluded_llm_metadata_keys, *hidden]
             if above:
                 while above[holder][0].end < span.end:
@@ -98,7 +102,7 @@ def without_pages(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def part_of(node: BaseNode) -> str:
     """The level that a node of this module stands on."""
-    return str(node.metadata[bookkeeping.PART])
+    return str(node.metadata[vector_metadata.PART])
 
 
 def link_levels(nodes: Sequence[BaseNode]) -> None:
@@ -130,11 +134,11 @@ def _spans(result: LongDocument, part: Part) -> Sequence[Span]:
 def _metadata(text: str, part: Part, span: Span, result: LongDocument, fingerprint: str) -> dict[str, Any]:
     headings = span.headings if isinstance(span, Passage) else ()
     return {
-        **({bookkeeping.HEADINGS: heading_path(headings)} if headings else {}),
-        bookkeeping.FINGERPRINT: fingerprint,
-        bookkeeping.TEXT_DIGEST: bookkeeping.text_digest(text),
-        bookkeeping.N_TOKENS: span.n_tokens,
-        bookkeeping.N_WINDOWS: result.n_windows,
-        bookkeeping.N_TRUNCATED: result.n_truncated,
-        bookkeeping.PART: part,
+        **({vector_metadata.HEADINGS: heading_path(headings)} if headings else {}),
+        vector_metadata.FINGERPRINT: fingerprint,
+        vector_metadata.TEXT_DIGEST: vector_metadata.text_digest(text),
+        vector_metadata.N_TOKENS: span.n_tokens,
+        vector_metadata.N_WINDOWS: result.n_windows,
+        vector_metadata.N_TRUNCATED: result.n_truncated,
+        vector_metadata.PART: part,
     }

@@ -26,10 +26,10 @@ from eddy_embed.errors import EddyError, InvalidParameter
 from eddy_embed.inputs import check_kind
 from eddy_embed.parameters import refuse_unknown
 from llama_index.embeddings.eddy import EddyEmbedding
-from llama_index.embeddings.eddy.given import embedding_of
+from llama_index.embeddings.eddy.resolve_embed_model import embedding_of
 from llama_index.vector_stores.eddy.filters import as_where, condition_of, joined
 from llama_index.vector_stores.eddy.nodes import node_of, piece_of
-from llama_index.vector_stores.eddy.querying import checked_vectors, chosen_nodes, question_of, wanted_of
+from llama_index.vector_stores.eddy.query_translation import checked_vectors, chosen_nodes, question_of, wanted_of
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI

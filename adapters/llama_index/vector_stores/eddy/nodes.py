@@ -13,7 +13,7 @@ from chroma_eddy.document import OWN
 from chroma_eddy.rows import DOCUMENT, END, FRAMEWORKS, PIECE, START, own_metadata
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.inputs import check_kind
-from llama_index.embeddings.eddy import bookkeeping
+from llama_index.embeddings.eddy import vector_metadata
 
 DOCUMENT_KEYS = ("document_id", "doc_id", "ref_doc_id")
 """What LlamaIndex calls a node's document in three databases; here it is the index's own name for it."""
@@ -59,8 +59,8 @@ def node_of(id_: str, text: str, row: Mapping[str, Any]) -> BaseNode:
     """
     if all(key in row for key in FRAMEWORKS):
         node = metadata_dict_to_node(dict(row), text=text)
-        if bookkeeping.FINGERPRINT in node.metadata:  # the index may have refitted its vectors meanwhile
-            node.metadata[bookkeeping.FINGERPRINT] = row[bookkeeping.FINGERPRINT]
+        if vector_metadata.FINGERPRINT in node.metadata:  # the index may have refitted its vectors meanwhile
+            node.metadata[vector_metadata.FINGERPRINT] = row[vector_metadata.FINGERPRINT]
         return node
     metadata = own_metadata(row)
     document = RelatedNodeInfo(node_id=str(row[DOCUMENT]), node_type=ObjectType.DOCUMENT, metadata=dict(metadata))

@@ -14,7 +14,7 @@ from chroma_eddy.rows import FRAMEWORKS
 from chroma_eddy.searching import Wanted
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
 from eddy_embed.parameters import refuse_unknown
-from llama_index.embeddings.eddy import bookkeeping
+from llama_index.embeddings.eddy import vector_metadata
 from llama_index.vector_stores.eddy.filters import as_where, condition_of
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def checked_vectors(embedder: Embedder, nodes: Sequence[BaseNode]) -> None:
     """
     silent = None
     for node in nodes:
-        made = node.metadata.get(bookkeeping.FINGERPRINT) or getattr(node.embedding, "fingerprint", None)
+        made = node.metadata.get(vector_metadata.FINGERPRINT) or getattr(node.embedding, "fingerprint", None)
         if made is None:
             silent = silent or node
         elif made != embedder.fingerprint:

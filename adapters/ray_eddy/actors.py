@@ -13,11 +13,11 @@ from chroma_eddy import NoIndex, open_index
 from chroma_eddy.document import check_document
 from chroma_eddy.writing import sort_of
 from eddy_embed.errors import EddyError, FingerprintMismatch
+from ray_eddy.arrow_tables import as_table
 from ray_eddy.embedding import load, raw, told, unread
-from ray_eddy.packing import DOCUMENTS, document_of, packed, told_of
 from ray_eddy.reading import KEY, SCHEMA
-from ray_eddy.tables import as_table
-from ray_eddy.waiting import patiently
+from ray_eddy.retry import patiently
+from ray_eddy.row_codec import DOCUMENTS, document_of, packed, told_of
 
 if TYPE_CHECKING:
     from chroma_eddy import Entry

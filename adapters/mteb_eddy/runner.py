@@ -17,7 +17,7 @@ from eddy_embed.errors import InvalidParameter
 from mteb_eddy.costs import Cost
 from mteb_eddy.encoder import EddyEncoder
 from mteb_eddy.locov1 import LoCoV1
-from mteb_eddy.records import Journal, Record
+from mteb_eddy.result_store import Journal, Record
 from mteb_eddy.suites import Row, Suite, instructions, suite
 
 if TYPE_CHECKING:

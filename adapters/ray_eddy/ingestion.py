@@ -16,10 +16,10 @@ import ray.data
 from chroma_eddy import Document, Index, WriteReport, open_index
 from chroma_eddy.writing import FIT_PASSAGES, GROUP_CHARACTERS, GROUP_DOCUMENTS
 from eddy_embed.errors import InvalidParameter
+from ray_eddy.actors import AGAIN, UNREAD, EmbedDocuments, SortOut
+from ray_eddy.cluster import own_errors, pool, room
 from ray_eddy.embedding import load
-from ray_eddy.packing import tables_of
-from ray_eddy.stages import AGAIN, UNREAD, EmbedDocuments, SortOut
-from ray_eddy.starting import own_errors, pool, room
+from ray_eddy.row_codec import tables_of
 from ray_eddy.writer import About, IndexWriter, Receipt, ServerWriter
 
 if TYPE_CHECKING:

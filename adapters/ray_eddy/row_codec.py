@@ -13,7 +13,7 @@ from chroma_eddy import Document
 from eddy_embed import LongDocument, Passage, Span
 from eddy_embed.errors import InvalidParameter, InvalidText
 from eddy_embed.inputs import check_kind
-from ray_eddy.tables import matrix, vector_array, vector_type
+from ray_eddy.arrow_tables import matrix, vector_array, vector_type
 
 _SPAN = pa.struct(
     [
