@@ -1,4 +1,4 @@
-"""The bodies of requests: read within limits on time and on size, and held within one on what all of them take."""
+"""Receive request bodies within limits on time, on their own size, and on the memory that all of them take."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from openai_eddy.errors import ApiError, overloaded, too_large
+from openai_eddy.errors import ApiError, rate_limited
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -15,42 +15,42 @@ if TYPE_CHECKING:
     from openai_eddy.limits import Limits
 
 
-class Gone(Exception):
+class ClientDisconnected(Exception):
     """The client has closed the connection."""
 
 
-class Body:
-    """The body of a request.
+class RequestBody:
+    """The body of one request.
 
     Attributes:
-        content: What was read so far; empty after `let_go`.
+        content: Bytes received so far; empty after `release`.
     """
 
-    def __init__(self, request: Request, among: Bodies) -> None:
-        """Nothing was read yet.
+    def __init__(self, request: Request, pending: PendingBodies) -> None:
+        """Receive nothing yet.
 
         Args:
-            request: Whose body it is.
-            among: What counts it.
+            request: The request.
+            pending: Counter of the bytes of all bodies.
         """
         self._request = request
-        self._among = among
+        self._pending = pending
         self._size = 0
         self.content = bytearray()
 
     async def read(self) -> None:
-        """Read all of it.
+        """Receive the whole body.
 
         Raises:
-            ApiError: It is too large, too slow, or too much is held already.
-            Gone: The client has left.
+            ApiError: The body is too large or too slow, or other bodies take too much memory.
+            ClientDisconnected: The client has closed the connection.
         """
-        limits = self._among.limits
-        told = self._request.headers.get("content-length", "")
-        if told.isdecimal() and int(told) > limits.body_bytes:
+        limits = self._pending.limits
+        length = self._request.headers.get("content-length", "")
+        if length.isdecimal() and int(length) > limits.body_bytes:
             raise self._too_large()
         try:
-            await asyncio.wait_for(self._read(), limits.body_seconds)
+            await asyncio.wait_for(self._receive(), limits.body_seconds)
         except asyncio.TimeoutError:
             raise ApiError(
                 408,
@@ -59,58 +59,57 @@ class Body:
                 headers={"connection": "close"},
             ) from None
 
-    def let_go(self) -> None:
-        """Hold it no longer; again, without effect."""
+    def release(self) -> None:
+        """Free the memory of the body; a second call does nothing."""
         self.content = bytearray()
-        self._among.held -= self._size
+        self._pending.size -= self._size
         self._size = 0
 
-    async def _read(self) -> None:
-        limits = self._among.limits
-        while True:
+    async def _receive(self) -> None:
+        limits = self._pending.limits
+        more = True
+        while more:
             message = await self._request.receive()
             if message["type"] == "http.disconnect":
-                raise Gone
+                raise ClientDisconnected
             part: bytes = message.get("body", b"")
             self.content += part
             self._size += len(part)
-            self._among.held += len(part)
+            self._pending.size += len(part)
             if self._size > limits.body_bytes:
                 raise self._too_large()
-            if self._among.held > limits.pending_bytes:
-                raise overloaded(1)
-            if not message.get("more_body", False):
-                return
+            if self._pending.size > limits.pending_bytes:
+                raise rate_limited(1)
+            more = message.get("more_body", False)
 
     def _too_large(self) -> ApiError:
-        return too_large(
-            f"The body has more than this server's {self._among.limits.body_bytes} bytes; send the inputs in several "
-            "requests."
+        most = self._pending.limits.body_bytes
+        return ApiError(
+            413,
+            f"The body has more than this server's {most} bytes; send the inputs in several requests.",
+            code="request_too_large",
+            headers={"connection": "close"},  # so that the server does not read the rest
         )
 
 
-class Bodies:
-    """All bodies that are held.
+class PendingBodies:
+    """Counts the bytes of all bodies that are being received or not validated yet.
 
     Attributes:
-        limits: On bytes and seconds.
-        held: Bytes of them, whether all of a body is there or not.
+        limits: Limits of the server.
+        size: Bytes received and not released, complete bodies and others.
     """
 
     def __init__(self, limits: Limits) -> None:
-        """Nothing is held yet.
-
-        Args:
-            limits: On bytes and seconds.
-        """
+        """Begin with no body."""
         self.limits = limits
-        self.held = 0
+        self.size = 0
 
     @contextmanager
-    def of(self, request: Request) -> Iterator[Body]:
-        """The body of a request, to be read; let go at the end of the block at the latest."""
-        body = Body(request, self)
+    def of(self, request: Request) -> Iterator[RequestBody]:
+        """Give the body of a request, to be read; release it at the end of the block at the latest."""
+        body = RequestBody(request, self)
         try:
             yield body
         finally:
-            body.let_go()
+            body.release()

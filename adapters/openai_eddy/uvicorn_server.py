@@ -1,12 +1,9 @@
-"""uvicorn with what it lacks: time limits for slow clients, and an end that a second signal makes sudden."""
+"""uvicorn with timeouts for slow clients, and a second signal that ends the process."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -15,98 +12,93 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from openai_eddy.limits import Limits
 
-SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 HEAD_BYTES = 32 * 2**10
-"""Most bytes in the head of a request."""
+"""Maximum size of a request's head."""
 
 
-class Timed(H11Protocol):
-    """A connection that is closed when its client takes too long with a request's head, or to read its answer."""
+class TimeoutProtocol(H11Protocol):
+    """A connection that closes when its client is too slow to send a request's head or to read its response."""
 
     limits = Limits()
-    _head: asyncio.TimerHandle | None = None
-    _stuck: asyncio.TimerHandle | None = None
+    _head_timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
     _unsent = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a request."""
+        """Start the timeout for the first request's head."""
         super().connection_made(transport)
-        self._expect_head()
+        self._start_head_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Wait for the rest of a head, or no longer."""
+        """Stop the timeout once a request's head is complete; start it for the next head."""
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
-            self._calm()
-        elif self._head is None:
-            # The rest of a body that was refused counts as well: it may not go on for ever.
-            self._expect_head()
+            self._stop_timers(head=True)
+        elif self._head_timer is None:
+            # This covers the rest of a refused body as well: a client may not send it for ever.
+            self._start_head_timer()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close, whether or not the client reads what was sent."""
+        """Close an idle connection, even if its client does not read what was sent."""
         super().timeout_keep_alive_handler()
-        self._expect_reading()
+        self._start_write_timer()
 
     def pause_writing(self) -> None:
-        """Wait for the client to read."""
+        """Start the timeout for the client to read."""
         super().pause_writing()
-        self._expect_reading()
+        self._start_write_timer()
 
     def resume_writing(self) -> None:
-        """Go on writing."""
+        """Stop the timeout for the client to read."""
         super().resume_writing()
-        if self._stuck is not None:
-            self._stuck.cancel()
-            self._stuck = None
+        self._stop_timers(write=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing more."""
-        self._calm()
-        if self._stuck is not None:
-            self._stuck.cancel()
+        """Stop all timeouts."""
         super().connection_lost(exc)
+        self._stop_timers(head=True, write=True)
 
-    def _calm(self) -> None:
-        if self._head is not None:
-            self._head.cancel()
-            self._head = None
+    def _stop_timers(self, *, head: bool = False, write: bool = False) -> None:
+        if head and self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+        if write and self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
-    def _expect_head(self) -> None:
+    def _start_head_timer(self) -> None:
         if not self.transport.is_closing():
-            self._head = self.loop.call_later(self.limits.header_seconds, self.transport.abort)
+            self._head_timer = self.loop.call_later(self.limits.header_seconds, self.transport.abort)
 
-    def _expect_reading(self) -> None:
-        if self._stuck is None:
+    def _start_write_timer(self) -> None:
+        if self._write_timer is None:
             self._unsent = self.transport.get_write_buffer_size()
-            self._stuck = self.loop.call_later(self.limits.write_seconds, self._look_at_reading)
+            self._write_timer = self.loop.call_later(self.limits.write_seconds, self._check_progress)
 
-    def _look_at_reading(self) -> None:
-        # While writing is paused nothing is added to the buffer: it shrinks, or the client does not read.
-        self._stuck = None
+    def _check_progress(self) -> None:
+        # While writing is paused nothing enters the buffer: either it shrinks, or the client does not read.
+        self._write_timer = None
         if self.transport.get_write_buffer_size() < self._unsent:
-            self._expect_reading()
+            self._start_write_timer()
         else:
             self.transport.abort()
 
 
 class Endpoint(Server):
-    """A server that a first signal ends when everything accepted is answered, and a second one at once."""
+    """A server that answers everything accepted after a first signal, and ends at once after a second one."""
 
-    def __init__(
-        self, app: Any, limits: Limits, *, access_log: bool = False, ready: Callable[[], None] | None = None
-    ) -> None:
-        """Configure, without opening anything.
+    def __init__(self, app: Any, limits: Limits, *, access_log: bool = False) -> None:
+        """Configure the server without opening a socket.
 
         Args:
             app: The ASGI application.
-            limits: On time and on connections.
-            access_log: Whether each request is logged.
-            ready: Called once requests are accepted.
+            limits: Limits on time and on connections.
+            access_log: Whether to log each request.
         """
         super().__init__(
             Config(
                 app,
-                http=type("Timed", (Timed,), {"limits": limits}),
+                http=type("TimeoutProtocol", (TimeoutProtocol,), {"limits": limits}),
                 loop="asyncio",
                 ws="none",
                 lifespan="on",
@@ -119,30 +111,12 @@ class Endpoint(Server):
                 h11_max_incomplete_event_size=HEAD_BYTES,
             )
         )
-        self._ready = ready
-
-    async def startup(self, sockets: Any = None) -> None:
-        """Open, and say so."""
-        await super().startup(sockets)
-        if self.started and self._ready is not None:
-            self._ready()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Handle signals while serving; afterwards, what handled them before does again, and none is raised anew."""
-        before: dict[int, Any] = {}
-        if threading.current_thread() is threading.main_thread():
-            for number in (int(getattr(signal, name)) for name in SIGNALS if hasattr(signal, name)):
-                if signal.getsignal(number) != signal.SIG_IGN:
-                    before[number] = signal.signal(number, self.handle_exit)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop accepting; the second time, end the process."""
+        """Stop accepting connections; the second time, end the process.
+
+        uvicorn's own handler would raise the signal again after shutdown, so that the exit status would not be 0.
+        """
         if self.should_exit:
             signal.signal(sig, signal.SIG_DFL)
             signal.raise_signal(sig)
