@@ -1,4 +1,4 @@
-"""Eddy on Ray: documents to vectors by a pool of actors, and many embedders with one writer to an index."""
+"""Eddy on Ray: embed documents in a pool of actors, and ingest them into an index by many embedders and one writer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EXTRAS = {"pyarrow": "ray", "ray": "ray", "chromadb": "chroma,ray", "filelock":
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use: the command line looks in here at every start, and Ray takes seconds."""
+    """Import on first use: the command line imports this package at every start, and Ray takes seconds."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,4 +1,4 @@
-"""A cluster to work on: one that is there, or one on this machine for as long as the work takes."""
+"""Connect to a Ray cluster, size pools of actors, and translate Ray's errors."""
 
 from __future__ import annotations
 
@@ -21,34 +21,40 @@ from eddy_embed import errors
 from eddy_embed.errors import EddyError, InvalidParameter
 
 _TIMEOUT = 10.0
+_MAX_CAUSES = 20
+# An actor's error comes out of a dataset as text alone, in a traceback.
+_ERROR_LINE = re.compile(
+    r"^(?:eddy_embed|chroma_eddy)\.errors\.(\w+): (.*?)(?=\n\nThe above exception|\nTo change retry|\Z)",
+    re.DOTALL | re.M,
+)
 
 
 @contextmanager
-def cluster(address: str) -> Iterator[None]:
-    """Be connected to a cluster, quietly; one that is started here reports nothing to anyone.
+def connect(address: str) -> Iterator[None]:
+    """Connect to a cluster for the block, without Ray's messages; a local cluster sends no usage statistics.
 
     Args:
-        address: "auto" for the one that this machine belongs to, "host:port", or "local" for one on this machine alone
-            that ends with the work. Of a program that is connected already, the cluster that it is connected to.
+        address: "auto" for the cluster of this machine, "host:port", or "local" to start a cluster on this machine that
+            ends with the block. A program that is already connected stays with its cluster.
 
     Raises:
-        InvalidParameter: There is none.
-        EddyError: Something failed on the cluster; the message is the one from there.
+        InvalidParameter: There is no cluster at the address.
+        EddyError: The cluster failed; the message is that of the remote error.
     """
-    with _told(), own_errors():
+    with _translate_errors(), unwrap_errors():
         if ray.is_initialized():
             yield
             return
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
         logging.getLogger("ray.data").setLevel(logging.CRITICAL)
-        _check_answers(address)
-        own = {"include_dashboard": False} if address == "local" else {}
+        _check_listening(address)
+        options = {"include_dashboard": False} if address == "local" else {}
         try:
-            with _own_signals():
-                ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **own)
+            with _keep_sigterm_handler():
+                ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise _no_cluster(address, _line(error)) from error
+            raise _no_cluster(address, _last_line(error)) from error
         try:
             ray.data.DataContext.get_current().enable_progress_bars = sys.stderr.isatty()
             yield
@@ -57,79 +63,71 @@ def cluster(address: str) -> Iterator[None]:
 
 
 @contextmanager
-def _own_signals() -> Iterator[None]:
-    """Leave SIGTERM to whom it was: Ray would have it end the process, and nobody tell what was left undone."""
-    before = signal.getsignal(signal.SIGTERM)
+def _keep_sigterm_handler() -> Iterator[None]:
+    """Restore the SIGTERM handler after the block: Ray's own would end the process without a message."""
+    previous = signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
+            signal.signal(signal.SIGTERM, previous)
 
 
-def pool(size: int | tuple[int, int]) -> ray.data.ActorPoolStrategy:
-    """Actors as Ray's datasets take them.
+def actor_pool(size: int | tuple[int, int]) -> ray.data.ActorPoolStrategy:
+    """Describe a pool of actors to Ray Data.
 
     Args:
-        size: How many; (least, most) for a pool that grows.
+        size: Number of actors, or (minimum, maximum).
     """
     least, most = (size, size) if isinstance(size, int) else size
     return ray.data.ActorPoolStrategy(min_size=least, max_size=most)
 
 
-def room(num_cpus: float | None = None, num_gpus: float | None = None) -> int:
-    """How many embedders the cluster has room for: on all its cards, or on all its processors but one, which reads.
+def max_actors(num_cpus: float | None = None, num_gpus: float | None = None) -> int:
+    """Number of embedders that fit on the cluster: on all its GPUs, or on all CPUs but one, which reads documents.
 
     Args:
-        num_cpus: Processors for each.
-        num_gpus: Graphics cards for each.
+        num_cpus: CPUs for each embedder.
+        num_gpus: GPUs for each embedder.
     """
-    there = ray.cluster_resources()
+    resources = ray.cluster_resources()
     if num_gpus:
-        return max(int(there.get("GPU", 0) / num_gpus), 1)
-    return max(int((there.get("CPU", 1) - 1) / (num_cpus or 1)), 1)
+        return max(int(resources.get("GPU", 0) / num_gpus), 1)
+    return max(int((resources.get("CPU", 1) - 1) / (num_cpus or 1)), 1)
 
 
 @contextmanager
-def own_errors() -> Iterator[None]:
-    """Raise an error of ours as itself, where Ray has wrapped it."""
+def unwrap_errors() -> Iterator[None]:
+    """Raise the `EddyError` inside an error of Ray."""
     try:
         yield
     except ray.exceptions.RayError as error:
-        raise own_error(error) or error from None
+        raise unwrapped_error(error) or error from None
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except ray.exceptions.RayError as error:
-        raise EddyError(f"the cluster failed: {_line(error)}") from error
+        raise EddyError(f"the cluster failed: {_last_line(error)}") from error
 
 
-def own_error(error: BaseException | None) -> EddyError | None:
-    """The error of ours that lies behind one of Ray's."""
+def unwrapped_error(error: BaseException | None) -> EddyError | None:
+    """The `EddyError` that caused an error of Ray; None if another error did."""
     texts: list[str] = []
-    while error is not None and len(texts) < _DEEPEST:
-        # Ray's own error is of our class too, where that could be derived from, but has a traceback for a message.
+    while error is not None and len(texts) < _MAX_CAUSES:
+        # Ray's error derives from the class of its cause if it can, but has a traceback for a message.
         if isinstance(error, EddyError) and not isinstance(error, ray.exceptions.RayError):
             return error
         texts.append(str(error))
         error = getattr(error, "cause", None) or error.__cause__
-    found = [match for text in texts for match in _OURS.finditer(text)]
+    found = [match for text in texts for match in _ERROR_LINE.finditer(text)]
     return cast("EddyError", getattr(errors, found[-1][1], EddyError)(found[-1][2].strip())) if found else None
 
 
-_DEEPEST = 20
-# An actor's error comes out of a dataset as text alone, in a traceback.
-_OURS = re.compile(
-    r"^(?:eddy_embed|chroma_eddy)\.errors\.(\w+): (.*?)(?=\n\nThe above exception|\nTo change retry|\Z)",
-    re.DOTALL | re.M,
-)
-
-
-def _check_answers(address: str) -> None:
-    """Refuse an address where nothing listens, for which Ray would wait for many minutes."""
+def _check_listening(address: str) -> None:
+    """Refuse an address where nothing listens; Ray would wait there for many minutes."""
     host, _, port = address.rpartition(":")
     if not host or "://" in address or not port.isdigit():
         return
@@ -146,6 +144,6 @@ def _no_cluster(address: str, reason: str) -> InvalidParameter:
     )
 
 
-def _line(error: BaseException) -> str:
+def _last_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[-1] if lines else error!r}"[:300]

@@ -1,4 +1,4 @@
-"""Documents into an index: many embedders, one writer, and between them no more than the writer keeps up with."""
+"""Ingest documents into an index: many embedders, one writer, and backpressure between them."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ import ray.data
 from chroma_eddy import Document, Index, WriteReport, open_index
 from chroma_eddy.writing import FIT_PASSAGES, GROUP_CHARACTERS, GROUP_DOCUMENTS
 from eddy_embed.errors import InvalidParameter
-from ray_eddy.actors import AGAIN, UNREAD, EmbedDocuments, SortOut
-from ray_eddy.cluster import own_errors, pool, room
-from ray_eddy.embedding import load
-from ray_eddy.row_codec import tables_of
-from ray_eddy.writer import About, IndexWriter, Receipt, ServerWriter
+from ray_eddy.actors import REFUSED, RESTARTED, EmbedDocuments, FilterUnchanged
+from ray_eddy.cluster import actor_pool, max_actors, unwrap_errors
+from ray_eddy.embedding import load_embedder
+from ray_eddy.row_codec import to_tables
+from ray_eddy.writer import IndexInfo, IndexWriter, Receipt, ServerWriter
 
 if TYPE_CHECKING:
     from chroma_eddy import Entry
 
-IN_FLIGHT = 2
-"""Deliveries that the writer has and has not answered; while there are so many, no more are taken from embedders."""
-BATCH = 32
-"""Documents that an embedder takes at a time."""
+MAX_IN_FLIGHT = 2
+"""Unacknowledged deliveries to the writer above which no more are taken from embedders."""
+BATCH_DOCUMENTS = 32
+"""Documents in a batch of an embedder."""
 
 
 @dataclass
 class IngestReport(WriteReport):
-    """What was done to an index, and what happened on the way.
+    """What an ingestion changed in the index, and what happened meanwhile.
 
     Attributes:
-        refused: Documents that could not be stored or embedded: id and reason.
-        embedders_restarted: How often an embedder was started again.
-        writer_restarted: How often the writer was.
+        refused: Id and reason of each document that could not be stored or embedded.
+        embedders_restarted: Number of restarts of embedders.
+        writer_restarted: Number of restarts of the writer.
         waited: Seconds for which the writer waited for the server.
     """
 
@@ -49,12 +49,33 @@ class IngestReport(WriteReport):
 
     @property
     def done(self) -> int:
-        """Documents that were dealt with."""
+        """Number of documents written, unchanged or refused."""
         return self.written + self.relabelled + self.unchanged + len(self.refused)
 
 
 Progress = Callable[[IngestReport], None]
-"""Called whenever documents were written, or were found to need nothing."""
+"""Called after each write, and when documents turn out to be unchanged or refused."""
+
+
+@dataclass(frozen=True)
+class EmbedOptions:
+    """How to embed documents.
+
+    Attributes:
+        model_name: As for `Embedder`.
+        settings: Other arguments of `Embedder`.
+        concurrency: Number of embedders, or (minimum, maximum); None: as many as fit.
+        actors: Options of each actor, as for `map_batches`.
+        batch_size: Documents in a batch of an embedder.
+        progress: Called as the ingestion proceeds.
+    """
+
+    model_name: str
+    settings: Mapping[str, Any]
+    concurrency: int | tuple[int, int] | None = None
+    actors: Mapping[str, Any] = field(default_factory=dict)
+    batch_size: int = BATCH_DOCUMENTS
+    progress: Progress | None = None
 
 
 def ingest(
@@ -70,181 +91,156 @@ def ingest(
     concurrency: int | tuple[int, int] | None = None,
     num_cpus: float | None = None,
     num_gpus: float | None = None,
-    batch_size: int = BATCH,
+    batch_size: int = BATCH_DOCUMENTS,
     ray_remote_args: Mapping[str, Any] | None = None,
     patience: float = 600.0,
     progress: Progress | None = None,
     **settings: Any,
 ) -> IngestReport:
-    """Embed and write what is new or has changed; started again, it goes on with what is left.
+    """Embed and write new and changed documents; a second call continues an interrupted one.
 
-    The index is one of `chroma_eddy.open_index`, with the same rows as its own `upsert` writes. Whatever is killed
-    meanwhile, an embedder, a machine, the writer, the server, does what it was at again; ids that follow from the
-    documents make that harmless.
+    The index is one of `chroma_eddy.open_index`, with the same rows as its own `upsert` writes. If an embedder, a
+    machine, the writer or the server dies, its work is repeated; since ids follow from the documents, nothing is
+    written twice.
 
     Args:
-        documents: With an id and a text each. Of a dataset, the columns `id` and `text`; further columns are metadata.
-        place: A Chroma server's URL, to which an actor writes; or a folder of this machine, to which this process
-            does.
-        name: The index's.
+        documents: Documents, or a dataset with the columns `id` and `text`; its other columns are metadata.
+        place: URL of a Chroma server, written to by an actor; or a folder of this machine, written to by this process.
+        name: Name of the index.
         model_name: As for `Embedder`.
-        method: Likewise.
+        method: As for `Embedder`.
         passage_size: As in `open_index`.
-        late: Likewise.
-        sentence_vectors: Likewise.
-        concurrency: Embedders; (least, most) for a pool that grows; None: what there is room for.
-        num_cpus: Processors for each.
-        num_gpus: Graphics cards for each.
-        batch_size: Documents that an embedder takes at a time.
+        late: As in `open_index`.
+        sentence_vectors: As in `open_index`.
+        concurrency: Number of embedders, or (minimum, maximum); None: as many as fit on the cluster.
+        num_cpus: CPUs for each embedder.
+        num_gpus: GPUs for each embedder.
+        batch_size: Documents in a batch of an embedder.
         ray_remote_args: Further options of the embedders' actors.
-        patience: Seconds to wait for a server that does not answer.
-        progress: Told how far it is.
+        patience: Maximum time in seconds to wait for a server that does not answer.
+        progress: Called as the ingestion proceeds.
         **settings: The other arguments of `Embedder`.
 
     Raises:
-        FingerprintMismatch: The index was made by another embedder, or a machine has another one.
+        FingerprintMismatch: The index has vectors of another embedder, or a machine has another model or library.
         InvalidParameter: An argument is wrong.
         StorageError: The database failed, or the server did not come back.
     """
     sizes: dict[str, Any] = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
-    told = {**settings, "method": method}
+    settings = {**settings, "method": method}
     actors = {"num_cpus": num_cpus, "num_gpus": num_gpus, **(ray_remote_args or {})}
-    work = Work(model_name, told, concurrency, actors, batch_size, progress)
+    options = EmbedOptions(model_name, settings, concurrency, actors, batch_size, progress)
     if not (isinstance(place, str) and "://" in place):
-        with open_index(place, name, load(model_name, told), **sizes) as index:
-            return into(index, documents, work)
-    # Nothing is asked of this process's own machine but to hand deliveries on.
-    options: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
-    writer = ray.remote(**options)(ServerWriter).remote(place, name, model_name, told, sizes, patience)
-    with own_errors():
-        about: About = ray.get(writer.about.remote())
-    found = _dataset(documents, batch_size).map_batches(
-        SortOut,
-        fn_constructor_args=(place, name, None, patience),
-        batch_format="pyarrow",
-        compute=pool(1),
-        num_cpus=0,
-    )
-    return _run(found, about, work, lambda table: writer.write.remote(table), ray.get)
+        with open_index(place, name, load_embedder(model_name, settings), **sizes) as index:
+            return ingest_into(index, documents, options)
+    # This process only hands on deliveries; any machine may run the writer, which needs no CPU of its own.
+    remote: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
+    writer = ray.remote(**remote)(ServerWriter).remote(place, name, model_name, settings, sizes, patience)
+    with unwrap_errors():
+        info: IndexInfo = ray.get(writer.index_info.remote())
+    filtered = _filter_unchanged(documents, batch_size, (place, name, None, patience))
+    return _run(filtered, info, options, lambda table: writer.write.remote(table), ray.get)
 
 
-@dataclass(frozen=True)
-class Work:
-    """How documents are embedded.
-
-    Attributes:
-        model_name: As for `Embedder`.
-        settings: Likewise.
-        concurrency: Embedders; (least, most) for a pool that grows; None: what there is room for.
-        actors: Options of each, as `map_batches` has them.
-        batch_size: Documents that an embedder takes at a time.
-        progress: Told how far it is.
-    """
-
-    model_name: str
-    settings: Mapping[str, Any]
-    concurrency: int | tuple[int, int] | None = None
-    actors: Mapping[str, Any] = field(default_factory=dict)
-    batch_size: int = BATCH
-    progress: Progress | None = None
-
-
-def into(
+def ingest_into(
     index: Index,
     documents: ray.data.Dataset | Iterable[Document],
-    work: Work,
+    options: EmbedOptions,
     *,
     fit_least: int = 0,
     begin: Callable[[Index], None] | None = None,
 ) -> IngestReport:
-    """As `ingest`, into an index that this process has opened, and writes to.
+    """As `ingest`, into an index that this process has opened.
 
     Args:
-        index: With an embedder of the same model and method.
-        documents: As there.
-        work: How they are embedded.
+        index: An index with an embedder of the same model and method.
+        documents: As in `ingest`.
+        options: How to embed them.
         fit_least: As in `Index.upsert`.
-        begin: Likewise.
+        begin: As in `Index.upsert`.
     """
     with index.writing():
         known: dict[str, Entry] = index.entries()
         writer = IndexWriter(index, fit_least=fit_least, begin=begin)
-        found = _dataset(documents, work.batch_size).map_batches(
-            SortOut,
-            fn_constructor_args=(None, index.name, known, 0.0),
-            batch_format="pyarrow",
-            compute=pool(1),
-            num_cpus=0,
-        )
-        return _run(found, writer.about(), work, writer.write, lambda receipt: receipt)
+        filtered = _filter_unchanged(documents, options.batch_size, (None, index.name, known, 0.0))
+        return _run(filtered, writer.index_info(), options, writer.write, lambda receipt: receipt)
 
 
-def _dataset(documents: ray.data.Dataset | Iterable[Document], size: int) -> ray.data.Dataset:
+def _filter_unchanged(
+    documents: ray.data.Dataset | Iterable[Document], batch_size: int, arguments: tuple[Any, ...]
+) -> ray.data.Dataset:
+    return _dataset(documents, batch_size).map_batches(
+        FilterUnchanged, fn_constructor_args=arguments, batch_format="pyarrow", compute=actor_pool(1), num_cpus=0
+    )
+
+
+def _dataset(documents: ray.data.Dataset | Iterable[Document], batch_size: int) -> ray.data.Dataset:
     if isinstance(documents, ray.data.Dataset):
-        # Each batch by itself: what embedders share, what is done again, and what the writer gets at a time.
-        return documents.repartition(target_num_rows_per_block=size)
+        # A block for each batch: the unit that embedders share, that Ray repeats, and that the writer gets.
+        return documents.repartition(target_num_rows_per_block=batch_size)
     given = list(documents)
     if not all(isinstance(each, Document) for each in given) or not given:
         raise InvalidParameter("documents must be a dataset of Ray, or chroma_eddy.Document, at least one")
-    return ray.data.from_arrow(tables_of(given, size))
+    return ray.data.from_arrow(to_tables(given, batch_size))
 
 
 def _run(
-    sorted_out: ray.data.Dataset,
-    about: About,
-    work: Work,
-    deliver: Callable[[pa.Table], Any],
-    answer: Callable[[Any], Receipt],
+    filtered: ray.data.Dataset,
+    info: IndexInfo,
+    options: EmbedOptions,
+    send: Callable[[pa.Table], Any],
+    acknowledge: Callable[[Any], Receipt],
 ) -> IngestReport:
-    embedded = sorted_out.map_batches(
+    actors = options.actors
+    embedded = filtered.map_batches(
         EmbedDocuments,
-        fn_constructor_args=(work.model_name, work.settings, about.sizes, about.parts, about.fingerprint),
+        fn_constructor_args=(options.model_name, options.settings, info.sizes, info.parts, info.fingerprint),
         batch_format="pyarrow",
-        batch_size=work.batch_size,
-        compute=pool(work.concurrency or room(work.actors.get("num_cpus"), work.actors.get("num_gpus"))),
-        **{name: value for name, value in work.actors.items() if value is not None},
+        batch_size=options.batch_size,
+        compute=actor_pool(options.concurrency or max_actors(actors.get("num_cpus"), actors.get("num_gpus"))),
+        **{name: value for name, value in actors.items() if value is not None},
     )
-    if about.unfitted:  # on the first passages, which are then the same as without Ray
+    if info.unfitted:  # so that post-processing is fitted on the same passages as without Ray
         embedded.context.execution_options.preserve_order = True
-    tally = _Tally(work.progress)
-    pending: deque[Any] = deque()
-    with own_errors():
+    counters = _Counters(options.progress)
+    in_flight: deque[Any] = deque()
+    with unwrap_errors():
         tables = embedded.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1)
-        for table in _deliveries(tally, tables, about.unfitted):
-            pending.append(deliver(table))
-            while len(pending) >= IN_FLIGHT:
-                tally.add(answer(pending.popleft()))
-        while pending:
-            tally.add(answer(pending.popleft()))
-    return tally.report
+        for table in _deliveries(counters, tables, info.unfitted):
+            in_flight.append(send(table))
+            while len(in_flight) >= MAX_IN_FLIGHT:
+                counters.count_write(acknowledge(in_flight.popleft()))
+        while in_flight:
+            counters.count_write(acknowledge(in_flight.popleft()))
+    return counters.report
 
 
-def _deliveries(tally: _Tally, tables: Iterable[pa.Table], unfitted: bool) -> Iterator[pa.Table]:
-    """Documents to be written; the first ones together, if post-processing is to be fitted on them."""
+def _deliveries(counters: _Counters, tables: Iterable[pa.Table], unfitted: bool) -> Iterator[pa.Table]:
+    """Yield documents to write; if post-processing is to be fitted, the documents for that come in one table."""
     first: list[pa.Table] = []
-    enough = _Enough() if unfitted else None
+    threshold = _FitThreshold() if unfitted else None
     for table in tables:
-        left = tally.take(table)
-        if not left.num_rows:
+        rest = counters.filter(table)
+        if not rest.num_rows:
             continue
-        if enough is None:
-            yield left
+        if threshold is None:
+            yield rest
             continue
-        first.append(left)
-        if enough.add(left):
+        first.append(rest)
+        if threshold.reached(rest):
             yield pa.concat_tables(first)
-            first, enough = [], None
+            first, threshold = [], None
     if first:
         yield pa.concat_tables(first)
 
 
-class _Enough:
-    """Whether there are as many documents as an index fits its post-processing on, and a group more, which it ends."""
+class _FitThreshold:
+    """Counts up to the documents on which an index fits its post-processing, and one more group, which triggers it."""
 
     def __init__(self) -> None:
         self._passages, self._documents, self._characters = 0, 0, 0
 
-    def add(self, table: pa.Table) -> bool:
+    def reached(self, table: pa.Table) -> bool:
         for row in table.select(["text", "spans"]).to_pylist():
             if self._passages >= FIT_PASSAGES:
                 self._documents += 1
@@ -253,8 +249,8 @@ class _Enough:
         return self._documents > GROUP_DOCUMENTS or self._characters > GROUP_CHARACTERS
 
 
-class _Tally:
-    """Counts what was done, and finds ids that came twice."""
+class _Counters:
+    """Fills in the report, and refuses repeated ids."""
 
     def __init__(self, progress: Progress | None) -> None:
         self.report = IngestReport()
@@ -263,35 +259,35 @@ class _Tally:
         self._workers: set[str] = set()
         self._writers: set[int] = set()
 
-    def take(self, table: pa.Table) -> pa.Table:
-        """What is to be written, of documents that were sorted out and embedded."""
+    def filter(self, table: pa.Table) -> pa.Table:
+        """Keep the documents that are to be written, and count the others."""
         report = self.report
         self._workers |= set(table.column("worker").unique().to_pylist())
-        report.embedders_restarted = sum(worker.endswith(AGAIN) for worker in self._workers)
+        report.embedders_restarted = sum(worker.endswith(RESTARTED) for worker in self._workers)
         states, errors, ids, texts = (table.column(name).to_pylist() for name in ("state", "error", "id", "text"))
-        left = []
+        kept = []
         for at, (state, error, id_) in enumerate(zip(states, errors, ids, strict=True)):
-            if state == UNREAD:
+            if state == REFUSED:
                 report.refused.append((str(id_), error))
-            elif self._is_known(id_):
+            elif self._is_repeated(id_):
                 report.refused.append((id_, f"two documents have the id {id_!r:.80}; give each its own"))
             elif texts[at] is None:
                 report.unchanged += 1
             else:
-                left.append(at)
-        if len(left) < len(states):
+                kept.append(at)
+        if len(kept) < len(states):
             self._progress(report)
-        return table.take(pa.array(left, pa.int64()))
+        return table.take(pa.array(kept, pa.int64()))
 
-    def _is_known(self, id_: str) -> bool:
-        # Of millions of ids, these are the shortest that never meet.
+    def _is_repeated(self, id_: str) -> bool:
+        # 96 bits: short, and no collision among millions of ids.
         key = hashlib.blake2b(id_.encode(), digest_size=12).digest()
-        known = key in self._seen
+        repeated = key in self._seen
         self._seen.add(key)
-        return known
+        return repeated
 
-    def add(self, receipt: Receipt) -> None:
-        """Count what the writer did."""
+    def count_write(self, receipt: Receipt) -> None:
+        """Add a write to the report."""
         report = self.report
         for each in fields(WriteReport):
             setattr(report, each.name, getattr(report, each.name) + getattr(receipt.report, each.name))

@@ -1,4 +1,4 @@
-"""Waiting for a server that is started again."""
+"""Retry while a server restarts."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import TypeVar
 from chroma_eddy.errors import Unreachable
 
 T = TypeVar("T")
-PAUSE = 1.0
-"""Seconds between two tries."""
+PAUSE_SECONDS = 1.0
+"""Time between two attempts."""
 
 
-def patiently(action: Callable[[], T], patience: float, waiting: Callable[[float], None] | None = None) -> T:
-    """Do something, and do it again for as long as the server does not answer.
+def retry_unreachable(action: Callable[[], T], patience: float, on_retry: Callable[[float], None] | None = None) -> T:
+    """Call a function, again and again while the server does not answer.
 
     Args:
-        action: May be done any number of times.
-        patience: Most seconds to wait.
-        waiting: Told at each try for how long.
+        action: An idempotent function.
+        patience: Maximum time in seconds to retry.
+        on_retry: Called before each retry with the seconds waited so far.
 
     Raises:
-        Unreachable: It did not answer for so long.
+        Unreachable: The server has not answered within `patience`.
     """
-    since = time.monotonic()
+    start = time.monotonic()
     while True:
         try:
             return action()
         except Unreachable:
-            waited = time.monotonic() - since
+            waited = time.monotonic() - start
             if waited > patience:
                 raise
-            if waiting is not None:
-                waiting(waited)
-            time.sleep(PAUSE)
+            if on_retry is not None:
+                on_retry(waited)
+            time.sleep(PAUSE_SECONDS)

@@ -63,18 +63,18 @@ class Cluster:
             DemoError: A document could not be embedded; the others are written.
         """
         from eddy_demo.library import stored
-        from ray_eddy.cluster import cluster
-        from ray_eddy.ingestion import Work, into
+        from ray_eddy.cluster import connect
+        from ray_eddy.ingestion import EmbedOptions, ingest_into
 
         characters = sum(len(document.text) for document in documents)
 
         def told(report: IngestReport) -> None:
             progress(characters * report.done / len(documents), report.written)
 
-        with cluster(self.address):
+        with connect(self.address):
             settings = {"method": recipe.method, "device": self.device}
-            work = Work(recipe.model, settings, self.concurrency, {"num_gpus": self.num_gpus}, progress=told)
-            report = into(index, [stored(each) for each in documents], work, fit_least=fit_least, begin=begin)
+            work = EmbedOptions(recipe.model, settings, self.concurrency, {"num_gpus": self.num_gpus}, progress=told)
+            report = ingest_into(index, [stored(each) for each in documents], work, fit_least=fit_least, begin=begin)
         if report.refused:
             reasons = "\n".join(f"  {id_}: {reason}" for id_, reason in report.refused)
             raise DemoError(f"{len(report.refused)} documents could not be embedded:\n{reasons}")

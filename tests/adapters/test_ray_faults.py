@@ -212,7 +212,7 @@ def test_a_slow_writer_holds_the_embedders_back(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(IndexWriter, "write", write)
     with one_node(), open_index(tmp_path / "index", "notes", Embedder("eddy-tiny", method="plain:exit=1")) as index:
-        work = ingestion.Work("eddy-tiny", {"method": "plain:exit=1"}, 1, {}, batch_size=4)
-        report = ingestion.into(index, given, work)
+        work = ingestion.EmbedOptions("eddy-tiny", {"method": "plain:exit=1"}, 1, {}, batch_size=4)
+        report = ingestion.ingest_into(index, given, work)
     assert report.written == 320
     assert 8 < most < 160, f"{most} documents were embedded and not written"
