@@ -1,11 +1,11 @@
-"""Eddy in MTEB: a conforming encoder, the tables of the methods' papers as suites, LoCoV1, and what a run cost."""
+"""Eddy in MTEB: an encoder, the tables of the methods' papers as suites, LoCoV1, and the cost of a run."""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
-# Each is imported when it is asked for: mteb takes seconds, and the command line has to list its commands without it.
+# Imported on first use: mteb takes seconds, and the command line lists its commands without it.
 _HOMES = {
     "EddyEncoder": "encoder",
     "LoCoV1": "locov1",

@@ -1,35 +1,66 @@
-"""Scores and costs by fingerprint and task, and the file that keeps them."""
+"""Scores and costs of tasks by fingerprint, the rows of suites that they belong to, and the files that keep both."""
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from eddy_embed.errors import InvalidParameter
-from eddy_embed.files import whole
-from mteb_eddy.costs import Cost
+from eddy_embed.evaluate.outcome import Cost, JsonlStore
 
-if TYPE_CHECKING:
-    from pathlib import Path
+
+@dataclass(frozen=True)
+class EncodingCost(Cost):
+    """Cost of encoding a task's texts.
+
+    Attributes:
+        texts: Number of texts.
+        peak: Peak memory in bytes: torch's allocations on a GPU, else the whole process; None where the system does not
+            report it.
+        blank: Number of blank texts, which cost nothing.
+        cut: Number of truncated texts.
+    """
+
+    texts: int = 0
+    peak: int | None = None
+    blank: int = 0
+    cut: int = 0
+
+    def __add__(self, other: EncodingCost) -> EncodingCost:
+        """Cost of one after the other."""
+        peaks = [each.peak for each in (self, other) if each.peak is not None]
+        return EncodingCost(
+            seconds=self.seconds + other.seconds,
+            tokens=self.tokens + other.tokens,
+            positions=self.positions + other.positions,
+            layers=max(self.layers, other.layers),
+            ran=max(self.ran, other.ran),
+            texts=self.texts + other.texts,
+            peak=max(peaks, default=None),
+            blank=self.blank + other.blank,
+            cut=self.cut + other.cut,
+        )
+
+    @property
+    def per_thousand(self) -> float | None:
+        """Milliseconds for 1,000 tokens."""
+        return self.seconds * 1e6 / self.tokens if self.tokens else None
 
 
 @dataclass(frozen=True)
 class Record:
-    """What came of a task.
+    """Scores and cost of one task.
 
     Attributes:
-        key: What the vectors follow from: the fingerprint, with the instructions of tasks.
-        task: As it was asked for, "STS12" or "STS17[en-en]".
-        model: Its name in MTEB.
-        method: Its text.
-        told: What MTEB tells runs of the model apart by.
-        metric: The task's main score.
-        scores: All scores that are numbers, each averaged over splits and subsets.
-        cost: Of its texts; None where the scores were taken from a run that did not count.
-        version: Of Eddy.
+        key: What the vectors follow from: the embedder's fingerprint, and the instructions of tasks.
+        task: Name as given to `evaluate`, "STS12" or "STS17[en-en]".
+        model: The model's name in MTEB.
+        method: Text form of the method.
+        told: `experiment_kwargs` in MTEB.
+        metric: Main score of the task.
+        scores: All numeric scores, each averaged over splits and subsets.
+        cost: Cost of the texts; None if the scores come from a run without cost.
+        version: Version of Eddy.
     """
 
     key: str
@@ -39,60 +70,69 @@ class Record:
     told: dict[str, str]
     metric: str
     scores: dict[str, float]
-    cost: Cost | None
+    cost: EncodingCost | None
     version: str
 
     def score(self, metric: str | None = None) -> float:
-        """The main score, or another; NaN where MTEB has none, as for a correlation with what is all the same."""
+        """The main score, or another; NaN where MTEB has none, such as a correlation with a constant."""
         return self.scores.get(metric or self.metric, math.nan)
 
 
-class Journal:
-    """A file with a line for each record; a line that an interruption left unfinished is dropped.
-
-    Attributes:
-        records: By key and task, the latest of each.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """Read what is there.
-
-        Raises:
-            InvalidParameter: A line is no record.
-        """
-        self._path = path
-        self.records: dict[tuple[str, str], Record] = {}
-        lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else [""]
-        self._anew = lines[-1] != ""
-        for number, line in enumerate(lines[:-1], start=1):
-            try:
-                row: dict[str, Any] = json.loads(line)
-                cost = None if row["cost"] is None else Cost(**row["cost"])
-                record = Record(**{**row, "cost": cost})
-            except (ValueError, KeyError, TypeError) as error:
-                raise InvalidParameter(
-                    f"{path}, line {number} is no record of an evaluation ({error}); repair the file, or move it away"
-                ) from None
-            self.records[record.key, record.task] = record
+class ResultStore(JsonlStore[tuple[str, str], Record]):
+    """Records by key and task."""
 
     def keep(self, record: Record) -> Record:
-        """Write a record, unless it says nothing new; the cost of the same scores is kept from before.
+        """Store a record if it is new; without a cost it takes over the cost stored before.
 
         Returns:
-            The record as it is kept.
+            The stored record.
         """
-        held = self.records.get((record.key, record.task))
+        held = self.results.get(self._key(record))
         if held is not None and record.cost is None:
             record = replace(record, cost=held.cost)
-        if record == held:
-            return record
-        self.records[record.key, record.task] = record
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        rows = self.records.values() if self._anew else [record]
-        text = "".join(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in rows)
-        with whole(self._path) if self._anew else self._path.open("ab") as file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        self._anew = False
+        if record != held:
+            self.add(record)
         return record
+
+    def _key(self, result: Record) -> tuple[str, str]:
+        return result.key, result.task
+
+    def _encode(self, result: Record) -> dict[str, Any]:
+        return asdict(result)
+
+    def _decode(self, row: dict[str, Any]) -> Record:
+        return Record(**{**row, "cost": None if row["cost"] is None else EncodingCost(**row["cost"])})
+
+
+@dataclass(frozen=True)
+class SuiteRun:
+    """Which records belong to a row of a suite.
+
+    Attributes:
+        suite: Name of the suite.
+        backbone: The row's model in the table.
+        label: The row's method in the table.
+        model: Model that was run.
+        stand_in: Whether that is another model than the table's.
+        key: Key of the records.
+    """
+
+    suite: str
+    backbone: str
+    label: str
+    model: str
+    stand_in: bool
+    key: str
+
+
+class SuiteRunStore(JsonlStore[tuple[str, str, str, str], SuiteRun]):
+    """The last run of each row on each model."""
+
+    def _key(self, result: SuiteRun) -> tuple[str, str, str, str]:
+        return result.suite, result.backbone, result.label, result.model
+
+    def _encode(self, result: SuiteRun) -> dict[str, Any]:
+        return asdict(result)
+
+    def _decode(self, row: dict[str, Any]) -> SuiteRun:
+        return SuiteRun(**row)

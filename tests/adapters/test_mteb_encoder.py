@@ -23,7 +23,7 @@ from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, NotFitted
 from eddy_embed.evaluate import metrics
 from mteb_eddy import EddyEncoder, LoCoV1, command, evaluate, report, run_suite, runner, suite
-from mteb_eddy.result_store import Journal
+from mteb_eddy.result_store import ResultStore
 
 SHORT = {"max_length": 128, "overflow": "truncate"}
 INSTRUCTIONS = {"SciFact": "Given a claim, retrieve what supports it", "Banking77Classification": "Find the intent"}
@@ -119,10 +119,10 @@ def test_results_are_kept_by_what_made_them_and_taken_up_again(tmp_path) -> None
     assert list(again.costs) == ["SciFact"], "what was kept was run again"
     assert [record.scores for record in second] == [record.scores for record in first["plain"]]
     assert second[1] == first["plain"][1], "the cost of what was kept is lost"
-    assert len(Journal(journal).records) == 2 * len(made)
+    assert len(ResultStore(journal).results) == 2 * len(made)
     assert "cut off" not in journal.read_text()
 
-    table = report.runs_table(Journal(journal).records.values())
+    table = report.runs_table(ResultStore(journal).results.values())
     assert len(table.splitlines()) == 2 + len(made)
     assert "ms / 1,000 tokens" in table and "SciFact" in table
 
@@ -248,10 +248,10 @@ def test_the_command_runs_a_suite_and_goes_on(tmp_path, monkeypatch) -> None:
     assert first.exit_code == 0, first.output
     assert "HTP (Ours): plain:preset=htp+htp:source=released,released_text=true" in first.stderr
     assert "(46.67)" in first.stdout and "not yet run" in first.stdout.lower()
-    times = {line: row.cost for line, row in Journal(out / "records.jsonl").records.items()}
+    times = {line: row.cost for line, row in ResultStore(out / "records.jsonl").results.items()}
     again = invoke(*told, "--tasks", "SciFact,NFCorpus")
     assert again.stdout == first.stdout
-    assert {line: row.cost for line, row in Journal(out / "records.jsonl").records.items()} == times
+    assert {line: row.cost for line, row in ResultStore(out / "records.jsonl").results.items()} == times
     shown = invoke("table", out, "--plot", picture)
     assert first.stdout.strip() in shown.stdout and "| eddy-embed/eddy-tiny |" in shown.stdout
     assert picture.stat().st_size > 1000
