@@ -51,7 +51,7 @@ def _command(name: str) -> Callable[..., None]:
         _ready()
         from mteb_eddy import report, runner
 
-        outcomes = runner.run_suite(
+        results = runner.run_suite(
             name,
             output,
             model=model,
@@ -60,11 +60,11 @@ def _command(name: str) -> Callable[..., None]:
             rows=row or (),
             fresh=fresh,
             find=lambda spec: runner.find_task(spec, locov1),
-            said=_say,
+            log=_log,
             device=device,
             dtype=dtype,
         )
-        typer.echo(report.suite_table(name, outcomes))
+        typer.echo(report.suite_table(name, results))
 
     command.__doc__ = f"{title(name)}."
     return command
@@ -107,11 +107,11 @@ def run(
         encoder = EddyEncoder(model, method=each, **settings)
         try:
             for task in tasks:
-                found = runner.evaluate(
+                new = runner.evaluate(
                     encoder, [task], output, fresh=fresh, find=lambda spec: runner.find_task(spec, locov1)
                 )
-                _say(f"{each}: {task}: {found[0].score() * 100:.2f}")
-                records += found
+                _log(f"{each}: {task}: {new[0].score() * 100:.2f}")
+                records += new
         finally:
             encoder.close()
     typer.echo(report.runs_table(records))
@@ -129,8 +129,8 @@ def table(
     from mteb_eddy import charts, report, runner
     from mteb_eddy.result_store import ResultStore
 
-    for name, outcomes in runner.read_suites(folder).items():
-        typer.echo(f"{report.suite_table(name, outcomes)}\n")
+    for name, results in runner.read_suites(folder).items():
+        typer.echo(f"{report.suite_table(name, results)}\n")
     records = ResultStore(folder / "records.jsonl").results.values()
     typer.echo(report.runs_table(records) if records else f"{folder} holds no records yet")
     if plot is not None:
@@ -141,16 +141,16 @@ def table(
 def listed() -> None:
     """List the suites, their models, and whether they were run on the published models."""
     for name in suite_names():
-        found = suite(name)
-        state = f"run: {'; '.join(found.run)}" if found.run else "not yet run on the published models"
-        typer.echo(f"{name}\n  {found.title}\n  {', '.join(found.backbones)}; {len(found.tasks)} tasks; {state}")
+        chosen = suite(name)
+        state = f"run: {'; '.join(chosen.run)}" if chosen.run else "not yet run on the published models"
+        typer.echo(f"{name}\n  {chosen.title}\n  {', '.join(chosen.backbones)}; {len(chosen.tasks)} tasks; {state}")
 
 
 def _split(tasks: str | None) -> list[str]:
     return [task.strip() for task in (tasks or "").split(",") if task.strip()]
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     typer.echo(line, err=True)
 
 

@@ -81,15 +81,15 @@ class LoCoV1(AbsTaskRetrieval):
         documents, queries = self._rows("documents", DOCUMENTS), self._rows("queries", QUERIES)
         self.dataset = {}
         for subset in self.hf_subsets:
-            asked = [row for row in queries if row["dataset"] == subset]
-            if not asked:
+            own = [row for row in queries if row["dataset"] == subset]
+            if not own:
                 raise InvalidParameter(f"LoCoV1: there are no queries of {subset!r} in {self._folder or QUERIES}")
             corpus = [{"id": d["pid"], "title": "", "text": d["passage"]} for d in documents if d["dataset"] == subset]
             self.dataset[subset] = {
                 "test": {
                     "corpus": Dataset.from_list(corpus),
-                    "queries": Dataset.from_list([{"id": row["qid"], "text": row["query"]} for row in asked]),
-                    "relevant_docs": {row["qid"]: dict.fromkeys(row["answer_pids"], 1) for row in asked},
+                    "queries": Dataset.from_list([{"id": row["qid"], "text": row["query"]} for row in own]),
+                    "relevant_docs": {row["qid"]: dict.fromkeys(row["answer_pids"], 1) for row in own},
                     "top_ranked": None,
                 }
             }

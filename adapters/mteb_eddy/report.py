@@ -40,17 +40,17 @@ def runs_table(records: Iterable[Record], digits: int = 2) -> str:
     return _table(head, rows, left=2)
 
 
-def suite_table(name: str | Suite, outcomes: Sequence[SuiteRowResult]) -> str:
+def suite_table(name: str | Suite, results: Sequence[SuiteRowResult]) -> str:
     """Table of our numbers beside the published ones, with source and notes.
 
     A cell is "ours (published)", with "-" for a missing number. There is an average of ours only if every task was run.
 
     Args:
         name: The suite.
-        outcomes: Results of its rows.
+        results: Results of its rows.
     """
     chosen = suite(name) if isinstance(name, str) else name
-    stand_ins = [outcome for outcome in outcomes if outcome.stand_in]
+    stand_ins = [result for result in results if result.stand_in]
     scaled = "times 100" if chosen.scale == 100 else "between 0 and 1"
     parts = [
         f"{chosen.name}. {chosen.title}",
@@ -59,49 +59,53 @@ def suite_table(name: str | Suite, outcomes: Sequence[SuiteRowResult]) -> str:
     ]
     parts += [f"Run on the published models: {each}." for each in chosen.run] or [NEVER]
     if stand_ins:
-        models = ", ".join(dict.fromkeys(outcome.model for outcome in stand_ins))
+        models = ", ".join(dict.fromkeys(result.model for result in stand_ins))
         parts.append(f"{models} stands in for {stand_ins[0].row.backbone}: published numbers are another model's.")
-    lines = [*parts, "", _table(*_cells(chosen, outcomes), left=2), ""]
+    lines = [*parts, "", _table(*_cells(chosen, results), left=2), ""]
     return "\n".join([*lines, *(f"- {note}" for note in chosen.notes)]).rstrip()
 
 
-def ours(chosen: Suite, outcome: SuiteRowResult, column: Column) -> float | None:
+def own_score(chosen: Suite, result: SuiteRowResult, column: Column) -> float | None:
     """Our number of a column, times the suite's scale; None if a task of it is missing."""
-    if not outcome.records.keys() >= set(column.tasks):
+    if not result.records.keys() >= set(column.tasks):
         return None
-    return chosen.scale * sum(outcome.records[task].score(column.metric) for task in column.tasks) / len(column.tasks)
+    return chosen.scale * sum(result.records[task].score(column.metric) for task in column.tasks) / len(column.tasks)
 
 
-def _cells(chosen: Suite, outcomes: Sequence[SuiteRowResult]) -> tuple[list[str], list[list[str]]]:
+def _cells(chosen: Suite, results: Sequence[SuiteRowResult]) -> tuple[list[str], list[list[str]]]:
     averaged = chosen.average is not None
     head = ["model", "method", *chosen.columns, *(["average"] if averaged else []), "time", *_COSTS]
     rows = []
     for row in chosen.rows:
-        shown: list[SuiteRowResult | None] = [each for each in outcomes if each.row == row]
-        for outcome in shown or [None]:
-            found = [None if outcome is None else ours(chosen, outcome, column) for column in chosen.columns.values()]
-            cells = [_beside(chosen, mine, said) for mine, said in zip(found, row.published, strict=True)]
+        shown: list[SuiteRowResult | None] = [each for each in results if each.row == row]
+        for result in shown or [None]:
+            numbers = [
+                None if result is None else own_score(chosen, result, column) for column in chosen.columns.values()
+            ]
+            cells = [
+                _format_cell(chosen, own, published) for own, published in zip(numbers, row.published, strict=True)
+            ]
             if averaged:
-                cells.append(_beside(chosen, _average(chosen, outcome, found), row.average))
-            model = row.backbone if outcome is None or not outcome.stand_in else outcome.model
-            costs = ["", ""] if outcome is None else _costs(outcome.records.values())
+                cells.append(_format_cell(chosen, _average(chosen, result, numbers), row.average))
+            model = row.backbone if result is None or not result.stand_in else result.model
+            costs = ["", ""] if result is None else _costs(result.records.values())
             rows.append([model, row.label, *cells, "" if row.time is None else f"{row.time:g}x", *costs])
     return head, rows
 
 
-def _average(chosen: Suite, outcome: SuiteRowResult | None, columns: list[float | None]) -> float | None:
+def _average(chosen: Suite, result: SuiteRowResult | None, columns: list[float | None]) -> float | None:
     known = [each for each in columns if each is not None]
-    if outcome is None or len(known) < len(columns):
+    if result is None or len(known) < len(columns):
         return None
     if chosen.average == "columns":
         return sum(known) / len(known)
-    scores = [outcome.records[task].score(column.metric) for column in chosen.columns.values() for task in column.tasks]
+    scores = [result.records[task].score(column.metric) for column in chosen.columns.values() for task in column.tasks]
     return chosen.scale * sum(scores) / len(scores)
 
 
-def _beside(chosen: Suite, mine: float | None, said: float | None) -> str:
-    left = "-" if mine is None else f"{mine:.{chosen.digits}f}"
-    return left if said is None else f"{left} ({said:.{chosen.digits}f})"
+def _format_cell(chosen: Suite, own: float | None, published: float | None) -> str:
+    text = "-" if own is None else f"{own:.{chosen.digits}f}"
+    return text if published is None else f"{text} ({published:.{chosen.digits}f})"
 
 
 _COSTS = ("ms / 1,000 tokens", "peak MiB")

@@ -124,7 +124,7 @@ def run_suite(
     fresh: bool = False,
     find: Callable[[str], AbsTask] = find_task,
     open_encoder: Callable[..., Any] = EddyEncoder,
-    said: Callable[[str], None] = lambda line: None,
+    log: Callable[[str], None] = lambda line: None,
     **settings: Any,
 ) -> list[SuiteRowResult]:
     """Run a suite, or a part of it.
@@ -140,7 +140,7 @@ def run_suite(
         fresh: Whether to compute stored results again.
         find: Finds a task by its name.
         open_encoder: Makes an encoder from a model, a method and settings.
-        said: Called with a line for each step.
+        log: Called with a line for each step.
         **settings: Further arguments of `Embedder`, such as device and dtype.
 
     Raises:
@@ -158,19 +158,19 @@ def run_suite(
         method = (row.elsewhere or row.method) if stand_in else row.method
         where = f"{chosen.name}: {row.backbone}, {row.label}"
         if method is None:
-            said(f"{where}: no method of ours")
+            log(f"{where}: no method of ours")
             continue
         if used is None:
             raise InvalidParameter(
                 f"{chosen.name} has no id for {row.backbone}; name a copy with --model PATH --backbone {row.backbone!r}"
             )
-        said(f"{where}: {method} on {used}")
+        log(f"{where}: {method} on {used}")
         row_settings = _settings(chosen, row)
         if stand_in and window is None:
             window = _window(used, settings)
         if window is not None and row_settings.get("max_length", 0) > window:
             row_settings["max_length"] = window
-            said(f"  no more than {window:,} tokens go into {used}")
+            log(f"  no more than {window:,} tokens go into {used}")
         encoder = open_encoder(used, method=method, **row_settings, **settings)
         result = SuiteRowResult(row, str(used), stand_in, {})
         try:
@@ -180,7 +180,7 @@ def run_suite(
                 run = SuiteRun(chosen.name, row.backbone, row.label, str(used), stand_in, record.key)
                 if run not in runs.results.values():
                     runs.add(run)
-                said(f"  {task}: {_format_score(chosen, record)}")
+                log(f"  {task}: {_format_score(chosen, record)}")
         finally:
             encoder.close()
         results.append(result)
@@ -259,13 +259,13 @@ def _record(encoder: Any, name: str, task: AbsTask, result: TaskResult, cost: En
     # MTEB writes six digits: rounded here too, new scores equal scores read from its files.
     means = {metric: float(np.mean([round(entry[metric], 6) for entry in entries])) for metric in numeric}
     meta = encoder.mteb_model_meta
-    told = dict(meta.experiment_kwargs or {})
+    experiment = dict(meta.experiment_kwargs or {})
     return Record(
-        key=str(told.get("fingerprint", meta.name)),
+        key=str(experiment.get("fingerprint", meta.name)),
         task=name,
         model=str(meta.name),
-        method=str(told.get("method", "")),
-        told={key: str(value) for key, value in told.items()},
+        method=str(experiment.get("method", "")),
+        told={key: str(value) for key, value in experiment.items()},
         metric=str(task.metadata.main_score),
         scores={metric: round(mean, 6) for metric, mean in means.items() if np.isfinite(mean)},
         cost=cost,

@@ -52,10 +52,10 @@ class Keys:
     def admit(self, key: bytes) -> bool:
         """Whether the server accepts a key; takes the same time for every key of a length."""
         given = hashlib.sha256(key).digest()
-        found = False
+        admitted = False
         for digest in self._digests:
-            found |= hmac.compare_digest(digest, given)
-        return found
+            admitted |= hmac.compare_digest(digest, given)
+        return admitted
 
 
 def read_keys(variable: str | None, file: Path | None) -> Keys:
@@ -76,10 +76,10 @@ def read_keys(variable: str | None, file: Path | None) -> Keys:
             raise InvalidParameter(f"{KEYS_VARIABLE} is set and holds no key; give it one, or unset it")
     if file is not None:
         lines = (line.strip() for line in file.read_text(encoding="utf-8").splitlines())
-        found = [line for line in lines if line and not line.startswith("#")]
-        if not found:
+        file_keys = [line for line in lines if line and not line.startswith("#")]
+        if not file_keys:
             raise InvalidParameter(f"{file} holds no API key; write one a line")
-        keys += found
+        keys += file_keys
     return Keys(keys)
 
 

@@ -113,12 +113,12 @@ def flat_table(
 
 def _parts_of(result: LongDocument, parts: Iterable[Part]) -> list[tuple[Part, int, Span | None]]:
     wanted = set(parts)
-    found: list[tuple[Part, int, Span | None]] = [("document", 0, None)] if "document" in wanted else []
+    spans: list[tuple[Part, int, Span | None]] = [("document", 0, None)] if "document" in wanted else []
     if "passages" in wanted:
-        found += [("passages", at, span) for at, span in enumerate(result.passages)]
+        spans += [("passages", at, span) for at, span in enumerate(result.passages)]
     if "sentences" in wanted:
-        found += [("sentences", at, span) for at, span in enumerate(result.sentences)]
-    return found
+        spans += [("sentences", at, span) for at, span in enumerate(result.sentences)]
+    return spans
 
 
 def _part_values(result: LongDocument, span: Span | None) -> dict[str, Any]:

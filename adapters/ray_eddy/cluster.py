@@ -122,8 +122,8 @@ def unwrapped_error(error: BaseException | None) -> EddyError | None:
             return error
         texts.append(str(error))
         error = getattr(error, "cause", None) or error.__cause__
-    found = [match for text in texts for match in _ERROR_LINE.finditer(text)]
-    return cast("EddyError", getattr(errors, found[-1][1], EddyError)(found[-1][2].strip())) if found else None
+    matches = [match for text in texts for match in _ERROR_LINE.finditer(text)]
+    return cast("EddyError", getattr(errors, matches[-1][1], EddyError)(matches[-1][2].strip())) if matches else None
 
 
 def _check_listening(address: str) -> None:

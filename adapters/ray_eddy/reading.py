@@ -76,12 +76,12 @@ def read_tasks(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]])
         InvalidParameter: As in `read_documents`.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    found = [each for path in given for each in find_files(os.fspath(path))]
-    if not found:
+    paths_and_names = [each for path in given for each in find_files(os.fspath(path))]
+    if not paths_and_names:
         raise InvalidParameter(f"no file to read in {', '.join(map(str, given))}; readable are {' '.join(SUFFIXES)}")
     return [
         {"file": at, "path": path, "name": name, "first": first, "group": group}
-        for at, (path, name) in enumerate(found)
+        for at, (path, name) in enumerate(paths_and_names)
         for first, group in _row_groups(path)
     ]
 
@@ -206,7 +206,7 @@ def _rows(path: str, name: str, first: int, group: int) -> Iterator[tuple[int, A
 
 def _parsed(line: bytes) -> Any:
     try:
-        found = json.loads(line.decode("utf-8-sig"))
+        row = json.loads(line.decode("utf-8-sig"))
     except ValueError as error:
         return f"not a row of JSON: {error}"
-    return [found] if isinstance(found, str) else found
+    return [row] if isinstance(row, str) else row

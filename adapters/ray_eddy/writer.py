@@ -65,14 +65,14 @@ class _DeliveredWriter(Writer):
 
         A document lacks vectors if the index has changed since `FilterUnchanged` looked at it.
         """
-        found = [self._results.get(each.id) for each in group]
-        missing = [each for each, result in zip(group, found, strict=True) if result is None]
+        results = [self._results.get(each.id) for each in group]
+        missing = [each for each, result in zip(group, results, strict=True) if result is None]
         embedded = super().encoded(missing, raw=raw) if missing else ()
         by_id = dict(zip((each.id for each in missing), embedded, strict=True))
         post, normalize = self._index.embedder.post, self._index.embedder.normalize
         if not raw and post is not None:
-            found = [None if each is None else each.processed(post, normalize) for each in found]
-        return [by_id[each.id] if result is None else result for each, result in zip(group, found, strict=True)]
+            results = [None if each is None else each.processed(post, normalize) for each in results]
+        return [by_id[each.id] if result is None else result for each, result in zip(group, results, strict=True)]
 
 
 class IndexWriter:

@@ -1,4 +1,4 @@
-"""The embedding model that a class of this distribution was given, or that LlamaIndex's settings hold."""
+"""Resolve the argument `embed_model` to an `EddyEmbedding`."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from eddy_embed.errors import InvalidParameter
 from llama_index.embeddings.eddy.base import EddyEmbedding
 
 
-def embedding_of(given: EddyEmbedding | Mapping[str, Any] | None, why: str) -> EddyEmbedding:
-    """The embedding model itself.
+def resolve_embed_model(value: EddyEmbedding | Mapping[str, Any] | None, reason: str) -> EddyEmbedding:
+    """Resolve an embedding model.
 
     Args:
-        given: It, or its parameters as a dictionary; None: `Settings.embed_model`.
-        why: What needs an `EddyEmbedding`, for the message.
+        value: The model, or its parameters as a dictionary; None for `Settings.embed_model`.
+        reason: What needs an `EddyEmbedding`, for the message.
 
     Raises:
-        InvalidParameter: There is none, or it is another one.
+        InvalidParameter: There is no model, or it is not an `EddyEmbedding`.
     """
-    if isinstance(given, Mapping):
-        return EddyEmbedding.from_dict(given)
+    if isinstance(value, Mapping):
+        return EddyEmbedding.from_dict(value)
     try:
-        model = given if given is not None else Settings.embed_model
-    except (ImportError, ValueError) as error:  # of the model that LlamaIndex takes where none is set: OpenAI's
+        model = value if value is not None else Settings.embed_model
+    except (ImportError, ValueError) as error:  # from LlamaIndex's default, OpenAI's model
         raise InvalidParameter(
             "embed_model is missing, and Settings.embed_model is not set; give "
             "embed_model=EddyEmbedding(model_name=..., method=...)."
         ) from error
     if not isinstance(model, EddyEmbedding):
         raise InvalidParameter(
-            f"embed_model is a {type(model).__name__}; {why} an EddyEmbedding: give "
+            f"embed_model is a {type(model).__name__}; {reason} an EddyEmbedding: give "
             "embed_model=EddyEmbedding(model_name=..., method=...)."
         )
     return model
