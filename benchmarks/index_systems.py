@@ -202,7 +202,7 @@ def _nodes(drawn: Drawn, folder: str, store: Any, fingerprint: str) -> dict[str,
     from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
     from llama_index.core.vector_stores.types import VectorStoreQuery
 
-    from llama_index.embeddings.eddy.bookkeeping import FINGERPRINT, Vector
+    from llama_index.embeddings.eddy.vector_metadata import FINGERPRINT, FingerprintedVector
 
     nodes: list[TextNode] = []
     began = time.perf_counter()
@@ -225,7 +225,9 @@ def _nodes(drawn: Drawn, folder: str, store: Any, fingerprint: str) -> dict[str,
     seconds = time.perf_counter() - began - drawn.seconds
 
     def ask(question: Any) -> list[str]:
-        query = VectorStoreQuery(query_embedding=Vector(question.tolist(), fingerprint), similarity_top_k=NEAREST)
+        query = VectorStoreQuery(
+            query_embedding=FingerprintedVector(question.tolist(), fingerprint), similarity_top_k=NEAREST
+        )
         return [node.text for node in store.query(query).nodes]
 
     return _row(drawn, folder, seconds, drawn.count, {"passages": drawn.asked(ask)})

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Settings of a process, not of a collection: another machine may open it, and nothing stored beside vectors may decide
 # that foreign code runs.
-_NOT_STORED = frozenset({"compile", "device", "trust_remote_code"})
+_NOT_STORED = frozenset({"device", "trust_remote_code"})
 _STORED = frozenset(ENGINE_SETTINGS) - _NOT_STORED | {"model_name", "fingerprint", "live_model"}
 # Names of these parameters in Chroma's SentenceTransformerEmbeddingFunction.
 _ALIASES = {"normalize_embeddings": "normalize", "model": "model_name"}
@@ -62,7 +62,6 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         trust_remote_code: Whether code that comes with the model may run.
         local_files_only: Never ask the hub.
         model_kwargs: Further arguments of `from_pretrained`; plain values.
-        compile: Whether torch.compile compiles the layers, on a CPU; not stored.
         **others: Refused; the error names the parameter that is meant.
 
     Raises:
@@ -92,7 +91,6 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         trust_remote_code: bool = False,
         local_files_only: bool = False,
         model_kwargs: Mapping[str, Any] | None = None,
-        compile: bool = False,
         **others: Any,
     ) -> None:
         given = {k: v for k, v in locals().items() if k not in ("self", "others", "__class__")}

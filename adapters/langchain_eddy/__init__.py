@@ -1,8 +1,8 @@
-"""Eddy for LangChain: embeddings, sentences as chunks, long documents embedded whole, and an index as a store."""
+"""Eddy for LangChain: embeddings, a sentence splitter, passages of long documents, and a vector store."""
 
 from typing import TYPE_CHECKING, Any
 
-from langchain_eddy.chroma import IngestReport, aingest_documents, ingest_documents
+from langchain_eddy.chroma_ingestion import IngestReport, aingest_documents, ingest_documents
 from langchain_eddy.embeddings import EddyEmbeddings
 from langchain_eddy.passages import EmbeddedPassage, embed_passages, join_pages
 
@@ -24,11 +24,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "EddyChroma":  # an index, and with it Chroma, is needed by none of the others
+    if name == "EddyChroma":  # only this one needs Chroma
         from langchain_eddy.store import EddyChroma
 
         return EddyChroma
-    # Only the splitter needs LangChain's package of splitters, which embeddings do well without.
+    # Only the splitter needs LangChain's package of splitters.
     if name != "SentenceTextSplitter":
         raise AttributeError(f"module 'langchain_eddy' has no attribute {name!r}")
     try:

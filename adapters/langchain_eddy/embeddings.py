@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from eddy_embed.encoding.validation import check_one, checked_text_list
 from eddy_embed.errors import EddyError
 from eddy_embed.integrations.shared_embedders import EmbedderOwner, in_worker
-from langchain_eddy.parameters import checked, parts_of
+from langchain_eddy.arguments import loaded_model, resolve_arguments
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -20,35 +20,33 @@ if TYPE_CHECKING:
 class EddyEmbeddings(EmbedderOwner, BaseModel, Embeddings):
     """Embeds queries and documents with a causal language model that was never trained to embed.
 
-    The model is loaded when the object is made, so that a wrong name or method fails there. Objects of equal
-    configuration share one loaded model within a process. A pickled copy carries the configuration only and loads
-    the model again on first use.
+    The constructor loads the model, so a wrong name or method fails there. Objects of equal configuration share one
+    loaded model within a process. A pickled copy carries only the configuration and loads the model on first use.
 
-    Texts are embedded as they are, line breaks included.
+    Line breaks in texts are kept.
 
     Attributes:
-        model_name: `"eddy-tiny"` (bundled), a Hugging Face id or a path. `model` is another name for it.
+        model_name: `"eddy-tiny"` (bundled), a Hugging Face id or a path; `model` is an alias.
         method: How a text becomes a vector, such as `"htp"`, `"plain:pool=mean"` or `"tp:prompt=prompteol"`.
-        max_length: Most tokens in one pass; None: the model's window.
-        overflow: What happens to a longer text: `"window"` reads all of it in overlapping windows, `"error"` refuses
-            it, `"truncate"` cuts and counts.
-        query_instruction: Stands before every query.
-        text_instruction: Stands before every document.
+        max_length: Maximum number of tokens in one pass; None for the model's window.
+        overflow: For longer texts: `"window"` reads all of them in overlapping windows, `"error"` refuses them,
+            `"truncate"` cuts and counts them.
+        query_instruction: Text before every query.
+        text_instruction: Text before every document.
         normalize: Whether vectors have length 1. Also as `encode_kwargs={"normalize_embeddings": ...}`.
-        batch_size: Most texts in one forward pass. Also as `encode_kwargs={"batch_size": ...}`.
-        batch_tokens: Most tokens in one forward pass; None: the engine's choice.
+        batch_size: Maximum number of texts in one forward pass. Also as `encode_kwargs={"batch_size": ...}`.
+        batch_tokens: Maximum number of tokens in one forward pass; None for the engine's choice.
         post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote.
-        device: Such as `"cpu"` or `"cuda:1"`; None: the best one present. Also as an entry of `model_kwargs`, like
+        device: Such as `"cpu"` or `"cuda:1"`; None for the best one available. Also as an entry of `model_kwargs`, like
             `dtype`, `revision`, `trust_remote_code` and `local_files_only`.
         dtype: `"auto"`, `"float32"`, `"bfloat16"` or `"float16"`.
         language: Language of the sentence rules.
         revision: Revision of a model on the Hugging Face hub.
-        cache_folder: Where downloaded models are kept.
-        trust_remote_code: Whether code that comes with the model may run.
-        local_files_only: Never ask the hub.
+        cache_folder: Folder of downloaded models.
+        trust_remote_code: Whether to run code that comes with the model.
+        local_files_only: Whether never to ask the hub.
         model_kwargs: Further arguments of `from_pretrained`.
-        compile: Whether layers run as torch.compile makes them, on a processor.
-        show_progress: A progress bar over documents; never over a query.
+        show_progress: Whether to show a progress bar over documents; there is none over a query.
     """
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
@@ -71,7 +69,6 @@ class EddyEmbeddings(EmbedderOwner, BaseModel, Embeddings):
     trust_remote_code: bool = False
     local_files_only: bool = False
     model_kwargs: dict[str, Any] = Field(default_factory=dict)
-    compile: bool = False
     show_progress: bool = False
 
     _engine: Any = PrivateAttr(default=None)
@@ -82,10 +79,10 @@ class EddyEmbeddings(EmbedderOwner, BaseModel, Embeddings):
         """Load the model.
 
         Args:
-            **settings: The attributes of the class, and the names that `HuggingFaceEmbeddings` has for them.
+            **settings: The attributes of the class, also by the names of `HuggingFaceEmbeddings`.
 
         Raises:
-            InvalidParameter: An unknown parameter, or one outside its range.
+            InvalidParameter: A parameter is unknown or outside its range.
             ModelNotFound: No such model.
             UnknownMethod: No such method.
         """
@@ -93,33 +90,31 @@ class EddyEmbeddings(EmbedderOwner, BaseModel, Embeddings):
         _ = self.embedder
 
     def _configure(self, values: dict[str, Any]) -> None:
-        super().__init__(**checked(values, tuple(type(self).model_fields)))
+        super().__init__(**resolve_arguments(values, tuple(type(self).model_fields)))
 
     @classmethod
     def from_llm(cls, llm: Any, *, method: str, **settings: Any) -> Self:
-        """Embed with the model that an LLM of LangChain has loaded: one set of weights answers and embeds.
-
-        As `from_model` otherwise.
+        """Embed with the loaded model of an LLM of LangChain; see `from_model`.
 
         Args:
-            llm: A `HuggingFacePipeline`, or a `ChatHuggingFace` around one (package langchain-huggingface); it may go
-                on generating meanwhile.
+            llm: A `HuggingFacePipeline`, or a `ChatHuggingFace` around one (package langchain-huggingface); it may
+                generate at the same time.
             method: How a text becomes a vector.
             **settings: The other parameters of the class.
 
         Raises:
             InvalidParameter: The object holds no loaded model.
         """
-        return cls.from_model(*parts_of(llm), method=method, **settings)
+        return cls.from_model(*loaded_model(llm), method=method, **settings)
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """Embed documents.
 
         Args:
-            texts: The documents, in a list; none may be blank.
+            texts: List of documents, none of them blank.
 
         Returns:
-            One vector for each, in their order.
+            A vector for each document, in their order.
         """
         vectors: list[list[float]] = self.embedder.encode_document(
             checked_text_list(texts), show_progress=self.show_progress
@@ -130,18 +125,18 @@ class EddyEmbeddings(EmbedderOwner, BaseModel, Embeddings):
         """Embed a query.
 
         Args:
-            text: The query; not blank.
+            text: The query, not blank.
         """
         check_one(text)
         vector: list[float] = self.embedder.encode_query(text, show_progress=False).tolist()
         return vector
 
     async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
-        """Embed documents in a thread, one call after the other; the event loop goes on."""
+        """As `embed_documents`, in a thread, one call after the other."""
         return await in_worker(self.embed_documents, texts)
 
     async def aembed_query(self, text: str) -> list[float]:
-        """Embed a query in a thread; the event loop goes on."""
+        """As `embed_query`, in a thread."""
         return await asyncio.to_thread(self.embed_query, text)
 
     def __getstate__(self) -> dict[Any, Any]:

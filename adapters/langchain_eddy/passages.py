@@ -1,4 +1,4 @@
-"""Long documents, embedded whole, as LangChain documents of one passage each with the passage's vector."""
+"""Split long documents into passages, embedded in the context of their whole document."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ N_TRUNCATED = "eddy_n_truncated"
 START, END = "start_index", "end_index"
 HEADINGS = "heading_path"
 
-# One call of the engine takes this much: enough for full batches of short documents, and the sentence vectors that a
-# call returns stay within some tens of megabytes.
-_GROUP_DOCUMENTS = 64
-_GROUP_CHARACTERS = 400_000
+# Size of a call of the engine: enough to fill batches with short documents, with sentence vectors of some tens of
+# megabytes at most.
+_BATCH_DOCUMENTS = 64
+_BATCH_CHARACTERS = 400_000
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,8 @@ class EmbeddedPassage:
     """A passage and its vector.
 
     Attributes:
-        document: The passage's text, an id that is the same in every run, and the whole document's metadata together
-            with `start_index` and `end_index`, the passage's characters in it, and `heading_path`, where it stands
-            under headings.
+        document: The passage's text, an id that is the same in every run, and the whole document's metadata with
+            `start_index` and `end_index`, the passage's character offsets, and `heading_path`, the headings above it.
         vector: The passage's vector, in the context of the whole document.
     """
 
@@ -47,33 +46,33 @@ class EmbeddedPassage:
 
 
 def join_pages(pages: Sequence[Document]) -> list[Document]:
-    """Pages, as LangChain's loaders give them, as one document for each file.
+    """Join the pages of LangChain's loaders to one document for each file.
 
-    Sentences go on over page borders, vectors know the whole file, and each passage has the `page_label` where it
-    begins and the `last_page_label` where it ends; in an index of `EddyChroma`, `page` and `last_page`, counted from 1.
+    Sentences may then cross page boundaries, and each passage has the `page_label` of its first page and the
+    `last_page_label` of its last; in an index of `EddyChroma`, `page` and `last_page`, counted from 1.
 
     Args:
-        pages: Documents with `page_label`, in order; others are returned as they are.
+        pages: Documents with `page_label`, in order; others are returned unchanged.
 
     Raises:
-        InvalidParameter: A page does not say of which file it is, or something is no document.
+        InvalidParameter: A page does not name its file, or something is no document.
     """
     check_kind("pages", pages, Sequence, "a list of LangChain's documents")
     for index, page in enumerate(pages):
         check_document(page, index)
-    found: list[Document] = []
+    joined_documents: list[Document] = []
     for file, numbers in files([page.metadata for page in pages]):
         own = [pages[number] for number in numbers]
         if not file:
-            found += own
+            joined_documents += own
             continue
         text, metadata = joined([page.page_content for page in own], [page.metadata for page in own])
-        found.append(Document(text, id=file, metadata=metadata))
-    return found
+        joined_documents.append(Document(text, id=file, metadata=metadata))
+    return joined_documents
 
 
-def identity_of(document: Document) -> str:
-    """What a document is called between runs: its id; else the place it was read from; else nothing."""
+def document_id(document: Document) -> str:
+    """What identifies a document across runs: its id, else the file or URL that it was read from, else ""."""
     return document_identity(document.id, document.metadata)
 
 
@@ -85,32 +84,32 @@ def embed_passages(
     passage_unit: PassageUnit = "tokens",
     late: bool = True,
 ) -> Iterator[EmbeddedPassage]:
-    """Cut documents at sentence borders and embed each passage in the context of its whole document.
+    """Split documents at sentence boundaries and embed each passage in the context of its whole document.
 
-    Documents without text give no passage and a warning that names them.
+    Documents without text give no passage, and a warning names them.
 
     Args:
-        documents: Whole documents; read one group at a time.
+        documents: Whole documents; the function reads them in batches.
         embeddings: The embedder.
-        passage_size: Most text tokens in a passage. Passages are whole sentences, headings with what they lead to; a
-            longer sentence is one alone.
+        passage_size: Maximum number of text tokens in a passage. Passages are whole sentences, and headings together
+            with their text; a longer sentence is a passage by itself.
         passage_unit: "sentences" to count these instead of tokens.
-        late: Read passages' vectors out of one pass over the document; False: embed each passage by itself, which
+        late: Whether to pool passages from one pass over the document; False embeds each passage by itself, which
             methods that read a last token need.
 
     Yields:
         The passages of each document in their order.
 
     Raises:
-        InvalidParameter: An argument, or one of the documents, is of another kind.
+        InvalidParameter: An argument, or one of the documents, is wrong.
         InvalidText: A document's text is not valid Unicode; the message names the document.
     """
     check_kind("documents", documents, Iterable, "a list of LangChain's documents")
     check_kind("embeddings", embeddings, EddyEmbeddings, "an EddyEmbeddings")
     engine, fingerprint = embeddings.embedder, embeddings.fingerprint
     copies: Counter[tuple[str, str]] = Counter()
-    for group in _groups(_with_text(_watched(documents, embeddings.show_progress))):
-        texts = [document.page_content for document in group]
+    for batch in _batches(_with_text(_with_progress(documents, embeddings.show_progress))):
+        texts = [document.page_content for document in batch]
         results = engine.encode_long(
             texts,
             passage_size=passage_size,
@@ -119,8 +118,8 @@ def embed_passages(
             parts=PASSAGES,
             show_progress=False,
         )
-        for document, result in zip(group, results, strict=True):
-            identity, text = identity_of(document), result.text
+        for document, result in zip(batch, results, strict=True):
+            identity, text = document_id(document), result.text
             pages = Pages.of(document.metadata)
             shared = {key: value for key, value in document.metadata.items() if key != PAGES}
             for span in result.passages:
@@ -142,21 +141,21 @@ def embed_passages(
             copies[identity, text] += 1
 
 
-def name_of(document: Document, index: int) -> str:
-    """How messages call a document: its identity, or its place in the input."""
-    return repr(identity_of(document)) if identity_of(document) else f"number {index}"
+def display_name(document: Document, index: int) -> str:
+    """A document's name in messages: its id, or its position in the input."""
+    return repr(document_id(document)) if document_id(document) else f"number {index}"
 
 
 def check_document(document: Any, index: int) -> None:
-    """Refuse what is no document.
+    """Check that an object is a document.
 
     Raises:
-        InvalidParameter: With its place and its kind.
+        InvalidParameter: The object has another type.
     """
     check_kind(f"documents[{index}]", document, Document, "one of LangChain's documents: Document(page_content=text)")
 
 
-def _watched(documents: Iterable[Document], show_progress: bool) -> Iterable[Document]:
+def _with_progress(documents: Iterable[Document], show_progress: bool) -> Iterable[Document]:
     if not show_progress:
         return documents
     from rich.console import Console
@@ -174,26 +173,26 @@ def _with_text(documents: Iterable[Document]) -> Iterator[Document]:
             text.encode()
         except UnicodeEncodeError as error:
             raise InvalidText(
-                f"Document {name_of(document, index)}: character {error.start} is half of a surrogate pair, "
+                f"Document {display_name(document, index)}: character {error.start} is half of a surrogate pair, "
                 f"{text[error.start]!r}; read the file with its real encoding, or with errors='replace'."
             ) from None
         if text.strip():
             yield document
         else:
-            blank.append(name_of(document, index))
+            blank.append(display_name(document, index))
     if blank:
         names = ", ".join(blank[:10]) + (", ..." if len(blank) > 10 else "")
         warnings.warn(f"{len(blank)} documents hold no text and give no passage: {names}", stacklevel=3)
 
 
-def _groups(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    group: list[Document] = []
+def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    batch: list[Document] = []
     characters = 0
     for document in documents:
-        group.append(document)
+        batch.append(document)
         characters += len(document.page_content)
-        if len(group) == _GROUP_DOCUMENTS or characters >= _GROUP_CHARACTERS:
-            yield group
-            group, characters = [], 0
-    if group:
-        yield group
+        if len(batch) == _BATCH_DOCUMENTS or characters >= _BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch

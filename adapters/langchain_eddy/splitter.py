@@ -1,4 +1,4 @@
-"""`SentenceTextSplitter`: whole sentences up to a size, with exact start indices."""
+"""`SentenceTextSplitter`: chunks of whole sentences with exact start indices."""
 
 from __future__ import annotations
 
@@ -20,22 +20,21 @@ if TYPE_CHECKING:
 
 
 class SentenceTextSplitter(TextSplitter):
-    """Splits texts into chunks of whole sentences; a chunk is a piece of its text, character for character.
+    """Splits texts into chunks of whole sentences; a chunk is an exact substring of its text.
 
-    For vectors that know the whole document use `ingest_documents` instead, which needs no splitter.
+    For passages embedded in the context of their document use `ingest_documents`, which needs no splitter.
 
     Args:
-        chunk_size: Most that `length_function` may say of a chunk. A longer sentence is a chunk alone.
-        chunk_overlap: Sentences at a chunk's end that are repeated in the next, up to this length.
-        length_function: What sizes are measured in; characters by default, the model's tokens with `from_embeddings`
-            or `from_huggingface_tokenizer`. It is called a few times for each chunk.
-        add_start_index: Whether documents get the metadata `start_index`, where the chunk begins in its text.
-        strip_whitespace: Whether white space around chunks is left out; otherwise chunks without overlap give the
-            text back when joined.
+        chunk_size: Maximum length of a chunk by `length_function`; a longer sentence is a chunk by itself.
+        chunk_overlap: Maximum length of the sentences that the next chunk repeats.
+        length_function: Measures a text: characters by default, the model's tokens with `from_embeddings` or
+            `from_huggingface_tokenizer`. The splitter calls it a few times for each chunk.
+        add_start_index: Whether documents get the metadata `start_index`, the chunk's offset in its text.
+        strip_whitespace: Whether to strip white space around chunks; otherwise chunks without overlap join to the text.
         language: Language of the sentence rules.
 
     Raises:
-        InvalidParameter: A value is of another kind or outside its range, or there is no such language.
+        InvalidParameter: A value is of another type or outside its range, or the language is unknown.
     """
 
     def __init__(
@@ -68,8 +67,8 @@ class SentenceTextSplitter(TextSplitter):
         """Measure in tokens of the embeddings' model, and use their language.
 
         Args:
-            embeddings: Those that the chunks are for.
-            chunk_size: Most tokens in a chunk.
+            embeddings: The embeddings that will embed the chunks.
+            chunk_size: Maximum number of tokens in a chunk.
             **settings: The other parameters of the class.
         """
         count = embeddings.embedder.count_tokens
@@ -79,10 +78,10 @@ class SentenceTextSplitter(TextSplitter):
         """Split a text into chunks.
 
         Args:
-            text: Any text; a blank one has no chunks.
+            text: A text; a blank one has no chunks.
 
         Raises:
-            InvalidText: It is not valid Unicode.
+            InvalidText: The text is not valid Unicode.
         """
         return [text[start:end] for start, end in self._chunks(text)]
 
@@ -91,7 +90,7 @@ class SentenceTextSplitter(TextSplitter):
 
         Args:
             texts: The texts.
-            metadatas: Metadata for the documents of each.
+            metadatas: Metadata for the chunks of each text.
 
         Raises:
             InvalidText: A text is not valid Unicode.
@@ -100,7 +99,7 @@ class SentenceTextSplitter(TextSplitter):
         documents = []
         for text, metadata in zip(texts, metadatas or [{}] * len(texts), strict=True):
             for start, end in self._chunks(text):
-                # The base class searches for the chunk, and finds another place where sentences are repeated.
+                # The base class searches for the chunk, and finds the wrong place if sentences repeat.
                 place = {"start_index": start} if self._add_start_index else {}
                 documents.append(Document(text[start:end], metadata={**copy.deepcopy(metadata), **place}))
         return documents
@@ -113,11 +112,11 @@ class SentenceTextSplitter(TextSplitter):
 
         first = 0
         while first < len(spans):
-            last = _furthest(first, len(spans), lambda first, last: size(first, last) <= self._chunk_size)
+            last = _last_fitting(first, len(spans), lambda first, last: size(first, last) <= self._chunk_size)
             yield spans[first][0], spans[last][1]
             start = first
             first = last + 1
-            # Whatever is repeated must leave room for the next sentence, or no chunk would ever get further.
+            # The overlap must leave room for the next sentence, or the loop would not end.
             while (
                 first < len(spans)
                 and first - 1 > start
@@ -134,8 +133,8 @@ class SentenceTextSplitter(TextSplitter):
         return list(zip(starts, [*starts[1:], len(text)], strict=False))
 
 
-def _furthest(first: int, count: int, fits: Callable[[int, int], bool]) -> int:
-    """Last sentence of the chunk that begins with `first`, found with few measurements: doubled steps, then halved."""
+def _last_fitting(first: int, count: int, fits: Callable[[int, int], bool]) -> int:
+    """Last sentence of the chunk that begins with `first`: a galloping search, since `fits` measures text."""
     good, step = first, 1
     while good + step < count and fits(first, good + step):
         good, step = good + step, step * 2

@@ -25,7 +25,7 @@ from eddy_embed.integrations.document_ids import document_identity
 from eddy_embed.integrations.page_numbers import PAGES, Pages
 from eddy_embed.integrations.shared_embedders import in_worker
 from langchain_eddy.embeddings import EddyEmbeddings
-from langchain_eddy.passages import check_document, identity_of, name_of
+from langchain_eddy.passages import check_document, display_name, document_id
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI
@@ -36,26 +36,26 @@ _SEARCH = ("where_document", "documents", "prefilter", "hybrid", "fetch_k")
 
 
 class EddyChroma(VectorStore):
-    """Documents in the main collection of an index that knows what makes its vectors.
+    """Stores documents in the main collection of an index that knows its embedder.
 
-    A document is known by its id, and one without gets an id that follows from its text and metadata, so that adding
-    twice changes nothing. Rows are written in batches that the database takes, under the index's lock. Scores are
-    cosines. Questions go through the index's own post-processing.
+    A document without an id gets one that follows from its text and metadata, so that adding it twice changes nothing.
+    The store writes rows in batches that the database accepts, under the index's lock. Scores are cosines. Queries go
+    through the index's own post-processing.
 
     Args:
-        collection_name: The index's name.
+        collection_name: Name of the index.
         embedding_function: The embeddings.
         persist_directory: Folder of the database; or:
-        client: One of Chroma's clients; or:
-        host: Of a Chroma server.
-        port: Of the server.
-        ssl: Whether it is spoken to by https.
-        timeout: Seconds to wait while another process or thread writes.
+        client: A client of Chroma; or:
+        host: Host of a Chroma server.
+        port: Port of the server.
+        ssl: Whether to use https.
+        timeout: Maximum time in seconds to wait while another process or thread writes.
 
     Raises:
-        InvalidParameter: An argument is of another kind, or there is no place.
-        FingerprintMismatch: The index was made by another embedder; the message shows both, field by field.
-        ForeignCollection: Something else made a collection of that name.
+        InvalidParameter: An argument is wrong, or there is no database, or more than one.
+        FingerprintMismatch: The index belongs to another embedder; the message compares both, field by field.
+        ForeignCollection: Another program made a collection of that name.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class EddyChroma(VectorStore):
 
     @classmethod
     def from_index(cls, index: Index) -> Self:
-        """A store over an index that is open; it embeds as the index does, also after `refit`.
+        """Wrap an open index; the store embeds as the index does, also after `refit`.
 
         Args:
             index: From `chroma_eddy.open_index`, with an embedder.
@@ -101,14 +101,14 @@ class EddyChroma(VectorStore):
         collection_name: str = "langchain",
         **settings: Any,
     ) -> Self:
-        """A store with these texts.
+        """Make a store and add texts.
 
         Args:
             texts: As in `add_texts`.
             embedding: The embeddings.
             metadatas: As in `add_texts`.
             ids: As in `add_texts`.
-            collection_name: The index's name.
+            collection_name: Name of the index.
             **settings: The other parameters of the class.
         """
         self = cls(collection_name, embedding, **settings)
@@ -117,7 +117,7 @@ class EddyChroma(VectorStore):
 
     @property
     def embeddings(self) -> EddyEmbeddings:
-        """What embeds documents and questions: with the index's own post-processing, as it is now."""
+        """The embeddings of documents and queries, with the index's current post-processing."""
         return self._embeddings
 
     # --- Writing
@@ -131,20 +131,20 @@ class EddyChroma(VectorStore):
         batch_size: int | None = None,
         **kwargs: Any,
     ) -> list[str]:
-        """Embed texts, each by itself, and write them; those of known ids are replaced.
+        """Embed texts, each by itself, and write them; texts of known ids are replaced.
 
         Args:
             texts: Pieces of documents, such as a splitter gives; none may be blank.
-            metadatas: One for each.
-            ids: One for each; None: such as follow from text and metadata.
-            batch_size: Of LangChain's indexing, which hands texts over so many at a time; all that come are written.
-            **kwargs: None is known.
+            metadatas: Metadata of each text.
+            ids: Id of each text; None for ids that follow from text and metadata.
+            batch_size: Passed by LangChain's indexing, and ignored.
+            **kwargs: Refused.
 
         Returns:
-            Their ids.
+            The texts' ids.
 
         Raises:
-            InvalidParameter: One cannot be stored, or the lists differ in length.
+            InvalidParameter: A text or its metadata cannot be stored, or the lists differ in length.
             InvalidText: A text is blank, or not valid Unicode.
         """
         refuse_unknown("EddyChroma.add_texts", kwargs, ())
@@ -155,9 +155,9 @@ class EddyChroma(VectorStore):
             raise InvalidParameter(
                 f"there are {len(given)} texts, {len(about)} metadatas and {len(named)} ids; give one of each for each"
             )
-        names = [id_ or _id_of(text, metadata) for id_, text, metadata in zip(named, given, about, strict=True)]
+        names = [id_ or _default_id(text, metadata) for id_, text, metadata in zip(named, given, about, strict=True)]
         if given:
-            # Of equal texts without ids one row is enough.
+            # Equal texts without ids share a row.
             own = {name: at for at, name in enumerate(names) if named[at] is None}
             kept = [at for at, name in enumerate(names) if own.get(name, at) == at]
             owners = [document_identity(None, about[at]) or names[at] for at in kept]
@@ -175,38 +175,38 @@ class EddyChroma(VectorStore):
                 put_pieces(self.index, made, embedder.fingerprint)
                 return
             except FingerprintMismatch:
-                # Another process has fitted the post-processing again meanwhile, or changed more than that.
+                # Repeat only if another process has meanwhile fitted the post-processing again.
                 if self.index.current().fingerprint == embedder.fingerprint:
                     raise
 
     async def aadd_texts(
         self, texts: Iterable[str], metadatas: list[dict[str, Any]] | None = None, **kwargs: Any
     ) -> list[str]:
-        """As `add_texts`, in a thread; the event loop goes on."""
+        """As `add_texts`, in a thread."""
         return await in_worker(partial(self.add_texts, texts, metadatas, **kwargs))
 
     def ingest(self, documents: Iterable[Document]) -> WriteReport:
-        """Write whole documents: the index cuts them into passages, embeds these in their context, and knows versions.
+        """Write whole documents; the index splits them into passages and embeds these in their context.
 
-        As `Index.upsert`: what is there already is not embedded again, and a changed document replaces its rows.
+        As `Index.upsert`: unchanged documents are not embedded again, and a changed document replaces its rows.
 
         Args:
-            documents: Whole, each with an id, or a `source` by which it is known in the next run too.
+            documents: Whole documents, each with an id or a `source` that identifies it across runs.
 
         Raises:
-            InvalidParameter: A document has neither, or metadata that cannot be stored.
+            InvalidParameter: A document has neither, or its metadata cannot be stored.
         """
-        return self.index.upsert(_whole(document, number) for number, document in enumerate(documents))
+        return self.index.upsert(_to_index_document(document, number) for number, document in enumerate(documents))
 
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
-        """Take out what was added under these ids; those that are not there are passed by.
+        """Remove texts by their ids; unknown ids are ignored.
 
         Args:
-            ids: Which.
-            **kwargs: None is known.
+            ids: The ids.
+            **kwargs: Refused.
 
         Raises:
-            InvalidParameter: No ids are given, or one is a passage of a whole document, of which all must go.
+            InvalidParameter: There are no ids, or one is a passage of a document that can only be removed whole.
         """
         refuse_unknown("EddyChroma.delete", kwargs, ())
         if ids is None:
@@ -225,7 +225,7 @@ class EddyChroma(VectorStore):
     # --- Reading
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        """Documents by their ids, in that order; those that are not there are left out."""
+        """Get documents by their ids, in that order, without unknown ids."""
         return self.index.read_with_reload(lambda _: self._by_ids(ids))
 
     def _by_ids(self, ids: Sequence[str]) -> list[Document]:
@@ -233,40 +233,40 @@ class EddyChroma(VectorStore):
             return []
         pending = {entry.other for entry in self.index.incomplete().values()} - {""}
         rows = self.index.store.get(MAIN, ids=list(ids), metadatas=True, documents=True)
-        found = {
+        by_id = {
             id_: _document(id_, text, row)
             for id_, text, row in zip(rows.ids, rows.texts, rows.metadatas, strict=True)
             if row.get(DIGEST) not in pending
         }
-        return [found[id_] for id_ in ids if id_ in found]
+        return [by_id[id_] for id_ in ids if id_ in by_id]
 
     def similarity_search(
         self, query: str, k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
     ) -> list[Document]:
-        """Documents nearest to a question.
+        """Find the documents nearest to a query.
 
         Args:
-            query: In words.
-            k: How many.
-            filter: A condition on metadata, as Chroma has them.
-            **kwargs: Of `Index.query`: `where_document`, `documents`, `prefilter`, `hybrid`, `fetch_k`.
+            query: Text of the query.
+            k: Number of documents.
+            filter: Chroma's condition on metadata.
+            **kwargs: Arguments of `Index.query`: `where_document`, `documents`, `prefilter`, `hybrid`, `fetch_k`.
         """
         return [document for document, _ in self.similarity_search_with_score(query, k, filter, **kwargs)]
 
     def similarity_search_with_score(
         self, query: str, k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
     ) -> list[tuple[Document, float]]:
-        """As `similarity_search`, each with its cosine; with `hybrid`, with its sum of reciprocal ranks."""
+        """As `similarity_search`, with cosines; with `hybrid`, with sums of reciprocal ranks."""
         refuse_unknown("EddyChroma", kwargs, _SEARCH)
-        return [(_found(hit), hit.score) for hit in self.index.query(query, k, where=filter, **kwargs)]
+        return [(_hit_document(hit), hit.score) for hit in self.index.query(query, k, where=filter, **kwargs)]
 
     def similarity_search_by_vector(
         self, embedding: list[float], k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
     ) -> list[Document]:
-        """Documents nearest to a vector, which `embeddings.embed_query` has made: no vector says so itself."""
+        """Find the documents nearest to a vector of `embeddings.embed_query`; a list has no fingerprint to check."""
         refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - {"hybrid"})
         hits = self.index.search(np.asarray(embedding)[None], k, where=filter, **kwargs)[0]
-        return [_found(hit) for hit in hits]
+        return [_hit_document(hit) for hit in hits]
 
     def max_marginal_relevance_search(
         self,
@@ -277,19 +277,19 @@ class EddyChroma(VectorStore):
         filter: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> list[Document]:
-        """Documents near to a question that differ from each other, by maximal marginal relevance.
+        """Find diverse documents near to a query, by maximal marginal relevance.
 
         Args:
-            query: In words.
-            k: How many.
-            fetch_k: How many of the nearest are looked at.
-            lambda_mult: 1 for the nearest alone, 0 for the greatest difference.
-            filter: A condition on metadata.
+            query: Text of the query.
+            k: Number of documents.
+            fetch_k: Number of nearest documents to choose from.
+            lambda_mult: 1 for relevance only, 0 for diversity only.
+            filter: Chroma's condition on metadata.
             **kwargs: `where_document`, `documents`, `prefilter`.
         """
         refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - {"hybrid", "fetch_k"})
         own: dict[str, Any] = {"fetch_k": fetch_k, "lambda_mult": lambda_mult, "where": filter}
-        return [_found(hit) for hit in self.index.query(query, k, mmr=True, **own, **kwargs)]
+        return [_hit_document(hit) for hit in self.index.query(query, k, mmr=True, **own, **kwargs)]
 
     def max_marginal_relevance_search_by_vector(
         self,
@@ -300,33 +300,33 @@ class EddyChroma(VectorStore):
         filter: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> list[Document]:
-        """As `max_marginal_relevance_search`, for a vector that `embeddings.embed_query` has made."""
+        """As `max_marginal_relevance_search`, for a vector of `embeddings.embed_query`."""
         refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - {"hybrid", "fetch_k"})
         own: dict[str, Any] = {"fetch_k": fetch_k, "lambda_mult": lambda_mult, "where": filter}
         hits = self.index.search(np.asarray(embedding)[None], k, mmr=True, **own, **kwargs)[0]
-        return [_found(hit) for hit in hits]
+        return [_hit_document(hit) for hit in hits]
 
     def _select_relevance_score_fn(self) -> Any:
         return lambda cosine: cosine
 
 
-def _id_of(text: str, metadata: Mapping[str, Any]) -> str:
+def _default_id(text: str, metadata: Mapping[str, Any]) -> str:
     return str(uuid.uuid5(_NAMESPACE, json.dumps([text, sorted(metadata.items())], default=repr)))
 
 
-def _whole(document: Any, number: int) -> Whole:
+def _to_index_document(document: Any, number: int) -> Whole:
     check_document(document, number)
-    identity = identity_of(document)
+    identity = document_id(document)
     if not identity:
         raise InvalidParameter(
-            f"document {name_of(document, number)} has no id and no source by which it could be known in the next run; "
-            "give it one"
+            f"document {display_name(document, number)} has no id and no source by which it could be known in the next "
+            "run; give it one"
         )
     metadata = {key: value for key, value in document.metadata.items() if key != PAGES}
     return Whole(identity, document.page_content, metadata, Pages.of(document.metadata).starts)
 
 
-def _found(hit: Hit) -> Document:
+def _hit_document(hit: Hit) -> Document:
     return _document(hit.id, hit.text, hit.row)
 
 

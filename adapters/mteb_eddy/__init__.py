@@ -1,16 +1,16 @@
-"""Eddy in MTEB: a conforming encoder, the tables of the methods' papers as suites, LoCoV1, and what a run cost."""
+"""Eddy in MTEB: an encoder, the tables of the methods' papers as suites, LoCoV1, and the cost of a run."""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
-# Each is imported when it is asked for: mteb takes seconds, and the command line has to list its commands without it.
+# Imported on first use: mteb takes seconds, and the command line lists its commands without it.
 _HOMES = {
     "EddyEncoder": "encoder",
     "LoCoV1": "locov1",
-    "evaluate": "running",
-    "run_suite": "running",
+    "evaluate": "runner",
+    "run_suite": "runner",
     "instructions": "suites",
     "suite": "suites",
     "suite_names": "suites",
@@ -22,6 +22,6 @@ __all__ = ["EddyEncoder", "LoCoV1", "evaluate", "instructions", "run_suite", "su
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = found
-    return found
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -1,4 +1,4 @@
-"""Records as a picture: scores by task, and scores against time."""
+"""Draw records: scores by task, and mean scores against time."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 from eddy_embed.analysis.plots import check_picture
 from eddy_embed.errors import InvalidParameter
-from mteb_eddy.costs import Cost
+from mteb_eddy.result_store import EncodingCost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from mteb_eddy.records import Record
+    from mteb_eddy.result_store import Record
 
 _ACROSS, _WRAP = 3, 30
-"""Panels in a row, and characters of a label in a line."""
+"""Panels in a row, and characters in a line of a label."""
 
 
 def draw(path: Path, records: Iterable[Record]) -> None:
-    """Draw a panel of bars for each task, and one of mean score against time for 1,000 tokens.
+    """Draw a bar chart for each task, and the mean score against the time for 1,000 tokens.
 
     Args:
         path: A .png or .svg file.
-        records: Of any models and tasks.
+        records: Records of any models and tasks.
 
     Raises:
-        InvalidParameter: There is nothing to draw, or the file's name ends otherwise.
+        InvalidParameter: There are no records, or the file has another suffix.
         MissingExtra: matplotlib is not installed.
     """
     held = list(records)
@@ -65,7 +65,7 @@ def draw(path: Path, records: Iterable[Record]) -> None:
 def _against_time(axes: Any, held: list[Record], keys: list[str], labels: list[str]) -> None:
     for key, label in zip(keys, labels, strict=True):
         mine = [record for record in held if record.key == key]
-        cost = sum((record.cost for record in mine if record.cost is not None), start=Cost())
+        cost = sum((record.cost for record in mine if record.cost is not None), start=EncodingCost())
         if cost.per_thousand is not None:
             at = cost.per_thousand, sum(record.score() for record in mine) / len(mine)
             axes.plot(*at, "o", color="tab:red", markersize=4)

@@ -22,8 +22,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Output = Annotated[Path, typer.Option("--output", "-o", help="Folder that keeps results, and is gone on with.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Run again what the output holds already.")]
+Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of results; runs continue there.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Compute stored results again.")]
 LoCo = Annotated[Path | None, typer.Option("--locov1", help="Folder with LoCoV1. Default: the hub.")]
 
 
@@ -31,7 +31,7 @@ def _command(name: str) -> Callable[..., None]:
     def command(
         model: Annotated[
             str | None,
-            typer.Option(help="Run this instead of the table's models: a stand-in, or a copy of --backbone."),
+            typer.Option(help="Model to run instead of the table's: a stand-in, or a copy of --backbone."),
         ] = None,
         backbone: Annotated[
             list[str] | None, typer.Option("--backbone", "-b", help="Only this model of the table. Repeat for several.")
@@ -49,9 +49,9 @@ def _command(name: str) -> Callable[..., None]:
         dtype: Dtype = "auto",
     ) -> None:
         _ready()
-        from mteb_eddy import report, running
+        from mteb_eddy import report, runner
 
-        outcomes = running.run_suite(
+        results = runner.run_suite(
             name,
             output,
             model=model,
@@ -59,12 +59,12 @@ def _command(name: str) -> Callable[..., None]:
             tasks=_split(tasks),
             rows=row or (),
             fresh=fresh,
-            find=lambda spec: running.find_task(spec, locov1),
-            said=_say,
+            find=lambda spec: runner.find_task(spec, locov1),
+            log=_log,
             device=device,
             dtype=dtype,
         )
-        typer.echo(report.suite_table(name, outcomes))
+        typer.echo(report.suite_table(name, results))
 
     command.__doc__ = f"{title(name)}."
     return command
@@ -79,7 +79,9 @@ def run(
     tasks: Annotated[list[str], typer.Argument(help="MTEB's tasks, such as STS12, or STS17[en-en] for one subset.")],
     method: Annotated[list[str], typer.Option("--method", "-m", help="A method's text form. Repeat for several.")],
     model: Annotated[str, typer.Option(help="Bundled name, folder, or Hugging Face id.")] = "eddy-tiny",
-    max_length: Annotated[int | None, typer.Option(help="Cut texts to so many tokens.", show_default=False)] = None,
+    max_length: Annotated[
+        int | None, typer.Option(help="Truncate texts to so many tokens.", show_default=False)
+    ] = None,
     instructions: Annotated[
         str | None, typer.Option(help="Set of instructions by task: htp.", show_default=False)
     ] = None,
@@ -91,7 +93,7 @@ def run(
 ) -> None:
     """Evaluate methods on any tasks of MTEB."""
     _ready()
-    from mteb_eddy import report, running
+    from mteb_eddy import report, runner
     from mteb_eddy.encoder import EddyEncoder
     from mteb_eddy.suites import instructions as instructions_of
 
@@ -105,11 +107,11 @@ def run(
         encoder = EddyEncoder(model, method=each, **settings)
         try:
             for task in tasks:
-                found = running.evaluate(
-                    encoder, [task], output, fresh=fresh, find=lambda spec: running.find_task(spec, locov1)
+                new = runner.evaluate(
+                    encoder, [task], output, fresh=fresh, find=lambda spec: runner.find_task(spec, locov1)
                 )
-                _say(f"{each}: {task}: {found[0].score() * 100:.2f}")
-                records += found
+                _log(f"{each}: {task}: {new[0].score() * 100:.2f}")
+                records += new
         finally:
             encoder.close()
     typer.echo(report.runs_table(records))
@@ -117,19 +119,19 @@ def run(
 
 @app.command()
 def table(
-    folder: Annotated[Path, typer.Argument(help="What --output named.", exists=True, file_okay=False)],
+    folder: Annotated[Path, typer.Argument(help="Folder of --output.", exists=True, file_okay=False)],
     plot: Annotated[
-        Path | None, typer.Option("--plot", help="A .png or .svg file for scores by task and against time.")
+        Path | None, typer.Option("--plot", help="A .png or .svg file with scores by task and against time.")
     ] = None,
 ) -> None:
-    """Print what a folder holds: suites beside the published numbers, then every model and method by task."""
+    """Print a folder's results: suites beside the published numbers, then every model and method by task."""
     _ready()
-    from mteb_eddy import charts, report, running
-    from mteb_eddy.records import Journal
+    from mteb_eddy import charts, report, runner
+    from mteb_eddy.result_store import ResultStore
 
-    for name, outcomes in running.read_suites(folder).items():
-        typer.echo(f"{report.suite_table(name, outcomes)}\n")
-    records = Journal(folder / "records.jsonl").records.values()
+    for name, results in runner.read_suites(folder).items():
+        typer.echo(f"{report.suite_table(name, results)}\n")
+    records = ResultStore(folder / "records.jsonl").results.values()
     typer.echo(report.runs_table(records) if records else f"{folder} holds no records yet")
     if plot is not None:
         charts.draw(plot, records)
@@ -137,24 +139,24 @@ def table(
 
 @app.command("list")
 def listed() -> None:
-    """List the suites, with what their numbers come from and whether they were ever run on the published models."""
+    """List the suites, their models, and whether they were run on the published models."""
     for name in suite_names():
-        found = suite(name)
-        state = f"run: {'; '.join(found.run)}" if found.run else "not yet run on the published models"
-        typer.echo(f"{name}\n  {found.title}\n  {', '.join(found.backbones)}; {len(found.tasks)} tasks; {state}")
+        chosen = suite(name)
+        state = f"run: {'; '.join(chosen.run)}" if chosen.run else "not yet run on the published models"
+        typer.echo(f"{name}\n  {chosen.title}\n  {', '.join(chosen.backbones)}; {len(chosen.tasks)} tasks; {state}")
 
 
 def _split(tasks: str | None) -> list[str]:
     return [task.strip() for task in (tasks or "").split(",") if task.strip()]
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     typer.echo(line, err=True)
 
 
 def _ready() -> None:
     if find_spec("mteb") is None:
         raise MissingExtra("mteb not installed; pip install 'eddy-embed[mteb]'")
-    # MTEB says of many tasks that a newer version of them exists; the tables were made with these.
+    # MTEB warns that many tasks have a newer version; the papers used these.
     logging.getLogger("mteb").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", message=".* is superseded by", category=UserWarning)

@@ -1,11 +1,14 @@
-"""An encoder for `mteb.evaluate`, of any model and method."""
+"""`EddyEncoder`: any model and method as an encoder for `mteb.evaluate`."""
 
 from __future__ import annotations
 
 import functools
 import logging
 import os
+import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +19,7 @@ from mteb.types import PromptType
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, NotFitted
 from eddy_embed.model.fingerprint import digest
-from mteb_eddy.costs import Cost, measured
+from mteb_eddy.result_store import EncodingCost
 
 if TYPE_CHECKING:
     from mteb.abstasks.task_metadata import TaskMetadata
@@ -26,20 +29,21 @@ logger = logging.getLogger(__name__)
 
 _SIMILARITIES: dict[str, Any] = {"cosine": ScoringFunction.COSINE, "dot": ScoringFunction.DOT_PRODUCT}
 _IGNORED = ("batch_size", "show_progress_bar")
-"""Of `encode_kwargs`, what changes no vector: passes are filled by tokens, whatever the loader's batches."""
+"""Entries of `encode_kwargs` that change no vector: batches are filled by tokens, whatever the loader's batches."""
+_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 class EddyEncoder(AbsEncoder):
-    """Any model and method as an encoder of MTEB.
+    """An encoder of MTEB for any model and method.
 
-    Queries go through `encode_query`, documents and the texts of symmetric tasks through `encode_document`. A text
-    that is blank, as some data sets have, gets the vector of zeros, which is similar to nothing; these are counted and
-    warned of. MTEB keeps results by the name, the revision and `experiment_kwargs`, where the fingerprint stands
-    beside method and layers, so that results of other methods, weights, lengths or instructions are never taken.
+    `encode_query` embeds queries; `encode_document` embeds documents and the texts of symmetric tasks. Blank texts,
+    which some data sets have, get the vector of zeros, which is similar to nothing, and a warning. MTEB stores results
+    by name, revision and `experiment_kwargs`; the fingerprint is part of these, so results of other methods, weights,
+    lengths or instructions are never mixed up.
 
     Attributes:
-        embedder: What embeds where a task has no instruction.
-        costs: By task, what its texts cost so far.
+        embedder: Embeds texts of tasks without an instruction.
+        costs: Cost of each task's texts so far.
     """
 
     def __init__(
@@ -53,32 +57,29 @@ class EddyEncoder(AbsEncoder):
         similarity: str = "cosine",
         **settings: Any,
     ) -> None:
-        """Load a model, or take an embedder that is there.
+        """Load a model, or use an embedder.
 
         Args:
             model: A name, folder or loaded model for `eddy_embed.Embedder`, or an embedder.
             revision: Revision of a hub model.
             method: How a text becomes a vector.
             device: As for `Embedder`.
-            instructions: By name of a task; in front of the queries of retrieval and reranking, and of every text of
-                tasks that know no queries. Tasks that are not named have the embedder's own.
+            instructions: Instructions by task, put before the queries of retrieval and reranking, and before every text
+                of tasks without queries. Other tasks use the embedder's own.
             similarity: "cosine" or "dot".
-            **settings: Of `Embedder`.
+            **settings: Other arguments of `Embedder`.
 
         Raises:
-            InvalidParameter: An embedder is given with settings, or a model without a method.
-            NotFitted: The method has post-processing, which learns, and nothing says what it learned.
+            InvalidParameter: An embedder with settings, a model without a method, or an unknown similarity.
+            NotFitted: The method has post-processing that is not fitted.
         """
         if similarity not in _SIMILARITIES:
             raise InvalidParameter(f"similarity={similarity!r} is unknown; choose one of {', '.join(_SIMILARITIES)}")
-        told = {**settings, "method": method, "device": device, "revision": revision}
-        told = {name: value for name, value in told.items() if value is not None}
-        if isinstance(model, Embedder):
-            if told:
-                raise InvalidParameter(f"{', '.join(told)}: an embedder has its own; leave this out")
-            self.embedder = model
-        else:
-            self.embedder = Embedder(model, **told)
+        settings |= {"method": method, "device": device, "revision": revision}
+        settings = {name: value for name, value in settings.items() if value is not None}
+        if isinstance(model, Embedder) and settings:
+            raise InvalidParameter(f"{', '.join(settings)}: an embedder has its own; leave this out")
+        self.embedder = model if isinstance(model, Embedder) else Embedder(model, **settings)
         post = self.embedder.method.post
         if post is not None and post.learns and self.embedder.post is None:
             raise NotFitted(
@@ -87,13 +88,13 @@ class EddyEncoder(AbsEncoder):
             )
         self.model = self.embedder
         self.instructions = dict(instructions or {})
-        self.costs: dict[str, Cost] = {}
-        self._given = (model, {**told, "instructions": instructions, "similarity": similarity})
+        self.costs: dict[str, EncodingCost] = {}
+        self._given = (model, {**settings, "instructions": instructions, "similarity": similarity})
         self.mteb_model_meta: ModelMeta = self._meta(revision, similarity)
 
     @property
     def key(self) -> str:
-        """What vectors follow from: the embedder's fingerprint, and the instructions of tasks."""
+        """Hash of the embedder's fingerprint and the instructions of tasks; equal keys give equal vectors."""
         fingerprint = self.embedder.fingerprint
         return digest({"embedder": fingerprint, "tasks": self.instructions}) if self.instructions else fingerprint
 
@@ -107,15 +108,18 @@ class EddyEncoder(AbsEncoder):
         prompt_type: PromptType | None = None,
         **kwargs: Any,
     ) -> NDArray[np.float32]:
-        """Vectors of a task's texts, shape (texts, dimension), in their order.
+        """Embed a task's texts.
 
         Args:
             inputs: Batches with "text".
-            task_metadata: Of the task.
-            hf_split: Split, which changes nothing.
-            hf_subset: Subset, which changes nothing.
+            task_metadata: Metadata of the task.
+            hf_split: Split; not used.
+            hf_subset: Subset; not used.
             prompt_type: Queries, documents, or neither.
             **kwargs: `batch_size` and `show_progress_bar`.
+
+        Returns:
+            Vectors in the order of the texts, shape (texts, dimension).
 
         Raises:
             InvalidParameter: Another keyword, which may ask for other vectors.
@@ -137,15 +141,29 @@ class EddyEncoder(AbsEncoder):
         embedder = self._for_task(task_metadata.name, prompt_type)
         vectors = np.zeros((len(texts), embedder.dimension), np.float32)
         encode = embedder.encode_query if prompt_type is PromptType.query else embedder.encode_document
-        with measured(embedder) as cost:
-            if full:
-                vectors[full] = encode([texts[at] for at in full], show_progress=kwargs.get("show_progress_bar"))
-        cost.blank = len(texts) - len(full)
-        self.costs[task_metadata.name] = self.costs.get(task_metadata.name, Cost()) + cost
+        counts, layers = embedder.counts, max(embedder.method.exit_layer, 1)
+        before = replace(counts)
+        cuda = embedder.device.startswith("cuda")
+        _reset_peak_memory(cuda)
+        start = time.perf_counter()
+        if full:
+            vectors[full] = encode([texts[at] for at in full], show_progress=kwargs.get("show_progress_bar"))
+        cost = EncodingCost(
+            seconds=time.perf_counter() - start,
+            tokens=counts.tokens - before.tokens,
+            positions=counts.positions - before.positions,
+            layers=layers,
+            ran=layers,
+            texts=counts.texts - before.texts,
+            peak=_peak_memory(cuda),
+            blank=len(texts) - len(full),
+            cut=counts.truncated_texts - before.truncated_texts,
+        )
+        self.costs[task_metadata.name] = self.costs.get(task_metadata.name, EncodingCost()) + cost
         return vectors
 
     def close(self) -> None:
-        """Let go of the model; a shared one stays with its owner."""
+        """Release the model; a shared one stays with its owner."""
         self.embedder.close()
 
     def _for_task(self, task: str, prompt_type: PromptType | None) -> Embedder:
@@ -159,8 +177,8 @@ class EddyEncoder(AbsEncoder):
     def _meta(self, revision: str | None, similarity: str) -> ModelMeta:
         embedder = self.embedder
         trained = embedder.backbone.pooling is not None
-        model, given = self._given
-        loader = functools.partial(load_encoder, model, given) if isinstance(model, str | os.PathLike) else None
+        model, settings = self._given
+        loader = functools.partial(load_encoder, model, settings) if isinstance(model, str | os.PathLike) else None
         instructed = [embedder.settings["query_instruction"], embedder.settings["text_instruction"]]
         return ModelMeta(
             loader=loader,
@@ -179,27 +197,30 @@ class EddyEncoder(AbsEncoder):
             framework=["PyTorch", "Transformers"],
             similarity_fn_name=_SIMILARITIES[similarity],
             use_instructions=bool(self.instructions) or any(instructed),
-            # No method trains; what an embedding model was trained on is not known here.
+            # No method trains; the training data of an embedding model is unknown.
             training_datasets=None if trained else set(),
             experiment_kwargs=self._experiment(similarity),
         )
 
     def _experiment(self, similarity: str) -> dict[str, Any]:
-        """What MTEB tells runs of one model apart by: plain text, and the fingerprint, which settles it."""
+        """What distinguishes runs of one model in MTEB: settings for people to read, and the fingerprint."""
         embedder, method = self.embedder, self.embedder.method
-        found: dict[str, Any] = {"method": str(method), "exit": f"{method.exit_layer}-of-{embedder.backbone.layers}"}
+        experiment: dict[str, Any] = {
+            "method": str(method),
+            "exit": f"{method.exit_layer}-of-{embedder.backbone.layers}",
+        }
         if method.rewire is not None:
-            found["copies"] = "-".join(str(layer) for layer in method.rewire.span or ())
+            experiment["copies"] = "-".join(str(layer) for layer in method.rewire.span or ())
         if method.reroute is not None:
-            found["entries"] = ",".join(str(layer) for layer in method.reroute.layers or ())
+            experiment["entries"] = ",".join(str(layer) for layer in method.reroute.layers or ())
         if similarity != "cosine":
-            found["similarity"] = similarity
+            experiment["similarity"] = similarity
         length = f"{embedder.max_length}-{embedder.settings['overflow']}"
-        return {**found, "length": length, "dtype": embedder.dtype, "fingerprint": self.key}
+        return {**experiment, "length": length, "dtype": embedder.dtype, "fingerprint": self.key}
 
 
 def public_name(model: str) -> str:
-    """A model's name in the form that MTEB asks for, "organisation/model"; a folder's path is not told."""
+    """A model's name in MTEB's form "organisation/model", without the path of a folder."""
     if os.path.isdir(model):
         return f"local/{os.path.basename(os.path.abspath(model))}"
     return model if "/" in model else f"eddy-embed/{model}"
@@ -207,7 +228,7 @@ def public_name(model: str) -> str:
 
 def load_encoder(
     model: Any,
-    given: Mapping[str, Any],
+    settings: Mapping[str, Any],
     model_name: str,
     revision: str | None = None,
     *,
@@ -215,24 +236,46 @@ def load_encoder(
     fingerprint: str | None = None,
     **_: Any,
 ) -> EddyEncoder:
-    """What `ModelMeta.load_model` calls: the encoder again, and no other.
+    """Load an encoder again, for `ModelMeta.load_model`.
 
     Args:
-        model: As it was given.
-        given: The settings that it was given with.
-        model_name: In MTEB; not needed.
-        revision: In MTEB; that of the settings holds.
+        model: The encoder's `model`.
+        settings: The encoder's other arguments.
+        model_name: Name in MTEB, for messages.
+        revision: Revision in MTEB; the one in `settings` holds.
         device: Another device.
-        fingerprint: What vectors have to follow from.
-        **_: What else MTEB tells runs apart by, which follows from the settings.
+        fingerprint: The key that the encoder must have.
+        **_: The rest of `experiment_kwargs`, which follows from the settings.
 
     Raises:
         FingerprintMismatch: The model, or this version of Eddy, gives other vectors now.
     """
-    encoder = EddyEncoder(model, **{**given, **({} if device is None else {"device": device})})
+    encoder = EddyEncoder(model, **{**settings, **({} if device is None else {"device": device})})
     if fingerprint is not None and encoder.key != fingerprint:
         raise FingerprintMismatch(
             f"{model_name}: made with fingerprint {fingerprint}, and now has {encoder.key}; results of the two do not "
             "belong together"
         )
     return encoder
+
+
+def _reset_peak_memory(cuda: bool) -> None:
+    if cuda:
+        import torch
+
+        torch.cuda.reset_peak_memory_stats()
+    elif _RESET.exists():
+        _RESET.write_text("5", encoding="ascii")  # Linux: resets the process's high-water mark
+
+
+def _peak_memory(cuda: bool) -> int | None:
+    """Peak memory in bytes since the reset; None where the system does not report it."""
+    if cuda:
+        import torch
+
+        return int(torch.cuda.max_memory_allocated())
+    if not _RESET.exists():
+        return None
+    lines = _STATUS.read_text(encoding="ascii").splitlines()
+    peaks = [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")]
+    return peaks[0] if peaks else None

@@ -1,4 +1,4 @@
-"""LoCoV1, twelve sets of long documents (Saad-Falcon et al. 2024), as a task of MTEB, which has it not."""
+"""LoCoV1, twelve sets of long documents (Saad-Falcon et al. 2024), as a task for MTEB, which lacks it."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _FORMATS = {".jsonl": "json", ".parquet": "parquet"}
 
 
 class LoCoV1(AbsTaskRetrieval):
-    """Long documents of twelve kinds, found by questions, summaries or excerpts; nDCG@10.
+    """Retrieval of long documents of twelve kinds by questions, summaries or excerpts; nDCG@10.
 
-    Each subset is searched by itself, as in its paper.
+    Each subset has its own corpus, as in the paper.
     """
 
     metadata = TaskMetadata(
@@ -60,36 +60,36 @@ class LoCoV1(AbsTaskRetrieval):
     )
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, **kwargs: Any) -> None:
-        """Name where the data lie.
+        """Set the source of the data.
 
         Args:
-            folder: Holds `documents.jsonl` (`dataset`, `pid`, `passage`) and `queries.jsonl` (`dataset`, `qid`,
-                `query`, `answer_pids`), or the same as `.parquet`. None: the Hugging Face hub.
-            **kwargs: Of MTEB.
+            folder: Folder with `documents.jsonl` (`dataset`, `pid`, `passage`) and `queries.jsonl` (`dataset`, `qid`,
+                `query`, `answer_pids`), or with `.parquet` files of the same names. None: the Hugging Face hub.
+            **kwargs: Arguments of MTEB.
         """
         super().__init__(**kwargs)
         self._folder = None if folder is None else Path(folder)
 
     def load_data(self, num_proc: int | None = None, **_: Any) -> None:
-        """Read documents and queries, and sort them by subset.
+        """Load documents and queries by subset.
 
         Raises:
-            InvalidParameter: The folder lacks a file, or a subset has no queries in it.
+            InvalidParameter: The folder lacks a file, or a subset has no queries.
         """
         if self.data_loaded:
             return
         documents, queries = self._rows("documents", DOCUMENTS), self._rows("queries", QUERIES)
         self.dataset = {}
         for subset in self.hf_subsets:
-            asked = [row for row in queries if row["dataset"] == subset]
-            if not asked:
+            own = [row for row in queries if row["dataset"] == subset]
+            if not own:
                 raise InvalidParameter(f"LoCoV1: there are no queries of {subset!r} in {self._folder or QUERIES}")
             corpus = [{"id": d["pid"], "title": "", "text": d["passage"]} for d in documents if d["dataset"] == subset]
             self.dataset[subset] = {
                 "test": {
                     "corpus": Dataset.from_list(corpus),
-                    "queries": Dataset.from_list([{"id": row["qid"], "text": row["query"]} for row in asked]),
-                    "relevant_docs": {row["qid"]: dict.fromkeys(row["answer_pids"], 1) for row in asked},
+                    "queries": Dataset.from_list([{"id": row["qid"], "text": row["query"]} for row in own]),
+                    "relevant_docs": {row["qid"]: dict.fromkeys(row["answer_pids"], 1) for row in own},
                     "top_ranked": None,
                 }
             }

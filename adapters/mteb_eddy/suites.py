@@ -1,4 +1,4 @@
-"""The tables of the methods' papers as data: models, methods, layers, lengths, tasks, and the numbers printed."""
+"""The tables of the methods' papers as data: models, methods, layers, lengths, tasks and published numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import json
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any
+from typing import Any, cast
 
 from eddy_embed.errors import InvalidParameter
 
@@ -18,8 +18,8 @@ class Column:
     """A column of a table.
 
     Attributes:
-        tasks: MTEB's tasks whose scores it averages, as "STS12" or, for one subset, "STS17[en-en]".
-        metric: Name of the score in MTEB's results; None for a task's main one.
+        tasks: MTEB's tasks whose scores the column averages, as "STS12" or, for one subset, "STS17[en-en]".
+        metric: Name of the score in MTEB's results; None for a task's main score.
     """
 
     tasks: tuple[str, ...]
@@ -33,14 +33,14 @@ class Row:
     Attributes:
         backbone: The model's name in the table.
         label: The method's name in the table.
-        method: Its text here, with the published layers; None where it is no method of ours.
-        published: The numbers printed, one for each column.
-        elsewhere: The method's text on other models, where those layers mean nothing; None for the same.
-        average: The average printed.
-        tasks: The numbers printed for single tasks, where the paper has them.
-        max_length: Most tokens in a pass, where it is not the suite's.
-        instructed: Whether the suite's instructions are given to it.
-        time: Time printed, as a multiple of the table's cheapest method.
+        method: Text form of the method with the published layers; None for methods that Eddy lacks.
+        published: The published numbers, one for each column.
+        elsewhere: Text form for other models, on which the published layers mean nothing; None for the same.
+        average: The published average.
+        tasks: Published numbers of single tasks, if the paper has them.
+        max_length: Maximum number of tokens in a pass; None for the suite's.
+        instructed: Whether the row uses the suite's instructions.
+        time: Published time, as a multiple of the table's cheapest method.
     """
 
     backbone: str
@@ -60,20 +60,20 @@ class Suite:
     """A table of a paper.
 
     Attributes:
-        name: Under which it is run.
-        title: What it holds.
-        source: Paper, table, and where its settings stand.
-        run: Its models on which it was run for this project, each with when and how; empty where it was not.
-        scale: What scores between 0 and 1 are multiplied by.
-        digits: Behind the point.
-        average: What the last column averages: "columns", "tasks", or None where there is no such column.
-        max_length: Most tokens in a pass, prompts included; None for the model's own length.
-        overflow: What happens to longer texts.
-        instructions: Name of the set of instructions, None where no row has any.
-        notes: Where the paper is silent or at odds with itself, and what is done here.
-        columns: By their names in the table.
-        backbones: Hugging Face id by the model's name in the table; None where the paper gives none.
-        rows: In the table's order.
+        name: Name of the suite.
+        title: Title of the table.
+        source: Paper, table, and where the paper states the settings.
+        run: Published models on which this project has run the suite, each with date and command; may be empty.
+        scale: Factor for scores between 0 and 1.
+        digits: Decimal places.
+        average: What the last column averages: "columns", "tasks", or None if there is no such column.
+        max_length: Maximum number of tokens in a pass, prompts included; None for the model's own length.
+        overflow: What happens to longer texts, as for `Embedder`.
+        instructions: Name of the set of instructions; None if no row has any.
+        notes: What the paper leaves open or contradicts, and what we chose.
+        columns: Columns by their names in the table.
+        backbones: Hugging Face id by the model's name in the table; None where the paper gives no id.
+        rows: Rows in the table's order.
     """
 
     name: str
@@ -93,27 +93,26 @@ class Suite:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """All tasks, in the order of the columns."""
+        """All tasks in the order of the columns."""
         return tuple(dict.fromkeys(task for column in self.columns.values() for task in column.tasks))
 
 
 def suite_names() -> tuple[str, ...]:
-    """The suites there are."""
-    found = (file.name.removesuffix(".json") for file in _DATA.iterdir() if "-table" in file.name)
-    return tuple(sorted(found))
+    """Names of all suites."""
+    return tuple(sorted(file.name.removesuffix(".json") for file in _DATA.iterdir() if "-table" in file.name))
 
 
 def title(name: str) -> str:
-    """What a suite holds."""
+    """Title of a suite."""
     return str(_read(name)["title"])
 
 
 @functools.cache
 def suite(name: str) -> Suite:
-    """A suite.
+    """Load a suite.
 
     Raises:
-        InvalidParameter: There is none of that name.
+        InvalidParameter: There is no suite of that name.
     """
     if name not in suite_names():
         raise InvalidParameter(f"there is no suite {name!r}; choose one of {', '.join(suite_names())}")
@@ -126,10 +125,10 @@ def suite(name: str) -> Suite:
 
 
 def instructions(name: str) -> dict[str, str]:
-    """Instructions by MTEB's names of the tasks.
+    """Load a set of instructions, by MTEB's names of the tasks.
 
     Args:
-        name: "htp": tables 10 and 11 of the HTP paper (Ding et al. 2025).
+        name: "htp", tables 10 and 11 of the HTP paper (Ding et al. 2025).
 
     Raises:
         InvalidParameter: There is no such set.
@@ -141,5 +140,4 @@ def instructions(name: str) -> dict[str, str]:
 
 
 def _read(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((_DATA / f"{name}.json").read_text(encoding="utf-8"))
-    return found
+    return cast("dict[str, Any]", json.loads((_DATA / f"{name}.json").read_text(encoding="utf-8")))

@@ -1,4 +1,4 @@
-"""OpenAI's interface for embeddings in front of Eddy: `eddy serve`, or `create_app` for a server of one's own."""
+"""OpenAI's API for embeddings: `eddy serve`, or `create_app` for a server of your own."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from openai_eddy.app import create_app
-    from openai_eddy.connection import Endpoint
-    from openai_eddy.keys import Keys
     from openai_eddy.limits import Limits
+    from openai_eddy.middleware import Keys
+    from openai_eddy.uvicorn_server import Endpoint
 
 __all__ = ["Endpoint", "Keys", "Limits", "create_app"]
 NEEDED = ("fastapi", "orjson", "prometheus_client", "uvicorn")
-"""Packages of the extra `serve`."""
-_MODULES = {"create_app": "app", "Endpoint": "connection", "Keys": "keys", "Limits": "limits"}
+"""Packages that the extra `serve` installs."""
+_MODULES = {"create_app": "app", "Endpoint": "uvicorn_server", "Keys": "middleware", "Limits": "limits"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use: the command line looks in here at every start."""
+    """Import on first use: the command line imports this package at every start."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

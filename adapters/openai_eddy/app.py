@@ -1,4 +1,4 @@
-"""The application: its paths, and the way of a request through them."""
+"""The ASGI application: its paths, and what happens to a request on the way from body to response."""
 
 from __future__ import annotations
 
@@ -17,17 +17,15 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from eddy_embed import __version__
-from openai_eddy import asked as requests
-from openai_eddy.answer import body as answer_body
-from openai_eddy.body import Bodies, Body, Gone
-from openai_eddy.engine import Engine, Made, Prepared, Work, told
-from openai_eddy.errors import ApiError, failed, invalid, overloaded
-from openai_eddy.guard import LOOPBACK, PATHS, Guard, content_type_is_json
-from openai_eddy.keys import Keys
+from openai_eddy.engine import BatchKey, Engine, InputVectors, PreparedRequest, to_api_error
+from openai_eddy.errors import ApiError, invalid_request, rate_limited, server_error
 from openai_eddy.limits import Limits
 from openai_eddy.metrics import CONTENT_TYPE, Metrics
-from openai_eddy.responses import Answers, Counted, error_response, json_response
+from openai_eddy.middleware import LOOPBACK, PATHS, AccessMiddleware, Keys
+from openai_eddy.request_body import ClientDisconnected, PendingBodies, RequestBody
+from openai_eddy.request_schema import EmbeddingRequest, json_schema, parse_request
 from openai_eddy.scheduler import Closing, ItemFailed, Overloaded, Scheduler
+from openai_eddy.serialization import CountedResponse, UnsentResponses, embeddings_json, error_response, json_response
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder
@@ -35,11 +33,11 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 WAIT = 0.002
-"""Seconds that an idle server waits for company."""
-SMALL_ANSWER = 2**14
-"""Numbers that are written in the event loop's thread: faster than to ask another."""
-CLIENT_GONE = 499
-"""A status that no client sees, for the counters."""
+"""Seconds that an idle server waits for further requests."""
+SMALL_RESPONSE = 2**14
+"""Numbers in a response up to which the event loop's thread writes it, faster than handing it to another thread."""
+CLIENT_DISCONNECTED = 499
+"""Status for the counters; no client gets it."""
 log = logging.getLogger("openai_eddy")
 
 
@@ -53,25 +51,25 @@ def create_app(
     batch_tokens: int | None = None,
     wait: float = WAIT,
 ) -> FastAPI:
-    """An ASGI application with OpenAI's interface for embeddings.
+    """Build an ASGI application with OpenAI's API for embeddings.
 
     Args:
-        embedders: By the text form of their methods; the first is the usual one.
-        names: Under which clients ask for the model, the first of them listed first.
-        keys: Those that are accepted; None: none is asked for.
-        hosts: Names that the Host header may have; empty for any.
-        limits: What is accepted.
-        batch_tokens: Most tokens of inputs in a batch: a short request waits for one at most. None: as many as the
-            embedders take in a pass.
-        wait: Seconds that an idle server waits for company.
+        embedders: By the text form of their methods; the first is the default.
+        names: Names of the model for clients.
+        keys: API keys to accept; None asks for none.
+        hosts: Host names to accept in the Host header; empty accepts any.
+        limits: Limits on sizes, concurrency and time.
+        batch_tokens: Maximum number of input tokens in a batch; a short request waits for one batch at most. None: as
+            many as the embedders take in a pass.
+        wait: Maximum time in seconds that an idle server waits for further requests.
 
     Raises:
-        NotFitted: A method's post-processing has learned nothing.
-        EddyError: What else an embedder raises.
+        NotFitted: A method's post-processing was not fitted.
+        EddyError: Any other error of an embedder.
     """
-    engine = Engine(embedders, limits or Limits())
-    most = batch_tokens or min(each.batch_tokens for each in embedders.values())
-    service = _Service(engine, names, limits or Limits(), most, wait)
+    limits = limits or Limits()
+    budget = batch_tokens or min(each.batch_tokens for each in embedders.values())
+    service = _Service(Engine(embedders, limits), names, limits, budget, wait)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -79,19 +77,19 @@ def create_app(
         yield
         await service.close()
 
-    # No pages of documentation: they would load scripts from elsewhere.
+    # No documentation pages: they would load scripts from other hosts.
     app = FastAPI(title="Eddy", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
-    app.add_middleware(Guard, keys=keys or Keys(), hosts=hosts, metrics=service.metrics)
-    app.add_exception_handler(ApiError, _refused)
-    app.add_exception_handler(HTTPException, _no_such_path)
-    app.add_exception_handler(Exception, _broken)
-    body = {"required": True, "content": {"application/json": {"schema": requests.schema()}}}
+    app.add_middleware(AccessMiddleware, keys=keys or Keys(), hosts=hosts, metrics=service.metrics)
+    app.add_exception_handler(ApiError, _handle_api_error)
+    app.add_exception_handler(HTTPException, _handle_http_exception)
+    app.add_exception_handler(Exception, _handle_unexpected)
+    body = {"required": True, "content": {"application/json": {"schema": json_schema()}}}
     app.post("/v1/embeddings", openapi_extra={"requestBody": body})(service.embeddings)
     app.get("/v1/models")(service.models)
     app.get("/v1/models/{name:path}")(service.model)
     app.get("/health")(service.health)
-    app.get("/metrics")(service.page)
+    app.get("/metrics")(service.render_metrics)
     return app
 
 
@@ -100,116 +98,126 @@ class _Service:
         self._engine = engine
         self._names = list(dict.fromkeys(names))
         self._limits = limits
-        self._bodies = Bodies(limits)
-        self._answers = Answers()
-        self._open = 0
+        self._bodies = PendingBodies(limits)
+        self._unsent = UnsentResponses()
+        self._in_progress = 0
         self._created = int(time.time())
-        # Apart from the model's thread, so that counting tokens does not wait for the model.
+        # Threads beside the model's, so that counting tokens does not wait for the model.
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="eddy-texts")
         self.metrics = Metrics()
-        self.scheduler: Scheduler[Work, str, Made] = Scheduler(
-            engine.run, budget=batch_tokens, wait=wait, most=limits.pending_tokens, observe=self.metrics.ran
+        self.scheduler: Scheduler[BatchKey, str, InputVectors] = Scheduler(
+            engine.run,
+            budget=batch_tokens,
+            wait=wait,
+            max_pending=limits.pending_tokens,
+            observe=self.metrics.count_batch,
         )
-        self.metrics.served(self._names[0], engine.fingerprints)
-        self.metrics.watch("eddy_pending_tokens", "Tokens accepted and not done.", lambda: self.scheduler.pending)
-        self.metrics.watch("eddy_pending_requests", "Requests read and not answered.", lambda: self._open)
-        self.metrics.watch("eddy_pending_bytes", "Of bodies not checked yet.", lambda: self._bodies.held)
-        self.metrics.watch("eddy_unsent_bytes", "Of answers that are being sent.", lambda: self._answers.held)
-        self.metrics.watch(
-            "eddy_windowed_inputs", "Inputs that exceeded the model's window.", engine.texts_read_in_windows
-        )
+        self.metrics.set_model(self._names[0], engine.fingerprints)
+        gauge = self.metrics.add_gauge
+        gauge("eddy_pending_tokens", "Tokens accepted and not done.", lambda: self.scheduler.pending)
+        gauge("eddy_pending_requests", "Requests read and not answered.", lambda: self._in_progress)
+        gauge("eddy_pending_bytes", "Of bodies not checked yet.", lambda: self._bodies.size)
+        gauge("eddy_unsent_bytes", "Of answers that are being sent.", lambda: self._unsent.size)
+        gauge("eddy_windowed_inputs", "Inputs that exceeded the model's window.", engine.windowed_texts)
 
     async def close(self) -> None:
         await self.scheduler.close()
         self._threads.shutdown(wait=False)
 
     async def embeddings(self, request: Request) -> Response:
-        """Vectors of texts."""
-        if not content_type_is_json(request.headers):
+        """Embed the inputs of a request."""
+        # A page of another origin cannot send this content type without asking first.
+        content_type = request.headers.get("content-type", "").partition(";")[0]
+        if content_type.strip().lower() != "application/json":
             raise ApiError(415, "The header Content-Type must be application/json.", code="unsupported_media_type")
         try:
             with self._bodies.of(request) as body:
                 await body.read()
-                if self._open >= self._limits.requests or self._answers.held > self._limits.unsent_bytes:
-                    raise overloaded(self.scheduler.seconds_left())
-                self._open += 1
+                if self._in_progress >= self._limits.requests or self._unsent.size > self._limits.unsent_bytes:
+                    raise rate_limited(self.scheduler.seconds_left())
+                self._in_progress += 1
                 try:
-                    return await _unless_gone(request, self._embed(body))
+                    return await _unless_disconnected(request, self._embed(body))
                 finally:
-                    self._open -= 1
-        except Gone:
-            return Response(status_code=CLIENT_GONE)
+                    self._in_progress -= 1
+        except ClientDisconnected:
+            return Response(status_code=CLIENT_DISCONNECTED)
 
-    async def _embed(self, body: Body) -> Response:
-        asked, prepared = await self._off(True, self._prepared, body)
-        body.let_go()
+    async def _embed(self, body: RequestBody) -> Response:
+        request, prepared = await self._in_thread(self._prepare, body)
+        body.release()
         try:
-            made = await self.scheduler.submit(prepared.work, prepared.texts, prepared.counts)
+            results = await self.scheduler.submit(prepared.key, prepared.texts, prepared.counts)
         except Overloaded as error:
-            raise overloaded(error.retry_after) from None
+            raise rate_limited(error.retry_after) from None
         except Closing:
             raise ApiError(503, "The server is shutting down.", kind="server_error") from None
         except ItemFailed as error:
-            reason = told(error.__cause__, error.index)
-            if reason.status >= 500:
+            api_error = to_api_error(error.__cause__, error.index)
+            if api_error.status >= 500:
                 log.error("an input could not be embedded", exc_info=error.__cause__)
-            raise reason from None
-        embedder = self._engine.embedders[prepared.work.method]
+            raise api_error from None
+        method = prepared.key.method
+        normalize = self._engine.embedders[method].normalize
         tokens = sum(prepared.counts)
-        numbers = sum(each.vectors.size for each in made)
 
         def write() -> bytes:
-            return answer_body(
-                made,
-                model=asked.model,
+            return embeddings_json(
+                results,
+                model=request.model,
                 tokens=tokens,
-                encoding=asked.encoding,
-                dimensions=asked.dimensions,
-                normalize=embedder.normalize,
+                encoding=request.encoding,
+                dimensions=request.dimensions,
+                normalize=normalize,
             )
 
-        content = await self._off(numbers > SMALL_ANSWER, write)
-        self.metrics.embedded(prepared.work.role, len(prepared.texts), tokens)
+        large = sum(each.vectors.size for each in results) > SMALL_RESPONSE
+        content = await self._in_thread(write) if large else write()
+        self.metrics.count_inputs(prepared.key.role, len(prepared.texts), tokens)
         headers = {
-            "x-eddy-method": json.dumps(prepared.work.method)[1:-1],
-            "x-eddy-fingerprint": self._engine.fingerprints[prepared.work.method],
+            "x-eddy-method": json.dumps(method)[1:-1],
+            "x-eddy-fingerprint": self._engine.fingerprints[method],
         }
-        return Counted(content, headers, self._answers)
+        return CountedResponse(content, headers, self._unsent)
 
     async def models(self) -> Response:
-        """The names of the model."""
-        return json_response({"object": "list", "data": [self._told(name) for name in self._names]})
+        """List the names of the model."""
+        return json_response({"object": "list", "data": [self._describe(name) for name in self._names]})
 
     async def model(self, name: str) -> Response:
-        """One of the names of the model."""
+        """Describe the model under one of its names."""
         self._check_name(name)
-        return json_response(self._told(name))
+        return json_response(self._describe(name))
 
     async def health(self) -> Response:
-        """That requests are answered."""
+        """Confirm that the server answers requests."""
         return json_response({"status": "ok"})
 
-    async def page(self) -> Response:
-        """Counters for Prometheus."""
-        return Response(self.metrics.page(), media_type=CONTENT_TYPE)
+    async def render_metrics(self) -> Response:
+        """Give the metrics to Prometheus."""
+        return Response(self.metrics.render(), media_type=CONTENT_TYPE)
 
-    def _prepared(self, body: Body) -> tuple[requests.Asked, Prepared]:
-        # Out of a body that can be let go while this waits for a thread, and without inputs that nobody needs twice:
-        # token ids take several times as much memory as their text.
-        asked = requests.asked(_json(body.content), self._limits)
-        self._check_name(asked.model)
-        return replace(asked, inputs=[]), self._engine.prepare(asked)
+    def _prepare(self, body: RequestBody) -> tuple[EmbeddingRequest, PreparedRequest]:
+        # `body` and not its content: after a disconnection it is released while this waits for a thread.
+        try:
+            content = orjson.loads(body.content)
+        except orjson.JSONDecodeError as error:
+            raise invalid_request(f"We could not parse the JSON body of your request: {error}.", None) from None
+        request = parse_request(content, self._limits)
+        self._check_name(request.model)
+        # Without the inputs: token ids take several times as much memory as their text.
+        return replace(request, inputs=[]), self._engine.prepare(request)
 
-    def _told(self, name: str) -> dict[str, Any]:
-        usual = self._engine.embedders[self._engine.usual]
+    def _describe(self, name: str) -> dict[str, Any]:
+        default = self._engine.embedders[self._engine.default]
         return {
             "id": name,
             "object": "model",
             "created": self._created,
             "owned_by": "eddy",
-            "dimension": usual.dimension,
-            "max_length": usual.max_length,
-            "method": self._engine.usual,
+            "dimension": default.dimension,
+            "max_length": default.max_length,
+            "method": self._engine.default,
             "methods": self._engine.fingerprints,
         }
 
@@ -223,56 +231,46 @@ class _Service:
                 code="model_not_found",
             )
 
-    async def _off(self, far: bool, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Call a function, in another thread where it would hold up the event loop."""
-        if not far:
-            return function(*arguments)
+    async def _in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
 
-async def _unless_gone(request: Request, answering: Awaitable[Response]) -> Response:
-    """An answer, or nothing where its client leaves before.
+async def _unless_disconnected(request: Request, work: Awaitable[Response]) -> Response:
+    """Wait for a response, and cancel its work if the client disconnects before.
 
     Raises:
-        Gone: The client has left; what was not done for it yet is taken back.
+        ClientDisconnected: The client has disconnected.
     """
-    work = asyncio.ensure_future(answering)
-    leaving = asyncio.ensure_future(_left(request))
+    answering = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_disconnected(request))
     try:
-        await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if work.done():
-            return work.result()
-        raise Gone
+        await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if answering.done():
+            return answering.result()
+        raise ClientDisconnected
     finally:
-        for task in (work, leaving):
+        for task in (answering, leaving):
             task.cancel()
 
 
-async def _left(request: Request) -> None:
+async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def _json(raw: bytearray) -> Any:
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise invalid(f"We could not parse the JSON body of your request: {error}.", None) from None
+async def _handle_api_error(_: Request, error: Exception) -> Response:
+    return error_response(error if isinstance(error, ApiError) else server_error("The server had an error."))
 
 
-async def _refused(_: Request, error: Exception) -> Response:
-    return error_response(error if isinstance(error, ApiError) else failed("The server had an error."))
-
-
-async def _no_such_path(request: Request, error: Exception) -> Response:
+async def _handle_http_exception(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
-    allowed = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     what = "Invalid URL" if status == 404 else "Invalid method for URL"
-    where = f" Served here: {', '.join(sorted(PATHS))}; a client's base URL ends in /v1." if status == 404 else ""
-    message = f"{what} ({request.method} {request.url.path[:80]}).{where}"
-    return error_response(ApiError(status, message, headers=allowed))
+    hint = f" Served here: {', '.join(sorted(PATHS))}; a client's base URL ends in /v1." if status == 404 else ""
+    message = f"{what} ({request.method} {request.url.path[:80]}).{hint}"
+    return error_response(ApiError(status, message, headers=headers))
 
 
-async def _broken(_: Request, __: Exception) -> Response:
-    # Whose traceback uvicorn logs; the client has no use for it.
-    return error_response(failed("The server had an error while processing your request."))
+async def _handle_unexpected(_: Request, __: Exception) -> Response:
+    # uvicorn logs the traceback; the client has no use for it.
+    return error_response(server_error("The server had an error while processing your request."))

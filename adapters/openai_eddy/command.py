@@ -7,19 +7,16 @@ import socket
 from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from eddy_embed.errors import InvalidParameter, MissingExtra
 from openai_eddy import NEEDED
 
-if TYPE_CHECKING:
-    from openai_eddy.keys import Keys
-
 Method = Annotated[
     list[str] | None,
-    typer.Option("--method", "-m", help="Repeat for several; the first is the usual one. Default: htp."),
+    typer.Option("--method", "-m", help="Repeat for several; the first is the default of requests. Default: htp."),
 ]
 
 
@@ -29,65 +26,67 @@ def serve(
     name: Annotated[
         list[str] | None,
         typer.Option(
-            "--name", help="What clients call the model. Repeat for several. Default: the end of its own name."
+            "--name", help="Name of the model for clients. Repeat for several. Default: the end of its own name."
         ),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any free one.")] = 8000,
     key_file: Annotated[
         Path | None,
-        typer.Option("--api-key-file", help="A key a line. The variable EDDY_API_KEYS may hold some too."),
+        typer.Option("--api-key-file", help="File with a key a line; also set by the variable EDDY_API_KEYS."),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A name that clients reach this server by. On loopback, localhost is one. Repeat for several."
-        ),
+        typer.Option(help="Host name to accept beside localhost. Repeat for several."),
     ] = None,
-    query_instruction: Annotated[str | None, typer.Option(help="Put in front of queries.")] = None,
-    text_instruction: Annotated[str | None, typer.Option(help="Put in front of documents.")] = None,
-    post: Annotated[Path | None, typer.Option(help="What post-processing learned: the file of Embedder.fit().")] = None,
+    query_instruction: Annotated[str | None, typer.Option(help="Text before each query.")] = None,
+    text_instruction: Annotated[str | None, typer.Option(help="Text before each document.")] = None,
+    post: Annotated[
+        Path | None, typer.Option(help="Fitted post-processing: the file that Embedder.fit(texts).save(path) wrote.")
+    ] = None,
     overflow: Annotated[
         Literal["window", "error"], typer.Option(help="Read longer inputs in windows, or refuse them.")
     ] = "window",
-    max_length: Annotated[int | None, typer.Option(help="Most tokens in a pass. Default: the model's window.")] = None,
+    max_length: Annotated[
+        int | None, typer.Option(help="Maximum tokens in a pass. Default: the model's window.")
+    ] = None,
     batch_tokens: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Most tokens in a batch. Default: 1,024 for each thread of a processor, 8,192 elsewhere."
+            min=1, help="Maximum tokens in a batch. Default: 1,024 for each thread of a processor, 8,192 elsewhere."
         ),
     ] = None,
-    wait: Annotated[float, typer.Option(min=0, help="Milliseconds to wait for those who asked together lately.")] = 2.0,
-    max_inputs: Annotated[int, typer.Option(min=1, help="In a request.")] = 2048,
-    max_input_tokens: Annotated[int, typer.Option(min=1, help="In an input.")] = 65_536,
-    max_request_tokens: Annotated[int, typer.Option(min=1, help="In a request.")] = 300_000,
+    wait: Annotated[
+        float,
+        typer.Option(min=0, help="Maximum milliseconds to wait for as many requests as were recently concurrent."),
+    ] = 2.0,
+    max_inputs: Annotated[int, typer.Option(min=1, help="Maximum inputs in a request.")] = 2048,
+    max_input_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens in an input.")] = 65_536,
+    max_request_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens in a request.")] = 300_000,
     max_pending_tokens: Annotated[
-        int, typer.Option(min=1, help="Accepted and not done; beyond, clients get 429.")
+        int, typer.Option(min=1, help="Maximum tokens accepted and not done; beyond, clients get 429.")
     ] = 600_000,
-    max_body: Annotated[int, typer.Option(min=1, help="MiB of a request's body.")] = 8,
+    max_body: Annotated[int, typer.Option(min=1, help="Maximum MiB of a request's body.")] = 8,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, mps. Default: an accelerator if there is one.")] = None,
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16, float16.")] = "auto",
     language: Annotated[str, typer.Option(help="Language code for sentences, xx for any.")] = "en",
     revision: Annotated[str | None, typer.Option(help="Revision of a hub model.")] = None,
     trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code of the model's own.")
+        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
     ] = False,
     local_files_only: Annotated[bool, typer.Option("--local-files-only", help="Never ask the hub.")] = False,
-    compile: Annotated[
-        bool, typer.Option("--compile", help="Run layers as torch.compile makes them: on a processor.")
-    ] = False,
     access_log: Annotated[
         bool, typer.Option("--access-log", help="Log a line for each request, without its texts.")
     ] = False,
 ) -> None:
-    """Answer OpenAI's interface for embeddings, with vectors of this model and method."""
+    """Serve OpenAI's API for embeddings, with vectors of this model and method."""
     missing = [each for each in NEEDED if find_spec(each) is None]
     if missing:
         raise MissingExtra(f"{', '.join(missing)} not installed; pip install 'eddy-embed[serve]'")
-    from openai_eddy.keys import VARIABLE, read_keys
     from openai_eddy.limits import MEBIBYTE, Limits
+    from openai_eddy.middleware import KEYS_VARIABLE, LOOPBACK, read_keys
 
-    keys = read_keys(os.environ.get(VARIABLE), key_file)
+    keys = read_keys(os.environ.get(KEYS_VARIABLE), key_file)
     limits = Limits(
         inputs=max_inputs,
         input_tokens=max_input_tokens,
@@ -97,13 +96,17 @@ def serve(
         pending_bytes=max(16 * max_body, 128) * MEBIBYTE,
     )
     loopback = _is_loopback(host)
-    # Before the model is loaded: a port that is taken should come to light at once.
-    with _bound(host, port) as listener:
-        _warn(host, loopback, keys)
+    # Before loading the model, so that a port in use is an error at once.
+    with _bind(host, port) as listener:
+        if not loopback and not keys:
+            typer.echo(
+                f"Warning: anyone who reaches {host} can use this server: it asks for no key. Set EDDY_API_KEYS or "
+                "--api-key-file, or leave --host at 127.0.0.1.",
+                err=True,
+            )
         from openai_eddy.app import create_app
-        from openai_eddy.connection import Endpoint
-        from openai_eddy.guard import LOOPBACK
-        from openai_eddy.opening import open_embedders
+        from openai_eddy.engine import open_embedders
+        from openai_eddy.uvicorn_server import Endpoint
 
         embedders = open_embedders(
             model,
@@ -120,7 +123,6 @@ def serve(
             revision=revision,
             trust_remote_code=trust_remote_code,
             local_files_only=local_files_only,
-            compile=compile,
         )
         names = name or [model.rstrip("/\\").replace("\\", "/").rpartition("/")[2] or model]
         app = create_app(
@@ -132,15 +134,16 @@ def serve(
             wait=wait / 1000,
         )
 
-        def ready() -> None:
-            methods = ", ".join(embedders)
-            typer.echo(f"{names[0]} with {methods} at http://{_shown(listener)}/v1 (Ctrl-C ends it)", err=True)
-
-        Endpoint(app, limits, access_log=access_log, ready=ready).run([listener])
+        # From here on connections wait for the server, which starts at once.
+        listener.listen()
+        address, number = listener.getsockname()[:2]
+        url = f"http://[{address}]:{number}/v1" if ":" in address else f"http://{address}:{number}/v1"
+        typer.echo(f"{names[0]} with {', '.join(embedders)} at {url} (Ctrl-C ends it)", err=True)
+        Endpoint(app, limits, access_log=access_log).run([listener])
         typer.echo("Everything accepted was answered.", err=True)
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     try:
         family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, number)
@@ -163,17 +166,3 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _shown(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _warn(host: str, loopback: bool, keys: Keys) -> None:
-    if not loopback and not keys:
-        typer.echo(
-            f"Warning: anyone who reaches {host} can use this server: it asks for no key. Set EDDY_API_KEYS or "
-            "--api-key-file, or leave --host at 127.0.0.1.",
-            err=True,
-        )

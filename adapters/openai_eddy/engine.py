@@ -1,13 +1,16 @@
-"""The embedders behind an endpoint: what is prepared before the queue, and what runs in the worker thread."""
+"""The embedders behind an endpoint: loading, preparing a request before the queue, running a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from eddy_embed import Embedder, methods
+from eddy_embed.encoding.build import open_model
 from eddy_embed.errors import (
     FingerprintMismatch,
     IncompatibleMethods,
@@ -17,34 +20,34 @@ from eddy_embed.errors import (
     TextTooLong,
     UnsupportedModel,
 )
-from openai_eddy.asked import Asked, Granularity, check_tokens
-from openai_eddy.errors import ApiError, failed, invalid
+from eddy_embed.integrations.shared_embedders import open_embedder
+from openai_eddy.errors import ApiError, invalid_request, server_error
+from openai_eddy.request_schema import EmbeddingRequest, Granularity, check_token_counts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from eddy_embed import Embedder
     from eddy_embed.parts.layout import TextRole
     from openai_eddy.limits import Limits
-
-    Vectors = NDArray[np.float32]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+LOADING = ("device", "dtype", "revision", "trust_remote_code", "local_files_only")
+"""Options of loading a model, which several methods share."""
 WARM_UP = "The ferry leaves at noon."
 
 
 @dataclass(frozen=True)
-class Work:
-    """What inputs must have in common to be embedded together.
+class BatchKey:
+    """What inputs must have in common to share a batch.
 
     Attributes:
-        method: Which embedder.
-        role: Documents or queries.
-        granularity: What has a vector.
-        passage_size: Most tokens in a passage.
-        late: Whether parts are read out of the pass over the whole.
+        method: Text form of the method.
+        role: Role of the inputs.
+        granularity: What gets a vector.
+        passage_size: Maximum number of tokens in a passage.
+        late: Whether to pool parts from the pass over the whole input.
     """
 
     method: str
@@ -55,160 +58,205 @@ class Work:
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
+class InputVectors:
     """The vectors of one input.
 
     Attributes:
-        vectors: Shape (vectors, dimension).
-        spans: Start, end and number of tokens of the part that each vector is for, shape (vectors, 3); None where
-            there is one vector, for all of the input.
+        vectors: Shape (vectors, dimension), float32.
+        spans: Start, end and number of tokens of each vector's part, shape (vectors, 3); None if the only vector is of
+            the whole input.
     """
 
-    vectors: Vectors
+    vectors: NDArray[np.float32]
     spans: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRequest:
     """A request ready for the queue.
 
     Attributes:
-        work: What is to be done.
+        key: What its inputs must share with others in a batch.
         texts: The inputs as texts.
-        counts: Tokens of each.
+        counts: Number of tokens of each.
     """
 
-    work: Work
+    key: BatchKey
     texts: list[str]
     counts: list[int]
 
 
 class Engine:
-    """Embedders of one model by the text form of their methods, the usual one first."""
+    """Embedders of one model, by the text form of their methods; the first is the default.
+
+    Attributes:
+        embedders: The embedders.
+        default: Text form of the default method.
+        fingerprints: Fingerprint of each embedder.
+    """
 
     def __init__(self, embedders: Mapping[str, Embedder], limits: Limits) -> None:
-        """Embed one text with each embedder, so that what cannot work fails here and not with the first request.
+        """Embed one text with each embedder, so that failures surface here and not at the first request.
 
         Args:
-            embedders: By the text form of their methods, as clients name them; at least one.
-            limits: On tokens.
+            embedders: At least one, by the text form of its method as clients name it.
+            limits: Limits on tokens.
 
         Raises:
-            NotFitted: A method's post-processing has learned nothing.
-            EddyError: What else an embedder raises.
+            NotFitted: A method's post-processing was not fitted.
+            EddyError: Any other error of an embedder.
         """
         self.embedders = dict(embedders)
-        self.usual = next(iter(self.embedders))
+        self.default = next(iter(self.embedders))
         self._limits = limits
-        # Of each: reading all tensors for the first time takes seconds on a large model.
+        # Computed now: reading all tensors for the first time takes seconds on a large model.
         self.fingerprints = {name: each.fingerprint for name, each in self.embedders.items()}
         for each in self.embedders.values():
             each.encode_document(WARM_UP)
 
-    def prepare(self, asked: Asked) -> Prepared:
-        """Check a request against the model, and count its tokens; not in the event loop's thread.
+    def prepare(self, request: EmbeddingRequest) -> PreparedRequest:
+        """Validate a request against the model and count its tokens. Slow: not for the event loop's thread.
 
         Raises:
-            ApiError: The method or the number of dimensions is not to be had, token ids are not this tokenizer's, or
+            ApiError: The method or the number of dimensions does not exist here, token ids are of another tokenizer, or
                 an input is too long.
         """
-        method = asked.method or self.usual
+        method = request.method or self.default
         if method not in self.embedders:
-            raise invalid(
+            raise invalid_request(
                 f"'method' is {method!r:.80}; this server was started with {', '.join(self.embedders)}.", "method"
             )
         embedder = self.embedders[method]
-        if asked.dimensions is not None and asked.dimensions > embedder.dimension:
-            raise invalid(
-                f"'dimensions' is {asked.dimensions}; the vectors of this model have {embedder.dimension}.",
+        if request.dimensions is not None and request.dimensions > embedder.dimension:
+            raise invalid_request(
+                f"'dimensions' is {request.dimensions}; the vectors of this model have {embedder.dimension}.",
                 "dimensions",
             )
-        late = embedder.reads_spans if asked.late is None else asked.late
-        if late and asked.granularity != "document" and not embedder.reads_spans:
-            raise invalid(
+        late = embedder.reads_spans if request.late is None else request.late
+        if late and request.granularity != "document" and not embedder.reads_spans:
+            raise invalid_request(
                 f"'late': {method} reads one token for the whole text, so parts have no vectors in the pass over it; "
                 "say false, or leave it out.",
                 "late",
             )
-        texts = [_text(index, each, embedder) for index, each in enumerate(asked.inputs)]
+        texts = [_text_of(index, each, embedder) for index, each in enumerate(request.inputs)]
         counts = embedder.count_tokens(texts)
-        check_tokens(counts, self._limits)
+        check_token_counts(counts, self._limits)
         if embedder.settings["overflow"] == "error":
-            _refuse_long(embedder.count_tokens(texts, role=asked.role), embedder.max_length)
-        if asked.granularity == "document":
-            return Prepared(Work(method, asked.role), texts, counts)
-        return Prepared(Work(method, asked.role, asked.granularity, asked.passage_size, late), texts, counts)
+            _refuse_long(embedder.count_tokens(texts, role=request.role), embedder.max_length)
+        if request.granularity == "document":
+            return PreparedRequest(BatchKey(method, request.role), texts, counts)
+        key = BatchKey(method, request.role, request.granularity, request.passage_size, late)
+        return PreparedRequest(key, texts, counts)
 
-    def run(self, work: Work, texts: list[str]) -> list[Made | Exception]:
-        """Embed texts of several requests; a text that cannot be embedded has its error, and the others their vectors.
+    def run(self, key: BatchKey, texts: list[str]) -> list[InputVectors | Exception]:
+        """Embed texts of several requests; a text that cannot be embedded gets its error, the others their vectors.
 
         Args:
-            work: What all of them ask for.
-            texts: Checked ones.
+            key: What all texts have in common.
+            texts: Validated texts.
         """
-        embedder = self.embedders[work.method]
-        return isolated(lambda some: _made(embedder, work, some), texts)
+        embedder = self.embedders[key.method]
+        return isolate_failures(lambda some: _embed(embedder, key, some), texts)
 
-    def texts_read_in_windows(self) -> int:
-        """How many texts exceeded the model's window so far."""
+    def windowed_texts(self) -> int:
+        """Number of texts so far that exceeded the model's window."""
         return sum(each.counts.windowed_texts for each in self.embedders.values())
 
 
-def isolated(run: Callable[[list[Item]], list[Result]], items: list[Item]) -> list[Result | Exception]:
-    """Results of items that run together; where that fails, of halves, until only those that fail alone are left."""
+def open_embedders(
+    model: str, method_texts: Sequence[str], *, post: Path | None = None, **options: Any
+) -> dict[str, Embedder]:
+    """Open an embedder for each method; they share one loaded model.
+
+    Args:
+        model: Bundled name, folder, or Hugging Face id.
+        method_texts: Text forms of methods, at least one; the keys of the result.
+        post: File of fitted post-processing, for the methods that have some.
+        **options: Further arguments of `Embedder`.
+
+    Raises:
+        InvalidParameter: Several methods for a model with a pooling of its own, or `post` without a method to use it.
+        NotFitted: A method has post-processing, and there is no `post`.
+        EddyError: Any other error of `Embedder`.
+    """
+    parsed = {text: methods.parse(text) for text in dict.fromkeys(method_texts)}  # misspelt: fails before loading
+    fitted = {text for text, method in parsed.items() if method.post is not None and method.post.learns}
+    if post is not None and not fitted:
+        raise InvalidParameter(
+            f"--post {post}: none of {', '.join(parsed)} has post-processing; join some, as in +whiten"
+        )
+    posts = {text: {"post": str(post)} for text in fitted} if post is not None else {}
+    live = None
+    if len(parsed) > 1:
+        loading: dict[str, Any] = {"device": None, "dtype": "auto", "revision": None, "trust_remote_code": False}
+        loading |= {"local_files_only": False, **{name: options.pop(name) for name in LOADING if name in options}}
+        opened = open_model(
+            model, methods.plain(), None, cache_folder=None, model_kwargs={}, show_progress=False, **loading
+        )
+        if opened.trained is not None:
+            raise InvalidParameter(
+                f"{model} brings a pooling of its own, and serves one method; start a server for each"
+            )
+        live = (opened.model, opened.tokenizer)
+    return {text: open_embedder(model, {**options, "method": text, **posts.get(text, {})}, live) for text in parsed}
+
+
+def isolate_failures(run: Callable[[list[Item]], list[Result]], items: list[Item]) -> list[Result | Exception]:
+    """Run items together; after a failure run halves, until only items that fail alone have an error."""
     try:
         return [*run(items)]
     except Exception as error:
         if len(items) == 1:
             return [error]
-    # Outside the handler: the exception holds the failed pass's tensors alive.
+    # Outside the handler: the exception keeps the failed pass's tensors alive.
     middle = len(items) // 2
-    return [*isolated(run, items[:middle]), *isolated(run, items[middle:])]
+    return [*isolate_failures(run, items[:middle]), *isolate_failures(run, items[middle:])]
 
 
-def told(error: BaseException | None, index: int) -> ApiError:
-    """What a client is told of an input that could not be embedded.
+def to_api_error(error: BaseException | None, index: int) -> ApiError:
+    """The error that a client gets for an input that could not be embedded.
 
     Args:
-        error: Of a text that ran alone.
-        index: Of the input in its request.
+        error: Error of the text, run alone.
+        index: Index of the input in its request.
     """
     message = str(error).replace("text 0", f"'input[{index}]'", 1)
     if isinstance(error, TextTooLong):
-        return invalid(message, "input", "context_length_exceeded")
+        return invalid_request(message, "input", "context_length_exceeded")
     if isinstance(error, InvalidText | InvalidParameter | IncompatibleMethods | UnsupportedModel):
-        return invalid(message, "input")
+        return invalid_request(message, "input")
     if isinstance(error, MemoryError):
-        return failed(f"'input[{index}]': memory does not suffice for one pass; {error}")
+        return server_error(f"'input[{index}]': memory does not suffice for one pass; {error}")
     if isinstance(error, NotFitted | FingerprintMismatch):
-        return failed(message)
-    return failed(f"'input[{index}]' could not be embedded ({type(error).__name__}); see the server's log.")
+        return server_error(message)
+    return server_error(f"'input[{index}]' could not be embedded ({type(error).__name__}); see the server's log.")
 
 
-def _made(embedder: Embedder, work: Work, texts: list[str]) -> list[Made]:
-    if work.granularity == "document":
-        encode = embedder.encode_query if work.role == "query" else embedder.encode_document
-        # Copies: a view would hold the vectors of the whole batch until the last input of its request is done.
-        return [Made(vector[None].copy()) for vector in encode(texts, show_progress=False)]
-    part: Any = f"{work.granularity}s"
+def _embed(embedder: Embedder, key: BatchKey, texts: list[str]) -> list[InputVectors]:
+    if key.granularity == "document":
+        encode = embedder.encode_query if key.role == "query" else embedder.encode_document
+        # Copies: a view would keep the vectors of the whole batch until the last input of its request is done.
+        return [InputVectors(vector[None].copy()) for vector in encode(texts, show_progress=False)]
+    part: Any = f"{key.granularity}s"
     documents = embedder.encode_long(
-        texts, passage_size=work.passage_size, late=work.late, parts=(part,), show_progress=False
+        texts, passage_size=key.passage_size, late=key.late, parts=(part,), show_progress=False
     )
-    return [_parts(getattr(document, part)) for document in documents]
+    results = []
+    for document in documents:
+        parts = getattr(document, part)
+        spans = np.array([(each.start, each.end, each.n_tokens) for each in parts], np.int64)
+        results.append(InputVectors(np.stack([each.vector for each in parts]), spans))
+    return results
 
 
-def _parts(found: Sequence[Any]) -> Made:
-    spans = np.array([(each.start, each.end, each.n_tokens) for each in found], np.int64)
-    return Made(np.stack([each.vector for each in found]), spans)
-
-
-def _text(index: int, given: str | list[int], embedder: Embedder) -> str:
-    if isinstance(given, str):
-        return given
+def _text_of(index: int, value: str | list[int], embedder: Embedder) -> str:
+    if isinstance(value, str):
+        return value
     try:
-        return embedder.text_of(given)
+        return embedder.text_of(value)
     except InvalidText as error:
-        raise invalid(
+        raise invalid_request(
             f"'input[{index}]': {error} (LangChain's OpenAIEmbeddings sends another tokenizer's ids, unless it is made "
             "with check_embedding_ctx_length=False.)",
             "input",
@@ -218,7 +266,7 @@ def _text(index: int, given: str | list[int], embedder: Embedder) -> str:
 def _refuse_long(lengths: list[int], most: int) -> None:
     for index, length in enumerate(lengths):
         if length > most:
-            raise invalid(
+            raise invalid_request(
                 f"'input[{index}]' takes {length} tokens with what the method puts around it, {length - most} more "
                 f"than this model's maximum context length of {most}; split it.",
                 "input",

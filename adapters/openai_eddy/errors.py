@@ -1,4 +1,4 @@
-"""Errors as clients of OpenAI's interface expect them: a status, and `error` with message, type, param and code."""
+"""Errors in the form that clients of OpenAI's API expect: a status, and `error` with message, type, param and code."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 
 
 class ApiError(Exception):
-    """A request that is answered with an error.
+    """Ends a request with an error response.
 
     Attributes:
-        status: Of HTTP.
-        headers: Further headers of the answer.
+        status: HTTP status.
+        headers: Further response headers.
+        body: JSON body of the response.
     """
 
     def __init__(
@@ -24,39 +25,29 @@ class ApiError(Exception):
         kind: str = "invalid_request_error",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Say what is wrong.
+        """Describe the error.
 
         Args:
-            status: Of HTTP.
-            message: What is wrong, the value, and what to do.
-            param: The field of the request.
-            code: A word for programs.
+            status: HTTP status.
+            message: What is wrong, the offending value, and what to do.
+            param: Field of the request that is wrong.
+            code: Machine-readable code.
             kind: The error's `type`.
-            headers: Further headers of the answer.
+            headers: Further response headers.
         """
         super().__init__(message)
         self.status = status
         self.headers = dict(headers or {})
-        self._told = {"message": message, "type": kind, "param": param, "code": code}
-
-    @property
-    def body(self) -> dict[str, Any]:
-        """The answer's body."""
-        return {"error": self._told}
+        self.body: dict[str, Any] = {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def invalid(message: str, param: str | None, code: str | None = None) -> ApiError:
-    """400, for a field that is not as it must be."""
+def invalid_request(message: str, param: str | None, code: str | None = None) -> ApiError:
+    """Status 400: a field of the request is wrong."""
     return ApiError(400, message, param=param, code=code)
 
 
-def too_large(message: str) -> ApiError:
-    """413; the connection is closed, so that the rest is not read."""
-    return ApiError(413, message, code="request_too_large", headers={"connection": "close"})
-
-
-def overloaded(seconds: int) -> ApiError:
-    """429, which clients answer by asking again after so many seconds."""
+def rate_limited(seconds: int) -> ApiError:
+    """Status 429: the client should retry after so many seconds."""
     return ApiError(
         429,
         f"The server has as much waiting as it accepts. Please try again in {seconds}s.",
@@ -66,6 +57,6 @@ def overloaded(seconds: int) -> ApiError:
     )
 
 
-def failed(message: str) -> ApiError:
-    """500, where the request is not to blame."""
+def server_error(message: str) -> ApiError:
+    """Status 500: the request is not to blame."""
     return ApiError(500, message, kind="server_error")

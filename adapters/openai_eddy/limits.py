@@ -1,4 +1,4 @@
-"""What an endpoint accepts."""
+"""Limits of an endpoint on sizes, concurrency and time."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ MEBIBYTE = 2**20
 
 @dataclass(frozen=True)
 class Limits:
-    """What an endpoint accepts, and how long it waits.
+    """Limits of an endpoint on sizes, concurrency and time.
 
     Attributes:
-        inputs: Most inputs in a request.
-        input_characters: Most characters in an input: looked at before it is tokenized.
-        input_tokens: Most tokens in an input.
-        request_tokens: Most tokens in a request.
-        body_bytes: Most bytes in a request's body.
-        pending_bytes: Most bytes of bodies that may be on their way in, or wait to be checked, at the same time.
-        pending_tokens: Most tokens that were accepted and are not done.
-        unsent_bytes: Bytes of answers, not all read by their clients, beyond which no further request is accepted.
-        requests: Most requests that were read and are not answered.
-        connections: Most open connections.
-        header_seconds: For the head of a request to arrive.
-        body_seconds: For the body of a request to arrive.
-        write_seconds: In which the client must take in something of an answer that is not all sent.
-        idle_seconds: That a connection stays open without a request.
+        inputs: Maximum number of inputs in a request.
+        input_characters: Maximum number of characters in an input, checked before tokenization.
+        input_tokens: Maximum number of tokens in an input.
+        request_tokens: Maximum number of tokens in a request.
+        body_bytes: Maximum size of a request's body.
+        pending_bytes: Maximum size of all bodies that are being received or not validated yet.
+        pending_tokens: Maximum number of tokens accepted and not embedded yet.
+        unsent_bytes: Size of responses not fully sent above which the server refuses further requests.
+        requests: Maximum number of requests received and not answered.
+        connections: Maximum number of open connections.
+        header_seconds: Time for a request's head to arrive.
+        body_seconds: Time for a request's body to arrive.
+        write_seconds: Time in which a client must read some part of its response.
+        idle_seconds: Time for which an idle connection stays open.
     """
 
     inputs: int = 2048
@@ -46,7 +46,7 @@ class Limits:
     idle_seconds: int = 30
 
     def __post_init__(self) -> None:
-        """Refuse what would accept nothing.
+        """Check that every limit is positive.
 
         Raises:
             InvalidParameter: A limit is not above 0.

@@ -1,75 +1,67 @@
-"""What an endpoint counts, for Prometheus."""
+"""Prometheus metrics of an endpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.exposition import CONTENT_TYPE_LATEST as CONTENT_TYPE
 
-from openai_eddy.scheduler import Batch
+from openai_eddy.scheduler import BatchStats
 
+__all__ = ["CONTENT_TYPE", "Metrics"]
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 TOKENS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384, 65536)
-CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
 class Metrics:
-    """Counters of one endpoint, in a registry of its own. None holds texts, keys or addresses."""
+    """Metrics of one endpoint, in a registry of its own. None holds texts, keys or addresses."""
 
     def __init__(self) -> None:
-        """Begin at 0."""
+        """Register the metrics."""
         self.registry = CollectorRegistry()
-        self._answers = Counter("eddy_requests", "Requests answered.", ("path", "status"), registry=self.registry)
-        self._seconds = Histogram(
-            "eddy_request_seconds",
-            "From a request's head to its answer.",
-            ("path",),
-            buckets=SECONDS,
-            registry=self.registry,
-        )
+
+        def histogram(name: str, description: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(name, description, labels, buckets=buckets, registry=self.registry)
+
+        self._responses = Counter("eddy_requests", "Requests answered.", ("path", "status"), registry=self.registry)
+        self._seconds = histogram("eddy_request_seconds", "From a request's head to its answer.", SECONDS, "path")
         self._inputs = Counter("eddy_inputs", "Inputs embedded.", ("role",), registry=self.registry)
         self._tokens = Counter("eddy_tokens", "Tokens of the inputs embedded.", registry=self.registry)
-        self._batch_inputs = Histogram("eddy_batch_inputs", "Inputs in a batch.", buckets=SIZES, registry=self.registry)
-        self._batch_requests = Histogram(
-            "eddy_batch_requests", "Requests in a batch.", buckets=SIZES, registry=self.registry
-        )
-        self._batch_tokens = Histogram(
-            "eddy_batch_tokens", "Tokens in a batch.", buckets=TOKENS, registry=self.registry
-        )
-        self._batch_seconds = Histogram(
-            "eddy_batch_seconds", "That a batch took.", buckets=SECONDS, registry=self.registry
-        )
+        self._batch_inputs = histogram("eddy_batch_inputs", "Inputs in a batch.", SIZES)
+        self._batch_requests = histogram("eddy_batch_requests", "Requests in a batch.", SIZES)
+        self._batch_tokens = histogram("eddy_batch_tokens", "Tokens in a batch.", TOKENS)
+        self._batch_seconds = histogram("eddy_batch_seconds", "That a batch took.", SECONDS)
         ProcessCollector(registry=self.registry)
 
-    def watch(self, name: str, what: str, value: Callable[[], float]) -> None:
-        """A gauge that is read when somebody looks."""
-        Gauge(name, what, registry=self.registry).set_function(value)
+    def add_gauge(self, name: str, description: str, value: Callable[[], float]) -> None:
+        """Add a gauge whose value is computed at each scrape."""
+        Gauge(name, description, registry=self.registry).set_function(value)
 
-    def served(self, model: str, fingerprints: Mapping[str, str]) -> None:
-        """What answers here: the fingerprint of each method."""
+    def set_model(self, model: str, fingerprints: Mapping[str, str]) -> None:
+        """Publish the model's name, and the fingerprint of each method."""
         info = Gauge("eddy_model_info", "Always 1.", ("model", "method", "fingerprint"), registry=self.registry)
         for method, fingerprint in fingerprints.items():
             info.labels(model, method, fingerprint).set(1)
 
-    def answered(self, path: str, status: int, seconds: float) -> None:
-        """A request was answered."""
-        self._answers.labels(path, str(status)).inc()
+    def count_response(self, path: str, status: int, seconds: float) -> None:
+        """Count a response."""
+        self._responses.labels(path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
 
-    def embedded(self, role: str, inputs: int, tokens: int) -> None:
-        """Inputs were embedded and their request answered."""
+    def count_inputs(self, role: str, inputs: int, tokens: int) -> None:
+        """Count the inputs of a request that succeeded."""
         self._inputs.labels(role).inc(inputs)
         self._tokens.inc(tokens)
 
-    def ran(self, batch: Batch) -> None:
-        """A batch ran."""
+    def count_batch(self, batch: BatchStats) -> None:
+        """Count a batch."""
         self._batch_inputs.observe(batch.items)
         self._batch_requests.observe(batch.requests)
         self._batch_tokens.observe(batch.cost)
         self._batch_seconds.observe(batch.seconds)
 
-    def page(self) -> bytes:
-        """All of it as text."""
+    def render(self) -> bytes:
+        """Give all metrics in Prometheus's text format."""
         return generate_latest(self.registry)

@@ -1,4 +1,4 @@
-"""Requests to batches: what waits, in whose turn, in which company, and what is refused. Knows no model and no HTTP."""
+"""Continuous batching: collects the items of many requests into batches. Knows neither models nor HTTP."""
 
 from __future__ import annotations
 
@@ -15,53 +15,53 @@ Key = TypeVar("Key")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-LONGEST_RETRY = 60
-"""Seconds after which a refused client may ask again at the latest: by then the queue may have emptied."""
-NEW = 0.3
-"""Share of the last batch in the running mean of the speed."""
-LATELY = 1.0
-"""Seconds for which the most requests that were there at once are remembered, at least."""
+MAX_RETRY_SECONDS = 60
+"""Longest time after which a refused client may retry: by then the queue may be empty."""
+SPEED_SMOOTHING = 0.3
+"""Weight of the last batch in the moving average of the speed."""
+RECENT_SECONDS = 1.0
+"""Shortest time for which the scheduler remembers the largest number of concurrent requests."""
 
 
 class Overloaded(Exception):
-    """More waits already than may.
+    """The queue is full.
 
     Attributes:
-        retry_after: Whole seconds until what waits now will be done, as far as the speed so far tells.
+        retry_after: Estimated time in whole seconds until all pending items are done.
     """
 
     def __init__(self, retry_after: int) -> None:
-        """Say when to come back."""
+        """Set the time to retry after."""
         super().__init__(f"the queue is full; ask again in {retry_after} s")
         self.retry_after = retry_after
 
 
 class Closing(Exception):
-    """Nothing is accepted any more."""
+    """The scheduler accepts no more requests."""
 
 
 class ItemFailed(Exception):
-    """One item of a request failed; the reason is the exception's `__cause__`.
+    """An item of a request failed; the exception's `__cause__` is the reason.
 
     Attributes:
-        index: Which item of the request.
+        index: Index of the item in its request.
     """
 
     def __init__(self, index: int) -> None:
-        """Name the item."""
+        """Set the index."""
         super().__init__(f"item {index} failed")
         self.index = index
 
 
 @dataclass(frozen=True)
-class Batch:
-    """What ran together.
+class BatchStats:
+    """Size and duration of a batch.
 
     Attributes:
         items: Number of items.
-        requests: Number of requests that they belong to.
-        cost: Sum of their costs.
-        seconds: How long it took.
+        requests: Number of requests with items in the batch.
+        cost: Sum of the items' costs.
+        seconds: Run time.
     """
 
     items: int
@@ -71,48 +71,72 @@ class Batch:
 
 
 @dataclass(eq=False)
-class _Ticket(Generic[Key, Item, Result]):
-    """A request: its items in order, the next one to run, and where the results go."""
+class _Request(Generic[Key, Item, Result]):
+    """A submitted request.
+
+    Attributes:
+        key: Only items of requests with equal keys share a batch.
+        items: The items in order.
+        costs: Cost of each item.
+        future: Receives the results.
+        next: Index of the first item that was not put into a batch yet.
+        results: Results so far, by index of the item.
+    """
 
     key: Key
     items: Sequence[Item]
     costs: Sequence[int]
     future: asyncio.Future[list[Result]]
     next: int = 0
-    done: int = 0
     results: dict[int, Result] = field(default_factory=dict)
 
+    def deliver(self, index: int, result: Result | Exception) -> None:
+        """Store an item's result; after the last one, or an error, complete the future."""
+        if self.future.done():  # the client is gone, or an earlier item failed
+            return
+        if isinstance(result, Exception):
+            failed = ItemFailed(index)
+            failed.__cause__ = result
+            self.future.set_exception(failed)
+            return
+        self.results[index] = result
+        if len(self.results) == len(self.items):
+            self.future.set_result([self.results[at] for at in range(len(self.items))])
 
-class _Peak:
-    """The most requests that were there at once, lately."""
+
+class RecentConcurrency:
+    """The largest number of concurrent requests within the last one to two `RECENT_SECONDS`."""
 
     def __init__(self) -> None:
+        """Begin with none."""
         self._since = -math.inf
-        self._now, self._before = 0, 0
+        self._current, self._previous = 0, 0
 
     @property
     def most(self) -> int:
-        return max(self._now, self._before)
+        """The largest number."""
+        return max(self._current, self._previous)
 
-    def see(self, count: int, at: float) -> None:
-        age = at - self._since
-        if age > LATELY:
-            self._before = self._now if age <= 2 * LATELY else 0
-            self._now, self._since = 0, at
-        self._now = max(self._now, count)
+    def record(self, count: int, now: float) -> None:
+        """Record the number of concurrent requests at a time in seconds."""
+        age = now - self._since
+        if age > RECENT_SECONDS:
+            self._previous = self._current if age <= 2 * RECENT_SECONDS else 0
+            self._current, self._since = 0, now
+        self._current = max(self._current, count)
 
 
 class Scheduler(Generic[Key, Item, Result]):
-    """Runs the items of many requests together, in one worker thread, and gives each request its own results.
+    """Runs the items of many requests in batches in one worker thread, and gives each request its own results.
 
-    A batch takes one item of each waiting request in turn, so a short request is not held up by a long one, until the
-    budget is full. Only items of one key go together. Ahead of a batch that is not full it waits shortly for company,
-    if there was more of it lately: clients that were answered together ask again together, and stay together if the
-    first of them is not sent on alone. Who asks alone is not held up.
+    A batch takes one item of each waiting request in turn until the budget is full, so a long request does not hold up
+    a short one. Items of a batch have the same key. Before a batch that is not full the scheduler waits shortly if it
+    has recently seen more concurrent requests: clients that were answered together ask again together, and stay
+    together if the first of them does not run alone. A client that asks alone does not wait.
 
     Attributes:
-        pending: Cost of what was accepted and is not done.
-        requests: Requests that were accepted and are not done.
+        pending: Total cost of accepted items that are not done.
+        requests: Number of accepted requests that are not done.
     """
 
     def __init__(
@@ -121,26 +145,26 @@ class Scheduler(Generic[Key, Item, Result]):
         *,
         budget: int,
         wait: float,
-        most: int,
-        observe: Callable[[Batch], None] = lambda _: None,
+        max_pending: int,
+        observe: Callable[[BatchStats], None] = lambda _: None,
     ) -> None:
-        """Take what runs a batch; nothing runs before `start`.
+        """Configure the scheduler; nothing runs before `start`.
 
         Args:
-            run: Called in the worker thread; gives each item its result or its error, in their order.
-            budget: Most cost in a batch; a costlier item runs alone.
-            wait: Seconds to wait, at most, for as many requests as there were at once lately.
-            most: Most cost that may be pending; a request that exceeds it by itself is accepted when nothing is.
-            observe: Told of each batch.
+            run: Runs a batch in the worker thread; returns each item's result or error, in their order.
+            budget: Maximum cost of a batch; a costlier item runs alone.
+            wait: Maximum time in seconds to wait for as many requests as were recently concurrent.
+            max_pending: Maximum pending cost; a request that exceeds it by itself is accepted when nothing is pending.
+            observe: Called after each batch.
         """
         self._run = run
         self._budget = budget
         self._wait = wait
-        self._most = most
+        self._max_pending = max_pending
         self._observe = observe
-        self._turns: deque[_Ticket[Key, Item, Result]] = deque()
-        self._queued = 0
-        self._peak = _Peak()
+        self._queue: deque[_Request[Key, Item, Result]] = deque()
+        self._queued_cost = 0
+        self._concurrency = RecentConcurrency()
         self.pending = 0
         self.requests = 0
         self._speed = math.nan
@@ -148,145 +172,131 @@ class Scheduler(Generic[Key, Item, Result]):
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to work, in the running event loop."""
-        self._arrived, self._complete = asyncio.Event(), asyncio.Event()
+        """Start to run batches, in the running event loop."""
+        self._arrived, self._batch_ready = asyncio.Event(), asyncio.Event()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="eddy-model")
-        self._task = asyncio.create_task(self._work())
+        self._task = asyncio.create_task(self._run_batches())
 
     async def close(self) -> None:
-        """Accept nothing more, finish what was accepted, and end the thread."""
+        """Accept nothing more, finish everything accepted, and end the thread."""
         self._closing = True
         if self._task is not None:
             self._arrived.set()
-            self._complete.set()
+            self._batch_ready.set()
             await self._task
             self._thread.shutdown(wait=False)
 
     async def submit(self, key: Key, items: Sequence[Item], costs: Sequence[int]) -> list[Result]:
-        """Run a request. Cancelling this takes back what has not run yet.
+        """Run the items of a request; cancelling the call withdraws items that have not run yet.
 
         Args:
-            key: What its items must have in common with others to go together.
-            items: At least one.
-            costs: Of each item.
+            key: Only items of requests with equal keys share a batch.
+            items: At least one item.
+            costs: Cost of each item.
 
         Returns:
             A result for each item.
 
         Raises:
-            Overloaded: Too much is waiting already.
+            Overloaded: Too much is pending.
             Closing: `close` was called.
-            ItemFailed: One of the items failed; those behind it may not have run.
+            ItemFailed: An item failed; later items may not have run.
         """
         loop = asyncio.get_running_loop()
         total = sum(costs)
         if self._closing:
             raise Closing
-        if self.pending and self.pending + total > self._most:
+        if self.pending and self.pending + total > self._max_pending:
             raise Overloaded(self.seconds_left())
-        ticket: _Ticket[Key, Item, Result] = _Ticket(key, items, costs, loop.create_future())
-        self._turns.append(ticket)
-        self._queued += total
+        request: _Request[Key, Item, Result] = _Request(key, items, costs, loop.create_future())
+        self._queue.append(request)
+        self._queued_cost += total
         self.pending += total
         self.requests += 1
-        self._peak.see(self.requests, loop.time())
+        self._concurrency.record(self.requests, loop.time())
         self._arrived.set()
-        if self._gathered():
-            self._complete.set()
+        if self._is_batch_ready():
+            self._batch_ready.set()
         try:
-            return await ticket.future
+            return await request.future
         finally:
-            self._withdraw(ticket)
+            self._withdraw(request)
 
     def seconds_left(self) -> int:
-        """Whole seconds that what is pending will take, 1 at least."""
+        """Estimate the time until all pending items are done, in whole seconds, at least 1."""
         if math.isnan(self._speed):
             return 1
-        return max(1, min(LONGEST_RETRY, math.ceil(self.pending / self._speed)))
+        return max(1, min(MAX_RETRY_SECONDS, math.ceil(self.pending / self._speed)))
 
-    def _withdraw(self, ticket: _Ticket[Key, Item, Result]) -> None:
-        """Forget what of a request is still waiting: nothing where it was answered, the rest where nobody asks."""
-        rest = sum(ticket.costs[ticket.next :])
-        if ticket.next < len(ticket.items):
-            self._turns.remove(ticket)
-        ticket.next = len(ticket.items)
-        self._queued -= rest
+    def _withdraw(self, request: _Request[Key, Item, Result]) -> None:
+        """Remove a request, and its items that have not run if it was cancelled or has failed."""
+        rest = sum(request.costs[request.next :])
+        if request.next < len(request.items):
+            self._queue.remove(request)
+        request.next = len(request.items)
+        self._queued_cost -= rest
         self.pending -= rest
         self.requests -= 1
 
-    async def _work(self) -> None:
-        while self._turns or not self._closing:
-            if not self._turns:
+    async def _run_batches(self) -> None:
+        while self._queue or not self._closing:
+            if not self._queue:
                 self._arrived.clear()
                 await self._arrived.wait()
-            await self._company()
-            if batch := self._take():
-                await self._do(batch)
+            await self._wait_for_batch()
+            if batch := self._take_batch():
+                await self._run_batch(batch)
 
-    def _gathered(self) -> bool:
-        """Whether a batch is full, or as many wait as were there at once lately."""
-        return self._queued >= self._budget or len(self._turns) >= self._peak.most
+    def _is_batch_ready(self) -> bool:
+        """Whether a batch is full, or as many requests wait as were recently concurrent."""
+        return self._queued_cost >= self._budget or len(self._queue) >= self._concurrency.most
 
-    async def _company(self) -> None:
-        """Let others join what waits, for a moment."""
-        if self._wait <= 0 or self._closing or self._gathered():
+    async def _wait_for_batch(self) -> None:
+        """Wait shortly for further requests, unless a batch is ready."""
+        if self._wait <= 0 or self._closing or self._is_batch_ready():
             return
-        self._complete.clear()
+        self._batch_ready.clear()
         try:
-            await asyncio.wait_for(self._complete.wait(), self._wait)
+            await asyncio.wait_for(self._batch_ready.wait(), self._wait)
         except asyncio.TimeoutError:
             return
 
-    def _take(self) -> list[tuple[_Ticket[Key, Item, Result], int]]:
-        """Items of the next batch: of the first request's key, one of each request in turn."""
-        taken: list[tuple[_Ticket[Key, Item, Result], int]] = []
-        others: list[_Ticket[Key, Item, Result]] = []
+    def _take_batch(self) -> list[tuple[_Request[Key, Item, Result], int]]:
+        """Take the next batch from the queue: requests of the first one's key, an item of each in turn."""
+        batch: list[tuple[_Request[Key, Item, Result], int]] = []
+        others: list[_Request[Key, Item, Result]] = []
         spent = 0
-        while self._turns:
-            ticket = self._turns.popleft()
-            if taken and ticket.key != taken[0][0].key:
-                others.append(ticket)
+        while self._queue:
+            request = self._queue.popleft()
+            if batch and request.key != batch[0][0].key:
+                others.append(request)
                 continue
-            cost = ticket.costs[ticket.next]
-            if taken and spent + cost > self._budget:
-                self._turns.appendleft(ticket)
+            cost = request.costs[request.next]
+            if batch and spent + cost > self._budget:
+                self._queue.appendleft(request)
                 break
-            taken.append((ticket, ticket.next))
+            batch.append((request, request.next))
             spent += cost
-            ticket.next += 1
-            if ticket.next < len(ticket.items):
-                self._turns.append(ticket)
-        self._turns.extendleft(reversed(others))
-        self._queued -= spent
-        return taken
+            request.next += 1
+            if request.next < len(request.items):
+                self._queue.append(request)
+        self._queue.extendleft(reversed(others))
+        self._queued_cost -= spent
+        return batch
 
-    async def _do(self, batch: list[tuple[_Ticket[Key, Item, Result], int]]) -> None:
-        begun = time.perf_counter()
-        items = [ticket.items[index] for ticket, index in batch]
+    async def _run_batch(self, batch: list[tuple[_Request[Key, Item, Result], int]]) -> None:
+        start = time.perf_counter()
+        items = [request.items[index] for request, index in batch]
         results: Sequence[Result | Exception]
         try:
             results = await asyncio.get_running_loop().run_in_executor(self._thread, self._run, batch[0][0].key, items)
         except Exception as error:
             results = [error] * len(batch)
-        seconds = time.perf_counter() - begun
-        cost = sum(ticket.costs[index] for ticket, index in batch)
+        seconds = time.perf_counter() - start
+        cost = sum(request.costs[index] for request, index in batch)
         self.pending -= cost
         speed = cost / max(seconds, 1e-6)
-        self._speed = speed if math.isnan(self._speed) else self._speed + NEW * (speed - self._speed)
-        for (ticket, index), result in zip(batch, results, strict=True):
-            _deliver(ticket, index, result)
-        self._observe(Batch(len(batch), len({id(ticket) for ticket, _ in batch}), cost, seconds))
-
-
-def _deliver(ticket: _Ticket[Key, Item, Result], index: int, result: Result | Exception) -> None:
-    if ticket.future.done():  # its client is gone, or an item before this one failed
-        return
-    if isinstance(result, Exception):
-        failed = ItemFailed(index)
-        failed.__cause__ = result
-        ticket.future.set_exception(failed)
-        return
-    ticket.results[index] = result
-    ticket.done += 1
-    if ticket.done == len(ticket.items):
-        ticket.future.set_result([ticket.results[at] for at in range(len(ticket.items))])
+        self._speed = speed if math.isnan(self._speed) else self._speed + SPEED_SMOOTHING * (speed - self._speed)
+        for (request, index), result in zip(batch, results, strict=True):
+            request.deliver(index, result)
+        self._observe(BatchStats(len(batch), len({id(request) for request, _ in batch}), cost, seconds))

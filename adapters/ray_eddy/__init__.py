@@ -1,4 +1,4 @@
-"""Eddy on Ray: documents to vectors by a pool of actors, and many embedders with one writer to an index."""
+"""Eddy on Ray: embed documents in a pool of actors, and ingest them into an index by many embedders and one writer."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ray_eddy.embedding import EddyEmbed
-    from ray_eddy.ingesting import IngestReport, ingest
+    from ray_eddy.ingestion import IngestReport, ingest
     from ray_eddy.reading import in_order, read_documents
 
 __all__ = ["EddyEmbed", "IngestReport", "in_order", "ingest", "read_documents"]
 _MODULES = {
     "EddyEmbed": "embedding",
-    "IngestReport": "ingesting",
+    "IngestReport": "ingestion",
     "in_order": "reading",
-    "ingest": "ingesting",
+    "ingest": "ingestion",
     "read_documents": "reading",
 }
 _EXTRAS = {"pyarrow": "ray", "ray": "ray", "chromadb": "chroma,ray", "filelock": "chroma,ray"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use: the command line looks in here at every start, and Ray takes seconds."""
+    """Import on first use: the command line imports this package at every start, and Ray takes seconds."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

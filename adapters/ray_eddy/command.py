@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     import ray.data
 
 Address = Annotated[
-    str, typer.Option("--ray", help="Address of a cluster, auto for this machine's, or local for one made here.")
+    str, typer.Option("--ray", help="Address of a cluster, auto for this machine's, or local to start one here.")
 ]
 Concurrency = Annotated[
     int | None,
-    typer.Option(min=1, help="Embedders, each with a model of its own. Default: what there is room for."),
+    typer.Option(min=1, help="Embedders, each with a model of its own. Default: as many as fit on the cluster."),
 ]
-Cpus = Annotated[float | None, typer.Option(min=0, help="Processors for each embedder. Default: 1.")]
-Gpus = Annotated[float | None, typer.Option(min=0, help="Graphics cards for each embedder. Default: 0.")]
+Cpus = Annotated[float | None, typer.Option(min=0, help="CPUs for each embedder. Default: 1.")]
+Gpus = Annotated[float | None, typer.Option(min=0, help="GPUs for each embedder. Default: 0.")]
 
 
 def embed(
@@ -44,18 +44,18 @@ def embed(
         list[str] | None,
         typer.Option("--part", help="document, passages or sentences. Repeat for several. Default: document."),
     ] = None,
-    passage_size: Annotated[int, typer.Option(min=1, help="Most tokens in a passage.")] = 256,
+    passage_size: Annotated[int, typer.Option(min=1, help="Maximum tokens in a passage.")] = 256,
     concurrency: Concurrency = None,
     num_cpus: Cpus = None,
     num_gpus: Gpus = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Documents that an embedder takes at a time.")] = 32,
+    batch_size: Annotated[int, typer.Option(min=1, help="Documents in a batch of an embedder.")] = 32,
     errors: Annotated[
         Literal["raise", "column"],
-        typer.Option(help="What a document without a vector does: end the work, or have its reason in a column."),
+        typer.Option(help="For a document that cannot be embedded: end the run, or put the reason in a column."),
     ] = "raise",
     text_column: Annotated[str, typer.Option(help="Field of the text, in rows.")] = "text",
     id_column: Annotated[str, typer.Option(help="Field of the id, in rows.")] = "id",
-    post: Annotated[Path | None, typer.Option(help="What post-processing learned: the file of Embedder.fit().")] = None,
+    post: Annotated[Path | None, typer.Option(help="Fitted post-processing: a file of Embedder.fit().")] = None,
     instruction: Instruction = None,
     max_length: MaxLength = None,
     device: Device = None,
@@ -74,11 +74,11 @@ def embed(
     fitted = None if post is None else Fitted.load(post)
     _check_output(output)
     from ray_eddy import EddyEmbed, in_order, read_documents
-    from ray_eddy.starting import cluster, pool, room
+    from ray_eddy.cluster import actor_pool, connect, max_actors
 
-    with cluster(address):
+    with connect(address):
         embedded = read_documents([_absolute(path) for path in paths], text_column=text_column, id_column=id_column)
-        # A large file is shared among the embedders.
+        # Repartition, so that the embedders share a large file.
         embedded = embedded.repartition(target_num_rows_per_block=batch_size).map_batches(
             EddyEmbed,
             fn_constructor_kwargs={
@@ -96,7 +96,7 @@ def embed(
             },
             batch_format="pyarrow",
             batch_size=batch_size,
-            compute=pool(concurrency or room(num_cpus, num_gpus)),
+            compute=actor_pool(concurrency or max_actors(num_cpus, num_gpus)),
             num_cpus=num_cpus,
             num_gpus=num_gpus,
         )
@@ -107,15 +107,15 @@ def embed(
 
 
 def _write(dataset: ray.data.Dataset, output: str) -> int:
-    """Write the rows in their order, and count those without a vector."""
+    """Write the rows in order, and return the number of rows without a vector."""
     import pyarrow.parquet as pq
 
     failed = 0
     if not output.endswith(".parquet"):
-        found = dataset.materialize()
-        if "error" in found.schema().names:
-            failed = sum(t.num_rows - t.column("error").null_count for t in found.iter_batches(batch_format="pyarrow"))
-        found.write_parquet(output)
+        rows = dataset.materialize()
+        if "error" in rows.schema().names:
+            failed = sum(t.num_rows - t.column("error").null_count for t in rows.iter_batches(batch_format="pyarrow"))
+        rows.write_parquet(output)
         return failed
     with atomic_write(output) as sink:
         writer = None

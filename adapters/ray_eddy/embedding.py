@@ -1,4 +1,4 @@
-"""`EddyEmbed`: what `Dataset.map_batches` runs in a pool of actors, the model loaded once in each."""
+"""`EddyEmbed`, a callable class for `Dataset.map_batches`: each actor of the pool loads the model once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eddy_embed.errors import EddyError, InvalidParameter, InvalidText, NotFinit
 from eddy_embed.integrations.arguments import plain, refuse_unknown
 from eddy_embed.integrations.shared_embedders import ENGINE_SETTINGS
 from eddy_embed.parts.postprocess import Fitted
-from ray_eddy.tables import MADE, as_table, flat
+from ray_eddy.arrow_tables import NEW_COLUMNS, flat_table, to_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,35 +23,34 @@ if TYPE_CHECKING:
 Errors = Literal["raise", "column"]
 T = TypeVar("T")
 DOCUMENT: tuple[Part, ...] = ("document",)
-_OF_A_TEXT = (InvalidText, TextTooLong, NotFinite)
-"""Errors that one text causes, and that leave the others as they are."""
+_TEXT_ERRORS = (InvalidText, TextTooLong, NotFinite)
+"""Errors caused by a single text; other texts of the batch can still be embedded."""
 
 
 class EddyEmbed:
-    """Embeds batches of documents, each whole.
+    """Embeds batches of whole documents in `Dataset.map_batches`.
 
-    For `Dataset.map_batches`, as a class, so that each actor of the pool loads the model once:
     `ds.map_batches(EddyEmbed, fn_constructor_kwargs={"model_name": ..., "method": ...}, batch_format="pyarrow",
-    batch_size=64, concurrency=4, num_gpus=1)`. A row of the result is a part of a document: all columns of the
-    document, its own characters in the column of texts, and `part`, `index`, `start`, `end`, `n_tokens`, `n_windows`,
-    `n_truncated`, `headings` and `vector`, an Arrow list of fixed size. Rows come in the order of their batch.
+    batch_size=64, concurrency=4, num_gpus=1)`. The result has a row for each part of a document: all columns of the
+    document, the part's own text in the column of texts, and `part`, `index`, `start`, `end`, `n_tokens`, `n_windows`,
+    `n_truncated`, `headings` and `vector`, an Arrow list of fixed size. Rows keep the order of the batch.
 
     Args:
         model_name: "eddy-tiny" (bundled), a Hugging Face id, or a path that every machine has.
         method: How a text becomes a vector, such as "htp".
-        parts: Which vectors: "document", "passages", "sentences", all out of one pass.
-        passage_size: Most tokens in a passage of several sentences.
-        late: Whether parts are read out of the pass over their whole document; None: where the method allows it.
-        text_column: Where they are.
-        id_column: What names a row in messages, where there is such a column.
-        errors: What a text that cannot be embedded does: "raise" ends the run and names it; "column" gives a row with
-            no vector, and the reason in the column `error`, which is null in all others.
-        **settings: The other arguments of `eddy_embed.Embedder`. `post` is what its `fit` gave, or a file that every
-            machine has.
+        parts: What gets vectors: "document", "passages", "sentences", all from one forward pass.
+        passage_size: Maximum number of tokens in a passage of several sentences.
+        late: Whether to pool parts from the pass over their whole document; None: wherever the method allows it.
+        text_column: Column of the texts.
+        id_column: Column that names a row in messages; it need not exist.
+        errors: "raise" to end the run at a text that cannot be embedded; "column" to give it a row without a vector
+            and the reason in the column `error`, which is null in all other rows.
+        **settings: The other arguments of `eddy_embed.Embedder`. `post` is the result of its `fit`, or a file that
+            every machine has.
 
     Raises:
-        InvalidParameter: An unknown parameter, or one outside its range.
-        NotFitted: The method has post-processing, and no `post` is given.
+        InvalidParameter: A parameter is unknown or outside its range.
+        NotFitted: The method has post-processing, and there is no `post`.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class EddyEmbed:
         check_options({"passage_size": passage_size})
         if errors not in ("raise", "column"):
             raise InvalidParameter(f"errors={errors!r} is unknown; choose one of raise, column")
-        self.embedder = load(model_name, {**settings, "method": method})
+        self.embedder = load_embedder(model_name, {**settings, "method": method})
         post = self.embedder.method.post
         if post is not None and post.learns and self.embedder.post is None:
             raise NotFitted(
@@ -83,27 +82,27 @@ class EddyEmbed:
         self._text, self._id, self._errors = text_column, id_column, errors
 
     def __call__(self, batch: Any) -> pa.Table:
-        """A row for each part.
+        """Embed a batch, and give a row for each part.
 
         Args:
             batch: Rows of documents.
 
         Raises:
-            InvalidParameter: There is no column of texts, or one that the result needs.
+            InvalidParameter: The column of texts is missing, or a column has a name that the result needs.
             EddyError: A text cannot be embedded, and `errors` is "raise".
         """
-        table = as_table(batch)
+        table = to_table(batch)
         if self._text not in table.column_names:
             raise InvalidParameter(f"no column {self._text!r} among {table.column_names}; name it with text_column=")
-        taken = [name for name in MADE if name in table.column_names]
+        taken = [name for name in NEW_COLUMNS if name in table.column_names]
         if taken:
             raise InvalidParameter(f"the batch has the columns {', '.join(taken)}, which the result needs; rename them")
-        results = told(self._encode, table.column(self._text).to_pylist(), unread(table))
+        results = encode_or_errors(self._encode, table.column(self._text).to_pylist(), read_errors(table))
         if self._errors == "raise":
             self._raise_first(table, results)
         reasons = [str(each) if isinstance(each, EddyError) else each for each in results]
         with_errors = self._errors == "column"
-        return flat(table, reasons, self._parts, self.embedder.dimension, self._text, errors=with_errors)
+        return flat_table(table, reasons, self._parts, self.embedder.dimension, self._text, errors=with_errors)
 
     def _encode(self, texts: list[str]) -> list[LongDocument]:
         return self.embedder.encode_long(texts, passage_size=self._size, late=self._late, parts=self._parts)
@@ -118,15 +117,15 @@ class EddyEmbed:
         ) from None
 
 
-def load(model_name: Any, settings: Mapping[str, Any]) -> Embedder:
-    """An embedder for an actor.
+def load_embedder(model_name: Any, settings: Mapping[str, Any]) -> Embedder:
+    """Load an embedder.
 
     Args:
         model_name: As in `EddyEmbed`.
-        settings: Arguments of `Embedder`.
+        settings: Arguments of `Embedder`; None stands for the default.
 
     Raises:
-        InvalidParameter: An unknown argument, or one outside its range.
+        InvalidParameter: An argument is unknown or outside its range.
     """
     refuse_unknown("EddyEmbed", {"model_name": model_name, **settings}, ("model_name", *ENGINE_SETTINGS))
     post = settings.get("post")
@@ -137,40 +136,38 @@ def load(model_name: Any, settings: Mapping[str, Any]) -> Embedder:
     return Embedder(values.pop("model_name"), **values)
 
 
-def raw(embedder: Embedder) -> Embedder:
-    """The embedder without post-processing that learns."""
+def without_fitted_post(embedder: Embedder) -> Embedder:
+    """The embedder without post-processing that is fitted."""
     post = embedder.method.post
     return embedder if post is None or not post.learns else embedder.with_post(None)
 
 
-def unread(table: pa.Table) -> list[str | None]:
-    """Why rows have no text, as `read_documents` tells it; None for those that have one."""
-    if "error" not in table.column_names:
-        return [None] * table.num_rows
-    found: list[str | None] = table.column("error").to_pylist()
-    return found
+def read_errors(table: pa.Table) -> list[str | None]:
+    """The reason of `read_documents` for each row without a text; None for the others."""
+    return table.column("error").to_pylist() if "error" in table.column_names else [None] * table.num_rows
 
 
-def told(
+def encode_or_errors(
     encode: Callable[[list[str]], Sequence[T]], texts: Sequence[Any], reasons: Sequence[str | None]
 ) -> list[T | EddyError]:
-    """For each text what is made of it, or why nothing is.
+    """Encode texts; a text that cannot be encoded gets its error.
 
     Args:
-        encode: Makes something of texts, or raises an error that one of them causes.
+        encode: Encodes texts, or raises an error caused by one of them.
         texts: The texts.
-        reasons: Why there is none, where that is known already.
+        reasons: For each text a known reason not to encode it, or None.
     """
-    found: list[Any] = [
-        _unusable(text) if reason is None else InvalidText(reason) for text, reason in zip(texts, reasons, strict=True)
+    results: list[Any] = [
+        _text_error(text) if reason is None else InvalidText(reason)
+        for text, reason in zip(texts, reasons, strict=True)
     ]
-    good = [at for at, error in enumerate(found) if error is None]
-    for at, result in zip(good, _isolated(encode, [texts[at] for at in good]), strict=True):
-        found[at] = result
-    return found
+    good = [at for at, error in enumerate(results) if error is None]
+    for at, result in zip(good, _isolate_failures(encode, [texts[at] for at in good]), strict=True):
+        results[at] = result
+    return results
 
 
-def _unusable(text: Any) -> EddyError | None:
+def _text_error(text: Any) -> EddyError | None:
     try:
         check_one(text)
     except InvalidText as error:
@@ -178,13 +175,13 @@ def _unusable(text: Any) -> EddyError | None:
     return InvalidText(f"the text is {'blank' if text else 'empty'}; drop it first") if not text.strip() else None
 
 
-def _isolated(encode: Callable[[list[str]], Sequence[T]], texts: list[str]) -> list[T | EddyError]:
+def _isolate_failures(encode: Callable[[list[str]], Sequence[T]], texts: list[str]) -> list[T | EddyError]:
     if not texts:
         return []
     try:
         return list(encode(texts))
-    except _OF_A_TEXT as error:
+    except _TEXT_ERRORS as error:
         if len(texts) == 1:
             return [type(error)(str(error).replace("text 0", "the text", 1))]
     half = len(texts) // 2
-    return _isolated(encode, texts[:half]) + _isolated(encode, texts[half:])
+    return _isolate_failures(encode, texts[:half]) + _isolate_failures(encode, texts[half:])

@@ -1,4 +1,4 @@
-"""Files and folders as a dataset of documents: each row with a key by which order is restored."""
+"""Read files and folders into a dataset of documents, with columns that restore their order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.fs as pa_fs
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 TEXTS, ROWS = (".txt", ".md", ".markdown"), (".jsonl", ".jsonl.gz", ".parquet")
 SUFFIXES = (*TEXTS, *ROWS)
-KEY = ("file", "row")
-"""Columns that say which document of which file it is."""
+ORDER_COLUMNS = ("file", "row")
+"""Number of the file, and of the document in it."""
 SCHEMA = pa.schema(
     [
         ("file", pa.int32()),
@@ -33,8 +33,8 @@ SCHEMA = pa.schema(
         ("error", pa.string()),
     ]
 )
-BATCH = 1_000
-"""Rows of a file that are handed on at a time."""
+BATCH_ROWS = 1_000
+"""Rows of a file in a block."""
 
 
 def read_documents(
@@ -43,65 +43,65 @@ def read_documents(
     text_column: str = "text",
     id_column: str = "id",
 ) -> ray.data.Dataset:
-    """Documents of files and folders, read by Ray's tasks; every machine must see the paths.
+    """Read documents of files and folders in Ray tasks; every machine must see the paths.
 
-    A file of `.txt`, `.md` or `.markdown` is a document, called by its path below the folder given. A row of `.jsonl`,
-    `.jsonl.gz` or `.parquet` is one, called by its id, or by file and number where it has none; what else the row has
-    is its metadata.
+    A `.txt`, `.md` or `.markdown` file is a document; its id is its path below the given folder. A row of a `.jsonl`,
+    `.jsonl.gz` or `.parquet` file is a document; its id is its field of that name, else file and number, and its other
+    fields are metadata.
 
     Args:
-        paths: Files and folders; what Arrow's file systems open, such as s3://bucket/folder, too.
-        text_column: The field of the text, in rows.
-        id_column: The field of the id.
+        paths: Files and folders, also of Arrow's other file systems, such as s3://bucket/folder.
+        text_column: Field of the text, in rows.
+        id_column: Field of the id, in rows.
 
     Returns:
-        A dataset with the columns `file` and `row`, which give the order; `id`, `text`; `metadata`, a JSON object; and
-        `error`, why there is no text, null where there is one.
+        A dataset with the columns `file` and `row`, which give the order; `id`; `text`; `metadata`, a JSON object; and
+        `error`, the reason why there is no text, or null.
 
     Raises:
-        InvalidParameter: A path does not exist, is of a type that is not read, or there is nothing to read.
+        InvalidParameter: A path does not exist or has an unknown type, or there is nothing to read.
     """
     import ray.data
 
-    pieces = tasks(paths)
-    told = {"text_column": text_column, "id_column": id_column}
-    items = ray.data.from_items(pieces, override_num_blocks=len(pieces))
-    return items.map_batches(read, batch_size=1, batch_format="pyarrow", fn_kwargs=told)
+    tasks = read_tasks(paths)
+    columns = {"text_column": text_column, "id_column": id_column}
+    items = ray.data.from_items(tasks, override_num_blocks=len(tasks))
+    return items.map_batches(run_task, batch_size=1, batch_format="pyarrow", fn_kwargs=columns)
 
 
-def tasks(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[dict[str, Any]]:
-    """What is read by itself: a file, or a group of a Parquet file's rows.
+def read_tasks(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[dict[str, Any]]:
+    """Plan the tasks of `read_documents`, one for each file, or for each row group of a Parquet file.
 
     Raises:
         InvalidParameter: As in `read_documents`.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    found = [each for path in given for each in files(os.fspath(path))]
-    if not found:
+    paths_and_names = [each for path in given for each in find_files(os.fspath(path))]
+    if not paths_and_names:
         raise InvalidParameter(f"no file to read in {', '.join(map(str, given))}; readable are {' '.join(SUFFIXES)}")
     return [
         {"file": at, "path": path, "name": name, "first": first, "group": group}
-        for at, (path, name) in enumerate(found)
-        for first, group in _pieces(path)
+        for at, (path, name) in enumerate(paths_and_names)
+        for first, group in _row_groups(path)
     ]
 
 
 def in_order(dataset: ray.data.Dataset) -> ray.data.Dataset:
-    """Rows in the order of the files and their rows, and in each document in that of its parts.
+    """Sort by file, row and part.
 
     Args:
-        dataset: Of `read_documents`, embedded by `EddyEmbed`.
+        dataset: A dataset of `read_documents`, embedded by `EddyEmbed`.
     """
-    return dataset.sort([*KEY, "part", "index"])
+    return dataset.sort([*ORDER_COLUMNS, "part", "index"])
 
 
-def files(path: str) -> list[tuple[str, str]]:
-    """Files that are read at a path, with the names that their documents get.
+def find_files(path: str) -> list[tuple[str, str]]:
+    """Find the files at a path, with their names relative to it.
 
     Raises:
-        InvalidParameter: It does not exist, or is a file of a type that is not read.
+        InvalidParameter: The path does not exist, or is a file of an unknown type.
     """
-    system, inside = opened(path)
+    system, inside = filesystem_of(path)
     about = system.get_file_info(inside)
     if about.type == pa_fs.FileType.NotFound:
         raise InvalidParameter(f"{path} does not exist; give a file or a folder that does")
@@ -115,11 +115,10 @@ def files(path: str) -> list[tuple[str, str]]:
     return [(f"{path.rstrip('/')}/{name}", name) for name in sorted(own)]
 
 
-def opened(path: str) -> tuple[pa_fs.FileSystem, str]:
-    """The file system of a path, and the path in it."""
+def filesystem_of(path: str) -> tuple[pa_fs.FileSystem, str]:
+    """The file system of a path, and the path within it."""
     if "://" in path:
-        found: tuple[pa_fs.FileSystem, str] = pa_fs.FileSystem.from_uri(path)
-        return found
+        return cast("tuple[pa_fs.FileSystem, str]", pa_fs.FileSystem.from_uri(path))
     return pa_fs.LocalFileSystem(), os.path.abspath(path)
 
 
@@ -127,53 +126,53 @@ def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") for part in name.split("/"))
 
 
-def _pieces(path: str) -> list[tuple[int, int]]:
-    """First row and number of each piece of a file that is read by itself."""
+def _row_groups(path: str) -> list[tuple[int, int]]:
+    """First row and number of each row group of a Parquet file; (0, 0) for other files."""
     if not path.lower().endswith(".parquet"):
         return [(0, 0)]
-    system, inside = opened(path)
+    system, inside = filesystem_of(path)
     with system.open_input_file(inside) as file:
         about = pq.read_metadata(file)
     sizes = [about.row_group(at).num_rows for at in range(about.num_row_groups)]
     return [(sum(sizes[:at]), at) for at in range(len(sizes))]
 
 
-def read(task: pa.Table, text_column: str = "text", id_column: str = "id") -> Iterator[pa.Table]:
-    """Documents of one of the `tasks`, some at a time.
+def run_task(task: pa.Table, text_column: str = "text", id_column: str = "id") -> Iterator[pa.Table]:
+    """Yield the documents of one of the `read_tasks`, in blocks.
 
     Args:
-        task: Of one row.
+        task: A table of one row.
         text_column: As in `read_documents`.
-        id_column: Likewise.
+        id_column: As in `read_documents`.
     """
-    (told,) = task.to_pylist()
-    path, name = told["path"], told["name"]
+    (values,) = task.to_pylist()
+    path, name = values["path"], values["name"]
     rows = list[dict[str, Any]]()
-    for number, row in _rows(path, name, told["first"], told["group"]):
-        rows.append({"file": told["file"], "row": number, **_document(row, name, number, text_column, id_column)})
-        if len(rows) == BATCH:
+    for number, row in _rows(path, name, values["first"], values["group"]):
+        rows.append({"file": values["file"], "row": number, **_document(row, name, number, text_column, id_column)})
+        if len(rows) == BATCH_ROWS:
             yield pa.Table.from_pylist(rows, SCHEMA)
             rows = []
     yield pa.Table.from_pylist(rows, SCHEMA)
 
 
 def _document(row: Any, name: str, number: int, text_column: str, id_column: str) -> dict[str, Any]:
-    called = f"{name}#{number}"
-    if isinstance(row, _Whole):
+    default_id = f"{name}#{number}"
+    if isinstance(row, _TextFile):
         return {"id": name, "text": row.text, "error": row.error}
     if isinstance(row, str):
-        return {"id": called, "error": row}
+        return {"id": default_id, "error": row}
     if not isinstance(row, dict) or not isinstance(row.get(text_column), str):
-        return {"id": called, "error": f"no text in the field {text_column!r}; name the field with text_column="}
-    own = called if row.get(id_column) is None else str(row[id_column])
+        return {"id": default_id, "error": f"no text in the field {text_column!r}; name the field with text_column="}
+    id_ = default_id if row.get(id_column) is None else str(row[id_column])
     others = {key: value for key, value in row.items() if key not in (text_column, id_column) and value is not None}
     try:
-        return {"id": own, "text": row[text_column], "metadata": json.dumps(others) if others else None}
+        return {"id": id_, "text": row[text_column], "metadata": json.dumps(others) if others else None}
     except TypeError as error:
-        return {"id": own, "error": f"its other fields are no plain values: {error}"}
+        return {"id": id_, "error": f"its other fields are no plain values: {error}"}
 
 
-class _Whole:
+class _TextFile:
     """A file that is one document."""
 
     def __init__(self, data: bytes) -> None:
@@ -186,19 +185,19 @@ class _Whole:
 
 
 def _rows(path: str, name: str, first: int, group: int) -> Iterator[tuple[int, Any]]:
-    """Numbers of rows, counted from 0, and what is there; a string is the reason why nothing is."""
-    system, inside = opened(path)
+    """Yield the number of each row, from 0, and its content; a string is the reason why it cannot be read."""
+    system, inside = filesystem_of(path)
     with system.open_input_file(inside) as file:
         if name.lower().endswith(".parquet"):
             number = first
-            for batch in pq.ParquetFile(file).iter_batches(BATCH, row_groups=[group]):
+            for batch in pq.ParquetFile(file).iter_batches(BATCH_ROWS, row_groups=[group]):
                 for row in batch.to_pylist():
                     yield number, row
                     number += 1
         elif name.lower().endswith(TEXTS):
-            yield 0, _Whole(file.read())
+            yield 0, _TextFile(file.read())
         else:
-            # Arrow's own files have no lines.
+            # Arrow's file objects cannot iterate over lines.
             with gzip.open(file) if name.lower().endswith(".gz") else io.BufferedReader(file) as lines:
                 for number, line in enumerate(lines):
                     if line.strip():
@@ -207,7 +206,7 @@ def _rows(path: str, name: str, first: int, group: int) -> Iterator[tuple[int, A
 
 def _parsed(line: bytes) -> Any:
     try:
-        found = json.loads(line.decode("utf-8-sig"))
+        row = json.loads(line.decode("utf-8-sig"))
     except ValueError as error:
         return f"not a row of JSON: {error}"
-    return [found] if isinstance(found, str) else found
+    return [row] if isinstance(row, str) else row

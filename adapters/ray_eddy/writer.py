@@ -1,4 +1,4 @@
-"""The one who writes: documents that come with their vectors, into an index, as its own writer does it."""
+"""Write documents that arrive with their vectors to an index, through the index's own writer."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from chroma_eddy import Document, Index, WriteReport, open_index
 from chroma_eddy.storage.recipe import is_unfitted
 from chroma_eddy.write.writer import Writer, vector_parts
-from ray_eddy.embedding import load, raw
-from ray_eddy.packing import document_of, unpacked
-from ray_eddy.waiting import patiently
+from ray_eddy.embedding import load_embedder, without_fitted_post
+from ray_eddy.retry import retry_unreachable
+from ray_eddy.row_codec import to_document, unpack
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class About:
-    """What embedders must know of the index that they work for.
+class IndexInfo:
+    """What embedders need to know about the index.
 
     Attributes:
         sizes: `passage_size` and `late`.
-        parts: Which vectors it has.
-        fingerprint: Of its embedder, post-processing left out.
-        unfitted: Whether its post-processing is yet to be fitted, on the first passages that come.
+        parts: Parts of a document with vectors in the index.
+        fingerprint: Fingerprint of the index's embedder without post-processing.
+        unfitted: Whether post-processing is still to be fitted, on the first passages.
     """
 
     sizes: Mapping[str, Any]
@@ -40,12 +40,12 @@ class About:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What the writer has done.
+    """Result of a write.
 
     Attributes:
-        report: As an index gives it.
-        process: Which process it was: another one after a restart.
-        waited: Seconds for which the server did not answer.
+        report: The index's report.
+        process: Process id of the writer; another one after a restart.
+        waited: Seconds without an answer from the server.
     """
 
     report: WriteReport = field(default_factory=WriteReport)
@@ -53,29 +53,30 @@ class Receipt:
     waited: float = 0.0
 
 
-class _Delivered(Writer):
+class _DeliveredWriter(Writer):
     """Writes documents that were embedded elsewhere."""
 
-    def __init__(self, index: Index, results: Mapping[str, LongDocument | None], **more: Any) -> None:
-        super().__init__(index, **more)
+    def __init__(self, index: Index, results: Mapping[str, LongDocument | None], **options: Any) -> None:
+        super().__init__(index, **options)
         self._results = results
 
     def encoded(self, group: Sequence[Document], *, raw: bool) -> Sequence[LongDocument]:
-        """Their vectors, which came with them; those that an embedder did not make are made here.
+        """Give the delivered vectors of documents; embed documents without them.
 
-        That is where the index has changed since the documents were sorted out.
+        A document lacks vectors if the index has changed since `FilterUnchanged` looked at it.
         """
-        found = [self._results.get(each.id) for each in group]
-        here = [each for each, result in zip(group, found, strict=True) if result is None]
-        made = dict(zip((each.id for each in here), super().encoded(here, raw=raw) if here else (), strict=True))
+        results = [self._results.get(each.id) for each in group]
+        missing = [each for each, result in zip(group, results, strict=True) if result is None]
+        embedded = super().encoded(missing, raw=raw) if missing else ()
+        by_id = dict(zip((each.id for each in missing), embedded, strict=True))
         post, normalize = self._index.embedder.post, self._index.embedder.normalize
         if not raw and post is not None:
-            found = [None if each is None else each.processed(post, normalize) for each in found]
-        return [made[each.id] if result is None else result for each, result in zip(group, found, strict=True)]
+            results = [None if each is None else each.processed(post, normalize) for each in results]
+        return [by_id[each.id] if result is None else result for each, result in zip(group, results, strict=True)]
 
 
 class IndexWriter:
-    """Writes deliveries to an index that is open; the same one twice is written once."""
+    """Writes deliveries to an open index; a repeated delivery changes nothing."""
 
     def __init__(
         self,
@@ -85,48 +86,48 @@ class IndexWriter:
         fit_least: int = 0,
         begin: Callable[[Index], None] | None = None,
     ) -> None:
-        """Write nothing yet.
+        """Prepare to write.
 
         Args:
-            index: With an embedder.
-            patience: Seconds to wait for a server that does not answer.
+            index: An index with an embedder.
+            patience: Maximum time in seconds to wait for a server that does not answer.
             fit_least: As in `Index.upsert`.
-            begin: Likewise.
+            begin: As in `Index.upsert`.
         """
         self.index, self._patience = index, patience
-        self._more = {"fit_least": fit_least, "begin": begin}
+        self._options = {"fit_least": fit_least, "begin": begin}
 
-    def about(self) -> About:
-        """What embedders must know."""
-        index = self.index
-        recipe = index.recipe
+    def index_info(self) -> IndexInfo:
+        """Describe the index to embedders."""
+        recipe, embedder = self.index.recipe, self.index.embedder
         sizes = {"passage_size": recipe.passage_size, "late": recipe.late}
-        return About(sizes, vector_parts(recipe), raw(index.embedder).fingerprint, is_unfitted(index.embedder))
+        fingerprint = without_fitted_post(embedder).fingerprint
+        return IndexInfo(sizes, vector_parts(recipe), fingerprint, is_unfitted(embedder))
 
     def write(self, table: pa.Table) -> Receipt:
         """Write documents, each with its vectors.
 
         Args:
-            table: As `EmbedDocuments` gives it, without refused ones.
+            table: Rows of `EmbedDocuments` without refused documents.
 
         Raises:
             StorageError: The database failed.
         """
         rows = table.select(["id", "text", "metadata", "page_starts"]).to_pylist()
-        documents = [document_of(row) for row in rows]
-        results = {each.id: result for each, result in zip(documents, unpacked(table), strict=True)}
+        documents = [to_document(row) for row in rows]
+        results = {each.id: result for each, result in zip(documents, unpack(table), strict=True)}
         waited = [0.0]
 
-        def once() -> WriteReport:
+        def write_once() -> WriteReport:
             with self.index.writing():
-                return _Delivered(self.index, results, **self._more).run(documents)
+                return _DeliveredWriter(self.index, results, **self._options).run(documents)
 
-        report = patiently(once, self._patience, lambda seconds: waited.__setitem__(0, seconds))
-        return Receipt(report, os.getpid(), waited[0])
+        report = retry_unreachable(write_once, self._patience, waited.append)
+        return Receipt(report, os.getpid(), waited[-1])
 
 
 class ServerWriter(IndexWriter):
-    """A writer to a server, as an actor of its own: killed, it is started again, and does what it was at again."""
+    """A writer to a server, as an actor: Ray restarts a killed one and repeats its unfinished write."""
 
     def __init__(
         self,
@@ -137,16 +138,17 @@ class ServerWriter(IndexWriter):
         sizes: Mapping[str, Any],
         patience: float,
     ) -> None:
-        """Open the index, or begin it.
+        """Open or create the index.
 
         Args:
-            place: The server's URL.
-            name: The index's.
+            place: URL of the server.
+            name: Name of the index.
             model_name: As for `Embedder`.
-            settings: Likewise.
-            sizes: As `open_index` has them.
-            patience: Seconds to wait for a server that does not answer.
+            settings: Other arguments of `Embedder`.
+            sizes: Sizes as for `open_index`.
+            patience: Maximum time in seconds to wait for a server that does not answer.
         """
-        # It knows by the model what vectors follow from, and leaves cards to the embedders.
-        embedder = load(model_name, {**settings, "device": "cpu"})
-        super().__init__(patiently(lambda: open_index(place, name, embedder, **sizes), patience), patience=patience)
+        # The index needs the embedder for its fingerprint and for few texts; GPUs are for the embedders.
+        embedder = load_embedder(model_name, {**settings, "device": "cpu"})
+        index = retry_unreachable(lambda: open_index(place, name, embedder, **sizes), patience)
+        super().__init__(index, patience=patience)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from datasets import Dataset
 
-from mteb_eddy.running import find_task
+from mteb_eddy.runner import find_task
 
 if TYPE_CHECKING:
     from mteb.abstasks import AbsTask

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from eddy_embed import LongDocument, Passage
-from ray_eddy.stages import EmbedDocuments
+from ray_eddy.actors import EmbedDocuments
 
 
 class Fast(EmbedDocuments):

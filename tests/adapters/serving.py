@@ -14,7 +14,7 @@ import httpx
 
 from eddy_embed import Embedder
 from openai_eddy import Limits, create_app
-from openai_eddy.connection import Endpoint
+from openai_eddy.uvicorn_server import Endpoint
 
 NAME = "eddy-tiny"
 
@@ -48,7 +48,7 @@ class Served:
     def at_rest(self) -> bool:
         """Nothing waits, nobody is connected, no body is held."""
         service = self.service
-        left = (service.scheduler.pending, service.scheduler.requests, service._open, service._bodies.held)
+        left = (service.scheduler.pending, service.scheduler.requests, service._in_progress, service._bodies.size)
         return left == (0, 0, 0, 0) and not self.server.server_state.connections
 
 

@@ -24,11 +24,11 @@ from tests.adapters.serving import NAME, Served, serving
 
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, InvalidText, MissingExtra, NotFitted, UnknownMethod
-from openai_eddy.answer import shortened
+from openai_eddy.engine import open_embedders
 from openai_eddy.errors import ApiError
-from openai_eddy.keys import Keys, read_keys
 from openai_eddy.limits import Limits
-from openai_eddy.opening import open_embedders
+from openai_eddy.middleware import Keys, read_keys
+from openai_eddy.serialization import truncate_dimensions
 
 TEXTS = ["The ferry leaves at noon.", "Dogs travel for free.\n\nWho keeps the light?", "渡し船は正午に出る。 🐕"]
 LONG = "The ferry leaves at noon. Dogs travel for free. The keeper of the light sleeps by day. " * 10
@@ -104,9 +104,9 @@ def test_dimensions(client: openai.OpenAI, usual: Embedder) -> None:
     got = client.embeddings.create(model=NAME, input=TEXTS, dimensions=32)
     kept = whole[:, :32] / np.linalg.norm(whole[:, :32], axis=1, keepdims=True)
     np.testing.assert_allclose([row.embedding for row in got.data], kept, **ANSWERED)
-    assert np.array_equal(shortened(whole, 32, normalize=False), whole[:, :32])
+    assert np.array_equal(truncate_dimensions(whole, 32, normalize=False), whole[:, :32])
     with pytest.raises(ApiError, match="all 0"):
-        shortened(np.eye(3, dtype=np.float32), 2, normalize=True)
+        truncate_dimensions(np.eye(3, dtype=np.float32), 2, normalize=True)
     full = client.embeddings.create(model=NAME, input=TEXTS, dimensions=usual.dimension)
     np.testing.assert_allclose([row.embedding for row in full.data], whole, **ANSWERED)
 

@@ -19,9 +19,9 @@ from tests.adapters.serving import NAME, Served, head, running, serving, until
 
 from eddy_embed import Embedder
 from eddy_embed.errors import NotFinite
-from openai_eddy.connection import Endpoint
-from openai_eddy.engine import Work
+from openai_eddy.engine import BatchKey
 from openai_eddy.limits import Limits
+from openai_eddy.uvicorn_server import Endpoint
 
 HOLD, BREAK = "Hold the ferry.", "Break the ferry."
 COUNT = "Count the ferries."
@@ -263,7 +263,7 @@ def test_bodies_count_until_they_are_checked(served: Served) -> None:
     Held.gate.clear()
     with ThreadPoolExecutor(2) as threads:
         waits = threads.submit(ask, COUNT)
-        until(lambda: served.service._open == 1)
+        until(lambda: served.service._in_progress == 1)
         assert ask("a").status_code == 429
         Held.gate.set()
         assert waits.result().status_code == 200
@@ -277,7 +277,7 @@ def test_bodies_count_until_they_are_checked(served: Served) -> None:
 
 
 def test_no_vector_holds_others(served: Served) -> None:
-    made = served.service._engine.run(Work(METHOD), ["a", "b", "c"])
+    made = served.service._engine.run(BatchKey(METHOD), ["a", "b", "c"])
     assert all(each.vectors.base is None for each in made)
 
 

@@ -27,7 +27,7 @@ class Runner:
 
 
 def scheduler(run: Runner, budget: int = 10, wait: float = 0.0, most: int = 1000) -> Scheduler:
-    made = Scheduler(run, budget=budget, wait=wait, most=most)
+    made = Scheduler(run, budget=budget, wait=wait, max_pending=most)
     made.start()
     return made
 
@@ -87,7 +87,7 @@ async def test_those_who_asked_together_are_waited_for(budget: int, monkeypatch:
     again += [asyncio.create_task(made.submit("a", [n], [1])) for n in (4, 6, 8)]
     await asyncio.wait_for(asyncio.gather(*again), 10)
     assert [items for _, items in run.batches[1:]] == [[2, 4, 6, 8]]
-    monkeypatch.setattr("openai_eddy.scheduler.LATELY", 0.0)
+    monkeypatch.setattr("openai_eddy.scheduler.RECENT_SECONDS", 0.0)
     await asyncio.sleep(0.01)
     assert await asyncio.wait_for(made.submit("a", [2], [1]), 10) == [4]
     await made.close()
@@ -143,7 +143,7 @@ async def test_what_a_client_leaves_behind_is_not_run() -> None:
     assert await stays == [16]
     assert [items for _, items in run.batches] == [[0], [8]]
     await made.close()
-    assert (made.pending, made.requests, made._queued) == (0, 0, 0)
+    assert (made.pending, made.requests, made._queued_cost) == (0, 0, 0)
 
 
 async def test_closing_finishes_what_was_accepted() -> None:

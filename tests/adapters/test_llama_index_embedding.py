@@ -189,7 +189,6 @@ MAY_DECIDE = {
     "revision": "main",
     "model_kwargs": {"attn_implementation": "eager"},
     "device": "cpu",
-    "compile": True,
 }
 """Settings that give others other vectors, or may."""
 NEVER = {"callback_manager", "embeddings_cache", "rate_limiter", "num_workers", "embed_batch_size", "batch_tokens"} | {

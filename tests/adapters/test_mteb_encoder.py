@@ -22,8 +22,8 @@ from typer.testing import CliRunner
 from eddy_embed import Embedder
 from eddy_embed.analysis.evaluate import metrics
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, NotFitted
-from mteb_eddy import EddyEncoder, LoCoV1, command, evaluate, report, run_suite, running, suite
-from mteb_eddy.records import Journal
+from mteb_eddy import EddyEncoder, LoCoV1, command, evaluate, report, run_suite, runner, suite
+from mteb_eddy.result_store import ResultStore
 
 SHORT = {"max_length": 128, "overflow": "truncate"}
 INSTRUCTIONS = {"SciFact": "Given a claim, retrieve what supports it", "Banking77Classification": "Find the intent"}
@@ -119,10 +119,10 @@ def test_results_are_kept_by_what_made_them_and_taken_up_again(tmp_path) -> None
     assert list(again.costs) == ["SciFact"], "what was kept was run again"
     assert [record.scores for record in second] == [record.scores for record in first["plain"]]
     assert second[1] == first["plain"][1], "the cost of what was kept is lost"
-    assert len(Journal(journal).records) == 2 * len(made)
+    assert len(ResultStore(journal).results) == 2 * len(made)
     assert "cut off" not in journal.read_text()
 
-    table = report.runs_table(Journal(journal).records.values())
+    table = report.runs_table(ResultStore(journal).results.values())
     assert len(table.splitlines()) == 2 + len(made)
     assert "ms / 1,000 tokens" in table and "SciFact" in table
 
@@ -223,17 +223,17 @@ def test_locov1_lies_in_a_folder(encoder, loco, tmp_path) -> None:
         encoder,
         ["LoCoV1[qmsum]", "LoCoV1[gov_report]"],
         tmp_path / "out",
-        find=lambda spec: running.find_task(spec, loco),
+        find=lambda spec: runner.find_task(spec, loco),
     )
     assert [record.task for record in records] == ["LoCoV1[qmsum]", "LoCoV1[gov_report]"]
-    task = running.find_task("LoCoV1[gov_report]", loco)
+    task = runner.find_task("LoCoV1[gov_report]", loco)
     task.load_data()
     assert isinstance(task, LoCoV1) and list(task.dataset) == ["gov_report"]
     assert sorted(task.dataset["gov_report"]["test"]["corpus"]["text"]) == sorted(TEXTS[4:])
     with pytest.raises(InvalidParameter, match="no queries of 'stackoverflow'"):
-        running.find_task("LoCoV1[stackoverflow]", loco).load_data()
+        runner.find_task("LoCoV1[stackoverflow]", loco).load_data()
     with pytest.raises(InvalidParameter, match=r"has no documents.jsonl"):
-        running.find_task("LoCoV1[qmsum]", loco / "out").load_data()
+        runner.find_task("LoCoV1[qmsum]", loco / "out").load_data()
 
 
 def invoke(*arguments: object):
@@ -241,17 +241,17 @@ def invoke(*arguments: object):
 
 
 def test_the_command_runs_a_suite_and_goes_on(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(running, "find_task", lambda spec, locov1=None: stand_in(spec))
+    monkeypatch.setattr(runner, "find_task", lambda spec, locov1=None: stand_in(spec))
     out, picture = tmp_path / "out", tmp_path / "scores.png"
     told = ("htp-table1", "--model", "eddy-tiny", "--row", "Vanilla Mean", "--row", "HTP (Ours)", "--output", out)
     first = invoke(*told, "--tasks", "SciFact,NFCorpus")
     assert first.exit_code == 0, first.output
     assert "HTP (Ours): plain:preset=htp+htp:source=released,released_text=true" in first.stderr
     assert "(46.67)" in first.stdout and "not yet run" in first.stdout.lower()
-    times = {line: row.cost for line, row in Journal(out / "records.jsonl").records.items()}
+    times = {line: row.cost for line, row in ResultStore(out / "records.jsonl").results.items()}
     again = invoke(*told, "--tasks", "SciFact,NFCorpus")
     assert again.stdout == first.stdout
-    assert {line: row.cost for line, row in Journal(out / "records.jsonl").records.items()} == times
+    assert {line: row.cost for line, row in ResultStore(out / "records.jsonl").results.items()} == times
     shown = invoke("table", out, "--plot", picture)
     assert first.stdout.strip() in shown.stdout and "| eddy-embed/eddy-tiny |" in shown.stdout
     assert picture.stat().st_size > 1000

@@ -15,7 +15,7 @@ from tests.selection import mostly_slow
 from eddy_embed import methods
 from mteb_eddy import instructions, run_suite, suite, suite_names
 from mteb_eddy.report import NEVER, suite_table
-from mteb_eddy.running import _settings, find_task
+from mteb_eddy.runner import _settings, find_task
 
 SLIPS = {
     # Suite, model, row, column: what the paper prints where the mean of its own numbers is another.

@@ -24,11 +24,12 @@ from chroma_eddy.storage import names
 from chroma_eddy.write import writer
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText, NotFitted
-from ray_eddy import EddyEmbed, command, ingesting, read_documents, reading, starting, waiting
-from ray_eddy.ingesting import _deliveries, _Tally
-from ray_eddy.packing import tables_of
-from ray_eddy.stages import EmbedDocuments, SortOut
-from ray_eddy.tables import matrix
+from ray_eddy import EddyEmbed, command, ingestion, read_documents, reading, retry
+from ray_eddy.actors import EmbedDocuments, FilterUnchanged
+from ray_eddy.arrow_tables import to_matrix
+from ray_eddy.cluster import _keep_sigterm_handler, actor_pool, unwrapped_error
+from ray_eddy.ingestion import _Counters, _deliveries
+from ray_eddy.row_codec import to_tables
 from ray_eddy.writer import IndexWriter
 
 MODEL = {"model_name": "eddy-tiny", "method": "plain:exit=1"}
@@ -61,7 +62,7 @@ def test_an_actor_gives_the_vectors_of_the_library(kind, embedder):
     found = EddyEmbed(**MODEL)(as_batch(TEXTS, kind))
     assert found.schema.field("vector").type == pa.list_(pa.float32(), embedder.dimension)
     assert found.column("id").to_pylist() == [f"d{at}" for at in range(8)] and "shelf" in found.column_names
-    np.testing.assert_allclose(matrix(found.column("vector")), embedder.encode_document(TEXTS), atol=1e-5)
+    np.testing.assert_allclose(to_matrix(found.column("vector")), embedder.encode_document(TEXTS), atol=1e-5)
 
 
 def test_parts_of_a_document_are_rows_with_offsets(embedder):
@@ -124,13 +125,13 @@ def test_what_is_wrong_is_said(given, error, said):
 def delivered(index, given, batch=3, model=MODEL, **more):
     """What `ingest` does, in one process."""
     writer = IndexWriter(index, **more)
-    about, told = writer.about(), {name: value for name, value in model.items() if name != "model_name"}
-    sort_out = SortOut(None, index.name, index.entries(), 0.0)
-    embed = EmbedDocuments(model["model_name"], told, about.sizes, about.parts, about.fingerprint)
-    tally = _Tally(None)
-    for table in _deliveries(tally, (embed(sort_out(t)) for t in tables_of(given, batch)), about.unfitted):
-        tally.add(writer.write(table))
-    return tally.report
+    info, settings = writer.index_info(), {name: value for name, value in model.items() if name != "model_name"}
+    filter_unchanged = FilterUnchanged(None, index.name, index.entries(), 0.0)
+    embed = EmbedDocuments(model["model_name"], settings, info.sizes, info.parts, info.fingerprint)
+    counters = _Counters(None)
+    for table in _deliveries(counters, (embed(filter_unchanged(t)) for t in to_tables(given, batch)), info.unfitted):
+        counters.count_write(writer.write(table))
+    return counters.report
 
 
 def by_place(found: dict) -> dict:
@@ -152,7 +153,7 @@ def by_place(found: dict) -> dict:
 
 @pytest.mark.parametrize("method", ["plain:exit=1", "plain:exit=1+centre", "plain:exit=1+abtt:k=1"])
 def test_deliveries_are_the_rows_of_upsert(method, tmp_path, monkeypatch):
-    for module in (writer, ingesting):
+    for module in (writer, ingestion):
         monkeypatch.setattr(module, "FIT_PASSAGES", 9)
         monkeypatch.setattr(module, "GROUP_DOCUMENTS", 2)
     first, second = documents(12), [*documents(12, version=2)[:2], *documents(12)[2:]]
@@ -186,7 +187,7 @@ def test_what_cannot_be_stored_is_told_and_the_rest_is_written(tmp_path, embedde
 
 def test_columns_of_a_dataset_are_metadata_and_none_is_taken_from_it(tmp_path, embedder):
     table = pa.table({"id": [7], "text": ["A text."], "file": ["a.txt"], "row": [3], "state": ["new"], "gone": [None]})
-    found = SortOut(None, "notes", {}, 0.0)(table).to_pylist()[0]
+    found = FilterUnchanged(None, "notes", {}, 0.0)(table).to_pylist()[0]
     assert json.loads(found["metadata"]) == {"file": "a.txt", "row": 3, "state": "new"} and found["id"] == "7"
     with pytest.raises(InvalidParameter, match="columns index, which the result needs"):
         EddyEmbed(**MODEL)({"index": [1], "text": ["A text."]})
@@ -195,7 +196,7 @@ def test_columns_of_a_dataset_are_metadata_and_none_is_taken_from_it(tmp_path, e
         (Document("a", "b", {"c": {1}}), InvalidParameter),
     ):
         with pytest.raises(error):
-            tables_of([bad], 2)
+            to_tables([bad], 2)
 
 
 def test_another_model_on_a_machine_is_refused(tmp_path, embedder):
@@ -206,7 +207,7 @@ def test_another_model_on_a_machine_is_refused(tmp_path, embedder):
 
 
 def test_a_server_that_is_gone_is_waited_for(monkeypatch):
-    monkeypatch.setattr(waiting, "PAUSE", 0.0)
+    monkeypatch.setattr(retry, "PAUSE_SECONDS", 0.0)
     tries, told = [], []
 
     def answer() -> str:
@@ -215,9 +216,9 @@ def test_a_server_that_is_gone_is_waited_for(monkeypatch):
             raise Unreachable("gone")
         return "back"
 
-    assert waiting.patiently(answer, 60, told.append) == "back" and len(told) == 3
+    assert retry.retry_unreachable(answer, 60, told.append) == "back" and len(told) == 3
     with pytest.raises(Unreachable):
-        waiting.patiently(lambda: (_ for _ in ()).throw(Unreachable("gone")), -1)
+        retry.retry_unreachable(lambda: (_ for _ in ()).throw(Unreachable("gone")), -1)
 
 
 @pytest.mark.parametrize(
@@ -242,9 +243,9 @@ def test_an_address_without_a_cluster_and_a_folder_that_is_used_are_refused(tmp_
 
 def test_an_error_of_an_actor_is_found_in_its_traceback():
     text = "ray::Map()\n  File ...\neddy_embed.errors.InvalidText: row 'y': blank;\ndrop it\n\nThe above exception was"
-    found = starting.own_error(ray.exceptions.RayError(f"{text} more\nTo change retry attempts, ..."))
+    found = unwrapped_error(ray.exceptions.RayError(f"{text} more\nTo change retry attempts, ..."))
     assert isinstance(found, InvalidText) and str(found) == "row 'y': blank;\ndrop it"
-    assert starting.own_error(ValueError("another")) is None
+    assert unwrapped_error(ValueError("another")) is None
 
 
 @pytest.fixture
@@ -282,9 +283,9 @@ def files(tmp_path):
 
 
 def test_files_and_rows_are_documents_with_a_key(files, tmp_path):
-    tasks = reading.tasks([tmp_path])
+    tasks = reading.read_tasks([tmp_path])
     assert len(tasks) == 7, "a group of Parquet rows is a task"
-    found = [row for task in tasks for t in reading.read(pa.Table.from_pylist([task])) for row in t.to_pylist()]
+    found = [row for task in tasks for t in reading.run_task(pa.Table.from_pylist([task])) for row in t.to_pylist()]
     assert [(row["id"], row["text"]) for row in found] == files
     assert [(row["file"], row["row"]) for row in found] == sorted((row["file"], row["row"]) for row in found)
     assert [row["row"] for row in found if row["file"] == 3] == [0, 1, 2]
@@ -299,8 +300,8 @@ def test_files_and_rows_are_documents_with_a_key(files, tmp_path):
 
 @pytest.mark.slow
 def test_actors_of_a_cluster_give_the_vectors_of_the_library(cluster, embedder):
-    found = ray.data.from_arrow(tables_of(documents(8), 2)).map_batches(
-        EddyEmbed, fn_constructor_kwargs=MODEL, compute=starting.pool(1), batch_format="pyarrow", batch_size=4
+    found = ray.data.from_arrow(to_tables(documents(8), 2)).map_batches(
+        EddyEmbed, fn_constructor_kwargs=MODEL, compute=actor_pool(1), batch_format="pyarrow", batch_size=4
     )
     vectors = {row["id"]: row["vector"] for row in found.take_all()}
     assert vectors.keys() == {each.id for each in documents(8)}
@@ -327,7 +328,7 @@ def test_files_become_vectors_in_their_order(cluster, files, tmp_path, embedder,
             np.testing.assert_allclose(row["vector"], vector, atol=1e-5)
     command.embed([str(tmp_path / "a.txt")], "auto", str(tmp_path / "folder"), method=MODEL["method"])
     np.testing.assert_allclose(
-        matrix(pq.read_table(tmp_path / "folder").column("vector")), embedder.encode_document(TEXTS[:1]), atol=1e-5
+        to_matrix(pq.read_table(tmp_path / "folder").column("vector")), embedder.encode_document(TEXTS[:1]), atol=1e-5
     )
     # Last, for what is kept of the error keeps its embedder's processor.
     with pytest.raises(InvalidText, match=r"row .d\.jsonl#2.: not a row of JSON"):
@@ -341,10 +342,10 @@ def test_an_index_has_the_rows_of_one_process(cluster, tmp_path, embedder):
         alone.upsert(wanted)
         told: list[int] = []
         given = {**MODEL, "passage_size": 24, "batch_size": 2, "progress": lambda report: told.append(report.done)}
-        report = ingesting.ingest([*documents(9), Document("blank", " ")], tmp_path / "ray", "notes", **given)
+        report = ingestion.ingest([*documents(9), Document("blank", " ")], tmp_path / "ray", "notes", **given)
         assert (report.written, report.done, len(report.refused)) == (9, 10, 1)
         assert told == sorted(told) and len(told) > 3
-        again = ingesting.ingest(wanted, tmp_path / "ray", "notes", **MODEL)
+        again = ingestion.ingest(wanted, tmp_path / "ray", "notes", **MODEL)
         assert (again.written, again.unchanged, again.embedders_restarted) == (1, 8, 0)
         with open_index(tmp_path / "ray", "notes", embedder) as index:
             assert_same(rows(alone), rows(index))
@@ -371,6 +372,6 @@ def test_the_demo_ingests_on_a_cluster_what_it_would_alone(cluster, tmp_path, mo
 def test_sigterm_stays_whose_it_was() -> None:
     """Ray would have it end the process, past whoever tells what was left undone."""
     before = signal.getsignal(signal.SIGTERM)
-    with starting._own_signals():
+    with _keep_sigterm_handler():
         signal.signal(signal.SIGTERM, lambda *_: None)
     assert signal.getsignal(signal.SIGTERM) is before

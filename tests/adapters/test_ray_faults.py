@@ -22,7 +22,7 @@ from tests.adapters.ray_stages import Fast, Slow
 from chroma_eddy import Document, WriteReport, open_index
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch
-from ray_eddy import ingesting
+from ray_eddy import ingestion
 from ray_eddy.writer import IndexWriter, Receipt
 
 pytestmark = pytest.mark.slow
@@ -67,7 +67,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingesting, "EmbedDocuments", Slow)
+    monkeypatch.setattr(ingestion, "EmbedDocuments", Slow)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def kill_server(cluster: Cluster, server: Server) -> None:
 def test_whatever_is_killed_the_rows_are_those_of_one_process(
     disturb: Callable[[Cluster, Server], None], cluster: Cluster, slow: None, alone: dict, tmp_path: Path
 ) -> None:
-    from ray_eddy.ingesting import ingest
+    from ray_eddy.ingestion import ingest
 
     done: list[int] = []
 
@@ -192,14 +192,14 @@ print("end", report.written, report.unchanged, flush=True)
             assert index.check() == {} and index.incomplete() == {}
             assert_same(alone, rows(index))
         with pytest.raises(FingerprintMismatch, match="was made otherwise"):
-            ingesting.ingest(documents(2), server.url, "notes", **{**MODEL, "method": "plain:exit=2"}, num_cpus=1)
+            ingestion.ingest(documents(2), server.url, "notes", **{**MODEL, "method": "plain:exit=2"}, num_cpus=1)
 
 
 def test_a_slow_writer_holds_the_embedders_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Vectors of all documents would fill the object store twice; finished ones keep to a share of it."""
     count, most = tmp_path / "count", 0
     monkeypatch.setenv("EDDY_TEST_COUNT", str(count))
-    monkeypatch.setattr(ingesting, "EmbedDocuments", Fast)
+    monkeypatch.setattr(ingestion, "EmbedDocuments", Fast)
     given = [Document(f"{at}", "A text.") for at in range(320)]
     written = 0
 
@@ -212,7 +212,7 @@ def test_a_slow_writer_holds_the_embedders_back(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(IndexWriter, "write", write)
     with one_node(), open_index(tmp_path / "index", "notes", Embedder("eddy-tiny", method="plain:exit=1")) as index:
-        work = ingesting.Work("eddy-tiny", {"method": "plain:exit=1"}, 1, {}, batch_size=4)
-        report = ingesting.into(index, given, work)
+        work = ingestion.EmbedOptions("eddy-tiny", {"method": "plain:exit=1"}, 1, {}, batch_size=4)
+        report = ingestion.ingest_into(index, given, work)
     assert report.written == 320
     assert 8 < most < 160, f"{most} documents were embedded and not written"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from chroma_eddy import Index
     from eddy_demo.library.recipe import LibraryRecipe
     from eddy_demo.readers.documents import SourceDocument
-    from ray_eddy.ingesting import IngestReport
+    from ray_eddy.ingestion import IngestReport
 
 
 def ray_cluster(
@@ -63,18 +63,20 @@ class RayCluster:
             DemoError: Some documents could not be embedded; the others are written.
         """
         from eddy_demo.library.index import to_index_document
-        from ray_eddy.ingesting import Work, into
-        from ray_eddy.starting import cluster
+        from ray_eddy.cluster import connect
+        from ray_eddy.ingestion import EmbedOptions, ingest_into
 
         characters = sum(len(document.text) for document in documents)
 
         def report_progress(report: IngestReport) -> None:
             progress(characters * report.done / len(documents), report.written)
 
-        with cluster(self.address):
+        with connect(self.address):
             settings = {"method": recipe.method, "device": self.device}
-            work = Work(recipe.model, settings, self.concurrency, {"num_gpus": self.num_gpus}, progress=report_progress)
-            report = into(
+            work = EmbedOptions(
+                recipe.model, settings, self.concurrency, {"num_gpus": self.num_gpus}, progress=report_progress
+            )
+            report = ingest_into(
                 index, [to_index_document(each) for each in documents], work, fit_least=fit_least, begin=begin
             )
         if report.refused:

@@ -17,23 +17,23 @@ from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATT
 from eddy_embed.encoding.validation import check_kind, check_one, checked_text_list
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
 from eddy_embed.integrations.shared_embedders import EmbedderOwner, in_worker
-from llama_index.embeddings.eddy import bookkeeping
+from llama_index.embeddings.eddy import vector_metadata
+from llama_index.embeddings.eddy.arguments import loaded_model, resolve_arguments
 from llama_index.embeddings.eddy.cache import RoleKeyedCache, query_role
-from llama_index.embeddings.eddy.parameters import checked, parts_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_LIVE = (
+_LIVE_MODEL_HINT = (
     "it cannot be copied to another process or rebuilt from a configuration. Name the model instead, "
     "EddyEmbedding(model_name=..., method=...), or call EddyEmbedding.from_model in the other process."
 )
-_F = TypeVar("_F", bound=Callable[..., Any])
-_Joined = Callable[..., Embedding]
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+_Aggregate = Callable[..., Embedding]
 
 
-def _spanned_by_base(method: _F) -> _F:
-    """Say that the base class's method, which this one calls, already opens the instrumentation span."""
+def _traced_by_base(method: _Method) -> _Method:
+    """Mark a method whose base method, which it calls, already opens the instrumentation span."""
     setattr(method, DISPATCHER_SPAN_DECORATED_ATTR, True)
     return method
 
@@ -41,43 +41,41 @@ def _spanned_by_base(method: _F) -> _F:
 class EddyEmbedding(EmbedderOwner, BaseEmbedding):
     """Embeds queries, texts and nodes with a causal language model that was never trained to embed.
 
-    The model is loaded when the object is made, so that a wrong name or method fails there. Objects of equal
-    configuration share one loaded model within a process. A pickled copy carries the configuration only and loads
-    the model again on first use.
+    The constructor loads the model, so a wrong name or method fails there. Objects of equal configuration share one
+    loaded model within a process. A pickled copy carries only the configuration and loads the model on first use.
 
-    As a pipeline transformation it leaves the vectors of `LongDocumentNodeParser` alone, if this very embedder made
-    them, and embeds the other nodes.
+    As a pipeline transformation it keeps vectors of `LongDocumentNodeParser` made by the same embedder, and embeds the
+    other nodes.
 
     Args:
-        model_name: `"eddy-tiny"` (bundled), a Hugging Face id or a path. `model` is another name for it.
+        model_name: `"eddy-tiny"` (bundled), a Hugging Face id or a path; `model` is an alias.
         method: How a text becomes a vector, such as `"htp"`, `"plain:pool=mean"` or `"tp:prompt=prompteol"`.
-        max_length: Most tokens in one pass; None: the model's window.
-        overflow: What happens to a longer text: `"window"` reads all of it in overlapping windows, `"error"` refuses
-            it, `"truncate"` cuts and counts.
-        query_instruction: Stands before every query.
-        text_instruction: Stands before every text.
+        max_length: Maximum number of tokens in one pass; None for the model's window.
+        overflow: For longer texts: `"window"` reads all of them in overlapping windows, `"error"` refuses them,
+            `"truncate"` cuts and counts them.
+        query_instruction: Text before every query.
+        text_instruction: Text before every text.
         normalize: Whether vectors have length 1.
-        embed_batch_size: Most texts handed to the engine at once, 1 to 2,048.
-        batch_tokens: Most tokens in one forward pass; None: the engine's choice.
+        embed_batch_size: Maximum number of texts in a call of the engine, 1 to 2,048.
+        batch_tokens: Maximum number of tokens in one forward pass; None for the engine's choice.
         post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote.
-        device: Such as `"cpu"` or `"cuda:1"`; None: the best one present.
+        device: Such as `"cpu"` or `"cuda:1"`; None for the best one available.
         dtype: `"auto"`, `"float32"`, `"bfloat16"` or `"float16"`.
         language: Language of the sentence rules.
         revision: Revision of a model on the Hugging Face hub.
-        cache_folder: Where downloaded models are kept.
-        trust_remote_code: Whether code that comes with the model may run.
-        local_files_only: Never ask the hub.
+        cache_folder: Folder of downloaded models.
+        trust_remote_code: Whether to run code that comes with the model.
+        local_files_only: Whether never to ask the hub.
         model_kwargs: Further arguments of `from_pretrained`.
-        compile: Whether layers run as torch.compile makes them, on a processor.
-        show_progress: A progress bar over a batch of texts, as if every call asked for one.
-        num_workers: Most batches at once in `aget_text_embedding_batch`.
-        embeddings_cache: A key-value store; queries and texts, and the vectors of different embedders, are kept apart.
+        show_progress: Whether every call over a batch of texts shows a progress bar.
+        num_workers: Maximum number of concurrent batches in `aget_text_embedding_batch`.
+        embeddings_cache: A key-value store; queries, texts and different embedders have separate collections.
         callback_manager: LlamaIndex's callbacks.
         rate_limiter: LlamaIndex's limiter; a local model seldom needs one.
-        **others: Refused, with the name that is meant.
+        **others: Refused, with a suggestion of the right name.
 
     Raises:
-        InvalidParameter: An unknown parameter, or one outside its range.
+        InvalidParameter: A parameter is unknown or outside its range.
         ModelNotFound: No such model.
         UnknownMethod: No such method.
     """
@@ -101,9 +99,8 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
     trust_remote_code: bool = False
     local_files_only: bool = False
     model_kwargs: dict[str, Any] = Field(default_factory=dict)
-    compile: bool = False
     show_progress: bool = False
-    # Excluded, as callbacks are: it changes no vector, and a store cannot be written as JSON.
+    # Excluded like callbacks: it changes no vector, and JSON cannot hold a store.
     embeddings_cache: Any | None = Field(default=None, exclude=True)
 
     _engine: Any = PrivateAttr(default=None)
@@ -132,7 +129,6 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         trust_remote_code: bool = False,
         local_files_only: bool = False,
         model_kwargs: dict[str, Any] | None = None,
-        compile: bool = False,
         show_progress: bool = False,
         num_workers: int | None = None,
         embeddings_cache: Any | None = None,
@@ -146,31 +142,29 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
 
     def _configure(self, values: dict[str, Any]) -> None:
         store = values.pop("embeddings_cache", None)
-        super().__init__(**checked(values, tuple(type(self).model_fields)))
+        super().__init__(**resolve_arguments(values, tuple(type(self).model_fields)))
         self.embeddings_cache = store
 
     @classmethod
     def from_llm(cls, llm: Any, *, method: str, **settings: Any) -> Self:
-        """Embed with the model that an LLM of LlamaIndex has loaded: one set of weights answers and embeds.
-
-        As `from_model` otherwise.
+        """Embed with the loaded model of an LLM of LlamaIndex; see `from_model`.
 
         Args:
-            llm: A `HuggingFaceLLM` (package llama-index-llms-huggingface); it may go on generating meanwhile.
+            llm: A `HuggingFaceLLM` (package llama-index-llms-huggingface); it may generate at the same time.
             method: How a text becomes a vector.
             **settings: The other parameters of the class.
 
         Raises:
             InvalidParameter: The object holds no loaded model.
         """
-        return cls.from_model(*parts_of(llm), method=method, **settings)
+        return cls.from_model(*loaded_model(llm), method=method, **settings)
 
     @classmethod
     def class_name(cls) -> str:
         """Name under which LlamaIndex serialises the class."""
         return "EddyEmbedding"
 
-    # --- what LlamaIndex asks for ---
+    # --- LlamaIndex's interface ---
 
     def _get_query_embedding(self, query: str) -> Embedding:
         check_one(query)
@@ -195,32 +189,36 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
     async def _aget_text_embeddings(self, texts: list[str]) -> list[Embedding]:
         return await in_worker(self._get_text_embeddings, texts)
 
-    @_spanned_by_base
+    @_traced_by_base
     def get_query_embedding(self, query: str) -> Embedding:
-        """Embed a query; a cache is asked for queries only. The vector knows this embedder's fingerprint."""
+        """Embed a query, or take it from the cache; the vector has a `fingerprint`."""
         with query_role():
-            return bookkeeping.Vector(super().get_query_embedding(query), self.fingerprint)
+            return vector_metadata.FingerprintedVector(super().get_query_embedding(query), self.fingerprint)
 
-    @_spanned_by_base
+    @_traced_by_base
     async def aget_query_embedding(self, query: str) -> Embedding:
-        """Embed a query in a thread; a cache is asked for queries only. The vector knows the fingerprint."""
+        """As `get_query_embedding`, in a thread."""
         with query_role():
-            return bookkeeping.Vector(await super().aget_query_embedding(query), self.fingerprint)
+            return vector_metadata.FingerprintedVector(await super().aget_query_embedding(query), self.fingerprint)
 
-    def get_agg_embedding_from_queries(self, queries: list[str], agg_fn: _Joined | None = None) -> Embedding:
-        """One vector for several queries: their mean, or what `agg_fn` makes of them; it knows the fingerprint too."""
-        return bookkeeping.Vector(super().get_agg_embedding_from_queries(queries, agg_fn), self.fingerprint)
+    def get_agg_embedding_from_queries(self, queries: list[str], agg_fn: _Aggregate | None = None) -> Embedding:
+        """Embed several queries as one vector, by default their mean; the vector has a `fingerprint`."""
+        return vector_metadata.FingerprintedVector(
+            super().get_agg_embedding_from_queries(queries, agg_fn), self.fingerprint
+        )
 
-    async def aget_agg_embedding_from_queries(self, queries: list[str], agg_fn: _Joined | None = None) -> Embedding:
+    async def aget_agg_embedding_from_queries(self, queries: list[str], agg_fn: _Aggregate | None = None) -> Embedding:
         """As `get_agg_embedding_from_queries`, in a thread."""
-        return bookkeeping.Vector(await super().aget_agg_embedding_from_queries(queries, agg_fn), self.fingerprint)
+        return vector_metadata.FingerprintedVector(
+            await super().aget_agg_embedding_from_queries(queries, agg_fn), self.fingerprint
+        )
 
-    @_spanned_by_base
+    @_traced_by_base
     def get_text_embedding_batch(self, texts: list[str], show_progress: bool = False, **kwargs: Any) -> list[Embedding]:
         """Embed texts in batches of `embed_batch_size`."""
         return super().get_text_embedding_batch(checked_text_list(texts), show_progress or self.show_progress, **kwargs)
 
-    @_spanned_by_base
+    @_traced_by_base
     async def aget_text_embedding_batch(
         self, texts: list[str], show_progress: bool = False, **kwargs: Any
     ) -> list[Embedding]:
@@ -230,12 +228,12 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         )
 
     def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
-        """Set the embedding of every node that does not carry this embedder's already."""
+        """Embed every node without a vector of this embedder."""
         super().__call__(self._without_vector(nodes), **kwargs)
         return nodes
 
     async def acall(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
-        """Set the embedding of every node that does not carry this embedder's already, in threads."""
+        """Embed every node without a vector of this embedder, in threads."""
         rest = await asyncio.to_thread(self._without_vector, nodes)
         await super().acall(rest, **kwargs)
         return nodes
@@ -244,22 +242,22 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         for index, node in enumerate(nodes):
             check_kind(f"nodes[{index}]", node, BaseNode, "one of LlamaIndex's nodes or documents")
         fingerprint = self.fingerprint
-        rest = [node for node in nodes if not bookkeeping.carries_vector(node, fingerprint)]
+        rest = [node for node in nodes if not vector_metadata.has_vector_of(node, fingerprint)]
         for node in rest:
-            bookkeeping.forget(node)
+            vector_metadata.remove_vector_metadata(node)
             if not node.get_content(metadata_mode=MetadataMode.EMBED).strip():
                 raise InvalidText(f"Node {node.node_id!r} has no text to embed; remove it before embedding.")
         return rest
 
-    # --- travelling: by configuration, never with the weights ---
+    # --- serialization: the configuration without the weights ---
 
     def to_payload(self) -> dict[str, Any]:
-        """What instrumentation events say of this embedder."""
+        """Data for instrumentation events."""
         return {**super().to_payload(), "method": self.method}
 
     @model_serializer(mode="wrap")
     def custom_model_dump(self, handler: Handler, info: SerializationInfo) -> dict[str, Any]:
-        """The fields, and the fingerprint: the ingestion cache hashes this, and a model may change in its place."""
+        """The fields and the fingerprint; the ingestion cache hashes them, and a model's folder may change."""
         data: dict[str, Any] = handler(self)
         data.update(class_name=self.class_name(), fingerprint=self.fingerprint)
         if self._live is not None:
@@ -271,29 +269,29 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         """Rebuild from `to_dict()`.
 
         Args:
-            data: The dictionary; not changed.
+            data: The dictionary.
             **kwargs: Values that replace those of the dictionary.
 
         Raises:
-            InvalidParameter: It was made from a live model.
+            InvalidParameter: The dictionary describes a live model.
             FingerprintMismatch: The configuration is the same, but the model behind it gives other vectors now.
         """
         check_kind("data", data, Mapping, "a dictionary that to_dict() made")
         values = {k: v for k, v in {**data, **kwargs}.items() if k not in ("class_name", "fingerprint")}
         if values.pop("live_model", False):
-            raise InvalidParameter(f"{data.get('model_name')!r} is a live model: {_LIVE}")
+            raise InvalidParameter(f"{data.get('model_name')!r} is a live model: {_LIVE_MODEL_HINT}")
         self = cls(**values)
-        before = data.get("fingerprint")
-        if before is not None and not kwargs and before != self.fingerprint:
+        saved = data.get("fingerprint")
+        if saved is not None and not kwargs and saved != self.fingerprint:
             raise FingerprintMismatch(
-                f"The configuration was saved with fingerprint {before} and gives {self.fingerprint} now: the model, "
+                f"The configuration was saved with fingerprint {saved} and gives {self.fingerprint} now: the model, "
                 "or the library, has changed since. Embed the texts again, or drop 'fingerprint' from the dictionary."
             )
         return self
 
     def __getstate__(self) -> dict[str, Any]:
         if self._live is not None:
-            raise EddyError(f"{self.model_name!r} is a live model: {_LIVE}")
+            raise EddyError(f"{self.model_name!r} is a live model: {_LIVE_MODEL_HINT}")
         return self._state()
 
     def _state(self) -> dict[str, Any]:

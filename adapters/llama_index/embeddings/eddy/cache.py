@@ -1,4 +1,4 @@
-"""A guard for LlamaIndex's `embeddings_cache`, which knows one key for a query and a text of the same wording."""
+"""A wrapper for LlamaIndex's `embeddings_cache`, whose keys do not distinguish queries from texts."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ import contextlib
 import weakref
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llama_index.core.storage.kvstore.types import DEFAULT_COLLECTION, BaseKVStore
 
 from eddy_embed.encoding.validation import check_kind
+from eddy_embed.integrations.shared_embedders import EmbedderOwner
 
-if TYPE_CHECKING:
-    from llama_index.embeddings.eddy.base import EddyEmbedding
-
-# The base class looks queries and texts up in the same words; which of the two it is embedding is told here.
+# The base class looks up queries and texts by the same key; this says which of the two it embeds.
 _role: ContextVar[str] = ContextVar("eddy_embedding_role", default="document")
 
 
 @contextlib.contextmanager
 def query_role() -> Iterator[None]:
-    """Let look-ups inside this block be those of queries."""
+    """Look up queries, not texts, inside this block."""
     token = _role.set("query")
     try:
         yield
@@ -30,15 +28,15 @@ def query_role() -> Iterator[None]:
 
 
 class RoleKeyedCache(BaseKVStore):
-    """The user's store, with queries and texts, and vectors of different embedders, in collections of their own.
+    """Keeps queries, texts, and vectors of different embedders in separate collections of the user's store.
 
     Args:
-        store: The store that the user gave; everything is kept there.
-        owner: The embedding object, whose fingerprint is part of each collection's name: a stored vector is served
-            only to an embedder that would compute the same one.
+        store: The user's store.
+        owner: The embedding object. Its fingerprint is part of each collection's name, so that only an embedder that
+            would compute the same vector gets a stored one.
     """
 
-    def __init__(self, store: BaseKVStore, owner: EddyEmbedding) -> None:
+    def __init__(self, store: BaseKVStore, owner: EmbedderOwner) -> None:
         check_kind("embeddings_cache", store, BaseKVStore, "a key-value store of LlamaIndex, such as SimpleKVStore()")
         self.store = store
         # Weak: a cycle would keep the model's weights in memory until the next full garbage collection.

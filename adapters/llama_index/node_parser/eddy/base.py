@@ -1,4 +1,4 @@
-"""`LongDocumentNodeParser`: documents to passage nodes whose vectors know the whole document."""
+"""`LongDocumentNodeParser`: passage nodes embedded in the context of their whole document."""
 
 from __future__ import annotations
 
@@ -22,47 +22,46 @@ from eddy_embed.integrations.arguments import refuse_unknown
 from eddy_embed.integrations.document_ids import document_identity, is_random, passage_id
 from eddy_embed.integrations.shared_embedders import in_worker
 from llama_index.embeddings.eddy import EddyEmbedding
-from llama_index.embeddings.eddy.given import embedding_of
-from llama_index.node_parser.eddy.nodes import LEVELS, document_nodes, link_levels, part_of, whole_files, without_pages
+from llama_index.embeddings.eddy.resolve_embed_model import resolve_embed_model
+from llama_index.node_parser.eddy.nodes import LEVELS, document_nodes, join_files, level_of, link_levels, without_pages
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from eddy_embed import LongDocument
 
-# One call of the engine takes this much: enough for full batches of short documents, and the sentence vectors that a
-# call returns stay within some tens of megabytes.
-_GROUP_DOCUMENTS = 64
-_GROUP_CHARACTERS = 400_000
+# Size of a call of the engine: enough to fill batches with short documents, with sentence vectors of some tens of
+# megabytes at most.
+_BATCH_DOCUMENTS = 64
+_BATCH_CHARACTERS = 400_000
 
 
 class LongDocumentNodeParser(NodeParser):
-    """Splits documents at sentence borders and embeds each passage in the context of its whole document.
+    """Splits documents at sentence boundaries and embeds each passage in the context of its whole document.
 
-    The nodes come with `embedding` set, exact offsets (`document.text[node.start_char_idx:node.end_char_idx] ==
-    node.text`) and identifiers that are the same in every run. `EddyEmbedding`, as the next transformation of a
-    pipeline or as the index's embedding model, leaves their vectors as they are. The vectors are of the documents'
-    text; metadata is stored beside it, not embedded.
+    The nodes have an `embedding`, exact offsets (`document.text[node.start_char_idx:node.end_char_idx] == node.text`)
+    and ids that are the same in every run. `EddyEmbedding`, as the next transformation of a pipeline or as the index's
+    embedding model, keeps their vectors. Metadata is stored, not embedded.
 
-    A document without text gives no node and one warning that names it.
+    Documents without text give no node, and one warning names them.
 
     Args:
-        embed_model: An `EddyEmbedding`, or its parameters as a dictionary; None: `Settings.embed_model`.
-        passage_size: Most text tokens in a passage. Passages are whole sentences, headings with what they lead to; a
-            longer sentence is one alone.
+        embed_model: An `EddyEmbedding`, or its parameters as a dictionary; None for `Settings.embed_model`.
+        passage_size: Maximum number of text tokens in a passage. Passages are whole sentences, and headings together
+            with their text; a longer sentence is a passage by itself.
         passage_unit: "sentences" to count these instead of tokens.
-        late: Read passages' vectors out of one pass over the document; False: embed each passage by itself, which
+        late: Whether to pool passages from one pass over the document; False embeds each passage by itself, which
             methods that read a last token need.
-        parts: What becomes a node: "document", "passages", "sentences". With several, a node is the parent of those
-            of the next narrower part that it holds, as `AutoMergingRetriever` and `get_leaf_nodes` want it.
+        parts: What becomes a node: "document", "passages", "sentences". With several, a node is the parent of the
+            nodes of the next narrower part inside it, as `AutoMergingRetriever` and `get_leaf_nodes` need.
         include_metadata: Whether nodes get the document's metadata.
-        include_prev_next_rel: Whether neighbouring nodes of the same part are linked.
+        include_prev_next_rel: Whether to link neighbouring nodes of the same part.
         callback_manager: LlamaIndex's callbacks.
-        id_func: Makes the id of node `i` of a document; None: ids that are the same in every run.
+        id_func: Makes the id of node `i` of a document; None for ids that are the same in every run.
 
     Raises:
-        InvalidParameter: No Eddy embedding model is given, or there is no such part.
-        IncompatibleMethods: `late`, and the method reads one token only.
+        InvalidParameter: There is no Eddy embedding model, or another argument is wrong.
+        IncompatibleMethods: `late` is set, and the method reads one token only.
     """
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
@@ -94,7 +93,7 @@ class LongDocumentNodeParser(NodeParser):
             check_kind(name, value, bool, "True or False")
         check_kind("callback_manager", callback_manager, CallbackManager | None, "a CallbackManager, or None")
         fields: dict[str, Any] = {
-            "embed_model": embedding_of(embed_model, "passages' vectors out of a whole document need"),
+            "embed_model": resolve_embed_model(embed_model, "passages' vectors out of a whole document need"),
             "passage_size": passage_size,
             "passage_unit": passage_unit,
             "late": late,
@@ -117,23 +116,23 @@ class LongDocumentNodeParser(NodeParser):
 
     @classmethod
     def from_defaults(cls, embed_model: EddyEmbedding | Mapping[str, Any] | None = None, **settings: Any) -> Self:
-        """As the constructor; LlamaIndex's other parsers are made this way."""
+        """As the constructor, by the name that LlamaIndex's other parsers have."""
         return cls(embed_model=embed_model, **settings)
 
     @staticmethod
     def join_pages(pages: Sequence[Document]) -> list[Document]:
-        """Pages, as LlamaIndex's readers give them, as one document for each file.
+        """Join the pages of LlamaIndex's readers to one document for each file.
 
-        Sentences go on over page borders, vectors know the whole file, and each node has the `page_label` where it
-        begins and the `last_page_label` where it ends. The document's id is the file's path.
+        Sentences may then cross page boundaries, and each node has the `page_label` of its first page and the
+        `last_page_label` of its last. The document's id is the file's path.
 
         Args:
-            pages: Documents with `page_label`; others are returned as they are.
+            pages: Documents with `page_label`; others are returned unchanged.
 
         Raises:
-            InvalidParameter: A page does not say of which file it is, or something is no document.
+            InvalidParameter: A page does not name its file, or something is no document.
         """
-        return whole_files(pages)
+        return join_files(pages)
 
     @classmethod
     def class_name(cls) -> str:
@@ -142,13 +141,13 @@ class LongDocumentNodeParser(NodeParser):
 
     def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any) -> list[BaseNode]:
         engine = self.embed_model.embedder
-        # A pipeline asked for progress does not hand the wish on; the embedding model's own is heard as well.
+        # A pipeline does not pass on its show_progress, so the embedding model's counts as well.
         show = show_progress or self.embed_model.show_progress
         documents = get_tqdm_iterable(_with_text(nodes), show, "Embedding documents")
         copies: Counter[tuple[str, str]] = Counter()
         passages: list[BaseNode] = []
-        for group in _groups(documents):
-            texts = [document.get_content(metadata_mode=MetadataMode.NONE) for document in group]
+        for batch in _batches(documents):
+            texts = [document.get_content(metadata_mode=MetadataMode.NONE) for document in batch]
             results = engine.encode_long(
                 texts,
                 passage_size=self.passage_size,
@@ -157,8 +156,8 @@ class LongDocumentNodeParser(NodeParser):
                 parts=self.parts,
                 show_progress=False,
             )
-            for document, result in zip(group, results, strict=True):
-                # LlamaIndex draws an id for a document that was given none: another one in every run.
+            for document, result in zip(batch, results, strict=True):
+                # LlamaIndex draws a random id for a document without one, another in every run.
                 own_id = None if is_random(document.node_id) else document.node_id
                 identity = document_identity(own_id, document.metadata)
                 passages.extend(self._nodes(document, result, identity, copies[identity, result.text]))
@@ -181,31 +180,31 @@ class LongDocumentNodeParser(NodeParser):
         return document_nodes(document, result, self.parts, fingerprint, own_id)
 
     def _postprocess_parsed_nodes(self, nodes: list[BaseNode], parent_doc_map: dict[str, Document]) -> list[BaseNode]:
-        # The base class looks each node's text up in the document and finds the first of several equal places.
+        # The base class searches for each node's text in the document and finds the first of several equal places.
         spans = [(node.start_char_idx, node.end_char_idx) for node in nodes if isinstance(node, TextNode)]
         parents = {
             id_: parent.model_copy(update={"metadata": without_pages(parent.metadata)})
             for id_, parent in parent_doc_map.items()
         }
-        for part in self.parts:  # neighbours are of the same level
-            super()._postprocess_parsed_nodes([node for node in nodes if part_of(node) == part], parents)
+        for part in self.parts:  # it links neighbours, which must be of the same level
+            super()._postprocess_parsed_nodes([node for node in nodes if level_of(node) == part], parents)
         for node, (start, end) in zip((n for n in nodes if isinstance(n, TextNode)), spans, strict=True):
             node.start_char_idx, node.end_char_idx = start, end
         link_levels(nodes)
         return nodes
 
-    # Without these, LlamaIndex would drop an embedding model that does not pickle, from the live object as well.
+    # Without these, LlamaIndex would drop an embedding model that does not pickle, also from this object.
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in set(type(self).model_fields) - {"callback_manager"}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # Past the constructor, which would load the model: a process that only hands the parser on needs none.
+        # Bypass the constructor, which would load the model: a process that only passes the parser on needs none.
         super().__init__(**state)
 
 
 def _id_func(given: Callable[[int, BaseNode], str] | Mapping[str, str] | None) -> Callable[[int, BaseNode], str]:
     if isinstance(given, Mapping):
-        # What to_dict() writes: a function's name only.
+        # From to_dict(), which stores only the function's name.
         if given.get("id_func_name") != default_id_func.__name__:
             raise InvalidParameter(f"id_func {given.get('id_func_name')!r} was saved by name; give the function again.")
         return default_id_func
@@ -214,10 +213,10 @@ def _id_func(given: Callable[[int, BaseNode], str] | Mapping[str, str] | None) -
 
 
 def _with_text(documents: Sequence[BaseNode]) -> list[BaseNode]:
-    """The documents that hold text; the others are named in one warning.
+    """Select the documents that hold text, and name the others in one warning.
 
     Raises:
-        InvalidText: A document's text is not valid Unicode; raised before anything is embedded.
+        InvalidText: A document's text is not valid Unicode.
     """
     blank: list[BaseNode] = []
     usable: list[BaseNode] = []
@@ -240,14 +239,14 @@ def _with_text(documents: Sequence[BaseNode]) -> list[BaseNode]:
     return usable
 
 
-def _groups(documents: Iterable[BaseNode]) -> Iterator[list[BaseNode]]:
-    group: list[BaseNode] = []
+def _batches(documents: Iterable[BaseNode]) -> Iterator[list[BaseNode]]:
+    batch: list[BaseNode] = []
     characters = 0
     for document in documents:
-        group.append(document)
+        batch.append(document)
         characters += len(document.get_content(metadata_mode=MetadataMode.NONE))
-        if len(group) == _GROUP_DOCUMENTS or characters >= _GROUP_CHARACTERS:
-            yield group
-            group, characters = [], 0
-    if group:
-        yield group
+        if len(batch) == _BATCH_DOCUMENTS or characters >= _BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch

@@ -1,4 +1,4 @@
-"""A read document as LlamaIndex's nodes, one level or several, each with its vector, its place and its relations."""
+"""Convert an embedded document to LlamaIndex's nodes of one or several levels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from llama_index.core.schema import BaseNode, Document, MetadataMode, NodeRelati
 from eddy_embed.encoding.document import Part, Passage, Span, heading_path
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.integrations.page_numbers import LAST_LABEL, PAGES, Pages, files, joined
-from llama_index.embeddings.eddy import bookkeeping
+from llama_index.embeddings.eddy import vector_metadata
 
 if TYPE_CHECKING:
     from eddy_embed import LongDocument
@@ -27,22 +27,22 @@ def document_nodes(
     fingerprint: str,
     id_func: Callable[[int, Part, Span], str],
 ) -> list[TextNode]:
-    """Nodes of the parts asked for, level by level, each with the id of the node of the level above that holds it.
+    """Make the nodes of a document, level by level; the parent of a node is the node of the level above around it.
 
     Args:
-        source: The document, or a piece of one that knows where it starts there.
+        source: The document, or a piece of one with its start index.
         result: The document's text and vectors.
         parts: What becomes a node.
-        fingerprint: The embedder's.
-        id_func: Makes an id of a node's number in the document, what it is, and its place.
+        fingerprint: Fingerprint of the embedder.
+        id_func: Makes the id of a node from its number in the document, its part and its span.
     """
     offset = (getattr(source, "start_char_idx", None) or 0) if source.source_node else 0
     pages = Pages.of(source.metadata)
-    found: list[TextNode] = []
+    result_nodes: list[TextNode] = []
     above: list[tuple[Span, TextNode]] = []
     for part in (part for part in LEVELS if part in parts):
         spans = _spans(result, part)
-        ids = [id_func(len(found) + at, part, span) for at, span in enumerate(spans)]
+        ids = [id_func(len(result_nodes) + at, part, span) for at, span in enumerate(spans)]
         nodes = build_nodes_from_splits(
             [result.text[span.start : span.end] for span in spans], source, id_func=lambda i, _, ids=ids: ids[i]
         )
@@ -54,68 +54,69 @@ def document_nodes(
             if pages.starts and node.source_node is not None:
                 bare = {"metadata": without_pages(node.source_node.metadata)}
                 node.relationships[NodeRelationship.SOURCE] = node.source_node.model_copy(update=bare)
-            hidden = (*bookkeeping.KEYS, bookkeeping.PART, LAST_LABEL)
-            # A language model is told the headings; an embedding model has read them.
-            node.excluded_embed_metadata_keys = [*source.excluded_embed_metadata_keys, *hidden, bookkeeping.HEADINGS]
+            hidden = (*vector_metadata.KEYS, vector_metadata.PART, LAST_LABEL)
+            # A language model gets the headings; the embedding model has read them in the text.
+            node.excluded_embed_metadata_keys = [
+                *source.excluded_embed_metadata_keys,
+                *hidden,
+                vector_metadata.HEADINGS,
+            ]
             node.excluded_llm_metadata_keys = [*source.excluded_llm_metadata_keys, *hidden]
             if above:
                 while above[holder][0].end < span.end:
                     holder += 1
                 node.relationships[NodeRelationship.PARENT] = RelatedNodeInfo(node_id=above[holder][1].node_id)
-        found += nodes
+        result_nodes += nodes
         above = list(zip(spans, nodes, strict=True))
-    return found
+    return result_nodes
 
 
-def whole_files(pages: Sequence[Document]) -> list[Document]:
-    """Readers' pages as one document for each file, whose metadata say where each page begins.
+def join_files(pages: Sequence[Document]) -> list[Document]:
+    """Join the pages of each file to a document whose metadata say where each page begins.
 
     Args:
-        pages: In order; a document that is no page is returned as it is.
+        pages: Pages in order; a document that is no page is returned unchanged.
     """
     check_kind("pages", pages, Sequence, "a list of LlamaIndex's documents")
     for index, page in enumerate(pages):
         check_kind(f"pages[{index}]", page, Document, "one of LlamaIndex's documents: Document(text=...)")
-    found: list[Document] = []
+    documents: list[Document] = []
     for file, numbers in files([page.metadata for page in pages]):
         own = [pages[number] for number in numbers]
         if not file:
-            found += own
+            documents += own
             continue
         text, metadata = joined([page.get_content(MetadataMode.NONE) for page in own], [page.metadata for page in own])
         hidden = {
             name: [*dict.fromkeys(key for page in own for key in getattr(page, name)), PAGES]
             for name in ("excluded_embed_metadata_keys", "excluded_llm_metadata_keys")
         }
-        found.append(Document(text=text, id_=file, metadata=metadata, **hidden))
-    return found
+        documents.append(Document(text=text, id_=file, metadata=metadata, **hidden))
+    return documents
 
 
 def without_pages(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """A document's metadata without the list of its pages, which each node would repeat several times."""
+    """A document's metadata without the list of its pages, which every node would repeat."""
     return {key: value for key, value in metadata.items() if key != PAGES}
 
 
-def part_of(node: BaseNode) -> str:
-    """The level that a node of this module stands on."""
-    return str(node.metadata[bookkeeping.PART])
+def level_of(node: BaseNode) -> str:
+    """Part of the document that a node of this module is."""
+    return str(node.metadata[vector_metadata.PART])
 
 
 def link_levels(nodes: Sequence[BaseNode]) -> None:
-    """Complete the relations between a node and those of the level below that it holds, once all else is settled.
-
-    A relation repeats the other node's metadata and its hash, which a node's metadata enters.
-    """
+    """Link parents and children. Call it last: a relation copies the other node's metadata and hash."""
     by_id = {node.node_id: node for node in nodes}
-    told: dict[str, RelatedNodeInfo] = {}
+    parents: dict[str, RelatedNodeInfo] = {}
     children: dict[str, list[RelatedNodeInfo]] = {}
     for node in nodes:
         if node.parent_node is None:
             continue
         parent = node.parent_node.node_id
-        if parent not in told:
-            told[parent] = by_id[parent].as_related_node_info()
-        node.relationships[NodeRelationship.PARENT] = told[parent]
+        if parent not in parents:
+            parents[parent] = by_id[parent].as_related_node_info()
+        node.relationships[NodeRelationship.PARENT] = parents[parent]
         children.setdefault(parent, []).append(node.as_related_node_info())
     for parent, held in children.items():
         by_id[parent].relationships[NodeRelationship.CHILD] = held
@@ -130,11 +131,11 @@ def _spans(result: LongDocument, part: Part) -> Sequence[Span]:
 def _metadata(text: str, part: Part, span: Span, result: LongDocument, fingerprint: str) -> dict[str, Any]:
     headings = span.headings if isinstance(span, Passage) else ()
     return {
-        **({bookkeeping.HEADINGS: heading_path(headings)} if headings else {}),
-        bookkeeping.FINGERPRINT: fingerprint,
-        bookkeeping.TEXT_DIGEST: bookkeeping.text_digest(text),
-        bookkeeping.N_TOKENS: span.n_tokens,
-        bookkeeping.N_WINDOWS: result.n_windows,
-        bookkeeping.N_TRUNCATED: result.n_truncated,
-        bookkeeping.PART: part,
+        **({vector_metadata.HEADINGS: heading_path(headings)} if headings else {}),
+        vector_metadata.FINGERPRINT: fingerprint,
+        vector_metadata.TEXT_DIGEST: vector_metadata.text_digest(text),
+        vector_metadata.N_TOKENS: span.n_tokens,
+        vector_metadata.N_WINDOWS: result.n_windows,
+        vector_metadata.N_TRUNCATED: result.n_truncated,
+        vector_metadata.PART: part,
     }

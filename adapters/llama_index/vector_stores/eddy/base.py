@@ -28,17 +28,22 @@ from eddy_embed.errors import EddyError, InvalidParameter
 from eddy_embed.integrations.arguments import refuse_unknown
 from eddy_embed.integrations.shared_embedders import in_worker
 from llama_index.embeddings.eddy import EddyEmbedding
-from llama_index.embeddings.eddy.given import embedding_of
-from llama_index.vector_stores.eddy.filters import as_where, condition_of, joined
-from llama_index.vector_stores.eddy.nodes import node_of, piece_of
-from llama_index.vector_stores.eddy.querying import checked_vectors, chosen_nodes, question_of, wanted_of
+from llama_index.embeddings.eddy.resolve_embed_model import resolve_embed_model
+from llama_index.vector_stores.eddy.filters import join_conditions, to_condition, to_where
+from llama_index.vector_stores.eddy.nodes import to_node, to_piece
+from llama_index.vector_stores.eddy.query_translation import (
+    check_vectors,
+    query_vector,
+    requested_node_ids,
+    translate_query,
+)
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI
     from chromadb.api.models.Collection import Collection
     from typing_extensions import Self
 
-_ELSEWHERE = {
+_HINTS = {
     "chroma_collection": "name it, collection_name=..., so that the store can make it, in cosine space and with what "
     "makes its vectors",
     "collection_kwargs": "collections are made in cosine space, with what makes their vectors",
@@ -46,30 +51,30 @@ _ELSEWHERE = {
 
 
 class EddyChromaVectorStore(BasePydanticVectorStore):
-    """Nodes in the main collection of an index that knows what makes its vectors.
+    """Stores nodes in the main collection of an index that knows its embedder.
 
-    A node is known by its id: adding it again replaces it. Nodes are written in batches that the database takes, under
-    the index's lock. Scores are cosines; of hybrid queries, sums of reciprocal ranks. Vectors of another embedder are
-    refused, in nodes and in questions. Documents that the index has cut itself are found as nodes too.
+    Adding a node of a known id replaces it. The store writes nodes in batches that the database accepts, under the
+    index's lock. Scores are cosines; of hybrid queries, sums of reciprocal ranks. The store refuses vectors of another
+    embedder in nodes and queries. Queries find documents that the index has split itself, too.
 
-    Where the index has post-processing of its own, `embed_model` has it as well: give that to `VectorStoreIndex` and
+    If the index has post-processing of its own, `embed_model` applies it as well: pass that to `VectorStoreIndex` and
     to pipelines.
 
     Args:
-        collection_name: The index's name.
-        embed_model: An `EddyEmbedding`, or its parameters as a dictionary; None: `Settings.embed_model`.
+        collection_name: Name of the index.
+        embed_model: An `EddyEmbedding`, or its parameters as a dictionary; None for `Settings.embed_model`.
         persist_dir: Folder of the database; or:
-        host: Of a Chroma server.
-        port: Of the server.
-        ssl: Whether it is spoken to by https.
-        headers: Sent with each request; not part of what is serialised.
-        timeout: Seconds to wait while another process or thread writes.
+        host: Host of a Chroma server.
+        port: Port of the server.
+        ssl: Whether to use https.
+        headers: Headers of each request; not serialized.
+        timeout: Maximum time in seconds to wait while another process or thread writes.
         **others: Refused, with what to do instead.
 
     Raises:
-        InvalidParameter: An argument is of another kind, or there is no place.
-        FingerprintMismatch: The index was made by another embedder; the message shows both, field by field.
-        ForeignCollection: Something else made a collection of that name.
+        InvalidParameter: An argument is wrong, or there is neither folder nor host.
+        FingerprintMismatch: The index belongs to another embedder; the message compares both, field by field.
+        ForeignCollection: Another program made a collection of that name.
     """
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
@@ -100,7 +105,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         timeout: float = 60.0,
         **others: Any,
     ) -> None:
-        model = embedding_of(embed_model, "an index is written to and asked with")
+        model = resolve_embed_model(embed_model, "an index is written to and search with")
         self._configure(
             {
                 "collection_name": collection_name,
@@ -117,7 +122,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         self._index = open_index(self._place(), collection_name, model.embedder, timeout=timeout)
 
     def _configure(self, values: dict[str, Any]) -> None:
-        refuse_unknown("EddyChromaVectorStore", values, type(self).model_fields, _ELSEWHERE)
+        refuse_unknown("EddyChromaVectorStore", values, type(self).model_fields, _HINTS)
         super().__init__(**values)
 
     @classmethod
@@ -127,14 +132,14 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         embed_model: EddyEmbedding | Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> Self:
-        """As the constructor; LlamaIndex's own Chroma store is made this way."""
+        """As the constructor, by the name that LlamaIndex's own Chroma store has."""
         return cls(collection_name, embed_model, **settings)
 
     @classmethod
     def from_index(cls, index: Index) -> Self:
-        """A store over an index that is open; it embeds as the index does, also after `refit`.
+        """Wrap an open index; the store embeds as the index does, also after `refit`.
 
-        Such a store is not copied to other processes.
+        Such a store cannot be copied to other processes.
 
         Args:
             index: From `open_index`, with an embedder.
@@ -159,35 +164,35 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
 
     @property
     def index(self) -> Index:
-        """The index, for all that LlamaIndex has no words for."""
+        """The index, for operations that LlamaIndex does not have."""
         return self._index
 
     # --- Writing
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
-        """Write nodes; those of known ids are replaced.
+        """Write nodes, and replace nodes of the same ids.
 
         Args:
-            nodes: Each with its embedding.
-            **kwargs: None is known.
+            nodes: Nodes with their embeddings.
+            **kwargs: Refused.
 
         Returns:
-            Their ids.
+            The nodes' ids.
 
         Raises:
-            FingerprintMismatch: A vector was made by another embedder.
+            FingerprintMismatch: A vector comes from another embedder.
             InvalidParameter: A node cannot be stored.
         """
         refuse_unknown("EddyChromaVectorStore.add", kwargs, ())
-        given = [piece_of(node, number) for number, node in enumerate(nodes)]
+        given = [to_piece(node, number) for number, node in enumerate(nodes)]
         if given:
             embedder = self._index.current()
-            checked_vectors(embedder, nodes)
+            check_vectors(embedder, nodes)
             put_pieces(self._index, given, embedder.fingerprint)
         return [piece.id for piece in given]
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
-        """Take a document out: all its nodes, also such as the index has cut itself."""
+        """Remove all nodes of a document, also of one that the index has split itself."""
         refuse_unknown("EddyChromaVectorStore.delete", delete_kwargs, ())
         check_kind("ref_doc_id", ref_doc_id, str, "a document's id")
         if self._index.exists:
@@ -197,11 +202,11 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
     def delete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
     ) -> None:
-        """Take nodes out, by their ids, or by filters, or those of the ids that meet the filters.
+        """Remove nodes by ids, by filters, or by both.
 
         Raises:
-            InvalidParameter: Neither is given; or one is a passage of a document that the index has cut itself, of
-                which all must go.
+            InvalidParameter: There are neither ids nor filters; or a node is a passage of a document that the index has
+                split itself, which can only be removed whole.
         """
         refuse_unknown("EddyChromaVectorStore.delete_nodes", delete_kwargs, ())
         if node_ids is None and filters is None:
@@ -216,7 +221,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         remove_pieces(self._index, ids=rows.ids)
 
     def clear(self) -> None:
-        """Take out everything: nodes, and documents that the index has cut itself."""
+        """Remove all nodes, and all documents that the index has split itself."""
         if self._index.exists:
             with self._index.writing():
                 self._index.remove(list(self._index.entries()))
@@ -225,31 +230,31 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
     # --- Reading
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
-        """Nodes by their ids, or by filters, or both; with neither, all."""
+        """Get nodes by ids, by filters, by both, or all nodes."""
         rows = self._index.read_with_reload(lambda _: self._rows(node_ids, filters, documents=True))
-        return [node_of(*row) for row in zip(rows.ids, rows.texts, rows.metadatas, strict=True)]
+        return [to_node(*row) for row in zip(rows.ids, rows.texts, rows.metadatas, strict=True)]
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
-        """The nodes nearest to a question.
+        """Find the nodes nearest to a query.
 
         Args:
-            query: In the modes "default", "mmr" and "hybrid"; the others are refused. With `hybrid`, `hybrid_top_k`
-                nodes (or `similarity_top_k`) are given of the `sparse_top_k` (or 100) first by meaning and by BM25.
-            **kwargs: `where` and `where_document`, Chroma's own conditions; `prefilter`, to look only in so many
-                documents; `mmr_threshold`, `mmr_prefetch_factor`, `mmr_prefetch_k`; `fingerprint`, of what made the
-                question's vector, where it does not say so itself.
+            query: A query in the mode "default", "mmr" or "hybrid". With "hybrid", the result is the best
+                `hybrid_top_k` (or `similarity_top_k`) of the first `sparse_top_k` (or 100) by meaning and by BM25.
+            **kwargs: `where` and `where_document`, Chroma's own conditions; `prefilter`, the number of documents to
+                search within; `mmr_threshold`, `mmr_prefetch_factor`, `mmr_prefetch_k`; `fingerprint` of the embedder
+                of a query vector that has none.
 
         Raises:
-            FingerprintMismatch: Another embedder made the question's vector.
-            InvalidParameter: The index cannot do what is asked.
+            FingerprintMismatch: The query's vector comes from another embedder.
+            InvalidParameter: The index does not support the query.
         """
-        wanted, possible = wanted_of(query, kwargs)
-        vector, fingerprint = question_of(self._index, query, kwargs.get("fingerprint"))
-        wanted = replace(wanted, ids=chosen_nodes(self._index, query.node_ids))
+        wanted, possible = translate_query(query, kwargs)
+        vector, fingerprint = query_vector(self._index, query, kwargs.get("fingerprint"))
+        wanted = replace(wanted, ids=requested_node_ids(self._index, query.node_ids))
         questions = [query.query_str or ""]
         hits = search(self._index, vector[None], questions, wanted, fingerprint)[0] if possible else []
         return VectorStoreQueryResult(
-            nodes=[node_of(hit.id, hit.text, hit.row) for hit in hits],
+            nodes=[to_node(hit.id, hit.text, hit.row) for hit in hits],
             similarities=[hit.score for hit in hits],
             ids=[hit.id for hit in hits],
         )
@@ -257,13 +262,13 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
     def _rows(self, node_ids: list[str] | None, filters: MetadataFilters | None, **kinds: bool) -> Rows:
         index = self._index
         pending = [entry.other for entry in index.incomplete().values() if entry.other]
-        found = {DIGEST: {"$nin": pending}} if pending else True
-        where, possible = as_where(joined("$and", [condition_of(filters), found]), None)
+        complete = {DIGEST: {"$nin": pending}} if pending else True
+        where, possible = to_where(join_conditions("$and", [to_condition(filters), complete]), None)
         if not index.exists or not possible:
             return Rows.concatenate([])
         return index.store.get(MAIN, ids=node_ids, where=where, metadatas=True, **kinds)
 
-    # --- The same, leaving the event loop free
+    # --- The same in threads
 
     async def async_add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
         """As `add`, in a thread."""
@@ -293,7 +298,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         """As `query`, in a thread."""
         return await asyncio.to_thread(self.query, query, **kwargs)
 
-    # --- Travelling: by configuration
+    # --- Serialization
 
     def __getstate__(self) -> dict[str, Any]:
         if self.persist_dir is None and self.host is None:

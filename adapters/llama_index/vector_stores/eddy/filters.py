@@ -1,4 +1,4 @@
-"""LlamaIndex's metadata filters as conditions of Chroma's."""
+"""Translate LlamaIndex's metadata filters to Chroma's conditions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from eddy_embed.errors import InvalidParameter
 from llama_index.vector_stores.eddy.nodes import DOCUMENT_KEYS
 
 Condition = dict[str, Any] | bool
-"""True: every row meets it; False: none does. Chroma has no words for these two."""
+"""A condition; True if every row meets it, False if none does: Chroma cannot express these two."""
 
-_PLAIN = {
+_OPERATORS = {
     FilterOperator.EQ: "$eq",
     FilterOperator.NE: "$ne",
     FilterOperator.GT: "$gt",
@@ -25,7 +25,7 @@ _PLAIN = {
     FilterOperator.CONTAINS: "$contains",
 }
 _ORDERED = (FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, FilterOperator.LTE)
-# A row without the entry meets the second of each pair, as it should meet what is not the first.
+# A row without the entry meets NE and NIN, as the negation of EQ and IN requires.
 _OPPOSITE = {
     FilterOperator.EQ: FilterOperator.NE,
     FilterOperator.NE: FilterOperator.EQ,
@@ -42,52 +42,52 @@ _REFUSED = {
 }
 
 
-def condition_of(filters: MetadataFilters | None) -> Condition:
-    """The same filters as Chroma has them.
+def to_condition(filters: MetadataFilters | None) -> Condition:
+    """Translate filters.
 
     Args:
-        filters: LlamaIndex's; None: none.
+        filters: LlamaIndex's filters, or None.
 
     Raises:
-        InvalidParameter: Chroma cannot do what a filter asks.
+        InvalidParameter: Chroma does not support a filter.
     """
     if filters is None:
         return True
     check_kind("filters", filters, MetadataFilters, "LlamaIndex's MetadataFilters, or None")
-    return _several(filters, negated=False)
+    return _group(filters, negated=False)
 
 
-def joined(word: str, conditions: Sequence[Condition]) -> Condition:
-    """Conditions under "$and" or "$or".
+def join_conditions(word: str, conditions: Sequence[Condition]) -> Condition:
+    """Join conditions.
 
     Args:
-        word: Which.
-        conditions: What is joined; at least one.
+        word: "$and" or "$or".
+        conditions: At least one.
     """
-    settles = word == "$or"
-    if any(each is settles for each in conditions):
-        return settles
-    left = [each for each in conditions if not isinstance(each, bool)]
-    if not left:
-        return not settles
-    return {word: left} if len(left) > 1 else left[0]
+    decisive = word == "$or"  # one such condition decides the whole
+    if any(each is decisive for each in conditions):
+        return decisive
+    rest = [each for each in conditions if not isinstance(each, bool)]
+    if not rest:
+        return not decisive
+    return {word: rest} if len(rest) > 1 else rest[0]
 
 
-def _several(filters: MetadataFilters, *, negated: bool) -> Condition:
+def _group(filters: MetadataFilters, *, negated: bool) -> Condition:
     if not filters.filters:
         return True
     condition = FilterCondition(filters.condition or FilterCondition.AND)
-    # "not" is met where none of the filters is.
+    # "not" means that no filter is met.
     inside = negated != (condition == FilterCondition.NOT)
     either = (condition == FilterCondition.OR) != negated if condition != FilterCondition.NOT else negated
-    found = [
-        _several(each, negated=inside) if isinstance(each, MetadataFilters) else _one(each, negated=inside)
+    conditions = [
+        _group(each, negated=inside) if isinstance(each, MetadataFilters) else _single(each, negated=inside)
         for each in filters.filters
     ]
-    return joined("$or" if either else "$and", found)
+    return join_conditions("$or" if either else "$and", conditions)
 
 
-def _one(given: MetadataFilter, *, negated: bool) -> Condition:
+def _single(given: MetadataFilter, *, negated: bool) -> Condition:
     operator, value = FilterOperator(given.operator or FilterOperator.EQ), given.value
     name = f"the filter {given.key!r} {operator.value} {value!r:.60}"
     if operator in _REFUSED:
@@ -101,33 +101,33 @@ def _one(given: MetadataFilter, *, negated: bool) -> Condition:
         operator = _OPPOSITE[operator]
     key = DOCUMENT if given.key in DOCUMENT_KEYS else given.key
     if operator in (FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL):
-        return _listed(name, key, operator, value)
+        return _list_condition(name, key, operator, value)
     if value is None or isinstance(value, list) or (operator in _ORDERED and isinstance(value, str)):
         wanted = "a number" if operator in _ORDERED else "a string or a number"
         raise InvalidParameter(f"{name} cannot be asked: the value must be {wanted}")
-    return {key: {_PLAIN[operator]: value}}
+    return {key: {_OPERATORS[operator]: value}}
 
 
-def _listed(name: str, key: str, operator: FilterOperator, value: Any) -> Condition:
+def _list_condition(name: str, key: str, operator: FilterOperator, value: Any) -> Condition:
     if not isinstance(value, list):
         raise InvalidParameter(f"{name} cannot be asked: the value must be a list")
     if not value:
         return operator in (FilterOperator.NIN, FilterOperator.ALL)
     if operator in (FilterOperator.ANY, FilterOperator.ALL):
         word = "$or" if operator == FilterOperator.ANY else "$and"
-        return joined(word, [{key: {"$contains": each}} for each in value])
+        return join_conditions(word, [{key: {"$contains": each}} for each in value])
     return {key: {"$in" if operator == FilterOperator.IN else "$nin": value}}
 
 
-def as_where(condition: Condition, where: Mapping[str, Any] | None) -> tuple[dict[str, Any] | None, bool]:
-    """A condition beside one in Chroma's own words.
+def to_where(condition: Condition, where: Mapping[str, Any] | None) -> tuple[dict[str, Any] | None, bool]:
+    """Join a condition with one of Chroma's.
 
     Args:
-        condition: From filters.
-        where: Chroma's own.
+        condition: A condition from filters.
+        where: A condition of Chroma, or None.
 
     Returns:
-        Chroma's condition, None for none; and whether any row can meet it.
+        Chroma's condition, or None; and whether any row can meet it.
     """
-    both = joined("$and", [condition, dict(where) if where else True])
+    both = join_conditions("$and", [condition, dict(where) if where else True])
     return (None, both) if isinstance(both, bool) else (both, True)

@@ -1,4 +1,4 @@
-"""LlamaIndex's nodes as rows of an index, and rows as nodes."""
+"""Convert LlamaIndex's nodes to rows of an index, and rows to nodes."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from chroma_eddy.rows.schema import DOCUMENT, END, FRAMEWORKS, PIECE, START, use
 from chroma_eddy.types import RESERVED
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import InvalidParameter
-from llama_index.embeddings.eddy import bookkeeping
+from llama_index.embeddings.eddy import vector_metadata
 
 DOCUMENT_KEYS = ("document_id", "doc_id", "ref_doc_id")
-"""What LlamaIndex calls a node's document in three databases; here it is the index's own name for it."""
+"""Metadata keys of a node's document in LlamaIndex; the index has a key of its own for it."""
 
 
-def piece_of(node: Any, number: int) -> Piece:
-    """A node as the index stores it, with all that is needed to make it again.
+def to_piece(node: Any, number: int) -> Piece:
+    """Convert a node to a piece of the index, from which `to_node` restores it.
 
     Args:
-        node: With its embedding.
-        number: Its place, for messages.
+        node: A node with its embedding.
+        number: Its position, for messages.
 
     Raises:
-        InvalidParameter: It is no node, or has no embedding.
+        InvalidParameter: The object is no node, or has no embedding.
     """
     check_kind(f"nodes[{number}]", node, BaseNode, "one of LlamaIndex's nodes")
     if node.embedding is None:
@@ -36,7 +36,7 @@ def piece_of(node: Any, number: int) -> Piece:
             "embed them"
         )
     row = node_to_metadata_dict(node, remove_text=True)
-    # LlamaIndex writes None in place of a number that is none; such a one is refused instead.
+    # LlamaIndex would write None for NaN, which the index refuses.
     row.update({key: value for key, value in node.metadata.items() if isinstance(value, float)})
     return Piece(
         id=node.node_id,
@@ -49,18 +49,18 @@ def piece_of(node: Any, number: int) -> Piece:
     )
 
 
-def node_of(id_: str, text: str, row: Mapping[str, Any]) -> BaseNode:
-    """A row as a node.
+def to_node(id_: str, text: str, row: Mapping[str, Any]) -> BaseNode:
+    """Convert a row to a node.
 
     Args:
-        id_: Of the row.
-        text: Of the row.
-        row: Its metadata.
+        id_: Id of the row.
+        text: Text of the row.
+        row: Metadata of the row.
     """
     if all(key in row for key in FRAMEWORKS):
         node = metadata_dict_to_node(dict(row), text=text)
-        if bookkeeping.FINGERPRINT in node.metadata:  # the index may have refitted its vectors meanwhile
-            node.metadata[bookkeeping.FINGERPRINT] = row[bookkeeping.FINGERPRINT]
+        if vector_metadata.FINGERPRINT in node.metadata:  # the index may have refitted its vectors meanwhile
+            node.metadata[vector_metadata.FINGERPRINT] = row[vector_metadata.FINGERPRINT]
         return node
     metadata = user_metadata(row)
     document = RelatedNodeInfo(node_id=str(row[DOCUMENT]), node_type=ObjectType.DOCUMENT, metadata=dict(metadata))

@@ -1,4 +1,4 @@
-"""One system's scores on one task, and the file that keeps them."""
+"""One system's scores on one task, and the files that keep results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Doubles = NDArray[np.float64]
+
+Key = TypeVar("Key")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -102,81 +105,114 @@ class TaskResult:
         return Interval.of(self.score(name) - other.score(name), self.samples[name] - other.samples[name])
 
 
-class ResultStore:
-    """A file with a line for each outcome, added and on the disk as soon as there is one.
+class JsonlStore(Generic[Key, Result]):
+    """Results by key in a .jsonl file, one a line; a result is on the disk as soon as it is added.
 
-    A line that an interruption left unfinished is no outcome: it is dropped, and measured again.
+    A line that an interruption left unfinished is dropped.
+
+    Attributes:
+        results: The latest result of each key.
     """
 
+    _hint = "repair the file, or move it away"
+
+    def __init__(self, path: Path | None) -> None:
+        """Read the file.
+
+        Args:
+            path: A file, which need not exist; None keeps results in memory only.
+
+        Raises:
+            InvalidParameter: A line of the file is no result.
+        """
+        self._path = path
+        self._lines: dict[Key, str] = {}
+        self.results: dict[Key, Result] = {}
+        # Whether the next result rewrites the file instead of appending to it.
+        self._rewrite = True
+        if path is None or not path.exists():
+            return
+        *lines, unfinished = path.read_text(encoding="utf-8").split("\n")
+        self._rewrite = unfinished != ""
+        for number, line in enumerate(lines, start=1):
+            try:
+                result = self._decode(json.loads(line))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise InvalidParameter(
+                    f"{path}, line {number} is no result of an evaluation ({error}); {self._hint}"
+                ) from None
+            self._lines[self._key(result)], self.results[self._key(result)] = line, result
+
+    def add(self, result: Result) -> None:
+        """Store a result, in the place of an earlier one of its key."""
+        key = self._key(result)
+        rewrite = self._rewrite or key in self.results
+        self.results[key] = result
+        if self._path is None:
+            return
+        self._lines[key] = json.dumps(self._encode(result), ensure_ascii=False)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        lines = self._lines.values() if rewrite else [self._lines[key]]
+        with atomic_write(self._path) if rewrite else self._path.open("ab") as file:
+            file.write("".join(f"{line}\n" for line in lines).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        self._rewrite = False
+
+    def _key(self, result: Result) -> Key:
+        raise NotImplementedError
+
+    def _encode(self, result: Result) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _decode(self, row: dict[str, Any]) -> Result:
+        raise NotImplementedError
+
+
+class ResultStore(JsonlStore[tuple[str, str], TaskResult]):
+    """Outcomes by label of the system and name of the task."""
+
+    _hint = "name another file, or start anew with --fresh"
+
     def __init__(self, path: Path | None, *, fresh: bool = False) -> None:
-        """Read what is there.
+        """Read the file.
 
         Args:
             path: A .jsonl file, which need not exist; None keeps outcomes in memory only.
-            fresh: Whether what is there is left out of account.
+            fresh: Whether to ignore the file's content; the first outcome then replaces it.
 
         Raises:
-            InvalidParameter: A line of it is no outcome.
+            InvalidParameter: A line of the file is no outcome.
         """
+        super().__init__(None if fresh else path)
         self._path = path
-        self._lines: dict[tuple[str, str], str] = {}
-        self._held: dict[tuple[str, str], TaskResult] = {}
-        # The next outcome writes the file anew, instead of adding to it.
-        self._anew = True
-        if path is None or fresh or not path.exists():
-            return
-        *lines, unfinished = path.read_text(encoding="utf-8").split("\n")
-        self._anew = unfinished != ""
-        for number, line in enumerate(lines, start=1):
-            try:
-                outcome = _read(json.loads(line))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise InvalidParameter(
-                    f"{path}, line {number} is no outcome of an evaluation ({error}); name another file, or start "
-                    "anew with --fresh"
-                ) from None
-            key = (outcome.system.label, outcome.task)
-            self._lines[key], self._held[key] = line, outcome
 
     def find(self, system: System, task: str, identity: dict[str, Any]) -> TaskResult | None:
-        """The outcome that is there already, if it follows from the same model, data and settings."""
-        held = self._held.get((system.label, task))
+        """The stored outcome, if it follows from the same model, data and settings."""
+        held = self.results.get((system.label, task))
         return held if held is not None and held.identity == identity else None
 
     def holds(self, system: System, task: str) -> bool:
         """Whether there is an outcome, of these or other settings."""
-        return (system.label, task) in self._held
+        return (system.label, task) in self.results
 
-    def add(self, outcome: TaskResult) -> None:
-        """Keep an outcome, in the place of an earlier one."""
-        key = (outcome.system.label, outcome.task)
-        anew = self._anew or key in self._held
-        self._held[key] = outcome
-        if self._path is None:
-            return
-        self._lines[key] = json.dumps(_written(outcome), ensure_ascii=False)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        lines = self._lines.values() if anew else [self._lines[key]]
-        with atomic_write(self._path) if anew else self._path.open("ab") as file:
-            file.write("".join(f"{line}\n" for line in lines).encode())
-            file.flush()
-            os.fsync(file.fileno())
-        self._anew = False
+    def _key(self, result: TaskResult) -> tuple[str, str]:
+        return result.system.label, result.task
 
+    def _encode(self, result: TaskResult) -> dict[str, Any]:
+        return {
+            "system": vars(result.system),
+            "task": result.task,
+            "scores": {metric: round(result.score(metric), 4) for metric in result.metrics},
+            "cost": vars(result.cost),
+            "identity": result.identity,
+            "metrics": {metric: items.tolist() for metric, items in result.metrics.items()},
+        }
 
-def _written(outcome: TaskResult) -> dict[str, Any]:
-    return {
-        "system": vars(outcome.system),
-        "task": outcome.task,
-        "scores": {metric: round(outcome.score(metric), 4) for metric in outcome.metrics},
-        "cost": vars(outcome.cost),
-        "identity": outcome.identity,
-        "metrics": {metric: items.tolist() for metric, items in outcome.metrics.items()},
-    }
-
-
-def _read(row: dict[str, Any]) -> TaskResult:
-    metrics = {str(metric): np.array(items, np.float64) for metric, items in row["metrics"].items()}
-    if not metrics or not all(len(items) for items in metrics.values()):
-        raise ValueError("it has no scores")
-    return TaskResult(System(**row["system"]), str(row["task"]), metrics, Cost(**row["cost"]), dict(row["identity"]))
+    def _decode(self, row: dict[str, Any]) -> TaskResult:
+        metrics = {str(metric): np.array(items, np.float64) for metric, items in row["metrics"].items()}
+        if not metrics or not all(len(items) for items in metrics.values()):
+            raise ValueError("it has no scores")
+        return TaskResult(
+            System(**row["system"]), str(row["task"]), metrics, Cost(**row["cost"]), dict(row["identity"])
+        )

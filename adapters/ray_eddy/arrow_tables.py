@@ -1,4 +1,4 @@
-"""Documents' vectors as Arrow columns: flat, a row for each part."""
+"""Arrow tables of vectors, flat: a row for each part of a document."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
     Vector = NDArray[np.float32]
 
-MADE = ("part", "index", "start", "end", "n_tokens", "n_windows", "n_truncated", "headings", "vector")
-"""Columns that embedding adds."""
+NEW_COLUMNS = ("part", "index", "start", "end", "n_tokens", "n_windows", "n_truncated", "headings", "vector")
+"""Columns that embedding adds to those of the documents."""
 
 
-def as_table(batch: Any) -> pa.Table:
-    """A batch as Ray hands it over, in whichever format, as an Arrow table.
+def to_table(batch: Any) -> pa.Table:
+    """Convert a batch of Ray in any of its formats to an Arrow table.
 
     Args:
         batch: A table, a dictionary of arrays, or a data frame.
 
     Raises:
-        InvalidParameter: It is none of these.
+        InvalidParameter: The batch has another type.
     """
     if isinstance(batch, pa.Table):
         return batch
@@ -42,11 +42,11 @@ def as_table(batch: Any) -> pa.Table:
 
 
 def vector_array(vectors: Sequence[Vector | None], width: int) -> pa.FixedSizeListArray:
-    """Vectors as a column of lists of fixed size; None is null.
+    """Build a column of lists of fixed size; None becomes null.
 
     Args:
         vectors: Each of shape (width,).
-        width: Numbers in each.
+        width: Number of components of a vector.
     """
     values = np.zeros((len(vectors), width), np.float32)
     for at, vector in enumerate(vectors):
@@ -57,19 +57,19 @@ def vector_array(vectors: Sequence[Vector | None], width: int) -> pa.FixedSizeLi
 
 
 def vector_type(width: int) -> pa.DataType:
-    """The type of a column of vectors."""
+    """The Arrow type of a vector."""
     return pa.list_(pa.float32(), width)
 
 
-def matrix(column: pa.ChunkedArray | pa.Array) -> NDArray[np.float32]:
-    """A column of vectors, none of them null, as an array of shape (rows, width)."""
+def to_matrix(column: pa.ChunkedArray | pa.Array) -> NDArray[np.float32]:
+    """Convert a column of vectors without nulls to an array of shape (rows, width)."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(array, pa.ChunkedArray):  # of none
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
     return np.asarray(array.flatten().to_numpy(zero_copy_only=False), np.float32).reshape(-1, array.type.list_size)
 
 
-def flat(
+def flat_table(
     table: pa.Table,
     results: Sequence[LongDocument | str],
     parts: Sequence[Part],
@@ -78,32 +78,32 @@ def flat(
     *,
     errors: bool,
 ) -> pa.Table:
-    """A row for each part of each document, which has its document's other columns.
+    """Build a table with a row for each part of each document, and with the document's other columns.
 
     Args:
         table: The documents.
-        results: For each, its vectors, or the reason why it has none.
-        parts: Which are wanted.
-        width: Of the vectors.
-        text_column: Name of the column of texts, in which a part has its own characters.
-        errors: Whether there is a column of reasons.
+        results: For each document its vectors, or the reason why it has none.
+        parts: Parts to include.
+        width: Number of components of a vector.
+        text_column: Column of the texts; it gets each part's own text.
+        errors: Whether to add a column of reasons.
     """
     owners: list[int] = []
-    rows: dict[str, list[Any]] = {name: [] for name in (*MADE, "text", "error")}
+    rows: dict[str, list[Any]] = {name: [] for name in (*NEW_COLUMNS, "text", "error")}
     for owner, result in enumerate(results):
         if isinstance(result, str):
             owners.append(owner)
-            _add(rows, part=next(iter(parts)), index=0, error=result, text=table.column(text_column)[owner].as_py())
+            _append(rows, part=next(iter(parts)), index=0, error=result, text=table.column(text_column)[owner].as_py())
             continue
-        for part, index, span in _spans(result, parts):
+        for part, index, span in _parts_of(result, parts):
             owners.append(owner)
-            _add(rows, part=part, index=index, **_about(result, span))
+            _append(rows, part=part, index=index, **_part_values(result, span))
     kept = [name for name in table.column_names if name not in (text_column, "error")]
     carried = table.select(kept).take(pa.array(owners, pa.int64()))
     types = {"part": pa.string(), "headings": pa.list_(pa.string()), "start": pa.int64(), "end": pa.int64()}
     columns = {name: carried.column(name) for name in kept}
     columns[text_column] = pa.array(rows["text"], pa.string())
-    for name in MADE[:-1]:
+    for name in NEW_COLUMNS[:-1]:  # all but the vector
         columns[name] = pa.array(rows[name], types.get(name, pa.int32()))
     columns["vector"] = vector_array(rows["vector"], width)
     if errors:
@@ -111,17 +111,17 @@ def flat(
     return pa.table(columns)
 
 
-def _spans(result: LongDocument, parts: Iterable[Part]) -> list[tuple[Part, int, Span | None]]:
+def _parts_of(result: LongDocument, parts: Iterable[Part]) -> list[tuple[Part, int, Span | None]]:
     wanted = set(parts)
-    found: list[tuple[Part, int, Span | None]] = [("document", 0, None)] if "document" in wanted else []
+    spans: list[tuple[Part, int, Span | None]] = [("document", 0, None)] if "document" in wanted else []
     if "passages" in wanted:
-        found += [("passages", at, span) for at, span in enumerate(result.passages)]
+        spans += [("passages", at, span) for at, span in enumerate(result.passages)]
     if "sentences" in wanted:
-        found += [("sentences", at, span) for at, span in enumerate(result.sentences)]
-    return found
+        spans += [("sentences", at, span) for at, span in enumerate(result.sentences)]
+    return spans
 
 
-def _about(result: LongDocument, span: Span | None) -> dict[str, Any]:
+def _part_values(result: LongDocument, span: Span | None) -> dict[str, Any]:
     start, end = (0, len(result.text)) if span is None else (span.start, span.end)
     return {
         "start": start,
@@ -135,6 +135,6 @@ def _about(result: LongDocument, span: Span | None) -> dict[str, Any]:
     }
 
 
-def _add(rows: dict[str, list[Any]], **values: Any) -> None:
+def _append(rows: dict[str, list[Any]], **values: Any) -> None:
     for name, column in rows.items():
         column.append(values.get(name))

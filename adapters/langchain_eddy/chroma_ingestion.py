@@ -1,4 +1,4 @@
-"""Writing long documents into `langchain_chroma.Chroma` with the vectors that they have as a whole."""
+"""Write long documents into `langchain_chroma.Chroma`, with passages embedded in the context of their document."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from langchain_eddy.passages import (
     FINGERPRINT,
     EmbeddedPassage,
     check_document,
+    display_name,
+    document_id,
     embed_passages,
-    identity_of,
-    name_of,
 )
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ _COSINE = 'collection_configuration={"hnsw": {"space": "cosine"}}'
 
 @dataclass(frozen=True)
 class IngestReport:
-    """What `ingest_documents` did.
+    """Result of `ingest_documents`.
 
     Attributes:
-        ids: Of the rows written, in the order of the passages.
-        n_documents: Documents read, those without text included.
-        n_deleted: Rows of earlier versions of these documents that were removed.
+        ids: Ids of the rows written, in the order of the passages.
+        n_documents: Number of documents, including those without text.
+        n_deleted: Number of removed rows of earlier versions of these documents.
     """
 
     ids: list[str]
@@ -57,26 +57,26 @@ def ingest_documents(
     late: bool = True,
     cleanup: Literal["id", "source"] | None = "id",
 ) -> IngestReport:
-    """Cut documents into passages, embed each in the context of its whole document, and write them.
+    """Split documents into passages, embed each in the context of its whole document, and write them.
 
-    Rows are written as they are ready and replace rows of the same id, so a run that was stopped is simply started
-    again, and a second run over the same documents changes nothing.
+    Rows replace rows of the same id, so an interrupted run can simply start again, and a second run over the same
+    documents changes nothing.
 
     Args:
-        vector_store: The collection to write into; it should be in cosine space.
+        vector_store: The collection to write into, preferably in cosine space.
         documents: Whole documents, not pieces of them.
-        embeddings: The embedder; None: the vector store's own, which also embeds the queries.
-        passage_size: Most text tokens in a passage.
+        embeddings: The embedder; None for the vector store's own, which also embeds the queries.
+        passage_size: Maximum number of text tokens in a passage.
         passage_unit: "sentences" to count these instead of tokens.
-        late: Read passages' vectors out of one pass over the document; False: embed each passage by itself.
-        cleanup: Remove rows that an earlier version of a document left: `"id"`, of documents that have an id;
-            `"source"`, also of those that are only known by the file or page they were read from, where all documents
-            of one source must come in the same call; None: never.
+        late: Whether to pool passages from one pass over the document; False embeds each passage by itself.
+        cleanup: Which documents' rows of earlier versions to remove: `"id"`, of documents with an id; `"source"`, also
+            of documents that only their file or URL identifies, if all documents of one source come in the same call;
+            None, of none.
 
     Raises:
-        InvalidParameter: An argument is of another kind, there are no Eddy embeddings, or a document has metadata that
-            Chroma cannot store; raised before anything is written.
-        FingerprintMismatch: The collection holds vectors of another embedder, or its queries would be embedded by one.
+        InvalidParameter: An argument is wrong, there are no Eddy embeddings, or Chroma cannot store a document's
+            metadata; nothing is written then.
+        FingerprintMismatch: The collection holds vectors of another embedder, or another one embeds its queries.
     """
     from langchain_chroma import Chroma
 
@@ -106,7 +106,7 @@ def ingest_documents(
     _upsert(collection, batch)
     n_deleted = 0
     if cleanup is not None:
-        known = {identity_of(d) for d in documents if d.id or cleanup == "source"} - {""}
+        known = {document_id(d) for d in documents if d.id or cleanup == "source"} - {""}
         n_deleted = sum(_delete_others(collection, name, written[name], limit) for name in sorted(known))
     return IngestReport(ids=ids, n_documents=len(documents), n_deleted=n_deleted)
 
@@ -121,14 +121,14 @@ async def aingest_documents(
     late: bool = True,
     cleanup: Literal["id", "source"] | None = "id",
 ) -> IngestReport:
-    """As `ingest_documents`, in a thread; the event loop goes on."""
+    """As `ingest_documents`, in a thread."""
     options = {"passage_size": passage_size, "passage_unit": passage_unit, "late": late}
     call = partial(ingest_documents, **options, cleanup=cleanup)  # type: ignore[arg-type]
     return await in_worker(call, vector_store, documents, embeddings)
 
 
 def _embedder_of(vector_store: Chroma, embeddings: EddyEmbeddings | None) -> EddyEmbeddings:
-    # CacheBackedEmbeddings hands its questions on to the embeddings it wraps.
+    # CacheBackedEmbeddings passes queries on to the embeddings that it wraps.
     own = getattr(vector_store.embeddings, "underlying_embeddings", vector_store.embeddings)
     chosen = embeddings if embeddings is not None else own
     if not isinstance(chosen, EddyEmbeddings):
@@ -178,8 +178,8 @@ def _check_metadata(documents: Sequence[Document]) -> None:
             "".join(str(value) for value in (document.id, *document.metadata, *document.metadata.values())).encode()
         except (ValueError, TypeError) as error:
             raise InvalidParameter(
-                f"Document {name_of(document, index)} has metadata that Chroma cannot store: {error}. Keep to numbers "
-                "and valid text, as langchain_community.vectorstores.utils.filter_complex_metadata does."
+                f"Document {display_name(document, index)} has metadata that Chroma cannot store: {error}. Keep to "
+                "numbers and valid text, as langchain_community.vectorstores.utils.filter_complex_metadata does."
             ) from error
 
 

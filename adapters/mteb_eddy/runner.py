@@ -1,8 +1,7 @@
-"""Evaluations that can be stopped and taken up again, and the suites among them."""
+"""Run evaluations and suites; interrupted runs continue where they stopped."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +13,9 @@ import numpy as np
 
 from eddy_embed import Embedder, __version__
 from eddy_embed.errors import InvalidParameter
-from mteb_eddy.costs import Cost
 from mteb_eddy.encoder import EddyEncoder
 from mteb_eddy.locov1 import LoCoV1
-from mteb_eddy.records import Journal, Record
+from mteb_eddy.result_store import EncodingCost, Record, ResultStore, SuiteRun, SuiteRunStore
 from mteb_eddy.suites import Row, Suite, instructions, suite
 
 if TYPE_CHECKING:
@@ -26,24 +24,23 @@ if TYPE_CHECKING:
     from mteb.abstasks import AbsTask
     from mteb.results import TaskResult
 
-    Said = Callable[[str], None]
 
 _QUIET: Any = {"show_progress_bar": False}
 _SPEC = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<subset>[^\[\]]+)\])?")
 
 
 def find_task(spec: str, locov1: str | os.PathLike[str] | None = None) -> AbsTask:
-    """A task of MTEB's, or LoCoV1; its test split where it has one.
+    """Find a task of MTEB, or LoCoV1, limited to its test split if it has one.
 
     Args:
         spec: "STS12", or "STS17[en-en]" for one subset.
         locov1: Folder with LoCoV1; None for the hub.
 
     Raises:
-        InvalidParameter: There is none of that name.
+        InvalidParameter: There is no such task.
     """
-    found = _SPEC.fullmatch(spec)
-    name, subset = (found["name"], found["subset"]) if found else (spec, None)
+    match = _SPEC.fullmatch(spec)
+    name, subset = (match["name"], match["subset"]) if match else (spec, None)
     subsets = None if subset is None else [subset]
     if name == LoCoV1.metadata.name:
         loco: AbsTask = LoCoV1(locov1).filter_languages(languages=None, hf_subsets=subsets)
@@ -65,27 +62,27 @@ def evaluate(
     fresh: bool = False,
     find: Callable[[str], AbsTask] = find_task,
 ) -> list[Record]:
-    """Evaluate an encoder on tasks and keep scores and costs; what is kept already is not run again.
+    """Evaluate an encoder on tasks and store scores and costs; stored results are not computed again.
 
     Args:
-        encoder: An `EddyEncoder`, or any other encoder of MTEB's.
+        encoder: An `EddyEncoder`, or any other encoder of MTEB.
         tasks: Names as for `find_task`, or tasks.
-        output: A folder: MTEB's results, and `records.jsonl` with scores and costs.
-        fresh: Whether everything is run again.
-        find: Makes a task of its name.
+        output: Folder of MTEB's results, and of `records.jsonl` with scores and costs.
+        fresh: Whether to compute stored results again.
+        find: Finds a task by its name.
 
     Returns:
         A record for each task, in their order.
     """
     folder = Path(output)
-    journal, cache = Journal(folder / "records.jsonl"), mteb.ResultCache(folder)
+    store, cache = ResultStore(folder / "records.jsonl"), mteb.ResultCache(folder)
     records = []
     for each in tasks:
         task = find(each) if isinstance(each, str) else each
-        named = each if isinstance(each, str) else task.metadata.name
+        name = each if isinstance(each, str) else task.metadata.name
         costs = getattr(encoder, "costs", {})
         costs.pop(task.metadata.name, None)
-        found = mteb.evaluate(
+        results = mteb.evaluate(
             encoder,
             task,
             cache=cache,
@@ -94,20 +91,20 @@ def evaluate(
             show_progress_bar=False,
             co2_tracker=False,
         )
-        record = _record(encoder, named, task, found.task_results[0], costs.get(task.metadata.name))
-        records.append(journal.keep(record))
+        record = _record(encoder, name, task, results.task_results[0], costs.get(task.metadata.name))
+        records.append(store.keep(record))
     return records
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """A row of a suite, as it was run.
+class SuiteRowResult:
+    """Results of a row of a suite.
 
     Attributes:
         row: The row.
-        model: What it was run on.
+        model: Model that was run.
         stand_in: Whether that is another model than the table's.
-        records: By task.
+        records: Records by task.
     """
 
     row: Row
@@ -127,99 +124,100 @@ def run_suite(
     fresh: bool = False,
     find: Callable[[str], AbsTask] = find_task,
     open_encoder: Callable[..., Any] = EddyEncoder,
-    said: Said = lambda line: None,
+    log: Callable[[str], None] = lambda line: None,
     **settings: Any,
-) -> list[Outcome]:
+) -> list[SuiteRowResult]:
     """Run a suite, or a part of it.
 
     Args:
         name: The suite.
-        output: As for `evaluate`; `suites.jsonl` beside it says which records belong to which row.
-        model: Instead of the table's models: a copy of the one that `backbones` names, or, without that, a stand-in,
-            on which the rows of the table's first model are run with the layers that their methods choose by
-            themselves.
+        output: As for `evaluate`; `suites.jsonl` in it links rows to their records.
+        model: Model to run instead of the table's: a copy of the one that `backbones` names; or, without `backbones`, a
+            stand-in, which runs the rows of the table's first model with the methods' own default layers.
         backbones: Only these models of the table.
         tasks: Only these tasks, or these columns.
-        rows: Only these labels.
-        fresh: Whether everything is run again.
-        find: Makes a task of its name.
-        open_encoder: Makes an encoder of a model, a method and settings.
-        said: Told of what is done.
-        **settings: Of `Embedder`: device, dtype and such.
+        rows: Only rows with these labels.
+        fresh: Whether to compute stored results again.
+        find: Finds a task by its name.
+        open_encoder: Makes an encoder from a model, a method and settings.
+        log: Called with a line for each step.
+        **settings: Further arguments of `Embedder`, such as device and dtype.
 
     Raises:
         InvalidParameter: The suite has no such model, task or row, or no id for a model.
     """
     chosen = suite(name) if isinstance(name, str) else name
     folder = Path(output)
-    wanted = _tasks(chosen, tasks)
+    task_names = _tasks(chosen, tasks)
+    runs = SuiteRunStore(folder / "suites.jsonl")
     window: int | None = None
-    outcomes = []
+    results = []
     for row in _rows(chosen, model, backbones, rows):
         stand_in = model is not None and not backbones
         used = chosen.backbones[row.backbone] if model is None else model
         method = (row.elsewhere or row.method) if stand_in else row.method
         where = f"{chosen.name}: {row.backbone}, {row.label}"
         if method is None:
-            said(f"{where}: no method of ours")
+            log(f"{where}: no method of ours")
             continue
         if used is None:
             raise InvalidParameter(
                 f"{chosen.name} has no id for {row.backbone}; name a copy with --model PATH --backbone {row.backbone!r}"
             )
-        said(f"{where}: {method} on {used}")
-        told = _settings(chosen, row)
+        log(f"{where}: {method} on {used}")
+        row_settings = _settings(chosen, row)
         if stand_in and window is None:
             window = _window(used, settings)
-        if window is not None and told.get("max_length", 0) > window:
-            told["max_length"] = window
-            said(f"  no more than {window:,} tokens go into {used}")
-        encoder = open_encoder(used, method=method, **told, **settings)
-        outcome = Outcome(row, str(used), stand_in, {})
+        if window is not None and row_settings.get("max_length", 0) > window:
+            row_settings["max_length"] = window
+            log(f"  no more than {window:,} tokens go into {used}")
+        encoder = open_encoder(used, method=method, **row_settings, **settings)
+        result = SuiteRowResult(row, str(used), stand_in, {})
         try:
-            for task in wanted:
+            for task in task_names:
                 (record,) = evaluate(encoder, [task], folder, fresh=fresh, find=find)
-                outcome.records[task] = record
-                if task == wanted[0]:
-                    _keep(folder / "suites.jsonl", chosen, outcome, record.key)
-                said(f"  {task}: {_shown(chosen, record)}")
+                result.records[task] = record
+                run = SuiteRun(chosen.name, row.backbone, row.label, str(used), stand_in, record.key)
+                if run not in runs.results.values():
+                    runs.add(run)
+                log(f"  {task}: {_format_score(chosen, record)}")
         finally:
             encoder.close()
-        outcomes.append(outcome)
-    return outcomes
+        results.append(result)
+    return results
 
 
-def read_suites(folder: Path) -> dict[str, list[Outcome]]:
-    """What was run of suites, by their names, the last run of a row on a model counting."""
-    path, journal = folder / "suites.jsonl", Journal(folder / "records.jsonl")
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    found: dict[tuple[str, str, str, str], Outcome] = {}
-    for line in map(json.loads, lines):
-        rows = [r for r in suite(line["suite"]).rows if (r.backbone, r.label) == (line["backbone"], line["label"])]
+def read_suites(folder: Path) -> dict[str, list[SuiteRowResult]]:
+    """Read the last run of each row of suites on each model, by the suites' names.
+
+    Raises:
+        InvalidParameter: A suite has no such row in this version.
+    """
+    path, records = folder / "suites.jsonl", ResultStore(folder / "records.jsonl").results
+    suites: dict[str, list[SuiteRowResult]] = {}
+    for run in SuiteRunStore(path).results.values():
+        rows = [row for row in suite(run.suite).rows if (row.backbone, row.label) == (run.backbone, run.label)]
         if not rows:
             raise InvalidParameter(
-                f"{path}: {line['suite']} has no row {line['backbone']!r}, {line['label']!r}; it was written by "
-                "another version"
+                f"{path}: {run.suite} has no row {run.backbone!r}, {run.label!r}; it was written by another version"
             )
-        records = {task: record for (key, task), record in journal.records.items() if key == line["key"]}
-        outcome = Outcome(rows[0], line["model"], line["stand_in"], records)
-        found[line["suite"], line["backbone"], line["label"], line["model"]] = outcome
-    names = dict.fromkeys(key[0] for key in found)
-    return {name: [outcome for key, outcome in found.items() if key[0] == name] for name in names}
+        own = {task: record for (key, task), record in records.items() if key == run.key}
+        suites.setdefault(run.suite, []).append(SuiteRowResult(rows[0], run.model, run.stand_in, own))
+    return suites
 
 
 def _settings(chosen: Suite, row: Row) -> dict[str, Any]:
     length = row.max_length or chosen.max_length
-    told: dict[str, Any] = {"overflow": chosen.overflow}
-    told |= {} if length is None else {"max_length": length}
+    settings: dict[str, Any] = {"overflow": chosen.overflow}
+    settings |= {} if length is None else {"max_length": length}
     if chosen.instructions is not None and row.instructed:
-        told["instructions"] = instructions(chosen.instructions)
-    return told
+        settings["instructions"] = instructions(chosen.instructions)
+    return settings
 
 
-def _tasks(chosen: Suite, asked: Sequence[str]) -> list[str]:
+def _tasks(chosen: Suite, names: Sequence[str]) -> list[str]:
     wanted: list[str] = []
-    for name in asked or chosen.tasks:
+    for name in names or chosen.tasks:
         if name not in chosen.tasks and name not in chosen.columns:
             raise InvalidParameter(
                 f"{chosen.name} has no task or column {name!r}; choose of {', '.join([*chosen.columns, *chosen.tasks])}"
@@ -229,11 +227,11 @@ def _tasks(chosen: Suite, asked: Sequence[str]) -> list[str]:
 
 
 def _rows(chosen: Suite, model: Any, backbones: Sequence[str], labels: Sequence[str]) -> list[Row]:
-    for kind, asked, known in (
+    for kind, names, known in (
         ("model", backbones, [*chosen.backbones]),
         ("row", labels, list(dict.fromkeys(row.label for row in chosen.rows))),
     ):
-        unknown = [name for name in asked if name not in known]
+        unknown = [name for name in names if name not in known]
         if unknown:
             raise InvalidParameter(f"{chosen.name} has no {kind} {unknown[0]!r}; choose of {', '.join(known)}")
     if model is not None and len(backbones) > 1:
@@ -244,43 +242,32 @@ def _rows(chosen: Suite, model: Any, backbones: Sequence[str], labels: Sequence[
 
 
 def _window(model: str, settings: Mapping[str, Any]) -> int:
-    """Most tokens that a model takes; nothing but its embeddings is loaded."""
+    """Maximum length of a model, of which only the token embeddings are loaded."""
     kept = {name: value for name, value in settings.items() if name in ("revision", "cache_folder", "local_files_only")}
     with Embedder(model, method="plain:exit=0", **kept) as embedder:
         return embedder.max_length
 
 
-def _shown(chosen: Suite, record: Record) -> str:
+def _format_score(chosen: Suite, record: Record) -> str:
     column = next(each for each in chosen.columns.values() if record.task in each.tasks)
     return f"{record.score(column.metric) * chosen.scale:.{chosen.digits}f}"
 
 
-def _record(encoder: Any, named: str, task: AbsTask, result: TaskResult, cost: Cost | None) -> Record:
+def _record(encoder: Any, name: str, task: AbsTask, result: TaskResult, cost: EncodingCost | None) -> Record:
     entries = [entry for split in result.scores.values() for entry in split]
-    numbers = [name for name, value in entries[0].items() if isinstance(value, int | float)]
-    # MTEB writes six digits: rounded here too, scores are the same whether they were just made or read.
-    means = {name: float(np.mean([round(entry[name], 6) for entry in entries])) for name in numbers}
+    numeric = [metric for metric, value in entries[0].items() if isinstance(value, int | float)]
+    # MTEB writes six digits: rounded here too, new scores equal scores read from its files.
+    means = {metric: float(np.mean([round(entry[metric], 6) for entry in entries])) for metric in numeric}
     meta = encoder.mteb_model_meta
-    told = dict(meta.experiment_kwargs or {})
+    experiment = dict(meta.experiment_kwargs or {})
     return Record(
-        key=str(told.get("fingerprint", meta.name)),
-        task=named,
+        key=str(experiment.get("fingerprint", meta.name)),
+        task=name,
         model=str(meta.name),
-        method=str(told.get("method", "")),
-        told={name: str(value) for name, value in told.items()},
+        method=str(experiment.get("method", "")),
+        told={key: str(value) for key, value in experiment.items()},
         metric=str(task.metadata.main_score),
-        scores={name: round(mean, 6) for name, mean in means.items() if np.isfinite(mean)},
+        scores={metric: round(mean, 6) for metric, mean in means.items() if np.isfinite(mean)},
         cost=cost,
         version=__version__,
     )
-
-
-def _keep(path: Path, chosen: Suite, outcome: Outcome, key: str) -> None:
-    """Note which records belong to a row, once."""
-    row = outcome.row
-    told = {"suite": chosen.name, "backbone": row.backbone, "label": row.label}
-    line = json.dumps({**told, "model": outcome.model, "stand_in": outcome.stand_in, "key": key}, ensure_ascii=False)
-    held = path.read_text(encoding="utf-8") if path.exists() else ""
-    if line not in held.splitlines()[-len(chosen.rows) :]:
-        with path.open("a", encoding="utf-8") as file:
-            file.write("\n" * (held[-1:] not in ("", "\n")) + line + "\n")

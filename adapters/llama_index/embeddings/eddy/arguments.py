@@ -1,4 +1,4 @@
-"""Names of parameters that users of LlamaIndex's other embedding classes know."""
+"""Constructor arguments of `EddyEmbedding`, also by the names of LlamaIndex's other embedding classes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from eddy_embed.encoding.validation import check_count
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.integrations.arguments import plain, put, refuse_unknown
 
-# Parameters of HuggingFaceEmbedding that have no counterpart under another name.
-_ELSEWHERE = {
+# Parameters of HuggingFaceEmbedding without a counterpart, and what to use instead.
+_HINTS = {
     "pooling": "pooling is part of the method, such as method='plain:pool=last'",
     "parallel_process": "use IngestionPipeline.run(num_workers=...), which loads the model once in each worker",
     "target_devices": "name one device=, and run one worker for each device",
@@ -26,15 +26,15 @@ _ELSEWHERE = {
 }
 
 
-def checked(values: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
-    """Constructor arguments with alternative names resolved and plain types in place of paths and torch objects.
+def resolve_arguments(values: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    """Resolve alternative names of arguments, and convert paths and torch objects to plain types.
 
     Args:
         values: Arguments by name.
-        fields: The names that exist.
+        fields: Names of all parameters.
 
     Raises:
-        InvalidParameter: A name that does not exist, or a value missing or given twice.
+        InvalidParameter: A name is unknown, or a value is wrong, missing or given twice.
     """
     values = dict(values)
     if values.pop("show_progress_bar", False):
@@ -42,7 +42,7 @@ def checked(values: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
     alias = values.pop("model", None)
     if alias is not None:
         put(values, "model_name", alias, "model")
-    refuse_unknown("EddyEmbedding", values, fields, _ELSEWHERE)
+    refuse_unknown("EddyEmbedding", values, fields, _HINTS)
     values = plain("EddyEmbedding", values)
     check_count("embed_batch_size", values.get("embed_batch_size", 1))
     check_count("num_workers", values.get("num_workers"), optional=True)
@@ -52,14 +52,14 @@ def checked(values: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
     return {k: v for k, v in values.items() if v is not None or k not in ("model_kwargs", "callback_manager")}
 
 
-def parts_of(llm: Any) -> tuple[Any, Any]:
-    """The loaded model and the tokenizer of a `HuggingFaceLLM`, which keeps them in private attributes.
+def loaded_model(llm: Any) -> tuple[Any, Any]:
+    """The model and the tokenizer of a `HuggingFaceLLM`, which keeps them in private attributes.
 
     Args:
         llm: The LLM object.
 
     Raises:
-        InvalidParameter: It has none: its model runs elsewhere, or not on torch.
+        InvalidParameter: The object holds no model, because its model runs elsewhere or not on torch.
     """
     model, tokenizer = getattr(llm, "_model", None), getattr(llm, "_tokenizer", None)
     if model is None or tokenizer is None:

@@ -1,4 +1,4 @@
-"""What LlamaIndex asks, as the index understands it, and whether a vector was made as the index's own were."""
+"""Translate LlamaIndex's queries for the index, and check that vectors come from the index's embedder."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from chroma_eddy.rows.schema import FRAMEWORKS
 from chroma_eddy.storage.names import MAIN
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
 from eddy_embed.integrations.arguments import refuse_unknown
-from llama_index.embeddings.eddy import bookkeeping
-from llama_index.vector_stores.eddy.filters import as_where, condition_of
+from llama_index.embeddings.eddy import vector_metadata
+from llama_index.vector_stores.eddy.filters import to_condition, to_where
 
 if TYPE_CHECKING:
     from chroma_eddy import Index
@@ -23,37 +23,40 @@ if TYPE_CHECKING:
 
     Doubles = np.ndarray[Any, np.dtype[np.float64]]
 
-_WORDS = "words alone are searched by LlamaIndex's BM25Retriever; 'hybrid' joins them to meaning"
+_TEXT_MODES = "words alone are searched by LlamaIndex's BM25Retriever; 'hybrid' joins them to meaning"
 _MODES = {
     VectorStoreQueryMode.DEFAULT: "",
     VectorStoreQueryMode.MMR: "",
     VectorStoreQueryMode.HYBRID: "",
-    VectorStoreQueryMode.SPARSE: _WORDS,
-    VectorStoreQueryMode.TEXT_SEARCH: _WORDS,
+    VectorStoreQueryMode.SPARSE: _TEXT_MODES,
+    VectorStoreQueryMode.TEXT_SEARCH: _TEXT_MODES,
     VectorStoreQueryMode.SEMANTIC_HYBRID: "it is a service of another database; 'hybrid' joins words and meaning",
 }
-_LEARNERS = "LlamaIndex's own SimpleVectorStore has the modes that train a classifier for each question"
-_MMR = ("mmr_threshold", "mmr_prefetch_factor", "mmr_prefetch_k")
-_KNOWN = ("where", "where_document", "prefilter", "fingerprint", *_MMR)
-_PREFETCH = 4.0
-"""How many times as many nodes MMR looks at, as in LlamaIndex's own Chroma store."""
-_SAME = 0.99
-"""Cosine of two vectors of one text, at least, when one embedder made both: company changes them by rounding."""
+_CLASSIFIER_MODES = "LlamaIndex's own SimpleVectorStore has the modes that train a classifier for each question"
+_MMR_OPTIONS = ("mmr_threshold", "mmr_prefetch_factor", "mmr_prefetch_k")
+_OPTIONS = ("where", "where_document", "prefilter", "fingerprint", *_MMR_OPTIONS)
+_PREFETCH_FACTOR = 4.0
+"""Candidates of MMR as a multiple of k, as in LlamaIndex's own Chroma store."""
+_MIN_COSINE = 0.99
+"""Minimum cosine of two vectors of one text by one embedder: other texts in the batch change rounding."""
 
 
-def wanted_of(query: VectorStoreQuery, more: Mapping[str, Any]) -> tuple[Query, bool]:
-    """What is wanted of the index, and whether any row can be meant.
+def translate_query(query: VectorStoreQuery, more: Mapping[str, Any]) -> tuple[Query, bool]:
+    """Translate a query.
 
     Args:
-        query: LlamaIndex's.
+        query: LlamaIndex's query.
         more: `vector_store_kwargs`.
 
+    Returns:
+        The index's query, and whether any row can meet its filters.
+
     Raises:
-        InvalidParameter: The index cannot do what is asked.
+        InvalidParameter: The index does not support the query.
     """
-    refuse_unknown("EddyChromaVectorStore.query", more, _KNOWN)
+    refuse_unknown("EddyChromaVectorStore.query", more, _OPTIONS)
     mode = VectorStoreQueryMode(query.mode)
-    if reason := _MODES.get(mode, _LEARNERS):
+    if reason := _MODES.get(mode, _CLASSIFIER_MODES):
         raise InvalidParameter(f"mode {mode.value!r} cannot be asked of EddyChromaVectorStore: {reason}")
     hybrid, mmr = mode == VectorStoreQueryMode.HYBRID, mode == VectorStoreQueryMode.MMR
     if query.alpha is not None and hybrid:
@@ -61,9 +64,9 @@ def wanted_of(query: VectorStoreQuery, more: Mapping[str, Any]) -> tuple[Query, 
             f"alpha={query.alpha!r} weighs scores, and hybrid queries fuse ranks, by meaning and by BM25, which weigh "
             "the same; leave it out"
         )
-    if not mmr and (given := [name for name in _MMR if more.get(name) is not None]):
+    if not mmr and (given := [name for name in _MMR_OPTIONS if more.get(name) is not None]):
         raise InvalidParameter(f"{given[0]}= belongs to mode 'mmr', and the mode is {mode.value!r}")
-    where, possible = as_where(condition_of(query.filters), more.get("where"))
+    where, possible = to_where(to_condition(query.filters), more.get("where"))
     k = query.similarity_top_k
     return (
         Query(
@@ -74,18 +77,18 @@ def wanted_of(query: VectorStoreQuery, more: Mapping[str, Any]) -> tuple[Query, 
             prefilter=more.get("prefilter"),
             hybrid=hybrid,
             mmr=mmr,
-            fetch_k=_looked_at(k, more) if mmr else query.sparse_top_k if hybrid else None,
-            lambda_mult=_threshold(query, more),
+            fetch_k=_mmr_candidates(k, more) if mmr else query.sparse_top_k if hybrid else None,
+            lambda_mult=_mmr_lambda(query, more),
         ),
         possible,
     )
 
 
-def chosen_nodes(index: Index, node_ids: Sequence[str] | None) -> list[str] | None:
-    """The only nodes to look at; None: all.
+def requested_node_ids(index: Index, node_ids: Sequence[str] | None) -> list[str] | None:
+    """The only nodes to search, or None for all.
 
-    A retriever of `VectorStoreIndex` hands on the nodes that LlamaIndex keeps itself, which, of a store that holds
-    texts, are those of images and indices alone: this list is nobody's wish.
+    A retriever of `VectorStoreIndex` passes the ids of the nodes that LlamaIndex stores itself; for a store that holds
+    texts these are images and indices only. Nobody asked for such a list, so it is ignored.
     """
     if not node_ids or not index.exists:
         return None
@@ -95,16 +98,16 @@ def chosen_nodes(index: Index, node_ids: Sequence[str] | None) -> list[str] | No
     return None if kinds and kinds <= kept else list(node_ids)
 
 
-def question_of(index: Index, query: VectorStoreQuery, fingerprint: str | None) -> tuple[Doubles, str]:
-    """The question's vector, and the fingerprint of what made it.
+def query_vector(index: Index, query: VectorStoreQuery, fingerprint: str | None) -> tuple[Doubles, str]:
+    """The query's vector, shape (dimension,), and the fingerprint of its embedder.
 
     Args:
-        index: Where it is asked.
-        query: LlamaIndex's.
-        fingerprint: What made the vector, if the caller says so.
+        index: The index to search.
+        query: LlamaIndex's query.
+        fingerprint: Fingerprint of the vector's embedder, if the caller knows it.
 
     Raises:
-        InvalidParameter: There is neither a question nor a vector, or nobody knows what made the vector.
+        InvalidParameter: The query has neither text nor vector, or the vector's embedder is unknown.
     """
     given = query.query_embedding
     if given is None:
@@ -125,49 +128,51 @@ def question_of(index: Index, query: VectorStoreQuery, fingerprint: str | None) 
     return np.asarray(given, np.float64), str(made)
 
 
-def checked_vectors(embedder: Embedder, nodes: Sequence[BaseNode]) -> None:
+def check_vectors(embedder: Embedder, nodes: Sequence[BaseNode]) -> None:
     """Refuse vectors of another embedder.
 
-    Some nodes say what made theirs; of those that do not, the first is embedded again and compared.
+    Nodes with a fingerprint are compared by it; of the others, the first is embedded again.
 
     Args:
-        embedder: The index's.
-        nodes: Each with its vector.
+        embedder: The index's embedder.
+        nodes: Nodes with their vectors.
 
     Raises:
-        FingerprintMismatch: A vector was made otherwise.
+        FingerprintMismatch: A vector comes from another embedder.
+        InvalidText: The vector's embedder is unknown, and the node has no text.
     """
-    silent = None
+    unmarked = None
     for node in nodes:
-        made = node.metadata.get(bookkeeping.FINGERPRINT) or getattr(node.embedding, "fingerprint", None)
+        made = node.metadata.get(vector_metadata.FINGERPRINT) or getattr(node.embedding, "fingerprint", None)
         if made is None:
-            silent = silent or node
+            unmarked = unmarked or node
         elif made != embedder.fingerprint:
             raise FingerprintMismatch(
                 f"the vector of node {node.node_id!r} was made by {made}, and those of the index are made by "
                 f"{embedder.fingerprint}: embed it with store.embed_model"
             )
-    if silent is None:
+    if unmarked is None:
         return
-    text = silent.get_content(metadata_mode=MetadataMode.EMBED)
+    text = unmarked.get_content(metadata_mode=MetadataMode.EMBED)
     if not text.strip():
-        raise InvalidText(f"node {silent.node_id!r} has no text, so nobody knows what made its vector; leave it out")
+        raise InvalidText(f"node {unmarked.node_id!r} has no text, so nobody knows what made its vector; leave it out")
     own = np.asarray(embedder.encode_document(text, show_progress=False), np.float64)
-    vector = np.asarray(silent.embedding, np.float64)
-    if vector.shape != own.shape or not vector @ own >= _SAME * np.linalg.norm(vector) * np.linalg.norm(own):
+    vector = np.asarray(unmarked.embedding, np.float64)
+    if vector.shape != own.shape or not vector @ own >= _MIN_COSINE * np.linalg.norm(vector) * np.linalg.norm(own):
         raise FingerprintMismatch(
-            f"the vector of node {silent.node_id!r} is not the one that the index's embedder, {embedder.model_name!r} "
-            f"with {str(embedder.method)!r}, makes of its text: embed the nodes with store.embed_model"
+            f"the vector of node {unmarked.node_id!r} is not the one that the index's embedder, "
+            f"{embedder.model_name!r} with {str(embedder.method)!r}, makes of its text: embed the nodes with "
+            "store.embed_model"
         )
 
 
-def _threshold(query: VectorStoreQuery, more: Mapping[str, Any]) -> float:
+def _mmr_lambda(query: VectorStoreQuery, more: Mapping[str, Any]) -> float:
     given = [value for value in (query.mmr_threshold, more.get("mmr_threshold")) if value is not None]
     return float(given[0]) if given else 0.5
 
 
-def _looked_at(k: int, more: Mapping[str, Any]) -> int:
+def _mmr_candidates(k: int, more: Mapping[str, Any]) -> int:
     factor, count = more.get("mmr_prefetch_factor"), more.get("mmr_prefetch_k")
     if factor is not None and count is not None:
         raise InvalidParameter("mmr_prefetch_factor and mmr_prefetch_k say the same in two ways; give one of them")
-    return max(k, int(count) if count is not None else int(k * (_PREFETCH if factor is None else factor)))
+    return max(k, int(count) if count is not None else int(k * (_PREFETCH_FACTOR if factor is None else factor)))

@@ -1,4 +1,4 @@
-"""How a node says which embedder made its vector, and of which text; and how a query's vector says it."""
+"""Metadata that link a node's vector to its embedder and text, and query vectors that know their embedder."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ N_WINDOWS = "eddy_n_windows"
 N_TRUNCATED = "eddy_n_truncated"
 KEYS = (FINGERPRINT, TEXT_DIGEST, N_TOKENS, N_WINDOWS, N_TRUNCATED)
 HEADINGS = "heading_path"
-"""The headings that a passage stands under, for people, language models and filters."""
+"""Headings above a passage, for people, language models and filters."""
 PART = "eddy_part"
-"""Whether a node is a whole document, a passage or a sentence: said of the node, whoever made its vector."""
+"""Part of the document that a node is: document, passages or sentences; independent of the vector."""
 
 
-class Vector(list[float]):
-    """A vector that knows what made it; a list of numbers in every other way.
+class FingerprintedVector(list[float]):
+    """A list of numbers that knows its embedder.
 
     Attributes:
-        fingerprint: Of the embedder.
+        fingerprint: The embedder's fingerprint.
     """
 
     def __init__(self, values: Iterable[float], fingerprint: str) -> None:
@@ -32,19 +32,18 @@ class Vector(list[float]):
         self.fingerprint = fingerprint
 
     def __reduce__(self) -> Any:
-        return Vector, (list(self), self.fingerprint)
+        return FingerprintedVector, (list(self), self.fingerprint)
 
 
 def text_digest(text: str) -> str:
-    """Digest by which a vector's text is recognised: 16 hexadecimal digits."""
+    """Hash of the text of a vector: 16 hexadecimal digits."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def carries_vector(node: BaseNode, fingerprint: str) -> bool:
-    """Whether the node's embedding was made by this embedder and of the text that the node holds now.
+def has_vector_of(node: BaseNode, fingerprint: str) -> bool:
+    """Whether the embedder of this fingerprint made the node's embedding from the node's current text.
 
-    A splitter that comes later copies its parent's embedding and metadata to the pieces, so a fingerprint alone proves
-    nothing: the text must be the one that was embedded.
+    The fingerprint alone proves nothing: a later splitter copies the embedding and metadata of a node to its pieces.
     """
     return (
         node.embedding is not None
@@ -53,7 +52,7 @@ def carries_vector(node: BaseNode, fingerprint: str) -> bool:
     )
 
 
-def forget(node: BaseNode) -> None:
-    """Remove what is said of a vector that the node no longer holds."""
+def remove_vector_metadata(node: BaseNode) -> None:
+    """Remove the metadata of a vector that the node no longer has."""
     for key in KEYS:
         node.metadata.pop(key, None)

@@ -1,0 +1,138 @@
+"""Scores and costs of tasks by fingerprint, the rows of suites that they belong to, and the files that keep both."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from eddy_embed.analysis.evaluate.results import Cost, JsonlStore
+
+
+@dataclass(frozen=True)
+class EncodingCost(Cost):
+    """Cost of encoding a task's texts.
+
+    Attributes:
+        texts: Number of texts.
+        peak: Peak memory in bytes: torch's allocations on a GPU, else the whole process; None where the system does not
+            report it.
+        blank: Number of blank texts, which cost nothing.
+        cut: Number of truncated texts.
+    """
+
+    texts: int = 0
+    peak: int | None = None
+    blank: int = 0
+    cut: int = 0
+
+    def __add__(self, other: EncodingCost) -> EncodingCost:
+        """Cost of one after the other."""
+        peaks = [each.peak for each in (self, other) if each.peak is not None]
+        return EncodingCost(
+            seconds=self.seconds + other.seconds,
+            tokens=self.tokens + other.tokens,
+            positions=self.positions + other.positions,
+            layers=max(self.layers, other.layers),
+            ran=max(self.ran, other.ran),
+            texts=self.texts + other.texts,
+            peak=max(peaks, default=None),
+            blank=self.blank + other.blank,
+            cut=self.cut + other.cut,
+        )
+
+    @property
+    def per_thousand(self) -> float | None:
+        """Milliseconds for 1,000 tokens."""
+        return self.seconds * 1e6 / self.tokens if self.tokens else None
+
+
+@dataclass(frozen=True)
+class Record:
+    """Scores and cost of one task.
+
+    Attributes:
+        key: What the vectors follow from: the embedder's fingerprint, and the instructions of tasks.
+        task: Name as given to `evaluate`, "STS12" or "STS17[en-en]".
+        model: The model's name in MTEB.
+        method: Text form of the method.
+        told: `experiment_kwargs` in MTEB.
+        metric: Main score of the task.
+        scores: All numeric scores, each averaged over splits and subsets.
+        cost: Cost of the texts; None if the scores come from a run without cost.
+        version: Version of Eddy.
+    """
+
+    key: str
+    task: str
+    model: str
+    method: str
+    told: dict[str, str]
+    metric: str
+    scores: dict[str, float]
+    cost: EncodingCost | None
+    version: str
+
+    def score(self, metric: str | None = None) -> float:
+        """The main score, or another; NaN where MTEB has none, such as a correlation with a constant."""
+        return self.scores.get(metric or self.metric, math.nan)
+
+
+class ResultStore(JsonlStore[tuple[str, str], Record]):
+    """Records by key and task."""
+
+    def keep(self, record: Record) -> Record:
+        """Store a record if it is new; without a cost it takes over the cost stored before.
+
+        Returns:
+            The stored record.
+        """
+        held = self.results.get(self._key(record))
+        if held is not None and record.cost is None:
+            record = replace(record, cost=held.cost)
+        if record != held:
+            self.add(record)
+        return record
+
+    def _key(self, result: Record) -> tuple[str, str]:
+        return result.key, result.task
+
+    def _encode(self, result: Record) -> dict[str, Any]:
+        return asdict(result)
+
+    def _decode(self, row: dict[str, Any]) -> Record:
+        return Record(**{**row, "cost": None if row["cost"] is None else EncodingCost(**row["cost"])})
+
+
+@dataclass(frozen=True)
+class SuiteRun:
+    """Which records belong to a row of a suite.
+
+    Attributes:
+        suite: Name of the suite.
+        backbone: The row's model in the table.
+        label: The row's method in the table.
+        model: Model that was run.
+        stand_in: Whether that is another model than the table's.
+        key: Key of the records.
+    """
+
+    suite: str
+    backbone: str
+    label: str
+    model: str
+    stand_in: bool
+    key: str
+
+
+class SuiteRunStore(JsonlStore[tuple[str, str, str, str], SuiteRun]):
+    """The last run of each row on each model."""
+
+    def _key(self, result: SuiteRun) -> tuple[str, str, str, str]:
+        return result.suite, result.backbone, result.label, result.model
+
+    def _encode(self, result: SuiteRun) -> dict[str, Any]:
+        return asdict(result)
+
+    def _decode(self, row: dict[str, Any]) -> SuiteRun:
+        return SuiteRun(**row)

@@ -1,0 +1,154 @@
+"""ASGI middleware that checks API keys and the Host header, and counts responses."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eddy_embed.errors import InvalidParameter
+from openai_eddy.errors import ApiError
+from openai_eddy.metrics import Metrics
+from openai_eddy.serialization import error_response
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+"""Host names of the loopback interface."""
+KEYLESS_PATHS = frozenset({"/health"})
+"""Paths that need no API key."""
+PATHS = frozenset({"/v1/embeddings", "/v1/models", "/health", "/metrics"})
+"""Paths with counters of their own; counters for arbitrary paths of clients would fill the memory."""
+KEYS_VARIABLE = "EDDY_API_KEYS"
+"""Environment variable with API keys, separated by commas or white space."""
+
+
+class Keys:
+    """The API keys that a server accepts; without any, it asks for none."""
+
+    def __init__(self, keys: Iterable[str] = ()) -> None:
+        """Keep the keys' digests.
+
+        Args:
+            keys: Keys as clients send them.
+
+        Raises:
+            InvalidParameter: A key has characters that an HTTP header cannot carry.
+        """
+        given = list(dict.fromkeys(keys))
+        for number, key in enumerate(given, start=1):
+            if not (key.isascii() and key.isprintable()) or " " in key or not key:
+                raise InvalidParameter(f"API key {number} holds blanks or characters outside ASCII; choose another")
+        self._digests = [hashlib.sha256(key.encode()).digest() for key in given]
+
+    def __bool__(self) -> bool:
+        """Whether the server asks for a key."""
+        return bool(self._digests)
+
+    def admit(self, key: bytes) -> bool:
+        """Whether the server accepts a key; takes the same time for every key of a length."""
+        given = hashlib.sha256(key).digest()
+        admitted = False
+        for digest in self._digests:
+            admitted |= hmac.compare_digest(digest, given)
+        return admitted
+
+
+def read_keys(variable: str | None, file: Path | None) -> Keys:
+    """Read API keys from an environment variable's value and the lines of a file.
+
+    Args:
+        variable: Keys separated by commas or white space; None if the variable is not set.
+        file: One key a line; blank lines and lines that begin with # are skipped.
+
+    Raises:
+        InvalidParameter: The file has no key, or the variable is set to no key.
+        OSError: The file cannot be read.
+    """
+    keys: list[str] = []
+    if variable is not None:
+        keys = variable.replace(",", " ").split()
+        if not keys:
+            raise InvalidParameter(f"{KEYS_VARIABLE} is set and holds no key; give it one, or unset it")
+    if file is not None:
+        lines = (line.strip() for line in file.read_text(encoding="utf-8").splitlines())
+        file_keys = [line for line in lines if line and not line.startswith("#")]
+        if not file_keys:
+            raise InvalidParameter(f"{file} holds no API key; write one a line")
+        keys += file_keys
+    return Keys(keys)
+
+
+class AccessMiddleware:
+    """Admits a request or refuses it, and counts its response.
+
+    The Host header protects against DNS rebinding: a page in a browser on the same machine can send requests to a
+    loopback address under a domain of its own that it points there.
+    """
+
+    def __init__(self, app: ASGIApp, keys: Keys, hosts: Collection[str], metrics: Metrics) -> None:
+        """Wrap an application.
+
+        Args:
+            app: The application.
+            keys: API keys to accept.
+            hosts: Host names to accept, without ports; empty accepts any.
+            metrics: Counts the responses.
+        """
+        self._app = app
+        self._keys = keys
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start = time.perf_counter()
+        status = 500
+
+        async def send_and_note_status(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            error = self._refusal(scope)
+            await (error_response(error) if error else self._app)(scope, receive, send_and_note_status)
+        finally:
+            path = scope["path"] if scope["path"] in PATHS else "other"
+            self._metrics.count_response(path, status, time.perf_counter() - start)
+
+    def _refusal(self, scope: Scope) -> ApiError | None:
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        host = _without_port(headers.get(b"host", b"").decode("latin-1").lower())
+        if self._hosts and host not in self._hosts:
+            return ApiError(
+                403,
+                f"This server does not answer to the name {host!r:.80}; start it with --allow-host for each name that "
+                "it is reached by.",
+                code="host_not_allowed",
+            )
+        if not self._keys or scope["path"] in KEYLESS_PATHS:
+            return None
+        scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
+        challenge = {"www-authenticate": "Bearer"}
+        if scheme.lower() != b"bearer" or not key.strip():
+            return ApiError(
+                401,
+                "You didn't provide an API key. Send it in the header 'Authorization: Bearer KEY'.",
+                headers=challenge,
+            )
+        if not self._keys.admit(key.strip()):
+            return ApiError(401, "Incorrect API key provided.", code="invalid_api_key", headers=challenge)
+        return None
+
+
+def _without_port(host: str) -> str:
+    return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]

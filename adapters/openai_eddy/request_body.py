@@ -1,0 +1,115 @@
+"""Receive request bodies within limits on time, on their own size, and on the memory that all of them take."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from openai_eddy.errors import ApiError, rate_limited
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from openai_eddy.limits import Limits
+
+
+class ClientDisconnected(Exception):
+    """The client has closed the connection."""
+
+
+class RequestBody:
+    """The body of one request.
+
+    Attributes:
+        content: Bytes received so far; empty after `release`.
+    """
+
+    def __init__(self, request: Request, pending: PendingBodies) -> None:
+        """Receive nothing yet.
+
+        Args:
+            request: The request.
+            pending: Counter of the bytes of all bodies.
+        """
+        self._request = request
+        self._pending = pending
+        self._size = 0
+        self.content = bytearray()
+
+    async def read(self) -> None:
+        """Receive the whole body.
+
+        Raises:
+            ApiError: The body is too large or too slow, or other bodies take too much memory.
+            ClientDisconnected: The client has closed the connection.
+        """
+        limits = self._pending.limits
+        length = self._request.headers.get("content-length", "")
+        if length.isdecimal() and int(length) > limits.body_bytes:
+            raise self._too_large()
+        try:
+            await asyncio.wait_for(self._receive(), limits.body_seconds)
+        except asyncio.TimeoutError:
+            raise ApiError(
+                408,
+                f"The body did not arrive within {limits.body_seconds:g} s.",
+                code="request_timeout",
+                headers={"connection": "close"},
+            ) from None
+
+    def release(self) -> None:
+        """Free the memory of the body; a second call does nothing."""
+        self.content = bytearray()
+        self._pending.size -= self._size
+        self._size = 0
+
+    async def _receive(self) -> None:
+        limits = self._pending.limits
+        more = True
+        while more:
+            message = await self._request.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnected
+            part: bytes = message.get("body", b"")
+            self.content += part
+            self._size += len(part)
+            self._pending.size += len(part)
+            if self._size > limits.body_bytes:
+                raise self._too_large()
+            if self._pending.size > limits.pending_bytes:
+                raise rate_limited(1)
+            more = message.get("more_body", False)
+
+    def _too_large(self) -> ApiError:
+        most = self._pending.limits.body_bytes
+        return ApiError(
+            413,
+            f"The body has more than this server's {most} bytes; send the inputs in several requests.",
+            code="request_too_large",
+            headers={"connection": "close"},  # so that the server does not read the rest
+        )
+
+
+class PendingBodies:
+    """Counts the bytes of all bodies that are being received or not validated yet.
+
+    Attributes:
+        limits: Limits of the server.
+        size: Bytes received and not released, complete bodies and others.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        """Begin with no body."""
+        self.limits = limits
+        self.size = 0
+
+    @contextmanager
+    def of(self, request: Request) -> Iterator[RequestBody]:
+        """Give the body of a request, to be read; release it at the end of the block at the latest."""
+        body = RequestBody(request, self)
+        try:
+            yield body
+        finally:
+            body.release()
