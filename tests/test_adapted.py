@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests import families
 from tests.comparison import TEXTS
+from tests.selection import mostly_slow
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from eddy_embed import Embedder
@@ -72,7 +73,7 @@ def made(model: torch.nn.Module) -> Embedder:
     return Embedder(model, tokenizer=families.build("llama")[1], method=METHOD)
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("kind", mostly_slow(CONFIGS, ["lora", "dora", "embeddings", "tokens", "lokr"]))
 def test_attached_merged_and_by_name_are_one(kind: str, base: Path, tmp_path: Path) -> None:
     model = trained(base, CONFIGS[kind]())
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}

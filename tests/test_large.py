@@ -53,13 +53,13 @@ def test_sentences_of_a_window_are_those_of_a_search_through_all() -> None:
         assert {int(at): list(map(int, run)) for at, run in zip(found, positions, strict=True)} == expected
 
 
-@pytest.mark.parametrize("text", ["\n".join(["buoy"] * 50_000), "and so " * 20_000], ids=["lines", "one sentence"])
-def test_fifty_thousand_lines_and_one_endless_sentence(text: str) -> None:
+@pytest.mark.parametrize("text", ["\n".join(["buoy"] * 5_000), "and so " * 5_000], ids=["lines", "one sentence"])
+def test_thousands_of_lines_and_one_endless_sentence(text: str) -> None:
     sentences = Segmenter().sentences(text)
     e = embedder("llama", "plain:exit=1")
     document = e.encode_long(text)
     assert [(s.start, s.end) for s in document.sentences] == [(s.start, s.end) for s in sentences]
-    assert document.n_windows > 20 and document.n_truncated == 0 and np.isfinite(document.vector).all()
+    assert document.n_windows > 10 and document.n_truncated == 0 and np.isfinite(document.vector).all()
     assert sum(passage.n_tokens for passage in document.passages) <= document.n_tokens == e.count_tokens(text)
 
 

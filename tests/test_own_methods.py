@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Literal
 import numpy as np
 import pytest
 from tests.comparison import TEXTS, embedder, exact, loaded
+from tests.processes import run_code
 from tests.reference.double import AllDouble
 
 from eddy_embed import Method, methods
@@ -151,22 +150,22 @@ def tail(exit: int = -1):
 '''
 
 
-def offer(folder: Path, points: str, code: str = PACKAGE) -> dict[str, str]:
-    """A package as it lies in site-packages, and the environment of a process that has it."""
+def offer(folder: Path, points: str, code: str = PACKAGE) -> None:
+    """A package as it lies in site-packages."""
     (folder / "tail_of_text.py").write_text(code)
     (folder / "tail_of_text-1.0.dist-info").mkdir()
     (folder / "tail_of_text-1.0.dist-info" / "METADATA").write_text("Name: tail-of-text\nVersion: 1.0\n")
     (folder / "tail_of_text-1.0.dist-info" / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{points}\n")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
 
 
 def test_an_installed_package_offers_methods(tmp_path):
     code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from eddy_embed import Embedder, methods; assert methods.names()[-1] == 'tail'\n"
         "print(methods.describe('tail')[0], Embedder('eddy-tiny', method='tail:exit=-2').method)"
     )
-    env = offer(tmp_path, "tail = tail_of_text:tail")
-    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    offer(tmp_path, "tail = tail_of_text:tail")
+    child = run_code(code, tmp_path)
     assert child.returncode == 0, child.stderr
     assert child.stdout == "The last token, behind a wording. tail:exit=-2\n"
 

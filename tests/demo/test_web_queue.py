@@ -230,6 +230,7 @@ def test_the_command_line_on_the_same_folder(tmp_path: Path) -> None:
         assert {str(each.metadata["name"]) for each in index.documents()} == {"tides.md", "clock.html"}
 
 
+@pytest.mark.slow
 def test_a_library_in_place_of_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has looked yet: what is uploaded, or deleted, goes to the library that is there now."""
     monkeypatch.setattr(library_writer, "_BUSY_SECONDS", 600.0)

@@ -30,11 +30,11 @@ QUESTION = "What happens to a document that is longer than the model's window?"
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The model of this library also writes."""
     with serving(
-        tmp_path_factory.mktemp("web") / "library", Limits(comparison_characters=20_000), generate=True
+        tmp_path_factory.mktemp("web") / "library", Limits(comparison_characters=8_000), generate=True
     ) as site:
         for name in ("long-documents.md", "layers.md"):
             site.upload(name, (handbook.folder() / name).read_bytes())
-        site.upload("long.txt", long_text(250).encode())
+        site.upload("long.txt", long_text(120).encode())
         assert {job["state"] for job in site.settled()} == {"done"}
         yield site
 
@@ -263,7 +263,7 @@ def test_two_methods_side_by_side(site: Site) -> None:
         expected += sorted((float(passage.vector @ query) for passage in passages), reverse=True)[:6]
     assert shown == pytest.approx(expected, abs=2e-4)
     refused = site.client.get("/why", params=asked | {"document": keys["long.txt"]}).text
-    assert "at most 20,000 are embedded anew" in refused
+    assert "at most 8,000 are embedded anew" in refused
 
 
 def test_lengths(site: Site) -> None:

@@ -102,6 +102,7 @@ def test_parts_of_a_rows_name(pages: ModuleType, text: str, parts: tuple[str, in
     assert pages.split(text) == parts
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_measured_once_and_the_rest_is_shown_as_not_run(
     results: ModuleType, copy: Path, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +148,7 @@ def test_results_of_other_weights_are_not_taken_over(results: ModuleType, tmp_pa
     assert results.valid(tmp_path / "none.json", head, {}, set()) == {}
 
 
+@pytest.mark.slow
 def test_tempscale_on_an_encoder_in_a_folder(
     results: ModuleType, copy: Path, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
