@@ -199,7 +199,7 @@ def test_folders_of_adapters_that_cannot_be_used(base: Path, tmp_path: Path, mon
     config.write_text(json.dumps(told))
     assert Embedder(tmp_path, method=METHOD).encode_document("a").shape == (families.HIDDEN,)
     with monkeypatch.context() as patch:
-        patch.setattr(peft, "find_spec", lambda _: None)
+        patch.setattr("eddy_embed.model.loading.peft.find_spec", lambda _: None)
         with pytest.raises(UnsupportedModel, match="holds a PEFT adapter; pip install peft"):
             Embedder(tmp_path, method=METHOD)
     with pytest.raises(UnsupportedModel, match="spread by device_map"):

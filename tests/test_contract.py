@@ -203,7 +203,7 @@ def test_a_model_in_training_stays_so(family: str) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=20)
+@settings(max_examples=12)
 def test_company_and_order_change_nothing(data: st.DataObject) -> None:
     family = data.draw(st.sampled_from(list(families.FAMILIES)))
     method = data.draw(st.sampled_from(EVERY))

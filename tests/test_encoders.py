@@ -29,7 +29,7 @@ RUN = [
     "plain+last2avg",
     *ONLY_ENCODERS,
 ]
-FEW = ("plain:pool=weighted,exit=-2", 'plain+tempscale:lengths="1:1,20:0.7,40:0.5"', *ONLY_ENCODERS)
+FEW = ("plain:pool=hybrid,exit=3", 'plain+tempscale:lengths="1:1,20:0.7,40:0.5"')
 """Those that every encoder runs by default."""
 REFUSED = {
     "prompteol": "a prompt",

@@ -11,13 +11,13 @@ from eddy_embed import methods
 COMMITTED = matrix.read(matrix.PAGE.read_text(encoding="utf-8"))
 
 
-TRIED = ("htp", "kv, reroute", "tempscale")
+TRIED = ("htp", "kv, reroute")
 """Columns of which every cell is compared by default: between them they touch every moment of a pass."""
 
 
 @pytest.mark.parametrize("family", matrix.ROWS)
 def test_the_table_says_what_the_code_does(family: str) -> None:
-    # `test_methods` compares the first families with the reference.
+    # `test_methods` compares the first families with the reference, and `test_encoders` those that see both ways.
     for column in matrix.COLUMNS:
         look = matrix.compared if column in TRIED and family not in families.FAMILIES else matrix.opens
         assert look(family, column) == COMMITTED[family, column], (family, column)

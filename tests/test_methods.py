@@ -13,8 +13,9 @@ from tests.selection import grid
 @pytest.mark.parametrize(("family", "method"), grid(families.FAMILIES, METHODS, CORE))
 def test_equals_the_reference(family: str, method: str) -> None:
     e, exactly = embedder(family, method), embedder(family, method, exactly=True)
-    single, double = e.encode_query(TEXTS), exact(exactly, TEXTS, "query")
-    for at, text in enumerate(TEXTS):
+    texts = TEXTS if family == "llama" else TEXTS[::3]
+    single, double = e.encode_query(texts), exact(exactly, texts, "query")
+    for at, text in enumerate(texts):
         right = expected(family, method, text)
         assert np.abs(double[at] - right).max() <= 1e-9
         assert np.abs(exact(exactly, [text], "query")[0] - double[at]).max() <= 1e-12

@@ -12,6 +12,7 @@ from tests import families
 from tests.comparison import TEXTS, embedder, exact, loaded, sentences_of
 from tests.reference import methods as reference
 from tests.reference.double import double
+from tests.selection import mostly_slow
 from transformers import AutoModelForCausalLM, CohereConfig, LlamaConfig
 
 from eddy_embed import Embedder
@@ -59,7 +60,7 @@ def difference(e: Embedder, model: Any, tokenizer: Any) -> float:
     return float(np.abs(exact(e, TEXTS, "query") - np.stack(expected)).max())
 
 
-@pytest.mark.parametrize("family", ROTARY)
+@pytest.mark.parametrize("family", mostly_slow(ROTARY, ["llama", "gemma3", "gpt_neox", "phi3"]))
 def test_equals_the_reference(family: str) -> None:
     e = embedder(family, METHOD, exactly=True)
     assert difference(e, *loaded(family)) <= 1e-9

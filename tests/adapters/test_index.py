@@ -238,7 +238,7 @@ def test_another_embedder_is_refused_with_both_fingerprints_field_by_field(index
 )
 def test_each_setting_that_changes_vectors_is_refused_by_its_name(index, tmp_path, change, field):
     if "model" in change:
-        shutil.copytree(Path(eddy_embed.__path__[0]) / "models" / "tiny", tmp_path / "changed")
+        shutil.copytree(Path(eddy_embed.__path__[0]) / "model" / "tiny", tmp_path / "changed")
         weights = load_file(tmp_path / "changed" / "model.safetensors")
         next(iter(weights.values())).flatten()[0] += 1
         save_file(weights, tmp_path / "changed" / "model.safetensors", {"format": "pt"})

@@ -217,7 +217,8 @@ def reindex(place: str) -> None:
         index.reindex(Embedder("eddy-tiny", method="plain:exit=-2"))
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [5, 50])
 def test_a_killed_reindexing_goes_on(kills, template, wanted, new, tmp_path):
     place, log, moment = tmp_path / "db", tmp_path / "embedded.log", random.Random(kills)
     shutil.copytree(template, place)

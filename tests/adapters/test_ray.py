@@ -17,6 +17,7 @@ import ray.exceptions
 import typer
 from tests.adapters.indexes import assert_same, documents, rows
 from tests.adapters.ray_clusters import one_node
+from tests.selection import mostly_slow
 
 from chroma_eddy import Document, open_index
 from chroma_eddy.errors import Unreachable
@@ -151,7 +152,9 @@ def by_place(found: dict) -> dict:
     return by
 
 
-@pytest.mark.parametrize("method", ["plain:exit=1", "plain:exit=1+centre", "plain:exit=1+abtt:k=1"])
+@pytest.mark.parametrize(
+    "method", mostly_slow(["plain:exit=1", "plain:exit=1+centre", "plain:exit=1+abtt:k=1"], ["plain:exit=1+centre"])
+)
 def test_deliveries_are_the_rows_of_upsert(method, tmp_path, monkeypatch):
     for module in (writer, ingestion):
         monkeypatch.setattr(module, "FIT_PASSAGES", 9)
