@@ -20,22 +20,19 @@ BEGIN, END = "<!-- call path: begin -->\n", "<!-- call path: end -->"
 
 
 def run() -> None:
-    """What README's first lines do."""
+    """The call."""
     Embedder("eddy-tiny", method="htp").encode_document(["a"])
 
 
 def entered() -> list[tuple[str, str]]:
-    """Each file whose functions run, with the first of them; code that runs when a module is imported does not count."""
+    """Each file whose functions run, and the first of them; code that runs at import does not count."""
     run()
     found: dict[str, str] = {}
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_flags & inspect.CO_OPTIMIZED and code.co_filename.startswith(str(PLUGIN)):
-            found.setdefault(
-                str(Path(code.co_filename).relative_to(PLUGIN)),
-                code.co_qualname if sys.version_info >= (3, 11) else code.co_name,
-            )
+        if event == "call" and code.co_flags & inspect.CO_OPTIMIZED and code.co_filename.startswith(f"{PLUGIN}/"):
+            found.setdefault(str(Path(code.co_filename).relative_to(PLUGIN)), code.co_name)
 
     sys.setprofile(note)
     try:
@@ -45,6 +42,20 @@ def entered() -> list[tuple[str, str]]:
     return list(found.items())
 
 
+def listed() -> str:
+    """The list as it stands in docs/design.md."""
+    rows = (f"{number}. `{file}`: `{name}`" for number, (file, name) in enumerate(entered(), start=1))
+    return "\n".join(rows) + "\n"
+
+
+def write() -> None:
+    """Put the list into docs/design.md."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    PAGE.write_text(before + BEGIN + listed() + END + rest.partition(END)[2], encoding="utf-8")
+
+
 if __name__ == "__main__":
-    for number, (file, name) in enumerate(entered(), 1):
-        print(number, file, name)
+    if sys.argv[1:] == ["--write"]:
+        write()
+    else:
+        sys.stdout.write(listed())
