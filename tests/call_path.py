@@ -5,6 +5,7 @@ python -m tests.call_path --write     # lists them in docs/design.md
 
 from __future__ import annotations
 
+import ast
 import inspect
 import sys
 from pathlib import Path
@@ -24,28 +25,30 @@ def run() -> None:
     Embedder("eddy-tiny", method="htp").encode_document(["a"])
 
 
-def entered() -> list[tuple[str, str]]:
-    """Each file whose functions run, and the first of them; code that runs at import does not count."""
+def entered() -> list[str]:
+    """Each file whose functions run; code that runs at import does not count."""
     run()
-    found: dict[str, str] = {}
+    found: list[str] = []
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
         if event == "call" and code.co_flags & inspect.CO_OPTIMIZED and code.co_filename.startswith(f"{PLUGIN}/"):
-            found.setdefault(str(Path(code.co_filename).relative_to(PLUGIN)), code.co_name)
+            found.append(str(Path(code.co_filename).relative_to(PLUGIN)))
 
     sys.setprofile(note)
     try:
         run()
     finally:
         sys.setprofile(None)
-    return list(found.items())
+    return list(dict.fromkeys(found))
 
 
 def listed() -> str:
-    """The list as it stands in docs/design.md."""
-    rows = (f"{number}. `{file}`: `{name}`" for number, (file, name) in enumerate(entered(), start=1))
-    return "\n".join(rows) + "\n"
+    """The list as it stands in docs/design.md: each file with the first line of its docstring."""
+    heads = {
+        file: ast.get_docstring(ast.parse((PLUGIN / file).read_text(encoding="utf-8"))) or "" for file in entered()
+    }
+    return "".join(f"1. `{file}`: {head.splitlines()[0]}\n" for file, head in heads.items())
 
 
 def write() -> None:
