@@ -7,7 +7,7 @@ Parts: `overhead` (methods over a plain pass of as many tokens, and reading at h
 Eddy), `limit` (Eddy over the model's matrix products and attention alone), `products` (oneDNN's over torch's usual
 ones, prepacked weights over weights as stored, and bfloat16 over float32), `budget` (tokens in a forward pass),
 `memory`, `growth`. Each finished part is added to `--journal`, and the same command resumes after it. The results are
-`benchmarks/results/speed-MACHINE.json` and the tables of docs/performance.md and README.md. Close everything else:
+`benchmarks/results/speed-MACHINE.json` and the tables of docs/performance.md. Close everything else:
 other load widens the spread of the ratios.
 """
 
@@ -75,7 +75,7 @@ def main() -> None:
             file.write(json.dumps(done[key]) + "\n")
         gc.collect()  # models and peers' processes, before the next ones are loaded
     if options.write:
-        report.write(list(done.values()), RESULTS, ROOT / "docs" / "performance.md", ROOT / "README.md", PICTURE)
+        report.write(list(done.values()), RESULTS, ROOT / "docs" / "performance.md", PICTURE)
 
 
 def parsed(given: list[str]) -> argparse.Namespace:

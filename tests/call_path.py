@@ -5,6 +5,7 @@ python -m tests.call_path --write     # lists them in docs/design.md
 
 from __future__ import annotations
 
+import ast
 import inspect
 import sys
 from pathlib import Path
@@ -20,31 +21,44 @@ BEGIN, END = "<!-- call path: begin -->\n", "<!-- call path: end -->"
 
 
 def run() -> None:
-    """What README's first lines do."""
+    """The call."""
     Embedder("eddy-tiny", method="htp").encode_document(["a"])
 
 
-def entered() -> list[tuple[str, str]]:
-    """Each file whose functions run, with the first of them; code that runs when a module is imported does not count."""
+def entered() -> list[str]:
+    """Each file whose functions run; code that runs at import does not count."""
     run()
-    found: dict[str, str] = {}
+    found: list[str] = []
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_flags & inspect.CO_OPTIMIZED and code.co_filename.startswith(str(PLUGIN)):
-            found.setdefault(
-                str(Path(code.co_filename).relative_to(PLUGIN)),
-                code.co_qualname if sys.version_info >= (3, 11) else code.co_name,
-            )
+        if event == "call" and code.co_flags & inspect.CO_OPTIMIZED and code.co_filename.startswith(f"{PLUGIN}/"):
+            found.append(str(Path(code.co_filename).relative_to(PLUGIN)))
 
     sys.setprofile(note)
     try:
         run()
     finally:
         sys.setprofile(None)
-    return list(found.items())
+    return list(dict.fromkeys(found))
+
+
+def listed() -> str:
+    """The list as it stands in docs/design.md: each file with the first line of its docstring."""
+    heads = {
+        file: ast.get_docstring(ast.parse((PLUGIN / file).read_text(encoding="utf-8"))) or "" for file in entered()
+    }
+    return "".join(f"1. `{file}`: {head.splitlines()[0]}\n" for file, head in heads.items())
+
+
+def write() -> None:
+    """Put the list into docs/design.md."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    PAGE.write_text(before + BEGIN + listed() + END + rest.partition(END)[2], encoding="utf-8")
 
 
 if __name__ == "__main__":
-    for number, (file, name) in enumerate(entered(), 1):
-        print(number, file, name)
+    if sys.argv[1:] == ["--write"]:
+        write()
+    else:
+        sys.stdout.write(listed())

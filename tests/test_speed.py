@@ -150,7 +150,7 @@ def test_misses_are_told() -> None:
 def test_machines_have_tables_and_files_of_their_own(tmp_path: Path) -> None:
     from speed import report
 
-    page, readme = tmp_path / "page.md", tmp_path / "readme.md"
+    page = tmp_path / "page.md"
     page.write_text("".join(f"<!-- {name}: begin -->\n<!-- {name}: end -->\n" for name in ("budget", "goals")))
     time = {"median": 0.5, "low": 0.5, "high": 0.5}
 
@@ -161,7 +161,7 @@ def test_machines_have_tables_and_files_of_their_own(tmp_path: Path) -> None:
         return {**named, "found": found, **about}
 
     rows = [row("CPU family 1 (avx2)", "one"), row("CPU family 2 (avx2)", "other"), row("CPU family 1 (avx2)", "third")]
-    report.write(rows, tmp_path, page, readme, tmp_path / "picture.svg")
+    report.write(rows, tmp_path, page, tmp_path / "picture.svg")
     first, second = page.read_text().split("CPU family 2 (avx2), 1 thread; torch 2.")
     assert "CPU family 1 (avx2), 1 thread; torch 2." in first
     assert "| one, 4 layers |" in first and "| third, 4 layers |" in first and "| other, 4 layers |" in second
@@ -170,7 +170,6 @@ def test_machines_have_tables_and_files_of_their_own(tmp_path: Path) -> None:
         "speed-cpu-family-1.json": ["one", "third"],
         "speed-cpu-family-2.json": ["other"],
     }
-    assert not readme.exists()
 
 
 def test_peers_in_short() -> None:

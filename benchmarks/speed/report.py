@@ -15,8 +15,8 @@ from speed import growth
 MIB = 2**20
 
 
-def write(rows: list[dict[str, Any]], results: Path, page: Path, readme: Path, picture: Path) -> None:
-    """Write each machine's results, and the tables of the page and of the readme between their markers.
+def write(rows: list[dict[str, Any]], results: Path, page: Path, picture: Path) -> None:
+    """Write each machine's results, and the tables of the page between their markers.
 
     Raises:
         SystemExit: The journal holds runs of a trial, or a part with several numbers of threads.
@@ -41,7 +41,7 @@ def write(rows: list[dict[str, Any]], results: Path, page: Path, readme: Path, p
     peers = [row for row in rows if row["part"] == "peers"]
     if peers:
         machines = [f"- {_named(found)}: {_about(found[0])}" for found in _by_machine(peers).values()]
-        put(readme, "speed", "\n".join([*beside(peers), "", *machines]))
+        put(page, "speed", "\n".join([*beside(peers), "", *machines]))
     put(page, "goals", "\n".join(goals(rows)))
     grown = {f"{row['shape']}, {row['dtype']}": row["found"] for row in rows if row["part"] == "growth"}
     if grown:
