@@ -61,7 +61,8 @@ def test_every_family(family: str, ask: Ask) -> None:
     held(ask(family, method=MOST[0]))
 
 
-@pytest.mark.parametrize("family", mostly_slow(families.FAMILIES, ()))
+@pytest.mark.slow
+@pytest.mark.parametrize("family", families.FAMILIES)
 def test_attention_that_is_watched(family: str, ask: Ask) -> None:
     held(ask(family, method=MOST[1]))
 
@@ -71,12 +72,9 @@ def test_families_whose_attention_is_left_to_them_and_encoders(family: str, ask:
     held(ask(family, method="plain+tempscale:tau=0.7+last2avg"))
 
 
-@pytest.mark.parametrize(
-    ("dtype", "kernel"), mostly_slow([("float32", "efficient"), ("bfloat16", "flash")], [("bfloat16", "flash")])
-)
-@pytest.mark.parametrize(
-    ("family", "method"), mostly_slow([("llama", m) for m in MOST] + [("gpt_oss", "plain")], [("llama", MOST[1])])
-)
+@pytest.mark.slow  # `test_kernels` holds how they are called
+@pytest.mark.parametrize(("dtype", "kernel"), [("float32", "efficient"), ("bfloat16", "flash")])
+@pytest.mark.parametrize(("family", "method"), [("llama", MOST[0]), ("llama", MOST[1]), ("gpt_oss", "plain")])
 def test_kernels_of_nvidia_devices(family: str, method: str, dtype: str, kernel: str, ask: Ask) -> None:
     """Called as torch declares them, with what they give back, by the processor's own."""
     called = f"_scaled_dot_product_{kernel}_attention"
@@ -84,7 +82,8 @@ def test_kernels_of_nvidia_devices(family: str, method: str, dtype: str, kernel:
     assert called not in held(ask(family, method=method, dtype=dtype))["ran"]
 
 
-@pytest.mark.parametrize("use", mostly_slow(["passages", "words", "diagnosis"], ["words"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("use", ["passages", "words", "diagnosis"])
 def test_whatever_is_asked_of_an_embedder(use: str, ask: Ask) -> None:
     held(ask("llama", method="htp", use=use), 1e-4 if use == "diagnosis" else SAME)
 

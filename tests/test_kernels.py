@@ -241,7 +241,7 @@ def test_a_cap_that_is_dropped_anywhere_is_noticed(
 
 
 @given(data=st.data())
-@settings(max_examples=8)
+@settings(max_examples=5)
 def test_entries_and_temperatures_know_no_company_and_have_a_neutral_setting(data: st.DataObject) -> None:
     family = data.draw(st.sampled_from(["llama", "gemma2", "gemma3"]))
     layers = data.draw(st.sampled_from(["2", "1-6", "1,3,5-6"]))

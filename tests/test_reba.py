@@ -87,9 +87,15 @@ def test_released_truncation_cuts_the_repeated_text(pool: str, max_length: int, 
 # --- words
 
 
+WORDS = [{}, {"pool": "mean", "k": 3}, {"piece": 6}, {"joiner": "\n"}]
+
+
 @pytest.mark.parametrize(
     ("family", "parameters"),
-    [("llama", {}), ("llama", {"joiner": "\n"}), ("gpt2", {"pool": "mean", "k": 3}), ("gemma2", {"piece": 6})],
+    mostly_slow(
+        [(family, parameters) for family in ("llama", "gpt2", "gemma2") for parameters in WORDS],
+        [("llama", WORDS[0]), ("llama", WORDS[3]), ("gpt2", WORDS[1]), ("gemma2", WORDS[2])],
+    ),
 )
 def test_words_equal_the_reference(family: str, parameters: dict[str, Any]) -> None:
     text = TEXTS[2]
