@@ -105,6 +105,13 @@ def test_only_the_model_package_names_transformers() -> None:
         assert package_of(path) == "model" or not starts_with(name, "transformers"), where
 
 
+def test_a_folder_is_known_from_a_glance() -> None:
+    files = (PLUGIN / "__init__.py", *PLUGIN_FILES, *ADAPTER_FILES, *DEMO_FILES)
+    for folder in {path.parent for path in files}:
+        entries = {path.relative_to(folder).parts[0] for path in files if folder in path.parents}
+        assert len(entries) <= 13, f"{folder.relative_to(ROOT)} has {len(entries)} entries: {sorted(entries)}"
+
+
 def test_no_circle_among_files() -> None:
     """Also where only the types of another file are named."""
     files = {module(path): path for path in (*PLUGIN_FILES, *ADAPTER_FILES, *DEMO_FILES)}
