@@ -20,16 +20,7 @@ _ACROSS, _WRAP = 3, 30
 
 
 def draw(path: Path, records: Iterable[Record]) -> None:
-    """Draw a bar chart for each task, and the mean score against the time for 1,000 tokens.
-
-    Args:
-        path: A .png or .svg file.
-        records: Records of any models and tasks.
-
-    Raises:
-        InvalidParameter: There are no records, or the file has another suffix.
-        MissingExtra: matplotlib is not installed.
-    """
+    """Draw a bar chart for each task, and the mean score against the time for 1,000 tokens, as .png or .svg."""
     held = list(records)
     if not held:
         raise InvalidParameter(f"{path}: there are no records to draw; run an evaluation with the same --output first")

@@ -236,20 +236,7 @@ def load_encoder(
     fingerprint: str | None = None,
     **_: Any,
 ) -> EddyEncoder:
-    """Load an encoder again, for `ModelMeta.load_model`.
-
-    Args:
-        model: The encoder's `model`.
-        settings: The encoder's other arguments.
-        model_name: Name in MTEB, for messages.
-        revision: Revision in MTEB; the one in `settings` holds.
-        device: Another device.
-        fingerprint: The key that the encoder must have.
-        **_: The rest of `experiment_kwargs`, which follows from the settings.
-
-    Raises:
-        FingerprintMismatch: The model, or this version of Eddy, gives other vectors now.
-    """
+    """Load an encoder again, for `ModelMeta.load_model`; fail if its key is not the expected fingerprint."""
     encoder = EddyEncoder(model, **{**settings, **({} if device is None else {"device": device})})
     if fingerprint is not None and encoder.key != fingerprint:
         raise FingerprintMismatch(

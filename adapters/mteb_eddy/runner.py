@@ -98,19 +98,12 @@ def evaluate(
 
 @dataclass(frozen=True)
 class SuiteRowResult:
-    """Results of a row of a suite.
-
-    Attributes:
-        row: The row.
-        model: Model that was run.
-        stand_in: Whether that is another model than the table's.
-        records: Records by task.
-    """
+    """Results of a row of a suite."""
 
     row: Row
     model: str
-    stand_in: bool
-    records: dict[str, Record]
+    stand_in: bool  # whether the model is another than the table's
+    records: dict[str, Record]  # by task
 
 
 def run_suite(
@@ -188,11 +181,7 @@ def run_suite(
 
 
 def read_suites(folder: Path) -> dict[str, list[SuiteRowResult]]:
-    """Read the last run of each row of suites on each model, by the suites' names.
-
-    Raises:
-        InvalidParameter: A suite has no such row in this version.
-    """
+    """Read the last run of each row of suites on each model, by the suites' names."""
     path, records = folder / "suites.jsonl", ResultStore(folder / "records.jsonl").results
     suites: dict[str, list[SuiteRowResult]] = {}
     for run in SuiteRunStore(path).results.values():

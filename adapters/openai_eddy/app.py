@@ -236,11 +236,7 @@ class _Service:
 
 
 async def _unless_disconnected(request: Request, work: Awaitable[Response]) -> Response:
-    """Wait for a response, and cancel its work if the client disconnects before.
-
-    Raises:
-        ClientDisconnected: The client has disconnected.
-    """
+    """Wait for a response, and cancel its work if the client disconnects before."""
     answering = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_disconnected(request))
     try:

@@ -46,7 +46,6 @@ class Keys:
         self._digests = [hashlib.sha256(key.encode()).digest() for key in given]
 
     def __bool__(self) -> bool:
-        """Whether the server asks for a key."""
         return bool(self._digests)
 
     def admit(self, key: bytes) -> bool:
@@ -91,14 +90,6 @@ class AccessMiddleware:
     """
 
     def __init__(self, app: ASGIApp, keys: Keys, hosts: Collection[str], metrics: Metrics) -> None:
-        """Wrap an application.
-
-        Args:
-            app: The application.
-            keys: API keys to accept.
-            hosts: Host names to accept, without ports; empty accepts any.
-            metrics: Counts the responses.
-        """
         self._app = app
         self._keys = keys
         self._hosts = frozenset(host.lower() for host in hosts)

@@ -20,31 +20,16 @@ class ClientDisconnected(Exception):
 
 
 class RequestBody:
-    """The body of one request.
-
-    Attributes:
-        content: Bytes received so far; empty after `release`.
-    """
+    """The body of one request."""
 
     def __init__(self, request: Request, pending: PendingBodies) -> None:
-        """Receive nothing yet.
-
-        Args:
-            request: The request.
-            pending: Counter of the bytes of all bodies.
-        """
         self._request = request
         self._pending = pending
         self._size = 0
-        self.content = bytearray()
+        self.content = bytearray()  # received so far
 
     async def read(self) -> None:
-        """Receive the whole body.
-
-        Raises:
-            ApiError: The body is too large or too slow, or other bodies take too much memory.
-            ClientDisconnected: The client has closed the connection.
-        """
+        """Receive the whole body; refuse one that is too large or too slow, or if other bodies take too much memory."""
         limits = self._pending.limits
         length = self._request.headers.get("content-length", "")
         if length.isdecimal() and int(length) > limits.body_bytes:
@@ -93,15 +78,9 @@ class RequestBody:
 
 
 class PendingBodies:
-    """Counts the bytes of all bodies that are being received or not validated yet.
-
-    Attributes:
-        limits: Limits of the server.
-        size: Bytes received and not released, complete bodies and others.
-    """
+    """Counts the bytes of all bodies that are being received or not validated yet."""
 
     def __init__(self, limits: Limits) -> None:
-        """Begin with no body."""
         self.limits = limits
         self.size = 0
 

@@ -26,16 +26,7 @@ CHUNK_BYTES = 256 * 2**10
 
 
 def truncate_dimensions(vectors: Vectors, dimensions: int | None, normalize: bool) -> Vectors:
-    """Keep the first components of vectors, and scale them to length 1 again.
-
-    Args:
-        vectors: Shape (vectors, width).
-        dimensions: Number of components to keep; None or the width returns the vectors unchanged.
-        normalize: Whether the vectors had length 1.
-
-    Raises:
-        ApiError: All components kept of a vector are 0.
-    """
+    """Keep the first components of vectors, shape (vectors, width), and scale unit vectors to length 1 again."""
     if dimensions is None or dimensions == vectors.shape[1]:
         return vectors
     kept = vectors[:, :dimensions].astype(np.float64)
@@ -56,19 +47,7 @@ def embeddings_json(
     dimensions: int | None,
     normalize: bool,
 ) -> bytes:
-    """Serialize the response of `/v1/embeddings`.
-
-    Args:
-        results: The vectors of each input.
-        model: The model's name as the client gave it.
-        tokens: Number of tokens of all inputs.
-        encoding: "float", or "base64" for the bytes of little-endian float32.
-        dimensions: See `truncate_dimensions`.
-        normalize: See `truncate_dimensions`.
-
-    Raises:
-        ApiError: See `truncate_dimensions`.
-    """
+    """Serialize the response of `/v1/embeddings`; "base64" encodes the bytes of little-endian float32."""
     # Row by row: a single call for all rows would hold the GIL, and with it the event loop.
     rows = b",".join(_rows(results, encoding, dimensions, normalize))
     name = orjson.dumps(model)
@@ -104,14 +83,9 @@ def error_response(error: ApiError) -> Response:
 
 
 class UnsentResponses:
-    """Counts the bytes of all responses that are being sent.
-
-    Attributes:
-        size: Bytes of responses not fully sent, their sent chunks included.
-    """
+    """Counts the bytes of responses not fully sent, their sent chunks included."""
 
     def __init__(self) -> None:
-        """Begin with no response."""
         self.size = 0
 
 
@@ -119,13 +93,6 @@ class CountedResponse(Response):
     """A JSON response counted in `UnsentResponses` until it is sent or its client has disconnected."""
 
     def __init__(self, content: bytes, headers: Mapping[str, str], unsent: UnsentResponses) -> None:
-        """Hold a serialized response.
-
-        Args:
-            content: JSON.
-            headers: Headers beside the usual ones.
-            unsent: The counter.
-        """
         super().__init__(content, headers=dict(headers), media_type="application/json")
         self._unsent = unsent
 

@@ -59,21 +59,12 @@ Progress = Callable[[IngestReport], None]
 
 @dataclass(frozen=True)
 class EmbedOptions:
-    """How to embed documents.
-
-    Attributes:
-        model_name: As for `Embedder`.
-        settings: Other arguments of `Embedder`.
-        concurrency: Number of embedders, or (minimum, maximum); None: as many as fit.
-        actors: Options of each actor, as for `map_batches`.
-        batch_size: Documents in a batch of an embedder.
-        progress: Called as the ingestion proceeds.
-    """
+    """How to embed documents; see `ingest`."""
 
     model_name: str
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any]  # other arguments of `Embedder`
     concurrency: int | tuple[int, int] | None = None
-    actors: Mapping[str, Any] = field(default_factory=dict)
+    actors: Mapping[str, Any] = field(default_factory=dict)  # options of each actor, as for `map_batches`
     batch_size: int = BATCH_DOCUMENTS
     progress: Progress | None = None
 
@@ -150,15 +141,7 @@ def ingest_into(
     fit_least: int = 0,
     begin: Callable[[Index], None] | None = None,
 ) -> IngestReport:
-    """As `ingest`, into an index that this process has opened.
-
-    Args:
-        index: An index with an embedder of the same model and method.
-        documents: As in `ingest`.
-        options: How to embed them.
-        fit_least: As in `Index.upsert`.
-        begin: As in `Index.upsert`.
-    """
+    """As `ingest`, into an index that this process has opened."""
     with index.writing():
         known: dict[str, Entry] = index.entries()
         writer = IndexWriter(index, fit_least=fit_least, begin=begin)

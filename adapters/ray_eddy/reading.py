@@ -70,11 +70,7 @@ def read_documents(
 
 
 def read_tasks(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[dict[str, Any]]:
-    """Plan the tasks of `read_documents`, one for each file, or for each row group of a Parquet file.
-
-    Raises:
-        InvalidParameter: As in `read_documents`.
-    """
+    """Plan the tasks of `read_documents`, one for each file, or for each row group of a Parquet file."""
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     paths_and_names = [each for path in given for each in find_files(os.fspath(path))]
     if not paths_and_names:
@@ -87,20 +83,12 @@ def read_tasks(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]])
 
 
 def in_order(dataset: ray.data.Dataset) -> ray.data.Dataset:
-    """Sort by file, row and part.
-
-    Args:
-        dataset: A dataset of `read_documents`, embedded by `EddyEmbed`.
-    """
+    """Sort a dataset of `read_documents`, embedded by `EddyEmbed`, by file, row and part."""
     return dataset.sort([*ORDER_COLUMNS, "part", "index"])
 
 
 def find_files(path: str) -> list[tuple[str, str]]:
-    """Find the files at a path, with their names relative to it.
-
-    Raises:
-        InvalidParameter: The path does not exist, or is a file of an unknown type.
-    """
+    """Find the files at a path, with their names relative to it."""
     system, inside = filesystem_of(path)
     about = system.get_file_info(inside)
     if about.type == pa_fs.FileType.NotFound:
@@ -138,13 +126,7 @@ def _row_groups(path: str) -> list[tuple[int, int]]:
 
 
 def run_task(task: pa.Table, text_column: str = "text", id_column: str = "id") -> Iterator[pa.Table]:
-    """Yield the documents of one of the `read_tasks`, in blocks.
-
-    Args:
-        task: A table of one row.
-        text_column: As in `read_documents`.
-        id_column: As in `read_documents`.
-    """
+    """Yield the documents of one of the `read_tasks`, a table of one row, in blocks."""
     (values,) = task.to_pylist()
     path, name = values["path"], values["name"]
     rows = list[dict[str, Any]]()

@@ -14,16 +14,7 @@ PAUSE_SECONDS = 1.0
 
 
 def retry_unreachable(action: Callable[[], T], patience: float, on_retry: Callable[[float], None] | None = None) -> T:
-    """Call a function, again and again while the server does not answer.
-
-    Args:
-        action: An idempotent function.
-        patience: Maximum time in seconds to retry.
-        on_retry: Called before each retry with the seconds waited so far.
-
-    Raises:
-        Unreachable: The server has not answered within `patience`.
-    """
+    """Call an idempotent function again while the server does not answer, for at most `patience` seconds."""
     start = time.monotonic()
     while True:
         try:

@@ -27,31 +27,16 @@ class JudgedQuestion:
 
 @dataclass(frozen=True)
 class HitRates:
-    """Shares of the questions with a passage of a relevant document among the first 1 and 5 passages.
+    """Shares of the questions with a passage of a relevant document among the first 1 and 5 passages."""
 
-    Attributes:
-        system: Text form of the method, or "BM25".
-        passages: Number of passages in the library.
-        hit_at_1: Share for the first passage.
-        hit_at_5: Share for the first five passages.
-    """
-
-    system: str
-    passages: int
+    system: str  # text form of the method, or "BM25"
+    passages: int  # in the library
     hit_at_1: float
     hit_at_5: float
 
 
 def read_questions(queries: Path, qrels: Path) -> list[JudgedQuestion]:
-    """Read the questions that have a relevant document.
-
-    Args:
-        queries: A .jsonl file with rows {"id", "text"}.
-        qrels: A table with query-id, doc-id and score, separated by tabs.
-
-    Raises:
-        InvalidTable: A file cannot be read, or the files have no question in common.
-    """
+    """Read the questions, rows {"id", "text"}, that have a relevant document by the table query-id, doc-id, score."""
     relevant: dict[str, set[str]] = {}
     try:
         texts = {}

@@ -63,10 +63,10 @@ class NetworkShape:
 
 
 def initial_weights(shape: NetworkShape, seed: int) -> Weights:
-    """Return the initial float32 weights.
+    """Return the initial float32 weights; norms are one.
 
-    Normal with standard deviation 0.02 (embedding) or 1/sqrt(fan-in), divided by sqrt(2 L) for the matrices that write
-    to the residual stream (GPT-2); norms are one.
+    Matrices are normal with standard deviation 0.02 (embedding) or 1/sqrt(fan-in), divided by sqrt(2 L) where they
+    write to the residual stream (GPT-2).
     """
     generator = torch.Generator().manual_seed(seed)
     weights: Weights = {}
@@ -147,14 +147,7 @@ class Network:
         self.shape = shape
 
     def hidden(self, weights: Weights, ids: Tensor, positions: Tensor, segments: Tensor | None) -> Tensor:
-        """Normed hidden states (B, n, D) of the last layer.
-
-        Args:
-            weights: parameters in the dtype of computation.
-            ids: (B, n) tokens.
-            positions: (B or 1, n).
-            segments: (B, n) numbers of segments that must not see one another, or None for one segment a row.
-        """
+        """Normed hidden states (B, n, D) of the last layer for (B, n) ids; None for one segment a row."""
         shape = self.shape
         embedding = weights[EMBEDDING]
         # In float32, since its gradient sums over every occurrence of a frequent token.
@@ -182,16 +175,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, embedding: Tensor, targets: Tensor, scale: float, chunk: int) -> Tensor:
-        """Loss times ``scale``.
-
-        Args:
-            ctx: autograd's store.
-            hidden: (T, D).
-            embedding: (V, D), tied output weights.
-            targets: (T,), ``IGNORED`` where there is none.
-            scale: factor on the sum, usually one over the number of targets of the step.
-            chunk: positions whose logits are held at once.
-        """
+        """Loss times ``scale`` of hidden (T, D) under tied output weights (V, D) for targets (T,)."""
         d_hidden, d_embedding = torch.empty_like(hidden), torch.zeros_like(embedding, dtype=torch.float32)
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         for h, t, d in zip(*(torch.split(x, chunk) for x in (hidden, targets, d_hidden)), strict=True):

@@ -33,11 +33,7 @@ def rate_factor(step: int, knots: Sequence[tuple[int, float]]) -> float:
 
 
 def orthogonalise(update: Tensor) -> Tensor:
-    """Approximate the nearest semi-orthogonal matrices by five Newton-Schulz steps (Jordan et al. 2024, Muon).
-
-    Args:
-        update: (N, R, C), a stack of matrices.
-    """
+    """Approximate the nearest semi-orthogonal matrices, (N, R, C), by five Newton-Schulz steps (Jordan et al. 2024)."""
     a, b, c = 3.4445, -4.7750, 2.0315
     tall = update.shape[1] > update.shape[2]
     x = update.transpose(1, 2) if tall else update
@@ -69,17 +65,7 @@ class Optimiser:
 
     @torch.no_grad()
     def step(self, grads: Weights, factor: float, number: int, run: Callable[..., Iterable[object]] = map) -> float:
-        """Update the weights in place.
-
-        Args:
-            grads: float32 gradients.
-            factor: of the schedule.
-            number: of the step, from 0.
-            run: applies a function to groups of parameters, in any order.
-
-        Returns:
-            Norm of all gradients before clipping.
-        """
+        """Update the weights in place; return the norm of all gradients before clipping."""
         norm = float(torch.stack([g.norm() for g in grads.values()]).norm())
         scale = min(1.0, self.rates.clip / (norm + 1e-12))
 

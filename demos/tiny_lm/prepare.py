@@ -34,11 +34,7 @@ def source_of(path: Path) -> str:
 
 
 def corpus_files(corpus: Path) -> list[Path]:
-    """Training files of a corpus folder in a fixed order.
-
-    Raises:
-        FileNotFoundError: the folder holds no ``<source>-NN.txt`` or ``.txt.xz``.
-    """
+    """Training files of a corpus folder in a fixed order."""
     files = sorted(p for p in corpus.iterdir() if p.name.endswith((".txt", ".txt.xz")) and source_of(p))
     if not files:
         raise FileNotFoundError(f"no <source>-NN.txt or .txt.xz in {corpus}: give the corpus folder")
@@ -75,14 +71,7 @@ def sample(files: list[Path], megabytes: float) -> Iterator[str]:
 
 
 def train_tokenizer(texts: Iterator[str], vocab_size: int) -> Tokenizer:
-    """A byte-level BPE that knows every byte, puts ``<s>`` in front and keeps case.
-
-    Bytes are the base alphabet (GPT-2, Radford et al. 2019, section 2.2), so no text is unknown and decoding is exact.
-
-    Args:
-        texts: the sample.
-        vocab_size: number of tokens, with the three special ones and the 256 bytes.
-    """
+    """A byte-level BPE (Radford et al. 2019, section 2.2) that puts ``<s>`` in front: no text is unknown."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -126,11 +115,7 @@ def save_tokenizer(tokenizer: Tokenizer, out: Path) -> None:
 def write_shards(
     tokenizer: Tokenizer, path: Path, out: Path, max_tokens: int, batch: int = 512
 ) -> list[dict[str, object]]:
-    """Tokenise one corpus file into shards of at most ``max_tokens`` ids (a longer document is a shard alone).
-
-    Returns:
-        One entry for each shard: ``name``, ``source``, ``documents``, ``tokens``.
-    """
+    """Tokenise one corpus file into shards of at most ``max_tokens`` ids (a longer document is a shard alone)."""
     entries: list[dict[str, object]] = []
     ids: list[np.ndarray] = []
     stem = path.name.split(".")[0]

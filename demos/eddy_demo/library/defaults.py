@@ -13,17 +13,7 @@ DEFAULTS_FILE = "defaults.json"
 
 
 def best_method(model: str) -> str | None:
-    """Return the method that measured best in retrieval; None without a file of measurements.
-
-    Args:
-        model: Bundled name, folder, or hub id; a model on the hub has no such file.
-
-    Raises:
-        ModelNotFound: The name looks like a path that does not exist.
-        InvalidDefaults: The file names no method.
-        UnknownMethod: The file names an unknown method.
-        InvalidParameter: A parameter of the method is wrong.
-    """
+    """Return the method that measured best in retrieval; None without measurements, as for a model on the hub."""
     from eddy_embed import methods
     from eddy_embed.model.loading.pretrained import locate
 

@@ -19,17 +19,7 @@ INDEX_NAME = "library"
 
 
 def open_library(folder: Path, embedder: Embedder, recipe: LibraryRecipe | None = None) -> Index:
-    """Open the index of a library.
-
-    Args:
-        folder: Folder of the library.
-        embedder: The embedder that its recipe names.
-        recipe: Recipe of a new library; None reads the stored one.
-
-    Raises:
-        NoLibrary: The folder holds no library.
-        LibraryMismatch: The library was made with other weights or settings.
-    """
+    """Open the index of a library; without a recipe, by the stored one."""
     recipe = recipe or read_recipe(folder)
     try:
         return open_index(

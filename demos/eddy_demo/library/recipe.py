@@ -34,23 +34,13 @@ _OPTIONS = (
 
 @dataclass(frozen=True)
 class LibraryRecipe:
-    """The choices that made a library's vectors.
+    """The choices that made a library's vectors."""
 
-    Attributes:
-        model: Bundled name, hub id, or absolute path.
-        method: Text form of the method.
-        passage_size: Maximum number of tokens in a passage of several sentences.
-        late: Whether passage vectors come from the pass over their document, instead of a pass over each passage.
-        default: The best measured method of the model, if the user chose none: `method` is the same, without
-            post-processing if there were too few passages to fit it on. "" if the user chose a method, or none was
-            measured.
-    """
-
-    model: str
+    model: str  # bundled name, hub id, or absolute path
     method: str
-    passage_size: int = DEFAULT_PASSAGE_SIZE
-    late: bool = True
-    default: str = ""
+    passage_size: int = DEFAULT_PASSAGE_SIZE  # maximum number of tokens
+    late: bool = True  # whether passage vectors come from the pass over their document
+    default: str = ""  # best measured method, "" if the user chose one; `method` may lack its post-processing
 
 
 def choose_recipe(
@@ -60,14 +50,7 @@ def choose_recipe(
     passage_size: int | None = None,
     late: bool | None = None,
 ) -> LibraryRecipe:
-    """Return the recipe of the library in a folder, or one for a new library; None leaves a choice open.
-
-    Raises:
-        LibraryMismatch: The library was made with another choice.
-        InvalidDefaults: The file with the model's best method names none.
-        UnknownMethod: No method has that name.
-        InvalidParameter: A parameter of the method is wrong.
-    """
+    """Return the recipe of the library in a folder, or one for a new library; None leaves a choice open."""
     from eddy_embed import methods
 
     chosen = {
@@ -92,21 +75,13 @@ def holds_library(folder: Path) -> bool:
 
 
 def check_available(folder: Path) -> None:
-    """Check that a folder can hold a new library: it is empty, or an interrupted first ingestion left files in it.
-
-    Raises:
-        LibraryMismatch: The folder holds something else.
-    """
+    """Check that a folder can hold a new library: it is empty, or an interrupted first ingestion left files in it."""
     if folder.exists() and (not folder.is_dir() or not all(map(_is_library_file, folder.iterdir()))):
         raise LibraryMismatch(f"{folder} exists and is not a library; name another folder with --library")
 
 
 def read_recipe(folder: Path) -> LibraryRecipe:
-    """Read the recipe of the library in a folder.
-
-    Raises:
-        NoLibrary: The folder holds none, or one of another version.
-    """
+    """Read the recipe of the library in a folder."""
     if not holds_library(folder):
         raise NoLibrary(f"no library in {folder}; make one with: eddy-demo ingest PATH --library {folder}")
     try:
@@ -119,11 +94,7 @@ def read_recipe(folder: Path) -> LibraryRecipe:
 
 
 def check_recipe(folder: Path, stored: LibraryRecipe, chosen: LibraryRecipe) -> None:
-    """Check that a chosen recipe agrees with the stored one.
-
-    Raises:
-        LibraryMismatch: They differ.
-    """
+    """Check that a chosen recipe agrees with the stored one."""
     for name, option in _OPTIONS:
         here, there = getattr(stored, name), getattr(chosen, name)
         if here != there:

@@ -54,17 +54,7 @@ _OLE_SIGNATURE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 
 def read_html(markup: str) -> Content:
-    """Extract the visible text of an HTML document.
-
-    Args:
-        markup: An HTML document or fragment.
-
-    Returns:
-        The title, otherwise the first heading, and the text.
-
-    Raises:
-        Unreadable: Elements are nested too deeply, or the markup has a NUL character.
-    """
+    """Extract the visible text of an HTML document, and its title or else its first heading."""
     if "\0" in markup:  # the parser would stop there
         raise Unreadable(f"character {markup.index(chr(0))} is NUL: binary, or UTF-16 without its mark")
     soup = BeautifulSoup(markup, "lxml")
@@ -79,14 +69,7 @@ def read_html(markup: str) -> Content:
 
 
 def read_markdown(text: str) -> Content:
-    """Find the title and remove the front matter; the rest of the text is unchanged.
-
-    Args:
-        text: A Markdown document, perhaps with front matter in YAML between two lines of `---`.
-
-    Returns:
-        The front matter's title, otherwise the first heading, and the text after the front matter.
-    """
+    """Find the title and remove the front matter in YAML; the rest of the text is unchanged."""
     parser = MarkdownIt("commonmark").use(front_matter_plugin)
     parser.core.ruler.disable("inline")  # only blocks are needed
     tokens = parser.parse(text[:_SEARCHED_CHARACTERS])
@@ -107,17 +90,7 @@ def read_markdown(text: str) -> Content:
 
 
 def read_docx(data: bytes) -> Content:
-    """Extract headings, paragraphs, lists, tables, text boxes and notes, in reading order.
-
-    Args:
-        data: The file.
-
-    Returns:
-        The first heading as the title, and the text. Headers, footers, comments and deleted text are left out.
-
-    Raises:
-        Unreadable: The file is encrypted, broken, or of another type.
-    """
+    """Extract headings, paragraphs, lists, tables, text boxes and notes, without headers, footers and comments."""
     if data.startswith(_OLE_SIGNATURE):
         raise Unreadable(
             "protected by a password, or an old .doc under another name: open it in a word processor and save it as "

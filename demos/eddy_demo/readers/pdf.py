@@ -32,17 +32,7 @@ _PROTECTED = (
 
 
 def read_pdf(data: bytes) -> Content:
-    """Extract the text of a PDF file, without page headers, footers and page numbers.
-
-    Args:
-        data: Content of the file.
-
-    Returns:
-        The title from the file's properties, the text, the offsets of its pages, and notes that count removed lines.
-
-    Raises:
-        Unreadable: The file is protected, broken, without pages or without text.
-    """
+    """Extract the text of a PDF file, without page headers, footers and page numbers; notes count the removed lines."""
     with _warnings() as warnings:
         title, pages, pictures = _extract(data)
     lines = [line for page in pages for line in page]

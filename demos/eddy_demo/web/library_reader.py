@@ -43,36 +43,22 @@ _RETRY_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class LibraryOptions:
-    """Options of the command line; None leaves a choice open.
-
-    Attributes:
-        folder: Folder of the library.
-        model: Name of a model.
-        method: Text form of a method.
-        device: Device of the model.
-        generate: Whether the same model also writes answers.
-    """
+    """Options of the command line; None leaves a choice open."""
 
     folder: Path
     model: str | None = None
     method: str | None = None
     device: str | None = None
-    generate: bool = False
+    generate: bool = False  # whether the same model also writes answers
 
 
 @dataclass(frozen=True, eq=False)
 class LibraryDocument:
-    """A document of the library with its vectors.
-
-    Attributes:
-        entry: Its entry in the index.
-        content: Its text and the vectors of its parts.
-        embedder: The embedder that made the vectors.
-    """
+    """A document of the library with the vectors of its parts."""
 
     entry: Entry
     content: LongDocument
-    embedder: Embedder
+    embedder: Embedder  # made the vectors
 
     @property
     def name(self) -> str:
@@ -90,17 +76,7 @@ class LibraryDocument:
 
 
 class LibraryReader:
-    """The library that the page shows. Any thread may read; only the writing thread calls `load`.
-
-    Attributes:
-        folder: Folder of the library.
-        recipe: What the library was made with.
-        generator: The model that writes answers; None if it does not.
-        calibration: Threshold of the cosine for answers.
-        next_embedder: Embedder of a rebuild in progress.
-        version: Changes with every change of the library.
-        error: Why the model cannot be loaded or the library not be opened; "" if they can.
-    """
+    """The library that the page shows. Any thread may read; only the writing thread calls `load`."""
 
     def __init__(self, options: LibraryOptions) -> None:
         self.options = options
@@ -108,9 +84,9 @@ class LibraryReader:
         self.recipe = LibraryRecipe("", "")
         self.generator: Generator | None = None
         self.calibration = Calibration()
-        self.next_embedder: Embedder | None = None
-        self.version = 0
-        self.error = ""
+        self.next_embedder: Embedder | None = None  # of a rebuild in progress
+        self.version = 0  # changes with every change of the library
+        self.error = ""  # why the model cannot be loaded, or the library not be opened
         self._embedder: Embedder | None = None
         self._index: Index | None = None
         self._previous_index: Index | None = None
@@ -159,11 +135,7 @@ class LibraryReader:
         return str(self.unfitted_embedder.with_post(None).method)
 
     def check_for_changes(self) -> bool:
-        """Notice what another process has written: a first index, other documents, a rebuild, or another database.
-
-        Returns:
-            Whether another index, or none, has taken the place of the opened one.
-        """
+        """Notice what another process has written; return whether another index, or none, has replaced this one."""
         database, index = _database_id(self.folder), self._index
         if index is None:
             if database is not None:
@@ -232,11 +204,7 @@ class LibraryReader:
         self._loaded.set()
 
     def wait(self) -> None:
-        """Wait until the model is loaded.
-
-        Raises:
-            DemoError: It cannot be loaded.
-        """
+        """Wait until the model is loaded; raise why it cannot be."""
         self._loaded.wait()
         if self.error:
             raise DemoError(self.error)
@@ -247,11 +215,7 @@ class LibraryReader:
         return self._index
 
     def read_consistently(self, read: Callable[[Index | None], T]) -> T:
-        """Read the library, even if this or another process rebuilds it meanwhile.
-
-        Args:
-            read: Called with the index, None while there is none; called again if another index has taken its place.
-        """
+        """Read the library; call `read` again if this or another process has replaced the index meanwhile."""
         for _ in range(_ATTEMPTS):
             index = self._index
             try:

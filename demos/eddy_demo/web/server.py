@@ -27,11 +27,7 @@ class PortTaken(DemoError):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Bind a socket; uvicorn's own `bind_socket` would exit the process on failure.
-
-    Raises:
-        PortTaken: The address is not available.
-    """
+    """Bind a socket; uvicorn's own `bind_socket` would exit the process on failure."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -45,12 +41,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def addresses(host: str, listener: socket.socket) -> tuple[str, set[str]]:
-    """Return the URL that the user opens, and the host names that the server accepts.
-
-    Args:
-        host: The requested host.
-        listener: Socket from `bind`.
-    """
+    """Return the URL that the user opens, and the host names that the server accepts."""
     bound, port = listener.getsockname()[:2]
     own = _WILDCARDS.get(bound, bound)
     shown = f"[{own}]" if ":" in own else own
@@ -64,19 +55,7 @@ def serve(
     limits: Limits | None = None,
     started: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve a library until the process is asked to stop.
-
-    Args:
-        options: The library and its model.
-        listener: Socket from `bind`.
-        hosts: Further accepted host names.
-        limits: Limits of requests.
-        started: Called once the server accepts requests.
-
-    Raises:
-        ServedAlready: Another process serves the library.
-        LibraryMismatch: The folder holds something else.
-    """
+    """Serve a library until the process is asked to stop; call `started` once the server accepts requests."""
     app = create_app(options, limits, hosts, lambda: server.should_exit)
     config = uvicorn.Config(
         app,

@@ -22,11 +22,7 @@ MAX_SENTENCES = 3
 
 
 def checked_question(question: str, max_characters: int) -> str:
-    """Check a question and strip it.
-
-    Raises:
-        InvalidQuestion: It is blank, too long, or not valid Unicode.
-    """
+    """Check a question and strip it."""
     if not question.strip():
         raise InvalidQuestion("type a question first")
     if len(question) > max_characters:
@@ -42,25 +38,14 @@ def span_link(document: str, start: int, end: int) -> str:
 
 @dataclass(frozen=True)
 class Answer:
-    """Result of a search.
+    """The events of a search, and the sentences that a generator may use."""
 
-    Attributes:
-        events: An `answer`, then a `hit` for each passage, nearest first; none in an empty library.
-        sentences: The sentences that a generator may use.
-    """
-
-    events: list[Event]
+    events: list[Event]  # an `answer`, then a `hit` for each passage, nearest first
     sentences: list[dict[str, Any]]
 
 
 def answer_question(reader: LibraryReader, question: str, k: int) -> Answer:
-    """Search for an answer.
-
-    Args:
-        reader: The library.
-        question: A question from `checked_question`.
-        k: Number of passages.
-    """
+    """Search for an answer, and for the k nearest passages; an empty library gives no events."""
     reader.wait()
     result = reader.read_consistently(lambda index: None if index is None else _search(reader, index, question, k))
     if result is None:
@@ -79,14 +64,7 @@ def _search(reader: LibraryReader, index: Index, question: str, k: int) -> tuple
 
 
 def extract_sentences(index: Index, sentences: list[Hit], hits: list[Hit], threshold: float) -> dict[str, Any]:
-    """Select the sentences that answer, if any do.
-
-    Args:
-        index: The library's index.
-        sentences: The nearest sentences, nearest first.
-        hits: The nearest passages, which know the headings of their sentences.
-        threshold: The cosine that a sentence must exceed.
-    """
+    """Select the sentences above the threshold, nearest first; the hits know the headings of their sentences."""
     texts: set[str] = set()
     selected: list[dict[str, Any]] = []
     for sentence in sentences:

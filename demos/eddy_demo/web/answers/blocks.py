@@ -22,35 +22,21 @@ _ITEM = re.compile(r" *([-*+•]|\d{1,3}[.)]) ")
 
 @dataclass(frozen=True)
 class BlockPiece:
-    """Part of a block: a sentence, a part of one, or the text between two.
-
-    Attributes:
-        text: The text to show.
-        sentence: Number of the sentence; None between two.
-        start: First character of the whole sentence in the document.
-        end: The character after its last one.
-        first: Whether the sentence begins here; it may continue in the next block.
-        page: The page that begins here, counted from 1; None if none does.
-    """
+    """Part of a block: a sentence, a part of one, or the text between two."""
 
     text: str
-    sentence: int | None = None
-    start: int = 0
+    sentence: int | None = None  # number of the sentence; None between two
+    start: int = 0  # of the whole sentence in the document
     end: int = 0
-    first: bool = False
-    page: int | None = None
+    first: bool = False  # whether the sentence begins here; it may continue in the next block
+    page: int | None = None  # the page that begins here, counted from 1
 
 
 @dataclass(frozen=True)
 class TextBlock:
-    """A paragraph, heading, item, table or piece of code.
+    """A paragraph, heading, item, table or piece of code."""
 
-    Attributes:
-        kind: "prose", "h1" to "h6", "item", "table" or "code".
-        pieces: Its parts, in order.
-    """
-
-    kind: str
+    kind: str  # "prose", "h1" to "h6", "item", "table" or "code"
     pieces: tuple[BlockPiece, ...]
 
     @property

@@ -104,20 +104,12 @@ class PlotDot:
 
 @dataclass(frozen=True)
 class LengthPlot:
-    """Cosines over length.
-
-    Attributes:
-        dots: The texts.
-        line: Points of the line through `marks`, for an SVG polyline.
-        marks: Mean cosines of two texts of similar length.
-        across: Positions and labels of the horizontal axis.
-        up: Positions and labels of the vertical axis.
-    """
+    """Cosines over length."""
 
     dots: tuple[PlotDot, ...]
-    line: str
-    marks: tuple[PlotDot, ...]
-    across: tuple[tuple[float, str], ...]
+    line: str  # points of the line through `marks`, for an SVG polyline
+    marks: tuple[PlotDot, ...]  # mean cosines of two texts of similar length
+    across: tuple[tuple[float, str], ...]  # positions and labels of the horizontal axis
     up: tuple[tuple[float, str], ...]
 
 

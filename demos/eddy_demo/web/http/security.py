@@ -45,13 +45,6 @@ class SecurityMiddleware:
     """
 
     def __init__(self, app: ASGIApp, limits: Limits, hosts: Iterable[str] = ()) -> None:
-        """Wrap an application.
-
-        Args:
-            app: The application.
-            limits: Maximum sizes of request bodies.
-            hosts: Accepted host names besides those of the loopback interface.
-        """
         self.app, self.limits = app, limits
         self.hosts = {*LOOPBACK, *(host.lower() for host in hosts)}
         self.token = secrets.token_urlsafe(24)

@@ -18,28 +18,16 @@ FINISHED = ("done", "known")
 
 @dataclass
 class UploadJob:
-    """An uploaded file on its way into the library.
-
-    Attributes:
-        upload: The stored file.
-        state: "waiting", one of `IN_PROGRESS`, one of `FINISHED`, or "failed"; "known" means that the library had it
-            already.
-        message: Message for the user.
-        done: Share of its text that is embedded, 0 to 1.
-        left: Estimated seconds until it is written; None if unknown.
-        document: Id of its document, once it has one.
-        notes: What the reader left out.
-        content: Its text, from reading until it is written.
-    """
+    """An uploaded file on its way into the library."""
 
     upload: Upload
-    state: str = "waiting"
+    state: str = "waiting"  # "waiting", "failed", or of IN_PROGRESS or FINISHED; "known": the library had it already
     message: str = ""
-    done: float = 0.0
-    left: float | None = None
-    document: str = ""
+    done: float = 0.0  # share of its text that is embedded, 0 to 1
+    left: float | None = None  # estimated seconds until it is written
+    document: str = ""  # id of its document, once it has one
     notes: tuple[str, ...] = ()
-    content: SourceDocument | None = None
+    content: SourceDocument | None = None  # from reading until it is written
 
     def as_data(self) -> dict[str, Any]:
         """Return the values that the page shows."""

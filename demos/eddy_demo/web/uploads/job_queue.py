@@ -21,24 +21,11 @@ _MAX_FINISHED = 200
 
 
 class JobQueue:
-    """Any thread may request work; only the thread of `LibraryWriter` carries it out and reports it.
-
-    Attributes:
-        uploads: The stored files.
-        version: Changes with every change of the queue.
-        stopping: Whether the server is about to stop.
-        rebuild_requested: Whether the library is to be rebuilt.
-    """
+    """The queue of work: any thread requests it; only the thread of `LibraryWriter` carries it out and reports it."""
 
     def __init__(self, library: Path, max_files: int) -> None:
-        """Create an empty queue.
-
-        Args:
-            library: Folder of the library.
-            max_files: Maximum number of files that are being received, wait, or failed.
-        """
         self.uploads = UploadQueue(library)
-        self.version = 0
+        self.version = 0  # changes with every change of the queue
         self.stopping = False
         self.rebuild_requested = False
         self._max_files = max_files
@@ -57,11 +44,7 @@ class JobQueue:
 
     @contextmanager
     def reserve(self) -> Iterator[None]:
-        """Reserve a place for a file while the server receives it.
-
-        Raises:
-            RequestRefused: The queue is full.
-        """
+        """Reserve a place for a file while the server receives it; refuse it if the queue is full."""
         with self._changed:
             states = [job.state for job in self._jobs.values() if job.state not in FINISHED]
             if len(states) + self._receiving >= self._max_files:
@@ -77,16 +60,7 @@ class JobQueue:
                 self._receiving -= 1
 
     def accept(self, part: Path, upload: Upload, entry: Entry | None) -> str:
-        """Store a received file, unless its content is in the queue or in the library already.
-
-        Args:
-            part: The received file; moved or deleted.
-            upload: Its description.
-            entry: The library's entry for its document; None if it has none.
-
-        Returns:
-            State of the job: "waiting" or "known".
-        """
+        """Store a received file, or delete it if the queue or the library has its content; return its job's state."""
         with self._changed:
             job = self._jobs.get(upload.id)
             if job is not None and job.state not in FINISHED:
@@ -167,15 +141,7 @@ class JobQueue:
         self.notify()
 
     def wait_for_work(self, seconds: float, always: bool = False) -> bool:
-        """Wait until there is work.
-
-        Args:
-            seconds: Maximum time to wait.
-            always: Wait for any change, even if there is work.
-
-        Returns:
-            Whether there is work.
-        """
+        """Wait for work, or `always` for any change, at most so many seconds; return whether there is work."""
         with self._changed:
             if not self.stopping and (always or not self._has_work()):
                 self._changed.wait(seconds)

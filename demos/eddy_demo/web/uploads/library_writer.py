@@ -37,19 +37,12 @@ class _Interrupted(Exception):
 
 
 class LibraryWriter:
-    """Carries out what a `JobQueue` holds.
-
-    Attributes:
-        jobs: The requested work.
-        reader: The library.
-        busy: Why the work cannot go on; "" if it can.
-        rebuilding: Progress of a rebuild, 0 to 1; None if there is none.
-    """
+    """Carries out what a `JobQueue` holds."""
 
     def __init__(self, jobs: JobQueue, reader: LibraryReader, limits: Limits) -> None:
         self.jobs, self.reader, self.limits = jobs, reader, limits
-        self.busy = ""
-        self.rebuilding: float | None = None
+        self.busy = ""  # why the work cannot go on
+        self.rebuilding: float | None = None  # progress, 0 to 1
         self._read_error = ""
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
 

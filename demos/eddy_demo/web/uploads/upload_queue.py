@@ -27,21 +27,13 @@ _INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u20
 
 @dataclass(frozen=True)
 class Upload:
-    """A file that waits to be written to the library, or failed.
+    """A file that waits to be written to the library, or failed."""
 
-    Attributes:
-        id: SHA-256 of its content in hexadecimal; the name of the stored file.
-        name: The user's name for it; shown, never used as a path.
-        size: Size in bytes.
-        added: Time of the upload, in seconds since 1970.
-        error: Why it failed; "" while it waits.
-    """
-
-    id: str
-    name: str
+    id: str  # SHA-256 of its content in hexadecimal; the name of the stored file
+    name: str  # the user's name for it; shown, never used as a path
     size: int
-    added: float
-    error: str = ""
+    added: float  # seconds since 1970
+    error: str = ""  # "" while it waits
 
     @property
     def origin(self) -> str:
@@ -82,12 +74,7 @@ class UploadQueue:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the only server that takes uploads for this library.
-
-        Raises:
-            ServedAlready: Another server does.
-            LibraryMismatch: The folder holds something else.
-        """
+        """Be the only server that takes uploads for this library."""
         library = self.folder.parent
         if not holds_library(library):
             check_available(library)
