@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 from eddy_embed.analysis.plots import check_picture
 from eddy_embed.errors import InvalidParameter
-from mteb_eddy.result_store import EncodingCost
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from mteb_eddy.result_store import Record
+from mteb_eddy.result_store import EncodingCost, Record
 
 _ACROSS, _WRAP = 3, 30
 """Panels in a row, and characters in a line of a label."""

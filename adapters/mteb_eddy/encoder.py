@@ -9,21 +9,19 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.models.abs_encoder import AbsEncoder
 from mteb.models.model_meta import ModelMeta, ScoringFunction
 from mteb.types import PromptType
+from numpy.typing import NDArray
 
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, NotFitted
 from eddy_embed.model.fingerprint import digest
 from mteb_eddy.result_store import EncodingCost
-
-if TYPE_CHECKING:
-    from mteb.abstasks.task_metadata import TaskMetadata
-    from numpy.typing import NDArray
 
 logger = logging.getLogger(__name__)
 

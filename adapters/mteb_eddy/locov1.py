@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from datasets import Dataset, load_dataset
 from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.abstasks.task_metadata import TaskMetadata
 
 from eddy_embed.errors import InvalidParameter
-
-if TYPE_CHECKING:
-    import os
 
 SUBSETS = (
     "2wikimqa",

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-from mteb_eddy.result_store import EncodingCost
-from mteb_eddy.suites import Column, suite
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from mteb_eddy.result_store import Record
-    from mteb_eddy.runner import SuiteRowResult
-    from mteb_eddy.suites import Suite
+from mteb_eddy.result_store import EncodingCost, Record
+from mteb_eddy.runner import SuiteRowResult
+from mteb_eddy.suites import Column, Suite, suite
 
 NEVER = "Not yet run on the published models by this project: the settings follow the paper, unproven."
 """Note under a suite that nobody has compared with the published numbers yet."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mteb
 import numpy as np
+from mteb.abstasks import AbsTask
+from mteb.results import TaskResult
 
 from eddy_embed import Embedder, __version__
 from eddy_embed.errors import InvalidParameter
@@ -17,13 +20,6 @@ from mteb_eddy.encoder import EddyEncoder
 from mteb_eddy.locov1 import LoCoV1
 from mteb_eddy.result_store import EncodingCost, Record, ResultStore, SuiteRun, SuiteRunStore
 from mteb_eddy.suites import Row, Suite, instructions, suite
-
-if TYPE_CHECKING:
-    import os
-
-    from mteb.abstasks import AbsTask
-    from mteb.results import TaskResult
-
 
 _QUIET: Any = {"show_progress_bar": False}
 _SPEC = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<subset>[^\[\]]+)\])?")

@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import orjson
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from eddy_embed import __version__
+from eddy_embed import Embedder, __version__
 from openai_eddy.engine import BatchKey, Engine, InputVectors, PreparedRequest, to_api_error
 from openai_eddy.errors import ApiError, invalid_request, rate_limited, server_error
 from openai_eddy.limits import Limits
@@ -26,9 +26,6 @@ from openai_eddy.request_body import ClientDisconnected, PendingBodies, RequestB
 from openai_eddy.request_schema import EmbeddingRequest, json_schema, parse_request
 from openai_eddy.scheduler import Closing, ItemFailed, Overloaded, Scheduler
 from openai_eddy.serialization import CountedResponse, UnsentResponses, embeddings_json, error_response, json_response
-
-if TYPE_CHECKING:
-    from eddy_embed import Embedder
 
 Result = TypeVar("Result")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eddy_embed import Embedder, methods
 from eddy_embed.encoding.build import open_model
@@ -21,14 +22,10 @@ from eddy_embed.errors import (
     UnsupportedModel,
 )
 from eddy_embed.integrations.shared_embedders import open_embedder
+from eddy_embed.parts.layout import TextRole
 from openai_eddy.errors import ApiError, invalid_request, server_error
+from openai_eddy.limits import Limits
 from openai_eddy.request_schema import EmbeddingRequest, Granularity, check_token_counts
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from eddy_embed.parts.layout import TextRole
-    from openai_eddy.limits import Limits
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

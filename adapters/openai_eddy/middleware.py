@@ -7,15 +7,13 @@ import hmac
 import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eddy_embed.errors import InvalidParameter
 from openai_eddy.errors import ApiError
 from openai_eddy.metrics import Metrics
 from openai_eddy.serialization import error_response
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 """Host names of the loopback interface."""

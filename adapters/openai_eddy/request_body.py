@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+
+from starlette.requests import Request
 
 from openai_eddy.errors import ApiError, rate_limited
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from openai_eddy.limits import Limits
+from openai_eddy.limits import Limits
 
 
 class ClientDisconnected(Exception):

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from openai_eddy.errors import ApiError, server_error
+from openai_eddy.request_schema import Encoding
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-    from starlette.types import Receive, Scope, Send
-
     from openai_eddy.engine import InputVectors
-    from openai_eddy.request_schema import Encoding
 
-    Vectors = NDArray[np.float32]
+Vectors = NDArray[np.float32]
+
 
 CHUNK_BYTES = 256 * 2**10
 """Bytes of a response sent at a time; the next chunk waits until the client has read most of the earlier ones."""

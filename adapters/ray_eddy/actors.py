@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import ray
 
-from chroma_eddy import NoIndex, open_index
+from chroma_eddy import Entry, NoIndex, open_index
 from chroma_eddy.types import check_document
 from chroma_eddy.write.writer import classify
+from eddy_embed import Embedder, LongDocument
+from eddy_embed.encoding.document import Part
 from eddy_embed.errors import EddyError, FingerprintMismatch
 from ray_eddy.arrow_tables import to_table
 from ray_eddy.embedding import encode_or_errors, load_embedder, read_errors, without_fitted_post
 from ray_eddy.reading import ORDER_COLUMNS, SCHEMA
 from ray_eddy.retry import retry_unreachable
 from ray_eddy.row_codec import DOCUMENTS, metadata_columns, pack, to_document
-
-if TYPE_CHECKING:
-    from chroma_eddy import Entry
-    from eddy_embed import Embedder, LongDocument
-    from eddy_embed.encoding.document import Part
 
 RESTARTED = " again"
 """Suffix of the name of a restarted embedder."""

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from eddy_embed import LongDocument, Span
+from eddy_embed.encoding.document import Part
 from eddy_embed.errors import InvalidParameter
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Vector = NDArray[np.float32]
 
-    from eddy_embed import LongDocument, Span
-    from eddy_embed.encoding.document import Part
-
-    Vector = NDArray[np.float32]
 
 NEW_COLUMNS = ("part", "index", "start", "end", "n_tokens", "n_windows", "n_truncated", "headings", "vector")
 """Columns that embedding adds to those of the documents."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
-from eddy_embed import Embedder
+import pyarrow as pa
+
+from eddy_embed import Embedder, LongDocument
 from eddy_embed.encoding.document import Part
 from eddy_embed.encoding.validation import check_one, check_options, check_parts
 from eddy_embed.errors import EddyError, InvalidParameter, InvalidText, NotFinite, NotFitted, TextTooLong
@@ -14,11 +16,6 @@ from eddy_embed.integrations.arguments import plain, refuse_unknown
 from eddy_embed.integrations.shared_embedders import ENGINE_SETTINGS
 from eddy_embed.parts.postprocess import Fitted
 from ray_eddy.arrow_tables import NEW_COLUMNS, flat_table, to_table
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from eddy_embed import LongDocument
 
 Errors = Literal["raise", "column"]
 T = TypeVar("T")

@@ -7,13 +7,13 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import ray
 import ray.data
 
-from chroma_eddy import Document, Index, WriteReport, open_index
+from chroma_eddy import Document, Entry, Index, WriteReport, open_index
 from chroma_eddy.write.writer import FIT_PASSAGES, GROUP_CHARACTERS, GROUP_DOCUMENTS
 from eddy_embed.errors import InvalidParameter
 from ray_eddy.actors import REFUSED, RESTARTED, EmbedDocuments, FilterUnchanged
@@ -21,9 +21,6 @@ from ray_eddy.cluster import actor_pool, max_actors, unwrap_errors
 from ray_eddy.embedding import load_embedder
 from ray_eddy.row_codec import to_tables
 from ray_eddy.writer import IndexInfo, IndexWriter, Receipt, ServerWriter
-
-if TYPE_CHECKING:
-    from chroma_eddy import Entry
 
 MAX_IN_FLIGHT = 2
 """Unacknowledged deliveries to the writer above which no more are taken from embedders."""

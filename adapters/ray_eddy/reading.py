@@ -8,16 +8,14 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
+import ray.data
 
 from eddy_embed.errors import InvalidParameter
-
-if TYPE_CHECKING:
-    import ray.data
 
 TEXTS, ROWS = (".txt", ".md", ".markdown"), (".jsonl", ".jsonl.gz", ".parquet")
 SUFFIXES = (*TEXTS, *ROWS)

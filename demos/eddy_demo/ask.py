@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from chroma_eddy import Highlight, Index
 from eddy_demo.errors import InvalidQuestion
-
-if TYPE_CHECKING:
-    from chroma_eddy import Highlight, Index
 
 
 @dataclass(frozen=True)

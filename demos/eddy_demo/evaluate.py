@@ -7,12 +7,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from chroma_eddy import Index
 from eddy_demo.errors import InvalidTable
-
-if TYPE_CHECKING:
-    from chroma_eddy import Index
 
 _DEPTH = 5
 

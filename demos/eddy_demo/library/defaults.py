@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 from eddy_demo.errors import InvalidDefaults
+from eddy_embed import methods
+from eddy_embed.model.loading.pretrained import locate
 
 DEFAULT_METHOD = "htp"
 """Method for models without measurements."""
@@ -14,9 +16,6 @@ DEFAULTS_FILE = "defaults.json"
 
 def best_method(model: str) -> str | None:
     """Return the method that measured best in retrieval; None without measurements, as for a model on the hub."""
-    from eddy_embed import methods
-    from eddy_embed.model.loading.pretrained import locate
-
     file = Path(locate(model)) / DEFAULTS_FILE
     if not file.is_file():
         return None

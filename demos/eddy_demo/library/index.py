@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chroma_eddy import Document, Entry, Index, NoIndex, open_index
 from eddy_demo.errors import LibraryMismatch
 from eddy_demo.library.recipe import DATABASE_FOLDER, LibraryRecipe, holds_library, read_recipe
+from eddy_demo.readers.documents import SourceDocument
+from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch
-
-if TYPE_CHECKING:
-    from eddy_demo.readers.documents import SourceDocument
-    from eddy_embed import Embedder
 
 INDEX_NAME = "library"
 """Name of the index in the database."""

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chroma_eddy import Index, open_index
 from eddy_demo.library.index import INDEX_NAME, open_library, read_entries, to_index_document
+from eddy_demo.library.ray_cluster import RayCluster
 from eddy_demo.library.recipe import DATABASE_FOLDER, LibraryRecipe, write_recipe
-
-if TYPE_CHECKING:
-    from eddy_demo.library.ray_cluster import RayCluster
-    from eddy_demo.readers.documents import ReadResult, SourceDocument
-    from eddy_embed import Embedder
+from eddy_demo.readers.documents import ReadResult, SourceDocument
+from eddy_embed import Embedder
 
 MIN_FIT_PASSAGES = 50
 """Number of different passages below which post-processing would fit the sample rather than the library."""
@@ -37,8 +34,6 @@ class IngestSummary:
 
 def load_embedder(recipe: LibraryRecipe, device: str | None = None) -> Embedder:
     """Load the embedder of a recipe; the library stores its fitted post-processing."""
-    from eddy_embed import Embedder
-
     return Embedder(recipe.model, method=recipe.method, device=device)
 
 

@@ -8,11 +8,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from eddy_demo.errors import DemoError
+from eddy_demo.library.recipe import LibraryRecipe
+from eddy_demo.readers.documents import SourceDocument
 
 if TYPE_CHECKING:
     from chroma_eddy import Index
-    from eddy_demo.library.recipe import LibraryRecipe
-    from eddy_demo.readers.documents import SourceDocument
     from ray_eddy.ingestion import IngestReport
 
 

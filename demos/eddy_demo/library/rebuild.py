@@ -6,17 +6,13 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from chroma_eddy import NoIndex, open_index
+from chroma_eddy import NoIndex, WriteReport, open_index
 from eddy_demo.library.index import INDEX_NAME
 from eddy_demo.library.recipe import DATABASE_FOLDER, NEXT_RECIPE, LibraryRecipe, write_recipe
+from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, IncompatibleMethods, InvalidParameter
 from eddy_embed.utils.atomic_files import atomic_write
-
-if TYPE_CHECKING:
-    from chroma_eddy import WriteReport
-    from eddy_embed import Embedder
 
 
 def unfinished_rebuild(folder: Path) -> LibraryRecipe | None:

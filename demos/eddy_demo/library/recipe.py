@@ -10,6 +10,7 @@ from pathlib import Path
 from chroma_eddy.storage.locks import LOCK, WRITER
 from eddy_demo.errors import LibraryMismatch, NoLibrary
 from eddy_demo.library.defaults import DEFAULT_METHOD, best_method
+from eddy_embed import methods
 from eddy_embed.utils.atomic_files import atomic_write
 
 _FORMAT = 2
@@ -51,8 +52,6 @@ def choose_recipe(
     late: bool | None = None,
 ) -> LibraryRecipe:
     """Return the recipe of the library in a folder, or one for a new library; None leaves a choice open."""
-    from eddy_embed import methods
-
     chosen = {
         "model": None if model is None else model_name(model),
         "method": None if method is None else str(methods.parse(method)),

@@ -9,15 +9,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pypdf import PageObject, PdfReader
 
 from eddy_demo.errors import Unreadable, one_line
 from eddy_demo.readers.content import Content
 from eddy_demo.readers.page_headers import split_page_headers
 from eddy_demo.readers.paragraphs import SOFT_HYPHEN, Line, reflow
-
-if TYPE_CHECKING:
-    from pypdf import PageObject, PdfReader
 
 _CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 _SPACES = re.compile(r"[ \xa0]+")

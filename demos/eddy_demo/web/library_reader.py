@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from chromadb.errors import NotFoundError
+from numpy.typing import NDArray
 
 from chroma_eddy import Entry, ForeignCollection, Index
 from chroma_eddy.rows.documents import read_embedded_documents
@@ -21,16 +22,13 @@ from eddy_demo.errors import DemoError, LibraryMismatch
 from eddy_demo.library.index import open_library
 from eddy_demo.library.recipe import DATABASE_FOLDER, LibraryRecipe, choose_recipe, holds_library, read_recipe
 from eddy_demo.web.answers.calibration import Calibration
+from eddy_demo.web.answers.generation import Generator
 from eddy_embed import Embedder
+from eddy_embed.encoding.document import LongDocument
 from eddy_embed.errors import FingerprintMismatch
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Vectors = NDArray[np.float32]
 
-    from eddy_demo.web.answers.generation import Generator
-    from eddy_embed.encoding.document import LongDocument
-
-    Vectors = NDArray[np.float32]
 
 T = TypeVar("T")
 _CACHED_DOCUMENTS = 4

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 import uvicorn
 
 from eddy_demo.errors import DemoError
 from eddy_demo.web.app import create_app
+from eddy_demo.web.library_reader import LibraryOptions
+from eddy_demo.web.limits import Limits
 from eddy_demo.web.uploads.upload_queue import UploadQueue
-
-if TYPE_CHECKING:
-    from eddy_demo.web.library_reader import LibraryOptions
-    from eddy_demo.web.limits import Limits
 
 _SHUTDOWN_SECONDS = 5
 """Time that open connections have to end."""

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from chroma_eddy import Hit, Index
 from eddy_demo.ask import check_question
 from eddy_demo.display_text import printable, unwrapped
 from eddy_demo.errors import InvalidQuestion
 from eddy_demo.web.answers.calibration import CANDIDATES, QUANTILE, UNANSWERABLE_QUESTIONS, best_cosine, is_prose
-from eddy_demo.web.library_reader import find_entry
-
-if TYPE_CHECKING:
-    from chroma_eddy import Hit, Index
-    from eddy_demo.web.http.events import Event
-    from eddy_demo.web.library_reader import LibraryReader
+from eddy_demo.web.http.events import Event
+from eddy_demo.web.library_reader import LibraryReader, find_entry
 
 MAX_SENTENCES = 3
 """Maximum number of sentences that an answer shows."""

@@ -6,12 +6,9 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from eddy_demo.display_text import printable, unwrapped
-
-if TYPE_CHECKING:
-    from eddy_demo.web.library_reader import LibraryDocument
+from eddy_demo.web.library_reader import LibraryDocument
 
 _FENCE = re.compile(r" {0,3}(```|~~~)")
 _HEADING = re.compile(r"(#{1,6})[ \t]+")

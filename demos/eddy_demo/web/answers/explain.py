@@ -5,25 +5,22 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from chroma_eddy import Index
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES
 from eddy_demo.display_text import printable
 from eddy_demo.errors import DemoError
 from eddy_demo.web.answers.answering import span_link
 from eddy_demo.web.answers.blocks import HEADING_MARKS
-from eddy_demo.web.library_reader import span_cosines
+from eddy_demo.web.library_reader import LibraryDocument, LibraryReader, span_cosines
 from eddy_embed import Embedder
+from eddy_embed.encoding.document import LongDocument
+from eddy_embed.encoding.explain import Explanation
 from eddy_embed.encoding.validation import PASSAGES
 from eddy_embed.methods import parse
-
-if TYPE_CHECKING:
-    from chroma_eddy import Index
-    from eddy_demo.web.library_reader import LibraryDocument, LibraryReader
-    from eddy_embed.encoding.document import LongDocument
-    from eddy_embed.encoding.explain import Explanation
 
 _SHOWN_PASSAGES = 6
 """Number of passages shown for each method."""

@@ -7,15 +7,13 @@ import threading
 from collections import abc
 from collections.abc import Iterable, Iterator, Sequence
 from queue import Empty
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from eddy_demo.errors import DemoError
+from eddy_demo.web.http.events import Event
 from eddy_embed.model.loading.pretrained import best_device, chosen_dtype, locate
-
-if TYPE_CHECKING:
-    import torch
-
-    from eddy_demo.web.http.events import Event
 
 MAX_NEW_TOKENS = 256
 """Maximum number of tokens of an answer."""

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from eddy_demo.display_text import printable
-
-if TYPE_CHECKING:
-    from eddy_demo.web.answers.explain import LengthAnalysis
-    from eddy_embed.encoding.explain import Explanation
+from eddy_demo.web.answers.explain import LengthAnalysis
+from eddy_embed.encoding.explain import Explanation
 
 # All positions and sizes are in units of the drawing's viewBox; `why.html` repeats those that do not vary.
 _WIDTH = 900

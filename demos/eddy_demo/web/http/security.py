@@ -5,18 +5,14 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eddy_demo.web.errors import RequestRefused
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from eddy_demo.web.limits import Limits
+from eddy_demo.web.limits import Limits
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TOKEN_HEADER = "x-eddy-token"

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import anyio
 import anyio.to_thread
@@ -19,14 +19,12 @@ from starlette.responses import Response
 from eddy_demo import handbook
 from eddy_demo.display_text import printable
 from eddy_demo.web.answers import answering
+from eddy_demo.web.answers.generation import Generator
 from eddy_demo.web.errors import RequestRefused, error_message
 from eddy_demo.web.http.events import Event, encode_event, event_stream
 from eddy_demo.web.http.security import UPLOAD_PATH
 from eddy_demo.web.routes.state import ServerState, checked_key, server_state
 from eddy_demo.web.uploads.upload_queue import Upload, clean_name, new_upload, type_refusal
-
-if TYPE_CHECKING:
-    from eddy_demo.web.answers.generation import Generator
 
 api = APIRouter(prefix="/api")
 _BUFFER_BYTES = 2**20

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from chroma_eddy import Entry
 from eddy_demo.display_text import printable
+from eddy_demo.readers.documents import SourceDocument
 from eddy_demo.web.uploads.upload_queue import Upload
-
-if TYPE_CHECKING:
-    from chroma_eddy import Entry
-    from eddy_demo.readers.documents import SourceDocument
 
 IN_PROGRESS = ("reading", "embedding", "writing")
 FINISHED = ("done", "known")

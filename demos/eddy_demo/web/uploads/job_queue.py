@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from chroma_eddy import Entry
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.uploads.job import FINISHED, IN_PROGRESS, UploadJob
 from eddy_demo.web.uploads.upload_queue import Upload, UploadQueue
-
-if TYPE_CHECKING:
-    from chroma_eddy import Entry
 
 _MAX_FINISHED = 200
 """Number of finished files that the page still lists."""

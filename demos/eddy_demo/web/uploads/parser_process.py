@@ -9,14 +9,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import eddy_demo
 from eddy_demo.errors import Unreadable
 from eddy_demo.readers.documents import SourceDocument
-
-if TYPE_CHECKING:
-    from eddy_demo.web.limits import Limits
+from eddy_demo.web.limits import Limits
 
 _POLL_SECONDS = 0.05
 
