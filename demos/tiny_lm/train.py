@@ -108,7 +108,7 @@ class Trainer:
             for name, grad in found.items():
                 grads[name] = grads[name].add_(grad) if name in grads else grad.float()
         factor = rate_factor(self.step, s.schedule)
-        norm = self.optimiser.step(grads, factor, self.step, self.pool.map)
+        norm = self.optimiser.step(grads, factor, self.pool.map)
         self.step, self.seen = self.step + 1, self.seen + counted
         return loss, norm
 
@@ -134,10 +134,7 @@ class Trainer:
         tensors, facts = checkpoint.load(path)
         if facts["tokenizer"] != self.corpus.meta["tokenizer_sha256"]:
             raise ValueError(f"{path} was trained with another tokenizer: use the data it was made with")
-        for name, tensor in {f"w.{n}": w for n, w in self.optimiser.weights.items()}.items():
-            tensor.copy_(tensors[name])
-        for name, tensor in self.optimiser.state.items():
-            tensor.copy_(tensors[name])
+        self.optimiser.load(tensors)
         self.step, self.seen = facts["step"], facts["seen"]
 
     def run(self, folder: Path, until: int, every: float = 180.0, part_mib: float = 16.0) -> None:
