@@ -130,12 +130,8 @@ class EddyEncoder(AbsEncoder):
         texts = [text for batch in inputs for text in batch["text"]]
         full = [at for at, text in enumerate(texts) if text.strip()]
         if len(full) < len(texts):
-            logger.warning(
-                "%s: %d of %d texts are blank and get a vector of zeros",
-                task_metadata.name,
-                len(texts) - len(full),
-                len(texts),
-            )
+            counted = task_metadata.name, len(texts) - len(full), len(texts)
+            logger.warning("%s: %d of %d texts are blank and get a vector of zeros", *counted)
         embedder = self._for_task(task_metadata.name, prompt_type)
         vectors = np.zeros((len(texts), embedder.dimension), np.float32)
         encode = embedder.encode_query if prompt_type is PromptType.query else embedder.encode_document
@@ -203,10 +199,7 @@ class EddyEncoder(AbsEncoder):
     def _experiment(self, similarity: str) -> dict[str, Any]:
         """What distinguishes runs of one model in MTEB: settings for people to read, and the fingerprint."""
         embedder, method = self.embedder, self.embedder.method
-        experiment: dict[str, Any] = {
-            "method": str(method),
-            "exit": f"{method.exit_layer}-of-{embedder.backbone.layers}",
-        }
+        experiment = {"method": str(method), "exit": f"{method.exit_layer}-of-{embedder.backbone.layers}"}
         if method.rewire is not None:
             experiment["copies"] = "-".join(str(layer) for layer in method.rewire.span or ())
         if method.reroute is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -160,9 +161,8 @@ def run_suite(
         if window is not None and row_settings.get("max_length", 0) > window:
             row_settings["max_length"] = window
             log(f"  no more than {window:,} tokens go into {used}")
-        encoder = open_encoder(used, method=method, **row_settings, **settings)
         result = SuiteRowResult(row, str(used), stand_in, {})
-        try:
+        with closing(open_encoder(used, method=method, **row_settings, **settings)) as encoder:
             for task in task_names:
                 (record,) = evaluate(encoder, [task], folder, fresh=fresh, find=find)
                 result.records[task] = record
@@ -170,8 +170,6 @@ def run_suite(
                 if run not in runs.results.values():
                     runs.add(run)
                 log(f"  {task}: {_format_score(chosen, record)}")
-        finally:
-            encoder.close()
         results.append(result)
     return results
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 
 from starlette.requests import Request
 
@@ -14,6 +13,14 @@ from openai_eddy.limits import Limits
 
 class ClientDisconnected(Exception):
     """The client has closed the connection."""
+
+
+@dataclass
+class PendingBodies:
+    """Counts the bytes of all bodies that are being received or not validated yet."""
+
+    limits: Limits
+    size: int = 0
 
 
 class RequestBody:
@@ -41,7 +48,7 @@ class RequestBody:
                 headers={"connection": "close"},
             ) from None
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Free the memory of the body; a second call does nothing."""
         self.content = bytearray()
         self._pending.size -= self._size
@@ -72,20 +79,3 @@ class RequestBody:
             code="request_too_large",
             headers={"connection": "close"},  # so that the server does not read the rest
         )
-
-
-class PendingBodies:
-    """Counts the bytes of all bodies that are being received or not validated yet."""
-
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self.size = 0
-
-    @contextmanager
-    def of(self, request: Request) -> Iterator[RequestBody]:
-        """Give the body of a request, to be read; release it at the end of the block at the latest."""
-        body = RequestBody(request, self)
-        try:
-            yield body
-        finally:
-            body.release()

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -130,16 +131,12 @@ class Scheduler(Generic[Key, Item, Result]):
             max_pending: Maximum pending cost; a request that exceeds it by itself is accepted when nothing is pending.
             observe: Called after each batch.
         """
-        self._run = run
-        self._budget = budget
-        self._wait = wait
-        self._max_pending = max_pending
-        self._observe = observe
+        self._run, self._observe = run, observe
+        self._budget, self._wait, self._max_pending = budget, wait, max_pending
         self._queue: deque[_Request[Key, Item, Result]] = deque()
         self._queued_cost = 0
         self._concurrency = RecentConcurrency()
-        self.pending = 0
-        self.requests = 0
+        self.pending = self.requests = 0
         self._speed = math.nan
         self._closing = False
         self._task: asyncio.Task[None] | None = None
@@ -221,10 +218,8 @@ class Scheduler(Generic[Key, Item, Result]):
         if self._wait <= 0 or self._closing or self._is_batch_ready():
             return
         self._batch_ready.clear()
-        try:
+        with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._batch_ready.wait(), self._wait)
-        except asyncio.TimeoutError:
-            return
 
     def _take_batch(self) -> list[tuple[_Request[Key, Item, Result], int]]:
         """Take the next batch from the queue: requests of the first one's key, an item of each in turn."""

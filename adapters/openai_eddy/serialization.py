@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from openai_eddy.errors import ApiError, server_error
-from openai_eddy.request_schema import Encoding
+from openai_eddy.request_schema import EmbeddingRequest
 
 if TYPE_CHECKING:
     from openai_eddy.engine import InputVectors
@@ -38,29 +39,21 @@ def truncate_dimensions(vectors: Vectors, dimensions: int | None, normalize: boo
     return kept.astype(np.float32)
 
 
-def embeddings_json(
-    results: list[InputVectors],
-    *,
-    model: str,
-    tokens: int,
-    encoding: Encoding,
-    dimensions: int | None,
-    normalize: bool,
-) -> bytes:
+def embeddings_json(results: list[InputVectors], request: EmbeddingRequest, tokens: int, normalize: bool) -> bytes:
     """Serialize the response of `/v1/embeddings`; "base64" encodes the bytes of little-endian float32."""
     # Row by row: a single call for all rows would hold the GIL, and with it the event loop.
-    rows = b",".join(_rows(results, encoding, dimensions, normalize))
-    name = orjson.dumps(model)
+    rows = b",".join(_rows(results, request, normalize))
+    name = orjson.dumps(request.model)
     usage = orjson.dumps({"prompt_tokens": tokens, "total_tokens": tokens})
     # One join: each + would copy all rows.
     return b"".join((b'{"object":"list","data":[', rows, b'],"model":', name, b',"usage":', usage, b"}"))
 
 
-def _rows(results: list[InputVectors], encoding: Encoding, dimensions: int | None, normalize: bool) -> Iterator[bytes]:
+def _rows(results: list[InputVectors], request: EmbeddingRequest, normalize: bool) -> Iterator[bytes]:
     index = 0
     for number, result in enumerate(results):
-        for row, vector in enumerate(truncate_dimensions(result.vectors, dimensions, normalize)):
-            if encoding == "base64":
+        for row, vector in enumerate(truncate_dimensions(result.vectors, request.dimensions, normalize)):
+            if request.encoding == "base64":
                 encoded: Any = base64.b64encode(vector.astype("<f4").tobytes()).decode()
             else:
                 encoded = np.ascontiguousarray(vector)
@@ -82,11 +75,11 @@ def error_response(error: ApiError) -> Response:
     return json_response(error.body, error.status, error.headers)
 
 
+@dataclass
 class UnsentResponses:
     """Counts the bytes of responses not fully sent, their sent chunks included."""
 
-    def __init__(self) -> None:
-        self.size = 0
+    size: int = 0
 
 
 class CountedResponse(Response):

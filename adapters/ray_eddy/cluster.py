@@ -36,7 +36,7 @@ def connect(address: str) -> Iterator[None]:
     "auto" is the cluster of this machine, "local" starts one that ends with the block, others are "host:port". A
     program that is already connected stays with its cluster.
     """
-    with _translate_errors(), unwrap_errors():
+    with unwrap_errors(translate=True):
         if ray.is_initialized():
             yield
             return
@@ -83,20 +83,15 @@ def max_actors(num_cpus: float | None = None, num_gpus: float | None = None) -> 
 
 
 @contextmanager
-def unwrap_errors() -> Iterator[None]:
-    """Raise the `EddyError` inside an error of Ray."""
+def unwrap_errors(translate: bool = False) -> Iterator[None]:
+    """Raise the `EddyError` inside an error of Ray; without one, make one if `translate`."""
     try:
         yield
     except ray.exceptions.RayError as error:
-        raise unwrapped_error(error) or error from None
-
-
-@contextmanager
-def _translate_errors() -> Iterator[None]:
-    try:
-        yield
-    except ray.exceptions.RayError as error:
-        raise EddyError(f"the cluster failed: {_last_line(error)}") from error
+        found = unwrapped_error(error)
+        if found is None and translate:
+            raise EddyError(f"the cluster failed: {_last_line(error)}") from error
+        raise found or error from None
 
 
 def unwrapped_error(error: BaseException | None) -> EddyError | None:

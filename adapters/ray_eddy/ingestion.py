@@ -149,19 +149,17 @@ def ingest_into(
 def _filter_unchanged(
     documents: ray.data.Dataset | Iterable[Document], batch_size: int, arguments: tuple[Any, ...]
 ) -> ray.data.Dataset:
-    return _dataset(documents, batch_size).map_batches(
+    # A block for each batch: the unit that embedders share, that Ray repeats, and that the writer gets.
+    if isinstance(documents, ray.data.Dataset):
+        dataset = documents.repartition(target_num_rows_per_block=batch_size)
+    else:
+        given = list(documents)
+        if not all(isinstance(each, Document) for each in given) or not given:
+            raise InvalidParameter("documents must be a dataset of Ray, or chroma_eddy.Document, at least one")
+        dataset = ray.data.from_arrow(to_tables(given, batch_size))
+    return dataset.map_batches(
         FilterUnchanged, fn_constructor_args=arguments, batch_format="pyarrow", compute=actor_pool(1), num_cpus=0
     )
-
-
-def _dataset(documents: ray.data.Dataset | Iterable[Document], batch_size: int) -> ray.data.Dataset:
-    if isinstance(documents, ray.data.Dataset):
-        # A block for each batch: the unit that embedders share, that Ray repeats, and that the writer gets.
-        return documents.repartition(target_num_rows_per_block=batch_size)
-    given = list(documents)
-    if not all(isinstance(each, Document) for each in given) or not given:
-        raise InvalidParameter("documents must be a dataset of Ray, or chroma_eddy.Document, at least one")
-    return ray.data.from_arrow(to_tables(given, batch_size))
 
 
 def _run(

@@ -128,6 +128,9 @@ def run_task(task: pa.Table, text_column: str = "text", id_column: str = "id") -
     (values,) = task.to_pylist()
     path, name = values["path"], values["name"]
     rows = list[dict[str, Any]]()
+    if name.lower().endswith(TEXTS):
+        yield pa.Table.from_pylist([{"file": values["file"], "row": 0, "id": name, **_read_text(path)}], SCHEMA)
+        return
     for number, row in _rows(path, name, values["first"], values["group"]):
         rows.append({"file": values["file"], "row": number, **_document(row, name, number, text_column, id_column)})
         if len(rows) == BATCH_ROWS:
@@ -138,8 +141,6 @@ def run_task(task: pa.Table, text_column: str = "text", id_column: str = "id") -
 
 def _document(row: Any, name: str, number: int, text_column: str, id_column: str) -> dict[str, Any]:
     default_id = f"{name}#{number}"
-    if isinstance(row, _TextFile):
-        return {"id": name, "text": row.text, "error": row.error}
     if isinstance(row, str):
         return {"id": default_id, "error": row}
     if not isinstance(row, dict) or not isinstance(row.get(text_column), str):
@@ -152,16 +153,14 @@ def _document(row: Any, name: str, number: int, text_column: str, id_column: str
         return {"id": id_, "error": f"its other fields are no plain values: {error}"}
 
 
-class _TextFile:
-    """A file that is one document."""
-
-    def __init__(self, data: bytes) -> None:
-        self.text: str | None = None
-        self.error: str | None = None
+def _read_text(path: str) -> dict[str, str]:
+    """The text of a file that is one document, or the reason why it has none."""
+    system, inside = filesystem_of(path)
+    with system.open_input_file(inside) as file:
         try:
-            self.text = data.decode("utf-8-sig")
+            return {"text": file.read().decode("utf-8-sig")}
         except UnicodeDecodeError as error:
-            self.error = f"byte {error.start} is not UTF-8; convert the file first"
+            return {"error": f"byte {error.start} is not UTF-8; convert the file first"}
 
 
 def _rows(path: str, name: str, first: int, group: int) -> Iterator[tuple[int, Any]]:
@@ -174,8 +173,6 @@ def _rows(path: str, name: str, first: int, group: int) -> Iterator[tuple[int, A
                 for row in batch.to_pylist():
                     yield number, row
                     number += 1
-        elif name.lower().endswith(TEXTS):
-            yield 0, _TextFile(file.read())
         else:
             # Arrow's file objects cannot iterate over lines.
             with gzip.open(file) if name.lower().endswith(".gz") else io.BufferedReader(file) as lines:
