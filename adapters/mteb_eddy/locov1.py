@@ -13,18 +13,8 @@ from mteb.abstasks.task_metadata import TaskMetadata
 from eddy_embed.errors import InvalidParameter
 
 SUBSETS = (
-    "2wikimqa",
-    "courtlistener_HTML",
-    "courtlistener_Plain_Text",
-    "gov_report",
-    "legal_case_reports",
-    "multifieldqa",
-    "passage_retrieval",
-    "qasper_abstract",
-    "qasper_title",
-    "qmsum",
-    "stackoverflow",
-    "summ_screen_fd",
+    *("2wikimqa", "courtlistener_HTML", "courtlistener_Plain_Text", "gov_report", "legal_case_reports", "multifieldqa"),
+    *("passage_retrieval", "qasper_abstract", "qasper_title", "qmsum", "stackoverflow", "summ_screen_fd"),
 )
 DOCUMENTS, QUERIES = "hazyresearch/LoCoV1-Documents", "hazyresearch/LoCoV1-Queries"
 _FORMATS = {".jsonl": "json", ".parquet": "parquet"}

@@ -20,17 +20,9 @@ class EncodingCost(Cost):
 
     def __add__(self, other: EncodingCost) -> EncodingCost:
         peaks = [each.peak for each in (self, other) if each.peak is not None]
-        return EncodingCost(
-            seconds=self.seconds + other.seconds,
-            tokens=self.tokens + other.tokens,
-            positions=self.positions + other.positions,
-            layers=max(self.layers, other.layers),
-            ran=max(self.ran, other.ran),
-            texts=self.texts + other.texts,
-            peak=max(peaks, default=None),
-            blank=self.blank + other.blank,
-            cut=self.cut + other.cut,
-        )
+        values = {name: value + getattr(other, name) for name, value in vars(self).items() if name != "peak"}
+        values |= {name: max(getattr(self, name), getattr(other, name)) for name in ("layers", "ran")}
+        return EncodingCost(**values, peak=max(peaks, default=None))
 
     @property
     def per_thousand(self) -> float | None:

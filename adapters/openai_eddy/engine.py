@@ -30,8 +30,8 @@ from openai_eddy.request_schema import EmbeddingRequest, Granularity, check_toke
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-LOADING = ("device", "dtype", "revision", "trust_remote_code", "local_files_only")
-"""Options of loading a model, which several methods share."""
+LOADING = {"device": None, "dtype": "auto", "revision": None, "trust_remote_code": False, "local_files_only": False}
+"""Options of loading a model, which several methods share, and their defaults."""
 WARM_UP = "The ferry leaves at noon."
 
 
@@ -141,8 +141,7 @@ def open_embedders(
     posts = {text: {"post": str(post)} for text in fitted} if post is not None else {}
     live = None
     if len(parsed) > 1:
-        loading: dict[str, Any] = {"device": None, "dtype": "auto", "revision": None, "trust_remote_code": False}
-        loading |= {"local_files_only": False, **{name: options.pop(name) for name in LOADING if name in options}}
+        loading: dict[str, Any] = {name: options.pop(name, default) for name, default in LOADING.items()}
         opened = open_model(
             model, methods.plain(), None, cache_folder=None, model_kwargs={}, show_progress=False, **loading
         )

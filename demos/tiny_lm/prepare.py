@@ -13,6 +13,7 @@ import json
 import logging
 import lzma
 from collections.abc import Iterator
+from itertools import groupby, islice
 from pathlib import Path
 
 import numpy as np
@@ -45,15 +46,9 @@ def documents(path: Path) -> Iterator[str]:
     """Documents of one corpus file, their paragraphs joined by single line feeds."""
     opened = lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8")
     with opened as lines:
-        block: list[str] = []
-        for line in lines:
-            if line.strip():
-                block.append(line.rstrip("\n"))
-            elif block:
-                yield "\n".join(block)
-                block = []
-        if block:
-            yield "\n".join(block)
+        for is_text, block in groupby(lines, key=lambda line: bool(line.strip())):
+            if is_text:
+                yield "\n".join(line.rstrip("\n") for line in block)
 
 
 def sample(files: list[Path], megabytes: float) -> Iterator[str]:
@@ -133,22 +128,14 @@ def write_shards(
         ids.clear()
         held = 0
 
-    def encode(texts: list[str]) -> None:
-        nonlocal held
-        for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False):
+    texts = documents(path)
+    while some := list(islice(texts, batch)):
+        for encoding in tokenizer.encode_batch_fast(some, add_special_tokens=False):
             document = np.array([*encoding.ids, EOS_ID], dtype=np.uint16)
             if held + len(document) > max_tokens:
                 flush()
             ids.append(document)
             held += len(document)
-
-    texts: list[str] = []
-    for text in documents(path):
-        texts.append(text)
-        if len(texts) == batch:
-            encode(texts)
-            texts = []
-    encode(texts)
     flush()
     return entries
 

@@ -30,9 +30,7 @@ _HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _SPACE = re.compile(r"[ \t\r\n\f]+")
 _LINE_END = re.compile(r"\r\n?|\n")
 _LANGUAGE = re.compile(r"(?:^|\s)(?:language|lang|highlight-source)-([\w+#.-]+)")
-
 _NAMESPACE = re.compile(r"\{[^}]*\}")
-
 _WORD_STYLES = "\n".join(
     [
         "p[style-name='Title'] => h1:fresh",
@@ -106,15 +104,11 @@ def read_docx(data: bytes) -> Content:
         raise Unreadable(
             f"broken, or no .docx file ({one_line(error)}): open it in a word processor and save it again"
         ) from None
-    lost = [message.message for message in result.messages if "ignored" in message.message]
+    lost = sorted({_NAMESPACE.sub("", each.message) for each in result.messages if "ignored" in each.message})
     content = read_html(re.sub(r' ?<a href="#[^"]*note-ref-[^"]*">↑</a>', "", result.value))
-    return Content(content.title, content.text, notes=(_lost(lost),) if lost else ())
-
-
-def _lost(messages: list[str]) -> str:
-    kinds = sorted({_NAMESPACE.sub("", message) for message in messages})
-    more = f" and {len(kinds) - 3} more" if len(kinds) > 3 else ""
-    return f"parts of the file are not read: {'; '.join(kinds[:3])}{more}"
+    more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+    note = f"parts of the file are not read: {'; '.join(lost[:3])}{more}"
+    return Content(content.title, content.text, notes=(note,) if lost else ())
 
 
 def _from_line(text: str, number: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -96,7 +96,7 @@ def _pieces(
     text: str, start: int, end: int, spans: Sequence[tuple[int, int]], pages: Sequence[int]
 ) -> Iterator[BlockPiece]:
     at = start
-    number = _first(spans, start)
+    number = bisect_right(spans, start, key=lambda span: span[1])  # the first that ends after the start
     while number < len(spans) and spans[number][0] < end:
         left, right = max(spans[number][0], start), min(spans[number][1], end)
         if left > at:
@@ -106,12 +106,6 @@ def _pieces(
         number += 1
     if at < end:
         yield _piece(text, at, end, pages)
-
-
-def _first(spans: Sequence[tuple[int, int]], start: int) -> int:
-    """Return the number of the first span that ends after a character."""
-    number = bisect_left(spans, (start,))
-    return number - 1 if number and spans[number - 1][1] > start else number
 
 
 def _piece(

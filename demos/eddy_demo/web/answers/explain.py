@@ -18,7 +18,6 @@ from eddy_demo.web.answers.blocks import HEADING_MARKS
 from eddy_demo.web.library_reader import LibraryDocument, LibraryReader, span_cosines
 from eddy_embed import Embedder
 from eddy_embed.encoding.document import LongDocument
-from eddy_embed.encoding.explain import Explanation
 from eddy_embed.encoding.validation import PASSAGES
 from eddy_embed.methods import parse
 
@@ -97,10 +96,6 @@ class MethodExplorer:
         if self._lengths is None or self._lengths[0] != version:
             self._lengths = (version, reader.read_consistently(analyse_lengths))
         return self._lengths[1]
-
-    def explain(self, reader: LibraryReader, text: str, method: str) -> Explanation:
-        """Explain what a method does with a text, without running the model."""
-        return self.get(reader, method).explain(text)
 
     def compare(
         self, reader: LibraryReader, document: LibraryDocument, question: str, method: str, max_characters: int

@@ -163,11 +163,8 @@ def split_citations(pieces: Iterable[str]) -> Iterator[tuple[str, int]]:
 
 
 def _split(text: str) -> Iterator[tuple[str, int]]:
-    at = 0
-    for match in _CITATION.finditer(text):
-        if match.start() > at:
-            yield text[at : match.start()], 0
-        yield "", int(match[1])
-        at = match.end()
-    if at < len(text):
-        yield text[at:], 0
+    for at, part in enumerate(_CITATION.split(text)):
+        if at % 2:
+            yield "", int(part)
+        elif part:
+            yield part, 0

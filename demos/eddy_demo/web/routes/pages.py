@@ -110,7 +110,7 @@ def _why_page(request: Request, text: str, method: str, q: str, document: str, o
     try:
         if len(text) > limits.explained_characters:
             raise InvalidQuestion(f"show a text of at most {limits.explained_characters} characters")
-        explanation = state.explorer.explain(reader, text, method)
+        explanation = state.explorer.get(reader, method).explain(text)
     except Exception as error:
         tokens_problem = error_message(error)
     columns, comparison_problem = None, ""

@@ -20,8 +20,7 @@ from eddy_demo.readers.documents import SourceDocument
 from eddy_demo.web.errors import error_message
 from eddy_demo.web.library_reader import LibraryReader
 from eddy_demo.web.limits import Limits
-from eddy_demo.web.uploads.job import UploadJob
-from eddy_demo.web.uploads.job_queue import JobQueue
+from eddy_demo.web.uploads.job_queue import JobQueue, UploadJob
 from eddy_demo.web.uploads.parser_process import parse_upload
 
 BATCH = 64
