@@ -17,24 +17,9 @@ from rich.text import Text
 from eddy_demo import handbook
 from eddy_demo.ask import FoundPassage, check_question
 from eddy_demo.ask import ask as ask_index
-from eddy_demo.cli import console
+from eddy_demo.cli import console, options
 from eddy_demo.cli.console import pluralize, program_name
-from eddy_demo.cli.options import (
-    DEFAULT_LIBRARY,
-    ConcurrencyOption,
-    CountOption,
-    DeviceOption,
-    GpusOption,
-    LibraryOption,
-    MethodOption,
-    ModelOption,
-    RayOption,
-    RebuildOption,
-    SameMethodOption,
-    SameModelOption,
-    err,
-    out,
-)
+from eddy_demo.cli.options import err, out
 from eddy_demo.errors import NoLibrary
 from eddy_demo.evaluate import read_questions, score_bm25, score_library
 from eddy_demo.library.index import open_library
@@ -65,9 +50,9 @@ def ingest(
         list[Path],
         typer.Argument(help="Files or folders: .txt .md .html .pdf .docx, and .jsonl, a row a document."),
     ],
-    library: LibraryOption = DEFAULT_LIBRARY,
-    model: ModelOption = None,
-    method: MethodOption = None,
+    library: options.Library = options.DEFAULT_LIBRARY,
+    model: options.Model = None,
+    method: options.Method = None,
     passage_size: Annotated[
         int | None,
         typer.Option(
@@ -82,14 +67,14 @@ def ingest(
             show_default=False,
         ),
     ] = None,
-    device: DeviceOption = None,
-    rebuild: RebuildOption = False,
+    device: options.Device = None,
+    rebuild: options.Rebuild = False,
     sync: Annotated[
         bool, typer.Option("--sync", help="Remove documents of these paths whose files no longer exist.")
     ] = False,
-    ray: RayOption = None,
-    concurrency: ConcurrencyOption = None,
-    num_gpus: GpusOption = None,
+    ray: options.Ray = None,
+    concurrency: options.Concurrency = None,
+    num_gpus: options.Gpus = None,
 ) -> None:
     """Embed documents and store them.
 
@@ -108,11 +93,11 @@ def ingest(
 
 def ask(
     question: Annotated[str, typer.Argument(help="In quotes.")],
-    library: LibraryOption = DEFAULT_LIBRARY,
-    k: CountOption = 3,
-    model: SameModelOption = None,
-    method: SameMethodOption = None,
-    device: DeviceOption = None,
+    library: options.Library = options.DEFAULT_LIBRARY,
+    k: options.Count = 3,
+    model: options.SameModel = None,
+    method: options.SameMethod = None,
+    device: options.Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
 ) -> None:
     """Show the passages nearest to a question.
@@ -139,12 +124,12 @@ def demo(
         list[str] | None,
         typer.Option("--question", "-q", help="Instead of the three on the handbook.", show_default=False),
     ] = None,
-    library: LibraryOption = DEFAULT_LIBRARY,
-    k: CountOption = 2,
-    model: ModelOption = None,
-    method: MethodOption = None,
-    device: DeviceOption = None,
-    rebuild: RebuildOption = False,
+    library: options.Library = options.DEFAULT_LIBRARY,
+    k: options.Count = 2,
+    model: options.Model = None,
+    method: options.Method = None,
+    device: options.Device = None,
+    rebuild: options.Rebuild = False,
 ) -> None:
     """Ingest the handbook and ask it three questions, or use documents and questions of your own."""
     started = time.monotonic()
@@ -177,7 +162,7 @@ def hits(
     library: Annotated[
         list[Path] | None, typer.Option("--library", "-l", help="Folder of a library; may be repeated.")
     ] = None,
-    device: DeviceOption = None,
+    device: options.Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
     """Measure how often the search finds the right document.
@@ -186,7 +171,7 @@ def hits(
     """
     questions = read_questions(queries, qrels)
     scores = []
-    folders = library or [DEFAULT_LIBRARY]
+    folders = library or [options.DEFAULT_LIBRARY]
     for folder in folders:
         with open_library(folder, _load(read_recipe(folder), device)) as opened:
             scores.append(score_library(opened, questions))
@@ -267,4 +252,4 @@ def _ingest(
 
 
 def _library_option(library: Path) -> str:
-    return "" if library == DEFAULT_LIBRARY else f" --library {shlex.quote(str(library))}"
+    return "" if library == options.DEFAULT_LIBRARY else f" --library {shlex.quote(str(library))}"

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from chroma_eddy import Entry
-from eddy_demo.cli import console
-from eddy_demo.cli.options import DEFAULT_LIBRARY, DeviceOption, LibraryOption, ModelOption, err, out
+from eddy_demo.cli import console, options
+from eddy_demo.cli.options import err, out
 from eddy_demo.display_text import printable
 from eddy_demo.errors import NoLibrary
 from eddy_demo.library.defaults import DEFAULT_METHOD, best_method
@@ -24,14 +24,14 @@ from eddy_demo.library.recipe import LibraryRecipe, model_name, read_recipe
 from eddy_embed import methods
 
 app = typer.Typer(help="List, remove, or embed again the documents of a library.", no_args_is_help=True)
-NewMethodOption = Annotated[
+NewMethod = Annotated[
     str | None, typer.Option("--method", help="Another method; left out: the library's.", show_default=False)
 ]
 
 
 @app.command("list")
 def list_documents(
-    library: LibraryOption = DEFAULT_LIBRARY,
+    library: options.Library = options.DEFAULT_LIBRARY,
     as_json: Annotated[bool, typer.Option("--json", help="Print the documents as JSON.")] = False,
 ) -> None:
     """Show the documents of a library, its model and its method."""
@@ -57,7 +57,7 @@ def list_documents(
 @app.command()
 def remove(
     documents: Annotated[list[str], typer.Argument(help="Ids or names, as `eddy-demo library list` shows them.")],
-    library: LibraryOption = DEFAULT_LIBRARY,
+    library: options.Library = options.DEFAULT_LIBRARY,
 ) -> None:
     """Remove documents from a library; their files stay."""
     read_recipe(library)
@@ -79,13 +79,13 @@ def remove(
 
 @app.command()
 def reindex(
-    library: LibraryOption = DEFAULT_LIBRARY,
-    model: ModelOption = None,
-    method: NewMethodOption = None,
+    library: options.Library = options.DEFAULT_LIBRARY,
+    model: options.Model = None,
+    method: NewMethod = None,
     passage_size: Annotated[
         int | None, typer.Option(min=8, help="Most tokens in a passage; left out: as it was.", show_default=False)
     ] = None,
-    device: DeviceOption = None,
+    device: options.Device = None,
 ) -> None:
     """Embed all documents again from their stored texts, with another model, method or passage size.
 

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from eddy_demo.cli.options import DEFAULT_LIBRARY, DeviceOption, LibraryOption, MethodOption, ModelOption, err
+from eddy_demo.cli import options
+from eddy_demo.cli.options import err
 from eddy_demo.errors import MissingPart
 from eddy_embed.utils.interrupts import Interrupted
 
@@ -18,9 +19,9 @@ _REQUIRED_MODULES = ("fastapi", "jinja2", "uvicorn")
 
 
 def serve(
-    library: LibraryOption = DEFAULT_LIBRARY,
-    model: ModelOption = None,
-    method: MethodOption = None,
+    library: options.Library = options.DEFAULT_LIBRARY,
+    model: options.Model = None,
+    method: options.Method = None,
     generate: Annotated[
         bool, typer.Option("--generate", help="Let the same loaded model write answers too; it must be a causal LM.")
     ] = False,
@@ -32,7 +33,7 @@ def serve(
         list[str] | None, typer.Option(help="A further name under which it may be asked.", show_default=False)
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
-    device: DeviceOption = None,
+    device: options.Device = None,
 ) -> None:
     """Open the library as a page: upload, ask, read, see why.
 
@@ -58,7 +59,7 @@ def serve(
             webbrowser.open(address)
 
     try:
-        options = LibraryOptions(library, model, method, device, generate)
-        run(options, listener, {*names, *(allow_host or ())}, started=started)
+        chosen = LibraryOptions(library, model, method, device, generate)
+        run(chosen, listener, {*names, *(allow_host or ())}, started=started)
     except (KeyboardInterrupt, Interrupted):
         err.print("Stopped. What was not read yet goes on when it is started again.")
