@@ -33,8 +33,7 @@ LoCo = Annotated[Path | None, typer.Option("--locov1", help="Folder with LoCoV1.
 def _command(name: str) -> Callable[..., None]:
     def command(
         model: Annotated[
-            str | None,
-            typer.Option(help="Model to run instead of the table's: a stand-in, or a copy of --backbone."),
+            str | None, typer.Option(help="Model to run instead of the table's: a stand-in, or a copy of --backbone.")
         ] = None,
         backbone: Annotated[
             list[str] | None, typer.Option("--backbone", "-b", help="Only this model of the table. Repeat for several.")

@@ -37,11 +37,7 @@ def suite_table(name: str | Suite, results: Sequence[SuiteRowResult]) -> str:
     chosen = suite(name) if isinstance(name, str) else name
     stand_ins = [result for result in results if result.stand_in]
     scaled = "times 100" if chosen.scale == 100 else "between 0 and 1"
-    parts = [
-        f"{chosen.name}. {chosen.title}",
-        f"Source: {chosen.source}.",
-        f"Cells: ours (published), {scaled}.",
-    ]
+    parts = [f"{chosen.name}. {chosen.title}", f"Source: {chosen.source}.", f"Cells: ours (published), {scaled}."]
     parts += [f"Run on the published models: {each}." for each in chosen.run] or [NEVER]
     if stand_ins:
         models = ", ".join(dict.fromkeys(result.model for result in stand_ins))

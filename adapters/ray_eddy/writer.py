@@ -61,12 +61,7 @@ class IndexWriter:
     """Writes deliveries to an open index; a repeated delivery changes nothing."""
 
     def __init__(
-        self,
-        index: Index,
-        *,
-        patience: float = 0.0,
-        fit_least: int = 0,
-        begin: Callable[[Index], None] | None = None,
+        self, index: Index, *, patience: float = 0.0, fit_least: int = 0, begin: Callable[[Index], None] | None = None
     ) -> None:
         self.index, self._patience = index, patience
         self._options = {"fit_least": fit_least, "begin": begin}

@@ -23,12 +23,7 @@ from eddy_demo.cli.options import err, out
 from eddy_demo.errors import NoLibrary
 from eddy_demo.evaluate import read_questions, score_bm25, score_library
 from eddy_demo.library.index import open_library
-from eddy_demo.library.ingest import (
-    changed_documents,
-    load_embedder,
-    missing_documents,
-    remove_documents,
-)
+from eddy_demo.library.ingest import changed_documents, load_embedder, missing_documents, remove_documents
 from eddy_demo.library.ingest import ingest as ingest_documents
 from eddy_demo.library.library_lock import lock_for_command
 from eddy_demo.library.ray_cluster import RayCluster, ray_cluster
@@ -47,8 +42,7 @@ from eddy_embed import Embedder
 
 def ingest(
     paths: Annotated[
-        list[Path],
-        typer.Argument(help="Files or folders: .txt .md .html .pdf .docx, and .jsonl, a row a document."),
+        list[Path], typer.Argument(help="Files or folders: .txt .md .html .pdf .docx, and .jsonl, a row a document.")
     ],
     library: options.Library = options.DEFAULT_LIBRARY,
     model: options.Model = None,

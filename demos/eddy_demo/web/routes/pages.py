@@ -89,12 +89,7 @@ def _document_page(request: Request, key: str, q: str) -> Response:
 
 @pages.get("/why")
 async def why_page(
-    request: Request,
-    text: str = _SAMPLE,
-    method: str = "",
-    q: str = "",
-    document: str = "",
-    other: str = "htp",
+    request: Request, text: str = _SAMPLE, method: str = "", q: str = "", document: str = "", other: str = "htp"
 ) -> Response:
     """Show what the model does with a text, a comparison of two methods, and the effect of length."""
     return await server_state(request).workers.run(lambda: _why_page(request, text, method, q, document, other))
