@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chroma_eddy import Index
-from eddy_demo.errors import InvalidTable
+from eddy_demo.errors import DemoError
 
 _DEPTH = 5
 
@@ -46,10 +46,10 @@ def read_questions(queries: Path, qrels: Path) -> list[JudgedQuestion]:
                 if len(row) >= 3 and row[2].lstrip("-").isdigit() and int(row[2]) > 0:
                     relevant.setdefault(row[0], set()).add(row[1])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidTable(f"cannot read {queries} and {qrels}: {error!r}") from None
+        raise DemoError(f"cannot read {queries} and {qrels}: {error!r}") from None
     questions = [JudgedQuestion(text, frozenset(relevant[key])) for key, text in texts.items() if key in relevant]
     if not questions:
-        raise InvalidTable(f"no question of {queries} has a relevant document in {qrels}; check that the ids agree")
+        raise DemoError(f"no question of {queries} has a relevant document in {qrels}; check that the ids agree")
     return questions
 
 

@@ -100,16 +100,6 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
 
 
-def before_attention(
-    x: Tensor, norm: Tensor, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, heads: int, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values (B, H, n, d) of a residual stream (B, n, D)."""
-    y = rms_norm(x, norm, eps)
-    split = (*x.shape[:-1], heads, x.shape[-1] // heads)
-    queries, keys, values = (F.linear(y, w).view(split) for w in (q, k, v))
-    return rotate(queries, cos, sin).transpose(1, 2), rotate(keys, cos, sin).transpose(1, 2), values.transpose(1, 2)
-
-
 def causal_mask(segments: Tensor | None, length: int, like: Tensor) -> Tensor:
     """Return the additive mask (B or 1, 1, n, n): minus infinity on later positions and other segments."""
     seen = torch.ones(1, 1, length, length, dtype=torch.bool, device=like.device).tril()
@@ -131,13 +121,17 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -
     return mixed
 
 
-def after_attention(
-    x: Tensor, mixed: Tensor, o: Tensor, norm: Tensor, gate: Tensor, up: Tensor, down: Tensor, eps: float
-) -> Tensor:
-    """Rest of a layer: output projection, SwiGLU (Shazeer 2020, equation 6), both added to the stream."""
-    x = x + F.linear(mixed.transpose(1, 2).flatten(2), o)
-    y = rms_norm(x, norm, eps)
-    return x + F.linear(F.silu(F.linear(y, gate)) * F.linear(y, up), down)
+def self_attention(y: Tensor, w: Weights, cos: Tensor, sin: Tensor, mask: Tensor | None, heads: int) -> Tensor:
+    """Attention of normed states (B, n, D), with its output projection."""
+    split = (*y.shape[:-1], heads, y.shape[-1] // heads)
+    queries, keys, values = (F.linear(y, w[f"self_attn.{name}_proj"]).view(split) for name in "qkv")
+    heads_first = (x.transpose(1, 2) for x in (rotate(queries, cos, sin), rotate(keys, cos, sin), values))
+    return F.linear(attend(*heads_first, mask).transpose(1, 2).flatten(2), w["self_attn.o_proj"])
+
+
+def swiglu(y: Tensor, w: Weights) -> Tensor:
+    """Feed-forward of normed states (Shazeer 2020, equation 6)."""
+    return F.linear(F.silu(F.linear(y, w["mlp.gate_proj"])) * F.linear(y, w["mlp.up_proj"]), w["mlp.down_proj"])
 
 
 class Network:
@@ -156,11 +150,10 @@ class Network:
         short = ids.shape[1] <= 1024 and not ids.is_cuda
         mask = causal_mask(segments, ids.shape[1], x) if short or segments is not None else None
         for layer in range(shape.layers):
-            q, k, v, o, gate, up, down = (weights[f"model.layers.{layer}.{m}.weight"] for m in MATRICES)
-            norm1, norm2 = (weights[f"model.layers.{layer}.{m}.weight"] for m in NORMS)
-            queries, keys, values = before_attention(x, norm1, q, k, v, cos, sin, shape.heads, shape.eps)
-            mixed = attend(queries, keys, values, mask)
-            x = after_attention(x, mixed, o, norm2, gate, up, down, shape.eps)
+            w = {name: weights[f"model.layers.{layer}.{name}.weight"] for name in (*MATRICES, *NORMS)}
+            y = rms_norm(x, w["input_layernorm"], shape.eps)
+            x = x + self_attention(y, w, cos, sin, mask, shape.heads)
+            x = x + swiglu(rms_norm(x, w["post_attention_layernorm"], shape.eps), w)
         return rms_norm(x, weights[FINAL_NORM], shape.eps)
 
 

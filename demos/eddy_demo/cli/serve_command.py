@@ -11,7 +11,7 @@ from rich.text import Text
 
 from eddy_demo.cli import options
 from eddy_demo.cli.options import err
-from eddy_demo.errors import MissingPart
+from eddy_demo.errors import DemoError
 from eddy_embed.utils.interrupts import Interrupted
 
 _DEFAULT_PORT = 8765
@@ -41,7 +41,7 @@ def serve(
     """
     for name in _REQUIRED_MODULES:
         if find_spec(name) is None:
-            raise MissingPart(f'{name} is not installed; the page needs an extra: pip install "eddy-embed[demo]"')
+            raise DemoError(f'{name} is not installed; the page needs an extra: pip install "eddy-embed[demo]"')
     from eddy_demo.web.http.security import LOOPBACK
     from eddy_demo.web.library_reader import LibraryOptions
     from eddy_demo.web.server import addresses, bind

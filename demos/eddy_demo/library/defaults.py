@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from eddy_demo.errors import InvalidDefaults
+from eddy_demo.errors import DemoError
 from eddy_embed import methods
 from eddy_embed.model.loading.pretrained import locate
 
@@ -24,7 +24,7 @@ def best_method(model: str) -> str | None:
         if not isinstance(method, str):
             raise TypeError(f"{method!r:.60} is no text")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidDefaults(
+        raise DemoError(
             f"{file} names no method for retrieval ({type(error).__name__}: {error}); name one with --method, "
             "or write the file anew"
         ) from None

@@ -19,10 +19,6 @@ _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses that stand for all interfaces, and the one of them that the user opens."""
 
 
-class PortTaken(DemoError):
-    """Another process listens on the port."""
-
-
 def bind(host: str, port: int) -> socket.socket:
     """Bind a socket; uvicorn's own `bind_socket` would exit the process on failure."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -31,7 +27,7 @@ def bind(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise PortTaken(
+        raise DemoError(
             f"cannot listen on {host}, port {port}: {error.strerror or error}; choose another with --port"
         ) from None
     return listener

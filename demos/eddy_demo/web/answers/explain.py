@@ -35,10 +35,6 @@ _MIN_TEXTS = 20
 """Number of texts below which an analysis of lengths would show chance."""
 
 
-class CannotCompare(DemoError):
-    """The page cannot compare two methods here."""
-
-
 @dataclass(frozen=True)
 class RankedPassage:
     """A passage in the ranking of one method."""
@@ -80,7 +76,7 @@ class MethodExplorer:
         parsed = parse(method)
         name = str(parsed)
         if parsed.post is not None and parsed.post.learns:
-            raise CannotCompare(
+            raise DemoError(
                 f"{method} learns from a whole library, which one document is not: leave out what stands behind the +"
             )
         with self._loading:
@@ -103,12 +99,12 @@ class MethodExplorer:
         """Rank the passages of a document with the library's method and with another, one comparison at a time."""
         text = document.content.text
         if len(text) > max_characters:
-            raise CannotCompare(
+            raise DemoError(
                 f"{document.name} has {len(text):,} characters, and at most {max_characters:,} are embedded anew to "
                 "compare methods; choose a shorter document"
             )
         if not self._comparing.acquire(blocking=False):
-            raise CannotCompare("another comparison is under way; try again when it has finished")
+            raise DemoError("another comparison is under way; try again when it has finished")
         try:
             embedder = self.get(reader, method)
             late, size = reader.recipe.late and embedder.reads_spans, reader.recipe.passage_size
@@ -127,7 +123,7 @@ def compare_rankings(
     passages = document.content.passages
     spans = [(passage.start, passage.end) for passage in passages]
     if spans != [(passage.start, passage.end) for passage in other.passages]:
-        raise CannotCompare("the two methods cut this document into other passages; choose another method")
+        raise DemoError("the two methods cut this document into other passages; choose another method")
     orders = [np.argsort(-np.asarray(cosines), kind="stable") for cosines in (own, others)]
     ranks = [np.argsort(order, kind="stable") for order in orders]
     columns = []

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from chroma_eddy import IndexInUse
 from chroma_eddy.storage.locks import Lock
-from eddy_demo.errors import ServedAlready
+from eddy_demo.errors import DemoError
 from eddy_demo.library.recipe import UPLOADS_FOLDER, check_available, holds_library
 from eddy_demo.readers.documents import document_key
 from eddy_embed.utils.atomic_files import atomic_write
@@ -71,7 +71,7 @@ class UploadQueue:
             try:
                 stack.enter_context(Lock(self.folder))
             except IndexInUse:
-                raise ServedAlready(
+                raise DemoError(
                     f"{library} is served by another process: use its page, stop it first, or name another folder "
                     "with --library"
                 ) from None
