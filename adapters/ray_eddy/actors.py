@@ -24,7 +24,7 @@ from ray_eddy.row_codec import DOCUMENTS, metadata_columns, pack, to_document
 RESTARTED = " again"
 """Suffix of the name of a restarted embedder."""
 REFUSED = "refused"
-"""State of a document that cannot be stored or embedded, with the reason in `error`; others are `writing.Sort`."""
+"""State of a document that cannot be stored or embedded, with the reason in `error`; `classify` gives the others."""
 
 
 class FilterUnchanged:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class DemoError(Exception):
-    """Base class; the command line prints the message and exits with status 1."""
+    """An error that the user can fix; the command line prints the message and exits with status 1."""
 
 
 class NothingToRead(DemoError):

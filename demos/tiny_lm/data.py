@@ -45,7 +45,7 @@ class Corpus:
         self.starts = [np.load(folder / f"{name}.starts.npy") for name in names]
 
     def segments(self, length: int, minimum: int = 8) -> dict[str, Ints]:
-        """Cut documents; return for each source (S, 4): shard, start, number of tokens, number of the document."""
+        """Cut documents into segments; for each source (S, 4): shard, start, tokens, number of the document."""
         parts: dict[str, list[Ints]] = {}
         counts: dict[str, int] = {}
         for shard, (source, starts) in enumerate(zip(self.sources, self.starts, strict=True)):

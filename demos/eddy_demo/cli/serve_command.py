@@ -14,9 +14,6 @@ from eddy_demo.cli.options import err
 from eddy_demo.errors import DemoError
 from eddy_embed.utils.interrupts import Interrupted
 
-_DEFAULT_PORT = 8765
-_REQUIRED_MODULES = ("fastapi", "jinja2", "uvicorn")
-
 
 def serve(
     library: options.Library = options.DEFAULT_LIBRARY,
@@ -25,7 +22,7 @@ def serve(
     generate: Annotated[
         bool, typer.Option("--generate", help="Let the same loaded model write answers too; it must be a causal LM.")
     ] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = _DEFAULT_PORT,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8765,
     host: Annotated[str, typer.Option(help="Address to listen on. Others than this machine can reach the library.")] = (
         "127.0.0.1"
     ),
@@ -39,7 +36,7 @@ def serve(
 
     It listens on this machine alone, and needs no network.
     """
-    for name in _REQUIRED_MODULES:
+    for name in ("fastapi", "jinja2", "uvicorn"):
         if find_spec(name) is None:
             raise DemoError(f'{name} is not installed; the page needs an extra: pip install "eddy-embed[demo]"')
     from eddy_demo.web.http.security import LOOPBACK
