@@ -97,7 +97,7 @@ def find_files(path: str) -> list[tuple[str, str]]:
         return [(path, PurePosixPath(inside).name)]
     below = system.get_file_info(pa_fs.FileSelector(inside, recursive=True))
     names = [each.path[len(inside) :].lstrip("/") for each in below if each.type == pa_fs.FileType.File]
-    own = [name for name in names if name.lower().endswith(SUFFIXES) and not _is_hidden(name)]
+    own = [name for name in names if name.lower().endswith(SUFFIXES) and "/." not in f"/{name}"]  # none hidden
     return [(f"{path.rstrip('/')}/{name}", name) for name in sorted(own)]
 
 
@@ -106,10 +106,6 @@ def filesystem_of(path: str) -> tuple[pa_fs.FileSystem, str]:
     if "://" in path:
         return cast("tuple[pa_fs.FileSystem, str]", pa_fs.FileSystem.from_uri(path))
     return pa_fs.LocalFileSystem(), os.path.abspath(path)
-
-
-def _is_hidden(name: str) -> bool:
-    return any(part.startswith(".") for part in name.split("/"))
 
 
 def _row_groups(path: str) -> list[tuple[int, int]]:

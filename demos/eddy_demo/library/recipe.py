@@ -25,12 +25,7 @@ _OLD_DATABASE = "chroma.old"
 UPLOADS_FOLDER = "uploads"
 """Folder of files that the web page received and has not written yet."""
 _LIBRARY_FILES = {DATABASE_FOLDER, LOCK, WRITER, NEXT_RECIPE, _OLD_DATABASE, UPLOADS_FOLDER}
-_OPTIONS = (
-    ("model", "--model"),
-    ("method", "--method"),
-    ("passage_size", "--passage-size"),
-    ("late", "--late/--separate"),
-)
+_OPTIONS = {"model": "--model", "method": "--method", "passage_size": "--passage-size", "late": "--late/--separate"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +59,14 @@ def choose_recipe(
         best = best_method(chosen["model"] or DEFAULT_MODEL) if method is None else None  # type: ignore[arg-type]
         return replace(LibraryRecipe(DEFAULT_MODEL, best or DEFAULT_METHOD, default=best or ""), **given)  # type: ignore[arg-type]
     stored = read_recipe(folder)
-    check_recipe(folder, stored, replace(stored, **given))  # type: ignore[arg-type]
+    for name, option in _OPTIONS.items():
+        here, there = getattr(stored, name), given.get(name)
+        if there is not None and here != there:
+            raise LibraryMismatch(
+                f"the library in {folder} was made with {name.replace('_', ' ')} {here}, not {there}: leave out "
+                f"{option}, ingest into another folder with --library, or make this library anew "
+                "(eddy-demo ingest PATH --rebuild)"
+            )
     return stored
 
 
@@ -75,7 +77,11 @@ def holds_library(folder: Path) -> bool:
 
 def check_available(folder: Path) -> None:
     """Check that a folder can hold a new library: it is empty, or an interrupted first ingestion left files in it."""
-    if folder.exists() and (not folder.is_dir() or not all(map(_is_library_file, folder.iterdir()))):
+
+    def is_ours(name: str) -> bool:
+        return name in _LIBRARY_FILES or (name.startswith(".") and name.endswith(".part"))
+
+    if folder.exists() and (not folder.is_dir() or not all(is_ours(entry.name) for entry in folder.iterdir())):
         raise LibraryMismatch(f"{folder} exists and is not a library; name another folder with --library")
 
 
@@ -90,18 +96,6 @@ def read_recipe(folder: Path) -> LibraryRecipe:
         return LibraryRecipe(**stored)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise NoLibrary(f"{folder / 'library.json'} cannot be read ({error}); ingest into another folder") from None
-
-
-def check_recipe(folder: Path, stored: LibraryRecipe, chosen: LibraryRecipe) -> None:
-    """Check that a chosen recipe agrees with the stored one."""
-    for name, option in _OPTIONS:
-        here, there = getattr(stored, name), getattr(chosen, name)
-        if here != there:
-            raise LibraryMismatch(
-                f"the library in {folder} was made with {name.replace('_', ' ')} {here}, not {there}: leave out "
-                f"{option}, ingest into another folder with --library, or make this library anew "
-                "(eddy-demo ingest PATH --rebuild)"
-            )
 
 
 def delete_library(folder: Path) -> None:
@@ -120,10 +114,6 @@ def write_recipe(folder: Path, recipe: LibraryRecipe) -> None:
     """Write the recipe of a library atomically."""
     with atomic_write(folder / "library.json") as file:
         file.write(f"{json.dumps({'format': _FORMAT, **asdict(recipe)}, indent=2)}\n".encode())
-
-
-def _is_library_file(entry: Path) -> bool:
-    return entry.name in _LIBRARY_FILES or (entry.name.startswith(".") and entry.name.endswith(".part"))
 
 
 def model_name(model: str) -> str:

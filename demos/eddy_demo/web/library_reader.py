@@ -86,7 +86,7 @@ class LibraryReader:
         self.version = 0  # changes with every change of the library
         self.error = ""  # why the model cannot be loaded, or the library not be opened
         self._embedder: Embedder | None = None
-        self._index: Index | None = None
+        self.index: Index | None = None  # None while there is none
         self._previous_index: Index | None = None
         self._documents: OrderedDict[tuple[str, str, str], LibraryDocument] = OrderedDict()
         self._database_id: int | None = None
@@ -134,7 +134,7 @@ class LibraryReader:
 
     def check_for_changes(self) -> bool:
         """Notice what another process has written; return whether another index, or none, has replaced this one."""
-        database, index = _database_id(self.folder), self._index
+        database, index = _database_id(self.folder), self.index
         if index is None:
             if database is not None:
                 self.open()
@@ -143,7 +143,7 @@ class LibraryReader:
                 for opened in (self._previous_index, index):
                     if opened is not None:
                         opened.close()
-                self._previous_index = self._index = None
+                self._previous_index = self.index = None
             self.mark_changed()
         else:
             metadata = index.store.metadata()
@@ -154,27 +154,27 @@ class LibraryReader:
             elif metadata.get("eddy_written") != self._write_mark:
                 self._write_mark = metadata.get("eddy_written")
                 self.mark_changed()
-        return self._index is not index
+        return self.index is not index
 
     def open(self) -> None:
         """Open the library again, after a write that readers must see."""
         with self._open_lock:
-            before = self._index
+            before = self.index
             self._database_id = _database_id(self.folder)
             if holds_library(self.folder):
                 recipe = read_recipe(self.folder)
                 embedder = self._embedder_of(recipe)
                 opened = open_library(self.folder, embedder, recipe)
                 # While its first documents are embedded, a library has a recipe and no index.
-                self._index = opened if opened.exists else None
+                self.index = opened if opened.exists else None
                 self._write_mark = opened.store.metadata().get("eddy_written")
                 self.recipe, self._embedder = recipe, embedder
             else:
-                self._index = None
+                self.index = None
             if self._previous_index is not None:
                 self._previous_index.close()
             self._previous_index = before  # running questions may still use it
-            if before is not None or self._index is not None:
+            if before is not None or self.index is not None:
                 self.mark_changed()
 
     def _embedder_of(self, recipe: LibraryRecipe) -> Embedder:
@@ -207,25 +207,20 @@ class LibraryReader:
         if self.error:
             raise DemoError(self.error)
 
-    @property
-    def index(self) -> Index | None:
-        """The library's index, None while there is none."""
-        return self._index
-
     def read_consistently(self, read: Callable[[Index | None], T]) -> T:
         """Read the library; call `read` again if this or another process has replaced the index meanwhile."""
         for _ in range(_ATTEMPTS):
-            index = self._index
+            index = self.index
             try:
                 return read(index)
             except _REPLACED:
                 with self._open_lock:
-                    if self._index is index:
+                    if self.index is index:
                         try:
                             self.open()
                         except _REPLACED:  # the new index is in place, its recipe not yet
                             time.sleep(_RETRY_SECONDS)
-        return read(self._index)
+        return read(self.index)
 
     def entries(self) -> list[Entry]:
         """Return the entries of all complete documents, sorted by name."""
