@@ -22,6 +22,4 @@ __all__ = ["EddyEncoder", "LoCoV1", "evaluate", "instructions", "run_suite", "su
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 from eddy_embed.analysis.plots import check_picture
 from eddy_embed.errors import InvalidParameter
-from mteb_eddy.result_store import EncodingCost
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from mteb_eddy.result_store import Record
+from mteb_eddy.result_store import EncodingCost, Record
 
 _ACROSS, _WRAP = 3, 30
 """Panels in a row, and characters in a line of a label."""
 
 
 def draw(path: Path, records: Iterable[Record]) -> None:
-    """Draw a bar chart for each task, and the mean score against the time for 1,000 tokens.
-
-    Args:
-        path: A .png or .svg file.
-        records: Records of any models and tasks.
-
-    Raises:
-        InvalidParameter: There are no records, or the file has another suffix.
-        MissingExtra: matplotlib is not installed.
-    """
+    """Draw a bar chart for each task, and the mean score against the time for 1,000 tokens, as .png or .svg."""
     held = list(records)
     if not held:
         raise InvalidParameter(f"{path}: there are no records to draw; run an evaluation with the same --output first")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +15,7 @@ import typer
 
 from eddy_embed.cli.options import Device, Dtype
 from eddy_embed.errors import MissingExtra
+from mteb_eddy import suites
 from mteb_eddy.suites import suite, suite_names, title
 
 app = typer.Typer(
@@ -30,8 +33,7 @@ LoCo = Annotated[Path | None, typer.Option("--locov1", help="Folder with LoCoV1.
 def _command(name: str) -> Callable[..., None]:
     def command(
         model: Annotated[
-            str | None,
-            typer.Option(help="Model to run instead of the table's: a stand-in, or a copy of --backbone."),
+            str | None, typer.Option(help="Model to run instead of the table's: a stand-in, or a copy of --backbone.")
         ] = None,
         backbone: Annotated[
             list[str] | None, typer.Option("--backbone", "-b", help="Only this model of the table. Repeat for several.")
@@ -56,11 +58,11 @@ def _command(name: str) -> Callable[..., None]:
             output,
             model=model,
             backbones=backbone or (),
-            tasks=_split(tasks),
+            tasks=[task.strip() for task in (tasks or "").split(",") if task.strip()],
             rows=row or (),
             fresh=fresh,
             find=lambda spec: runner.find_task(spec, locov1),
-            log=_log,
+            log=partial(typer.echo, err=True),
             device=device,
             dtype=dtype,
         )
@@ -95,25 +97,21 @@ def run(
     _ready()
     from mteb_eddy import report, runner
     from mteb_eddy.encoder import EddyEncoder
-    from mteb_eddy.suites import instructions as instructions_of
 
     settings: dict[str, Any] = {"device": device, "dtype": dtype}
     if max_length is not None:
         settings |= {"max_length": max_length, "overflow": "truncate"}
     if instructions is not None:
-        settings["instructions"] = instructions_of(instructions)
+        settings["instructions"] = suites.instructions(instructions)
     records = []
     for each in method:
-        encoder = EddyEncoder(model, method=each, **settings)
-        try:
+        with closing(EddyEncoder(model, method=each, **settings)) as encoder:
             for task in tasks:
                 new = runner.evaluate(
                     encoder, [task], output, fresh=fresh, find=lambda spec: runner.find_task(spec, locov1)
                 )
-                _log(f"{each}: {task}: {new[0].score() * 100:.2f}")
+                typer.echo(f"{each}: {task}: {new[0].score() * 100:.2f}", err=True)
                 records += new
-        finally:
-            encoder.close()
     typer.echo(report.runs_table(records))
 
 
@@ -144,14 +142,6 @@ def listed() -> None:
         chosen = suite(name)
         state = f"run: {'; '.join(chosen.run)}" if chosen.run else "not yet run on the published models"
         typer.echo(f"{name}\n  {chosen.title}\n  {', '.join(chosen.backbones)}; {len(chosen.tasks)} tasks; {state}")
-
-
-def _split(tasks: str | None) -> list[str]:
-    return [task.strip() for task in (tasks or "").split(",") if task.strip()]
-
-
-def _log(line: str) -> None:
-    typer.echo(line, err=True)
 
 
 def _ready() -> None:

@@ -9,21 +9,19 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.models.abs_encoder import AbsEncoder
 from mteb.models.model_meta import ModelMeta, ScoringFunction
 from mteb.types import PromptType
+from numpy.typing import NDArray
 
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, NotFitted
 from eddy_embed.model.fingerprint import digest
 from mteb_eddy.result_store import EncodingCost
-
-if TYPE_CHECKING:
-    from mteb.abstasks.task_metadata import TaskMetadata
-    from numpy.typing import NDArray
 
 logger = logging.getLogger(__name__)
 
@@ -132,12 +130,8 @@ class EddyEncoder(AbsEncoder):
         texts = [text for batch in inputs for text in batch["text"]]
         full = [at for at, text in enumerate(texts) if text.strip()]
         if len(full) < len(texts):
-            logger.warning(
-                "%s: %d of %d texts are blank and get a vector of zeros",
-                task_metadata.name,
-                len(texts) - len(full),
-                len(texts),
-            )
+            counted = task_metadata.name, len(texts) - len(full), len(texts)
+            logger.warning("%s: %d of %d texts are blank and get a vector of zeros", *counted)
         embedder = self._for_task(task_metadata.name, prompt_type)
         vectors = np.zeros((len(texts), embedder.dimension), np.float32)
         encode = embedder.encode_query if prompt_type is PromptType.query else embedder.encode_document
@@ -205,10 +199,7 @@ class EddyEncoder(AbsEncoder):
     def _experiment(self, similarity: str) -> dict[str, Any]:
         """What distinguishes runs of one model in MTEB: settings for people to read, and the fingerprint."""
         embedder, method = self.embedder, self.embedder.method
-        experiment: dict[str, Any] = {
-            "method": str(method),
-            "exit": f"{method.exit_layer}-of-{embedder.backbone.layers}",
-        }
+        experiment = {"method": str(method), "exit": f"{method.exit_layer}-of-{embedder.backbone.layers}"}
         if method.rewire is not None:
             experiment["copies"] = "-".join(str(layer) for layer in method.rewire.span or ())
         if method.reroute is not None:
@@ -236,20 +227,7 @@ def load_encoder(
     fingerprint: str | None = None,
     **_: Any,
 ) -> EddyEncoder:
-    """Load an encoder again, for `ModelMeta.load_model`.
-
-    Args:
-        model: The encoder's `model`.
-        settings: The encoder's other arguments.
-        model_name: Name in MTEB, for messages.
-        revision: Revision in MTEB; the one in `settings` holds.
-        device: Another device.
-        fingerprint: The key that the encoder must have.
-        **_: The rest of `experiment_kwargs`, which follows from the settings.
-
-    Raises:
-        FingerprintMismatch: The model, or this version of Eddy, gives other vectors now.
-    """
+    """Load an encoder again, for `ModelMeta.load_model`; fail if its key is not the expected fingerprint."""
     encoder = EddyEncoder(model, **{**settings, **({} if device is None else {"device": device})})
     if fingerprint is not None and encoder.key != fingerprint:
         raise FingerprintMismatch(

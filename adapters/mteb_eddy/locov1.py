@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from datasets import Dataset, load_dataset
 from mteb.abstasks.retrieval import AbsTaskRetrieval
@@ -11,22 +12,9 @@ from mteb.abstasks.task_metadata import TaskMetadata
 
 from eddy_embed.errors import InvalidParameter
 
-if TYPE_CHECKING:
-    import os
-
 SUBSETS = (
-    "2wikimqa",
-    "courtlistener_HTML",
-    "courtlistener_Plain_Text",
-    "gov_report",
-    "legal_case_reports",
-    "multifieldqa",
-    "passage_retrieval",
-    "qasper_abstract",
-    "qasper_title",
-    "qmsum",
-    "stackoverflow",
-    "summ_screen_fd",
+    *("2wikimqa", "courtlistener_HTML", "courtlistener_Plain_Text", "gov_report", "legal_case_reports", "multifieldqa"),
+    *("passage_retrieval", "qasper_abstract", "qasper_title", "qmsum", "stackoverflow", "summ_screen_fd"),
 )
 DOCUMENTS, QUERIES = "hazyresearch/LoCoV1-Documents", "hazyresearch/LoCoV1-Queries"
 _FORMATS = {".jsonl": "json", ".parquet": "parquet"}

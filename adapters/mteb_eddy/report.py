@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-from mteb_eddy.result_store import EncodingCost
-from mteb_eddy.suites import Column, suite
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from mteb_eddy.result_store import Record
-    from mteb_eddy.runner import SuiteRowResult
-    from mteb_eddy.suites import Suite
+from mteb_eddy.result_store import EncodingCost, Record
+from mteb_eddy.runner import SuiteRowResult
+from mteb_eddy.suites import Column, Suite, suite
 
 NEVER = "Not yet run on the published models by this project: the settings follow the paper, unproven."
 """Note under a suite that nobody has compared with the published numbers yet."""
 
 
 def runs_table(records: Iterable[Record], digits: int = 2) -> str:
-    """Table of main scores times 100: a row for each model and method, a column for each task, then the costs.
-
-    Args:
-        records: Records of any models and tasks.
-        digits: Decimal places.
-    """
+    """Table of main scores times 100: a row for each model and method, a column for each task, then the costs."""
     held = list(records)
     tasks = list(dict.fromkeys(record.task for record in held))
     rows = []
@@ -44,19 +33,11 @@ def suite_table(name: str | Suite, results: Sequence[SuiteRowResult]) -> str:
     """Table of our numbers beside the published ones, with source and notes.
 
     A cell is "ours (published)", with "-" for a missing number. There is an average of ours only if every task was run.
-
-    Args:
-        name: The suite.
-        results: Results of its rows.
     """
     chosen = suite(name) if isinstance(name, str) else name
     stand_ins = [result for result in results if result.stand_in]
     scaled = "times 100" if chosen.scale == 100 else "between 0 and 1"
-    parts = [
-        f"{chosen.name}. {chosen.title}",
-        f"Source: {chosen.source}.",
-        f"Cells: ours (published), {scaled}.",
-    ]
+    parts = [f"{chosen.name}. {chosen.title}", f"Source: {chosen.source}.", f"Cells: ours (published), {scaled}."]
     parts += [f"Run on the published models: {each}." for each in chosen.run] or [NEVER]
     if stand_ins:
         models = ", ".join(dict.fromkeys(result.model for result in stand_ins))
@@ -119,13 +100,7 @@ def _costs(records: Iterable[Record]) -> list[str]:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
-    """Format an aligned Markdown table.
-
-    Args:
-        head: Names of the columns.
-        rows: Cells.
-        left: Number of left-aligned columns of text; the others are numbers.
-    """
+    """Format an aligned Markdown table; the first `left` columns are text, the others numbers."""
     escaped = [[cell.replace("|", "\\|") for cell in row] for row in (head, *rows)]
     widths = [max(3, *(len(row[at]) for row in escaped)) for at in range(len(head))]
 

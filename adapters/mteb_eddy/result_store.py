@@ -11,35 +11,18 @@ from eddy_embed.analysis.evaluate.results import Cost, JsonlStore
 
 @dataclass(frozen=True)
 class EncodingCost(Cost):
-    """Cost of encoding a task's texts.
-
-    Attributes:
-        texts: Number of texts.
-        peak: Peak memory in bytes: torch's allocations on a GPU, else the whole process; None where the system does not
-            report it.
-        blank: Number of blank texts, which cost nothing.
-        cut: Number of truncated texts.
-    """
+    """Cost of encoding a task's texts."""
 
     texts: int = 0
-    peak: int | None = None
-    blank: int = 0
-    cut: int = 0
+    peak: int | None = None  # memory in bytes, torch's on a GPU, else of the process; None where unknown
+    blank: int = 0  # number of blank texts, which cost nothing
+    cut: int = 0  # number of truncated texts
 
     def __add__(self, other: EncodingCost) -> EncodingCost:
-        """Cost of one after the other."""
         peaks = [each.peak for each in (self, other) if each.peak is not None]
-        return EncodingCost(
-            seconds=self.seconds + other.seconds,
-            tokens=self.tokens + other.tokens,
-            positions=self.positions + other.positions,
-            layers=max(self.layers, other.layers),
-            ran=max(self.ran, other.ran),
-            texts=self.texts + other.texts,
-            peak=max(peaks, default=None),
-            blank=self.blank + other.blank,
-            cut=self.cut + other.cut,
-        )
+        values = {name: value + getattr(other, name) for name, value in vars(self).items() if name != "peak"}
+        values |= {name: max(getattr(self, name), getattr(other, name)) for name in ("layers", "ran")}
+        return EncodingCost(**values, peak=max(peaks, default=None))
 
     @property
     def per_thousand(self) -> float | None:
@@ -49,29 +32,17 @@ class EncodingCost(Cost):
 
 @dataclass(frozen=True)
 class Record:
-    """Scores and cost of one task.
+    """Scores and cost of one task."""
 
-    Attributes:
-        key: What the vectors follow from: the embedder's fingerprint, and the instructions of tasks.
-        task: Name as given to `evaluate`, "STS12" or "STS17[en-en]".
-        model: The model's name in MTEB.
-        method: Text form of the method.
-        told: `experiment_kwargs` in MTEB.
-        metric: Main score of the task.
-        scores: All numeric scores, each averaged over splits and subsets.
-        cost: Cost of the texts; None if the scores come from a run without cost.
-        version: Version of Eddy.
-    """
-
-    key: str
-    task: str
+    key: str  # embedder's fingerprint, and instructions of tasks
+    task: str  # as given to `evaluate`, "STS12" or "STS17[en-en]"
     model: str
     method: str
-    told: dict[str, str]
-    metric: str
-    scores: dict[str, float]
+    told: dict[str, str]  # `experiment_kwargs` in MTEB
+    metric: str  # main score of the task
+    scores: dict[str, float]  # all numeric scores, each averaged over splits and subsets
     cost: EncodingCost | None
-    version: str
+    version: str  # of Eddy
 
     def score(self, metric: str | None = None) -> float:
         """The main score, or another; NaN where MTEB has none, such as a correlation with a constant."""
@@ -82,11 +53,7 @@ class ResultStore(JsonlStore[tuple[str, str], Record]):
     """Records by key and task."""
 
     def keep(self, record: Record) -> Record:
-        """Store a record if it is new; without a cost it takes over the cost stored before.
-
-        Returns:
-            The stored record.
-        """
+        """Store a record if it is new; without a cost it takes over the cost stored before."""
         held = self.results.get(self._key(record))
         if held is not None and record.cost is None:
             record = replace(record, cost=held.cost)
@@ -106,23 +73,14 @@ class ResultStore(JsonlStore[tuple[str, str], Record]):
 
 @dataclass(frozen=True)
 class SuiteRun:
-    """Which records belong to a row of a suite.
-
-    Attributes:
-        suite: Name of the suite.
-        backbone: The row's model in the table.
-        label: The row's method in the table.
-        model: Model that was run.
-        stand_in: Whether that is another model than the table's.
-        key: Key of the records.
-    """
+    """Which records belong to a row of a suite."""
 
     suite: str
-    backbone: str
-    label: str
+    backbone: str  # the row's model in the table
+    label: str  # the row's method in the table
     model: str
-    stand_in: bool
-    key: str
+    stand_in: bool  # whether the model is another than the table's
+    key: str  # of the records
 
 
 class SuiteRunStore(JsonlStore[tuple[str, str, str, str], SuiteRun]):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mteb
 import numpy as np
+from mteb.abstasks import AbsTask
+from mteb.results import TaskResult
 
 from eddy_embed import Embedder, __version__
 from eddy_embed.errors import InvalidParameter
@@ -17,13 +21,6 @@ from mteb_eddy.encoder import EddyEncoder
 from mteb_eddy.locov1 import LoCoV1
 from mteb_eddy.result_store import EncodingCost, Record, ResultStore, SuiteRun, SuiteRunStore
 from mteb_eddy.suites import Row, Suite, instructions, suite
-
-if TYPE_CHECKING:
-    import os
-
-    from mteb.abstasks import AbsTask
-    from mteb.results import TaskResult
-
 
 _QUIET: Any = {"show_progress_bar": False}
 _SPEC = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<subset>[^\[\]]+)\])?")
@@ -98,19 +95,12 @@ def evaluate(
 
 @dataclass(frozen=True)
 class SuiteRowResult:
-    """Results of a row of a suite.
-
-    Attributes:
-        row: The row.
-        model: Model that was run.
-        stand_in: Whether that is another model than the table's.
-        records: Records by task.
-    """
+    """Results of a row of a suite."""
 
     row: Row
     model: str
-    stand_in: bool
-    records: dict[str, Record]
+    stand_in: bool  # whether the model is another than the table's
+    records: dict[str, Record]  # by task
 
 
 def run_suite(
@@ -171,9 +161,8 @@ def run_suite(
         if window is not None and row_settings.get("max_length", 0) > window:
             row_settings["max_length"] = window
             log(f"  no more than {window:,} tokens go into {used}")
-        encoder = open_encoder(used, method=method, **row_settings, **settings)
         result = SuiteRowResult(row, str(used), stand_in, {})
-        try:
+        with closing(open_encoder(used, method=method, **row_settings, **settings)) as encoder:
             for task in task_names:
                 (record,) = evaluate(encoder, [task], folder, fresh=fresh, find=find)
                 result.records[task] = record
@@ -181,18 +170,12 @@ def run_suite(
                 if run not in runs.results.values():
                     runs.add(run)
                 log(f"  {task}: {_format_score(chosen, record)}")
-        finally:
-            encoder.close()
         results.append(result)
     return results
 
 
 def read_suites(folder: Path) -> dict[str, list[SuiteRowResult]]:
-    """Read the last run of each row of suites on each model, by the suites' names.
-
-    Raises:
-        InvalidParameter: A suite has no such row in this version.
-    """
+    """Read the last run of each row of suites on each model, by the suites' names."""
     path, records = folder / "suites.jsonl", ResultStore(folder / "records.jsonl").results
     suites: dict[str, list[SuiteRowResult]] = {}
     for run in SuiteRunStore(path).results.values():

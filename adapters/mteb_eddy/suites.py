@@ -15,44 +15,26 @@ _DATA = files("mteb_eddy") / "data"
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
+    """A column of a table."""
 
-    Attributes:
-        tasks: MTEB's tasks whose scores the column averages, as "STS12" or, for one subset, "STS17[en-en]".
-        metric: Name of the score in MTEB's results; None for a task's main score.
-    """
-
-    tasks: tuple[str, ...]
-    metric: str | None = None
+    tasks: tuple[str, ...]  # whose scores the column averages, as "STS12" or, for one subset, "STS17[en-en]"
+    metric: str | None = None  # name of the score in MTEB's results; None for a task's main score
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table.
+    """A row of a table."""
 
-    Attributes:
-        backbone: The model's name in the table.
-        label: The method's name in the table.
-        method: Text form of the method with the published layers; None for methods that Eddy lacks.
-        published: The published numbers, one for each column.
-        elsewhere: Text form for other models, on which the published layers mean nothing; None for the same.
-        average: The published average.
-        tasks: Published numbers of single tasks, if the paper has them.
-        max_length: Maximum number of tokens in a pass; None for the suite's.
-        instructed: Whether the row uses the suite's instructions.
-        time: Published time, as a multiple of the table's cheapest method.
-    """
-
-    backbone: str
-    label: str
-    method: str | None
-    published: tuple[float, ...]
-    elsewhere: str | None = None
-    average: float | None = None
-    tasks: dict[str, float] | None = None
-    max_length: int | None = None
-    instructed: bool = True
-    time: float | None = None
+    backbone: str  # the model's name in the table
+    label: str  # the method's name in the table
+    method: str | None  # text form with the published layers; None for methods that Eddy lacks
+    published: tuple[float, ...]  # one for each column
+    elsewhere: str | None = None  # text form for other models; None for the same
+    average: float | None = None  # published
+    tasks: dict[str, float] | None = None  # published numbers of single tasks
+    max_length: int | None = None  # number of tokens in a pass; None for the suite's
+    instructed: bool = True  # whether the row uses the suite's instructions
+    time: float | None = None  # published, as a multiple of the table's cheapest method
 
 
 @dataclass(frozen=True)

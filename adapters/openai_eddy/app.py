@@ -8,27 +8,26 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import orjson
 from fastapi import FastAPI, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
-from eddy_embed import __version__
+from eddy_embed import Embedder, __version__
 from openai_eddy.engine import BatchKey, Engine, InputVectors, PreparedRequest, to_api_error
 from openai_eddy.errors import ApiError, invalid_request, rate_limited, server_error
 from openai_eddy.limits import Limits
-from openai_eddy.metrics import CONTENT_TYPE, Metrics
+from openai_eddy.metrics import Metrics
 from openai_eddy.middleware import LOOPBACK, PATHS, AccessMiddleware, Keys
 from openai_eddy.request_body import ClientDisconnected, PendingBodies, RequestBody
 from openai_eddy.request_schema import EmbeddingRequest, json_schema, parse_request
 from openai_eddy.scheduler import Closing, ItemFailed, Overloaded, Scheduler
 from openai_eddy.serialization import CountedResponse, UnsentResponses, embeddings_json, error_response, json_response
-
-if TYPE_CHECKING:
-    from eddy_embed import Embedder
 
 Result = TypeVar("Result")
 
@@ -131,7 +130,7 @@ class _Service:
         if content_type.strip().lower() != "application/json":
             raise ApiError(415, "The header Content-Type must be application/json.", code="unsupported_media_type")
         try:
-            with self._bodies.of(request) as body:
+            with closing(RequestBody(request, self._bodies)) as body:
                 await body.read()
                 if self._in_progress >= self._limits.requests or self._unsent.size > self._limits.unsent_bytes:
                     raise rate_limited(self.scheduler.seconds_left())
@@ -145,7 +144,7 @@ class _Service:
 
     async def _embed(self, body: RequestBody) -> Response:
         request, prepared = await self._in_thread(self._prepare, body)
-        body.release()
+        body.close()
         try:
             results = await self.scheduler.submit(prepared.key, prepared.texts, prepared.counts)
         except Overloaded as error:
@@ -157,27 +156,13 @@ class _Service:
             if api_error.status >= 500:
                 log.error("an input could not be embedded", exc_info=error.__cause__)
             raise api_error from None
-        method = prepared.key.method
-        normalize = self._engine.embedders[method].normalize
-        tokens = sum(prepared.counts)
-
-        def write() -> bytes:
-            return embeddings_json(
-                results,
-                model=request.model,
-                tokens=tokens,
-                encoding=request.encoding,
-                dimensions=request.dimensions,
-                normalize=normalize,
-            )
-
+        method, tokens = prepared.key.method, sum(prepared.counts)
+        write = partial(embeddings_json, results, request, tokens, self._engine.embedders[method].normalize)
         large = sum(each.vectors.size for each in results) > SMALL_RESPONSE
         content = await self._in_thread(write) if large else write()
         self.metrics.count_inputs(prepared.key.role, len(prepared.texts), tokens)
-        headers = {
-            "x-eddy-method": json.dumps(method)[1:-1],
-            "x-eddy-fingerprint": self._engine.fingerprints[method],
-        }
+        fingerprint = self._engine.fingerprints[method]
+        headers = {"x-eddy-method": json.dumps(method)[1:-1], "x-eddy-fingerprint": fingerprint}
         return CountedResponse(content, headers, self._unsent)
 
     async def models(self) -> Response:
@@ -186,7 +171,6 @@ class _Service:
 
     async def model(self, name: str) -> Response:
         """Describe the model under one of its names."""
-        self._check_name(name)
         return json_response(self._describe(name))
 
     async def health(self) -> Response:
@@ -195,7 +179,7 @@ class _Service:
 
     async def render_metrics(self) -> Response:
         """Give the metrics to Prometheus."""
-        return Response(self.metrics.render(), media_type=CONTENT_TYPE)
+        return Response(self.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
     def _prepare(self, body: RequestBody) -> tuple[EmbeddingRequest, PreparedRequest]:
         # `body` and not its content: after a disconnection it is released while this waits for a thread.
@@ -209,6 +193,7 @@ class _Service:
         return replace(request, inputs=[]), self._engine.prepare(request)
 
     def _describe(self, name: str) -> dict[str, Any]:
+        self._check_name(name)
         default = self._engine.embedders[self._engine.default]
         return {
             "id": name,
@@ -236,11 +221,7 @@ class _Service:
 
 
 async def _unless_disconnected(request: Request, work: Awaitable[Response]) -> Response:
-    """Wait for a response, and cancel its work if the client disconnects before.
-
-    Raises:
-        ClientDisconnected: The client has disconnected.
-    """
+    """Wait for a response, and cancel its work if the client disconnects before."""
     answering = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_disconnected(request))
     try:
@@ -258,17 +239,16 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-async def _handle_api_error(_: Request, error: Exception) -> Response:
-    return error_response(error if isinstance(error, ApiError) else server_error("The server had an error."))
+async def _handle_api_error(_: Request, error: Any) -> Response:
+    return error_response(error)
 
 
-async def _handle_http_exception(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
-    what = "Invalid URL" if status == 404 else "Invalid method for URL"
-    hint = f" Served here: {', '.join(sorted(PATHS))}; a client's base URL ends in /v1." if status == 404 else ""
+async def _handle_http_exception(request: Request, error: Any) -> Response:
+    unknown = error.status_code == 404
+    what = "Invalid URL" if unknown else "Invalid method for URL"
+    hint = f" Served here: {', '.join(sorted(PATHS))}; a client's base URL ends in /v1." if unknown else ""
     message = f"{what} ({request.method} {request.url.path[:80]}).{hint}"
-    return error_response(ApiError(status, message, headers=headers))
+    return error_response(ApiError(error.status_code, message, headers=error.headers))
 
 
 async def _handle_unexpected(_: Request, __: Exception) -> Response:

@@ -36,8 +36,7 @@ def serve(
         typer.Option("--api-key-file", help="File with a key a line; also set by the variable EDDY_API_KEYS."),
     ] = None,
     allow_host: Annotated[
-        list[str] | None,
-        typer.Option(help="Host name to accept beside localhost. Repeat for several."),
+        list[str] | None, typer.Option(help="Host name to accept beside localhost. Repeat for several.")
     ] = None,
     query_instruction: Annotated[str | None, typer.Option(help="Text before each query.")] = None,
     text_instruction: Annotated[str | None, typer.Option(help="Text before each document.")] = None,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eddy_embed import Embedder, methods
 from eddy_embed.encoding.build import open_model
@@ -21,34 +22,22 @@ from eddy_embed.errors import (
     UnsupportedModel,
 )
 from eddy_embed.integrations.shared_embedders import open_embedder
+from eddy_embed.parts.layout import TextRole
 from openai_eddy.errors import ApiError, invalid_request, server_error
+from openai_eddy.limits import Limits
 from openai_eddy.request_schema import EmbeddingRequest, Granularity, check_token_counts
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from eddy_embed.parts.layout import TextRole
-    from openai_eddy.limits import Limits
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-LOADING = ("device", "dtype", "revision", "trust_remote_code", "local_files_only")
-"""Options of loading a model, which several methods share."""
+LOADING = {"device": None, "dtype": "auto", "revision": None, "trust_remote_code": False, "local_files_only": False}
+"""Options of loading a model, which several methods share, and their defaults."""
 WARM_UP = "The ferry leaves at noon."
 
 
 @dataclass(frozen=True)
 class BatchKey:
-    """What inputs must have in common to share a batch.
-
-    Attributes:
-        method: Text form of the method.
-        role: Role of the inputs.
-        granularity: What gets a vector.
-        passage_size: Maximum number of tokens in a passage.
-        late: Whether to pool parts from the pass over the whole input.
-    """
+    """What inputs must have in common to share a batch."""
 
     method: str
     role: TextRole = "document"
@@ -59,53 +48,26 @@ class BatchKey:
 
 @dataclass(frozen=True, eq=False)
 class InputVectors:
-    """The vectors of one input.
+    """The vectors of one input."""
 
-    Attributes:
-        vectors: Shape (vectors, dimension), float32.
-        spans: Start, end and number of tokens of each vector's part, shape (vectors, 3); None if the only vector is of
-            the whole input.
-    """
-
-    vectors: NDArray[np.float32]
-    spans: NDArray[np.int64] | None = None
+    vectors: NDArray[np.float32]  # shape (vectors, dimension)
+    spans: NDArray[np.int64] | None = None  # (vectors, 3): start, end, tokens; None for a whole input
 
 
 @dataclass(frozen=True)
 class PreparedRequest:
-    """A request ready for the queue.
-
-    Attributes:
-        key: What its inputs must share with others in a batch.
-        texts: The inputs as texts.
-        counts: Number of tokens of each.
-    """
+    """A request ready for the queue."""
 
     key: BatchKey
     texts: list[str]
-    counts: list[int]
+    counts: list[int]  # number of tokens of each text
 
 
 class Engine:
-    """Embedders of one model, by the text form of their methods; the first is the default.
-
-    Attributes:
-        embedders: The embedders.
-        default: Text form of the default method.
-        fingerprints: Fingerprint of each embedder.
-    """
+    """Embedders of one model, by the text form of their methods; the first is the default."""
 
     def __init__(self, embedders: Mapping[str, Embedder], limits: Limits) -> None:
-        """Embed one text with each embedder, so that failures surface here and not at the first request.
-
-        Args:
-            embedders: At least one, by the text form of its method as clients name it.
-            limits: Limits on tokens.
-
-        Raises:
-            NotFitted: A method's post-processing was not fitted.
-            EddyError: Any other error of an embedder.
-        """
+        """Embed one text with each embedder, so that failures surface here and not at the first request."""
         self.embedders = dict(embedders)
         self.default = next(iter(self.embedders))
         self._limits = limits
@@ -115,12 +77,7 @@ class Engine:
             each.encode_document(WARM_UP)
 
     def prepare(self, request: EmbeddingRequest) -> PreparedRequest:
-        """Validate a request against the model and count its tokens. Slow: not for the event loop's thread.
-
-        Raises:
-            ApiError: The method or the number of dimensions does not exist here, token ids are of another tokenizer, or
-                an input is too long.
-        """
+        """Validate a request against the model and count its tokens. Slow: not for the event loop's thread."""
         method = request.method or self.default
         if method not in self.embedders:
             raise invalid_request(
@@ -150,12 +107,7 @@ class Engine:
         return PreparedRequest(key, texts, counts)
 
     def run(self, key: BatchKey, texts: list[str]) -> list[InputVectors | Exception]:
-        """Embed texts of several requests; a text that cannot be embedded gets its error, the others their vectors.
-
-        Args:
-            key: What all texts have in common.
-            texts: Validated texts.
-        """
+        """Embed texts of several requests; a text that cannot be embedded gets its error, the others their vectors."""
         embedder = self.embedders[key.method]
         return isolate_failures(lambda some: _embed(embedder, key, some), texts)
 
@@ -189,8 +141,7 @@ def open_embedders(
     posts = {text: {"post": str(post)} for text in fitted} if post is not None else {}
     live = None
     if len(parsed) > 1:
-        loading: dict[str, Any] = {"device": None, "dtype": "auto", "revision": None, "trust_remote_code": False}
-        loading |= {"local_files_only": False, **{name: options.pop(name) for name in LOADING if name in options}}
+        loading: dict[str, Any] = {name: options.pop(name, default) for name, default in LOADING.items()}
         opened = open_model(
             model, methods.plain(), None, cache_folder=None, model_kwargs={}, show_progress=False, **loading
         )
@@ -215,12 +166,7 @@ def isolate_failures(run: Callable[[list[Item]], list[Result]], items: list[Item
 
 
 def to_api_error(error: BaseException | None, index: int) -> ApiError:
-    """The error that a client gets for an input that could not be embedded.
-
-    Args:
-        error: Error of the text, run alone.
-        index: Index of the input in its request.
-    """
+    """The error that a client gets for an input that could not be embedded alone."""
     message = str(error).replace("text 0", f"'input[{index}]'", 1)
     if isinstance(error, TextTooLong):
         return invalid_request(message, "input", "context_length_exceeded")

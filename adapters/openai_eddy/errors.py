@@ -7,13 +7,7 @@ from typing import Any
 
 
 class ApiError(Exception):
-    """Ends a request with an error response.
-
-    Attributes:
-        status: HTTP status.
-        headers: Further response headers.
-        body: JSON body of the response.
-    """
+    """Ends a request with an error response."""
 
     def __init__(
         self,
@@ -25,16 +19,6 @@ class ApiError(Exception):
         kind: str = "invalid_request_error",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Describe the error.
-
-        Args:
-            status: HTTP status.
-            message: What is wrong, the offending value, and what to do.
-            param: Field of the request that is wrong.
-            code: Machine-readable code.
-            kind: The error's `type`.
-            headers: Further response headers.
-        """
         super().__init__(message)
         self.status = status
         self.headers = dict(headers or {})

@@ -28,6 +28,9 @@ class Limits:
         body_seconds: Time for a request's body to arrive.
         write_seconds: Time in which a client must read some part of its response.
         idle_seconds: Time for which an idle connection stays open.
+
+    Raises:
+        InvalidParameter: A limit is not above 0.
     """
 
     inputs: int = 2048
@@ -46,11 +49,6 @@ class Limits:
     idle_seconds: int = 30
 
     def __post_init__(self) -> None:
-        """Check that every limit is positive.
-
-        Raises:
-            InvalidParameter: A limit is not above 0.
-        """
         for each in fields(self):
             if not (value := getattr(self, each.name)) > 0:
                 raise InvalidParameter(f"limit {each.name}={value} accepts nothing; it must be above 0")

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST as CONTENT_TYPE
 
 from openai_eddy.scheduler import BatchStats
 
-__all__ = ["CONTENT_TYPE", "Metrics"]
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 TOKENS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384, 65536)

@@ -7,15 +7,13 @@ import hmac
 import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eddy_embed.errors import InvalidParameter
 from openai_eddy.errors import ApiError
 from openai_eddy.metrics import Metrics
 from openai_eddy.serialization import error_response
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 """Host names of the loopback interface."""
@@ -31,10 +29,7 @@ class Keys:
     """The API keys that a server accepts; without any, it asks for none."""
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
-        """Keep the keys' digests.
-
-        Args:
-            keys: Keys as clients send them.
+        """Keep the digests of the keys that clients send.
 
         Raises:
             InvalidParameter: A key has characters that an HTTP header cannot carry.
@@ -46,29 +41,16 @@ class Keys:
         self._digests = [hashlib.sha256(key.encode()).digest() for key in given]
 
     def __bool__(self) -> bool:
-        """Whether the server asks for a key."""
         return bool(self._digests)
 
     def admit(self, key: bytes) -> bool:
         """Whether the server accepts a key; takes the same time for every key of a length."""
         given = hashlib.sha256(key).digest()
-        admitted = False
-        for digest in self._digests:
-            admitted |= hmac.compare_digest(digest, given)
-        return admitted
+        return any([hmac.compare_digest(digest, given) for digest in self._digests])  # a list compares all of them
 
 
 def read_keys(variable: str | None, file: Path | None) -> Keys:
-    """Read API keys from an environment variable's value and the lines of a file.
-
-    Args:
-        variable: Keys separated by commas or white space; None if the variable is not set.
-        file: One key a line; blank lines and lines that begin with # are skipped.
-
-    Raises:
-        InvalidParameter: The file has no key, or the variable is set to no key.
-        OSError: The file cannot be read.
-    """
+    """Read API keys from an environment variable's value and the lines of a file, without those that begin with #."""
     keys: list[str] = []
     if variable is not None:
         keys = variable.replace(",", " ").split()
@@ -91,18 +73,8 @@ class AccessMiddleware:
     """
 
     def __init__(self, app: ASGIApp, keys: Keys, hosts: Collection[str], metrics: Metrics) -> None:
-        """Wrap an application.
-
-        Args:
-            app: The application.
-            keys: API keys to accept.
-            hosts: Host names to accept, without ports; empty accepts any.
-            metrics: Counts the responses.
-        """
-        self._app = app
-        self._keys = keys
-        self._hosts = frozenset(host.lower() for host in hosts)
-        self._metrics = metrics
+        self._app, self._keys, self._metrics = app, keys, metrics
+        self._hosts = frozenset(host.lower() for host in hosts)  # without ports; empty admits any
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""

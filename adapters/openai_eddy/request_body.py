@@ -3,48 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+
+from starlette.requests import Request
 
 from openai_eddy.errors import ApiError, rate_limited
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from openai_eddy.limits import Limits
+from openai_eddy.limits import Limits
 
 
 class ClientDisconnected(Exception):
     """The client has closed the connection."""
 
 
-class RequestBody:
-    """The body of one request.
+@dataclass
+class PendingBodies:
+    """Counts the bytes of all bodies that are being received or not validated yet."""
 
-    Attributes:
-        content: Bytes received so far; empty after `release`.
-    """
+    limits: Limits
+    size: int = 0
+
+
+class RequestBody:
+    """The body of one request."""
 
     def __init__(self, request: Request, pending: PendingBodies) -> None:
-        """Receive nothing yet.
-
-        Args:
-            request: The request.
-            pending: Counter of the bytes of all bodies.
-        """
         self._request = request
         self._pending = pending
         self._size = 0
-        self.content = bytearray()
+        self.content = bytearray()  # received so far
 
     async def read(self) -> None:
-        """Receive the whole body.
-
-        Raises:
-            ApiError: The body is too large or too slow, or other bodies take too much memory.
-            ClientDisconnected: The client has closed the connection.
-        """
+        """Receive the whole body; refuse one that is too large or too slow, or if other bodies take too much memory."""
         limits = self._pending.limits
         length = self._request.headers.get("content-length", "")
         if length.isdecimal() and int(length) > limits.body_bytes:
@@ -59,7 +48,7 @@ class RequestBody:
                 headers={"connection": "close"},
             ) from None
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Free the memory of the body; a second call does nothing."""
         self.content = bytearray()
         self._pending.size -= self._size
@@ -90,26 +79,3 @@ class RequestBody:
             code="request_too_large",
             headers={"connection": "close"},  # so that the server does not read the rest
         )
-
-
-class PendingBodies:
-    """Counts the bytes of all bodies that are being received or not validated yet.
-
-    Attributes:
-        limits: Limits of the server.
-        size: Bytes received and not released, complete bodies and others.
-    """
-
-    def __init__(self, limits: Limits) -> None:
-        """Begin with no body."""
-        self.limits = limits
-        self.size = 0
-
-    @contextmanager
-    def of(self, request: Request) -> Iterator[RequestBody]:
-        """Give the body of a request, to be read; release it at the end of the block at the latest."""
-        body = RequestBody(request, self)
-        try:
-            yield body
-        finally:
-            body.release()

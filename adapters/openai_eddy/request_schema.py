@@ -27,41 +27,21 @@ MAX_TOKEN_ID = 2**31 - 1
 
 @dataclass(frozen=True)
 class EmbeddingRequest:
-    """A validated request.
-
-    Attributes:
-        model: The model's name.
-        inputs: Texts, or lists of token ids.
-        encoding: Encoding of the vectors.
-        dimensions: Number of components of a vector to keep; None keeps all.
-        role: Role of the inputs.
-        method: Text form of a method; None for the server's first.
-        granularity: What gets a vector.
-        passage_size: Maximum number of tokens in a passage.
-        late: Whether to pool parts from the pass over the whole input; None wherever the method can.
-    """
+    """A validated request."""
 
     model: str
     inputs: list[Input]
     encoding: Encoding
-    dimensions: int | None
+    dimensions: int | None  # number of components of a vector to keep; None keeps all
     role: TextRole
-    method: str | None
+    method: str | None  # None for the server's first
     granularity: Granularity
-    passage_size: int
-    late: bool | None
+    passage_size: int  # maximum number of tokens
+    late: bool | None  # None wherever the method can
 
 
 def parse_request(body: Any, limits: Limits) -> EmbeddingRequest:
-    """Validate a request.
-
-    Args:
-        body: The parsed JSON.
-        limits: Only the limits on the number of inputs, their characters and their token ids apply here.
-
-    Raises:
-        ApiError: A field is missing, unknown or invalid.
-    """
+    """Validate parsed JSON, and apply the limits on the number of inputs, their characters and their token ids."""
     if not isinstance(body, dict):
         raise invalid_request(f"The body must be a JSON object, not {_json_type(body)}.", None)
     unknown = [name for name in body if name not in EXTENSION_FIELDS and name not in OPENAI_FIELDS]
@@ -155,15 +135,7 @@ def _input_too_long(index: int, size: int, unit: str, most: int) -> ApiError:
 
 
 def check_token_counts(counts: list[int], limits: Limits) -> None:
-    """Apply the limits on tokens.
-
-    Args:
-        counts: Number of tokens of each input.
-        limits: Limits of the server.
-
-    Raises:
-        ApiError: An input has no tokens or too many, or all inputs together have too many.
-    """
+    """Apply the limits on tokens to the number of tokens of each input."""
     for index, count in enumerate(counts):
         if count == 0:
             raise invalid_request(f"'input[{index}]' has no tokens in this model's vocabulary; leave it out.", "input")

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -24,14 +25,9 @@ RECENT_SECONDS = 1.0
 
 
 class Overloaded(Exception):
-    """The queue is full.
-
-    Attributes:
-        retry_after: Estimated time in whole seconds until all pending items are done.
-    """
+    """The queue is full; by an estimate, it is empty after `retry_after` seconds."""
 
     def __init__(self, retry_after: int) -> None:
-        """Set the time to retry after."""
         super().__init__(f"the queue is full; ask again in {retry_after} s")
         self.retry_after = retry_after
 
@@ -41,54 +37,33 @@ class Closing(Exception):
 
 
 class ItemFailed(Exception):
-    """An item of a request failed; the exception's `__cause__` is the reason.
-
-    Attributes:
-        index: Index of the item in its request.
-    """
+    """The item with this index in its request failed; the exception's `__cause__` is the reason."""
 
     def __init__(self, index: int) -> None:
-        """Set the index."""
         super().__init__(f"item {index} failed")
         self.index = index
 
 
 @dataclass(frozen=True)
 class BatchStats:
-    """Size and duration of a batch.
-
-    Attributes:
-        items: Number of items.
-        requests: Number of requests with items in the batch.
-        cost: Sum of the items' costs.
-        seconds: Run time.
-    """
+    """Size and duration of a batch."""
 
     items: int
-    requests: int
-    cost: int
+    requests: int  # number of requests with items in the batch
+    cost: int  # sum of the items' costs
     seconds: float
 
 
 @dataclass(eq=False)
 class _Request(Generic[Key, Item, Result]):
-    """A submitted request.
-
-    Attributes:
-        key: Only items of requests with equal keys share a batch.
-        items: The items in order.
-        costs: Cost of each item.
-        future: Receives the results.
-        next: Index of the first item that was not put into a batch yet.
-        results: Results so far, by index of the item.
-    """
+    """A submitted request."""
 
     key: Key
     items: Sequence[Item]
     costs: Sequence[int]
     future: asyncio.Future[list[Result]]
-    next: int = 0
-    results: dict[int, Result] = field(default_factory=dict)
+    next: int = 0  # index of the first item that was not put into a batch yet
+    results: dict[int, Result] = field(default_factory=dict)  # by index of the item
 
     def deliver(self, index: int, result: Result | Exception) -> None:
         """Store an item's result; after the last one, or an error, complete the future."""
@@ -108,7 +83,6 @@ class RecentConcurrency:
     """The largest number of concurrent requests within the last one to two `RECENT_SECONDS`."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._since = -math.inf
         self._current, self._previous = 0, 0
 
@@ -157,16 +131,12 @@ class Scheduler(Generic[Key, Item, Result]):
             max_pending: Maximum pending cost; a request that exceeds it by itself is accepted when nothing is pending.
             observe: Called after each batch.
         """
-        self._run = run
-        self._budget = budget
-        self._wait = wait
-        self._max_pending = max_pending
-        self._observe = observe
+        self._run, self._observe = run, observe
+        self._budget, self._wait, self._max_pending = budget, wait, max_pending
         self._queue: deque[_Request[Key, Item, Result]] = deque()
         self._queued_cost = 0
         self._concurrency = RecentConcurrency()
-        self.pending = 0
-        self.requests = 0
+        self.pending = self.requests = 0
         self._speed = math.nan
         self._closing = False
         self._task: asyncio.Task[None] | None = None
@@ -188,14 +158,6 @@ class Scheduler(Generic[Key, Item, Result]):
 
     async def submit(self, key: Key, items: Sequence[Item], costs: Sequence[int]) -> list[Result]:
         """Run the items of a request; cancelling the call withdraws items that have not run yet.
-
-        Args:
-            key: Only items of requests with equal keys share a batch.
-            items: At least one item.
-            costs: Cost of each item.
-
-        Returns:
-            A result for each item.
 
         Raises:
             Overloaded: Too much is pending.
@@ -256,10 +218,8 @@ class Scheduler(Generic[Key, Item, Result]):
         if self._wait <= 0 or self._closing or self._is_batch_ready():
             return
         self._batch_ready.clear()
-        try:
+        with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._batch_ready.wait(), self._wait)
-        except asyncio.TimeoutError:
-            return
 
     def _take_batch(self) -> list[tuple[_Request[Key, Item, Result], int]]:
         """Take the next batch from the queue: requests of the first one's key, an item of each in turn."""

@@ -4,38 +4,30 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from openai_eddy.errors import ApiError, server_error
+from openai_eddy.request_schema import EmbeddingRequest
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-    from starlette.types import Receive, Scope, Send
-
     from openai_eddy.engine import InputVectors
-    from openai_eddy.request_schema import Encoding
 
-    Vectors = NDArray[np.float32]
+Vectors = NDArray[np.float32]
+
 
 CHUNK_BYTES = 256 * 2**10
 """Bytes of a response sent at a time; the next chunk waits until the client has read most of the earlier ones."""
 
 
 def truncate_dimensions(vectors: Vectors, dimensions: int | None, normalize: bool) -> Vectors:
-    """Keep the first components of vectors, and scale them to length 1 again.
-
-    Args:
-        vectors: Shape (vectors, width).
-        dimensions: Number of components to keep; None or the width returns the vectors unchanged.
-        normalize: Whether the vectors had length 1.
-
-    Raises:
-        ApiError: All components kept of a vector are 0.
-    """
+    """Keep the first components of vectors, shape (vectors, width), and scale unit vectors to length 1 again."""
     if dimensions is None or dimensions == vectors.shape[1]:
         return vectors
     kept = vectors[:, :dimensions].astype(np.float64)
@@ -47,41 +39,21 @@ def truncate_dimensions(vectors: Vectors, dimensions: int | None, normalize: boo
     return kept.astype(np.float32)
 
 
-def embeddings_json(
-    results: list[InputVectors],
-    *,
-    model: str,
-    tokens: int,
-    encoding: Encoding,
-    dimensions: int | None,
-    normalize: bool,
-) -> bytes:
-    """Serialize the response of `/v1/embeddings`.
-
-    Args:
-        results: The vectors of each input.
-        model: The model's name as the client gave it.
-        tokens: Number of tokens of all inputs.
-        encoding: "float", or "base64" for the bytes of little-endian float32.
-        dimensions: See `truncate_dimensions`.
-        normalize: See `truncate_dimensions`.
-
-    Raises:
-        ApiError: See `truncate_dimensions`.
-    """
+def embeddings_json(results: list[InputVectors], request: EmbeddingRequest, tokens: int, normalize: bool) -> bytes:
+    """Serialize the response of `/v1/embeddings`; "base64" encodes the bytes of little-endian float32."""
     # Row by row: a single call for all rows would hold the GIL, and with it the event loop.
-    rows = b",".join(_rows(results, encoding, dimensions, normalize))
-    name = orjson.dumps(model)
+    rows = b",".join(_rows(results, request, normalize))
+    name = orjson.dumps(request.model)
     usage = orjson.dumps({"prompt_tokens": tokens, "total_tokens": tokens})
     # One join: each + would copy all rows.
     return b"".join((b'{"object":"list","data":[', rows, b'],"model":', name, b',"usage":', usage, b"}"))
 
 
-def _rows(results: list[InputVectors], encoding: Encoding, dimensions: int | None, normalize: bool) -> Iterator[bytes]:
+def _rows(results: list[InputVectors], request: EmbeddingRequest, normalize: bool) -> Iterator[bytes]:
     index = 0
     for number, result in enumerate(results):
-        for row, vector in enumerate(truncate_dimensions(result.vectors, dimensions, normalize)):
-            if encoding == "base64":
+        for row, vector in enumerate(truncate_dimensions(result.vectors, request.dimensions, normalize)):
+            if request.encoding == "base64":
                 encoded: Any = base64.b64encode(vector.astype("<f4").tobytes()).decode()
             else:
                 encoded = np.ascontiguousarray(vector)
@@ -103,29 +75,17 @@ def error_response(error: ApiError) -> Response:
     return json_response(error.body, error.status, error.headers)
 
 
+@dataclass
 class UnsentResponses:
-    """Counts the bytes of all responses that are being sent.
+    """Counts the bytes of responses not fully sent, their sent chunks included."""
 
-    Attributes:
-        size: Bytes of responses not fully sent, their sent chunks included.
-    """
-
-    def __init__(self) -> None:
-        """Begin with no response."""
-        self.size = 0
+    size: int = 0
 
 
 class CountedResponse(Response):
     """A JSON response counted in `UnsentResponses` until it is sent or its client has disconnected."""
 
     def __init__(self, content: bytes, headers: Mapping[str, str], unsent: UnsentResponses) -> None:
-        """Hold a serialized response.
-
-        Args:
-            content: JSON.
-            headers: Headers beside the usual ones.
-            unsent: The counter.
-        """
         super().__init__(content, headers=dict(headers), media_type="application/json")
         self._unsent = unsent
 

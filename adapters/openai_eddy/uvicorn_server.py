@@ -113,10 +113,8 @@ class Endpoint(Server):
         )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop accepting connections; the second time, end the process.
-
-        uvicorn's own handler would raise the signal again after shutdown, so that the exit status would not be 0.
-        """
+        """Stop accepting connections; the second time, end the process."""
+        # uvicorn's own handler would raise the signal again after shutdown, so that the exit status would not be 0.
         if self.should_exit:
             signal.signal(sig, signal.SIG_DFL)
             signal.raise_signal(sig)

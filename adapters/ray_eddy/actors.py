@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import ray
 
-from chroma_eddy import NoIndex, open_index
+from chroma_eddy import Entry, NoIndex, open_index
 from chroma_eddy.types import check_document
 from chroma_eddy.write.writer import classify
+from eddy_embed import Embedder, LongDocument
+from eddy_embed.encoding.document import Part
 from eddy_embed.errors import EddyError, FingerprintMismatch
 from ray_eddy.arrow_tables import to_table
 from ray_eddy.embedding import encode_or_errors, load_embedder, read_errors, without_fitted_post
@@ -19,40 +21,20 @@ from ray_eddy.reading import ORDER_COLUMNS, SCHEMA
 from ray_eddy.retry import retry_unreachable
 from ray_eddy.row_codec import DOCUMENTS, metadata_columns, pack, to_document
 
-if TYPE_CHECKING:
-    from chroma_eddy import Entry
-    from eddy_embed import Embedder, LongDocument
-    from eddy_embed.encoding.document import Part
-
 RESTARTED = " again"
 """Suffix of the name of a restarted embedder."""
 REFUSED = "refused"
-"""State of a document that cannot be stored or embedded, with the reason in `error`; others are `writing.Sort`."""
+"""State of a document that cannot be stored or embedded, with the reason in `error`; `classify` gives the others."""
 
 
 class FilterUnchanged:
-    """Compares documents with the index, so that no unchanged document is embedded again."""
+    """Compares documents with the index, or the server's if `known` is None; no unchanged one is embedded again."""
 
     def __init__(self, place: str | None, name: str, known: Mapping[str, Entry] | None, patience: float) -> None:
-        """Store where to look.
-
-        Args:
-            place: URL of the server.
-            name: Name of the index.
-            known: The index's entries by document id; None asks the server.
-            patience: Maximum time in seconds to wait for a server that does not answer.
-        """
         self._place, self._name, self._known, self._patience = place, name, known, patience
 
     def __call__(self, batch: Any) -> pa.Table:
-        """Give each document its state; unchanged documents lose their text.
-
-        Args:
-            batch: Documents with the columns `id` and `text`; other columns are metadata.
-
-        Returns:
-            A table of the schema `row_codec.DOCUMENTS`.
-        """
+        """Give documents their state in a table of `DOCUMENTS`; columns beside `id` and `text` are metadata."""
         table = to_table(batch)
         if table.column_names == SCHEMA.names:  # from `read_documents`; elsewhere such columns are metadata
             table = table.drop_columns(list(ORDER_COLUMNS))
@@ -90,7 +72,7 @@ def _known_entries(place: str, name: str, ids: Sequence[str]) -> Mapping[str, En
 
 
 class EmbedDocuments:
-    """Embeds new documents and passes on the others."""
+    """Embeds new documents and passes on the others; the fingerprint is the writer's, without post-processing."""
 
     def __init__(
         self,
@@ -100,18 +82,6 @@ class EmbedDocuments:
         parts: Sequence[Part],
         fingerprint: str,
     ) -> None:
-        """Load the model.
-
-        Args:
-            model_name: As for `Embedder`.
-            settings: Other arguments of `Embedder`.
-            sizes: `passage_size` and `late`.
-            parts: Parts of a document that get vectors.
-            fingerprint: Fingerprint of the writer's embedder without post-processing.
-
-        Raises:
-            FingerprintMismatch: This machine's model or library differs from the writer's.
-        """
         self.embedder: Embedder = without_fitted_post(load_embedder(model_name, settings))
         address = ray.util.get_node_ip_address()
         if self.embedder.fingerprint != fingerprint:
@@ -126,11 +96,7 @@ class EmbedDocuments:
             self._worker += RESTARTED
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """Add the vectors of documents; refuse documents that cannot be embedded.
-
-        Args:
-            table: Rows of `FilterUnchanged`.
-        """
+        """Add the vectors of documents to rows of `FilterUnchanged`; refuse documents that cannot be embedded."""
         rows = table.to_pylist()
         new = [at for at, row in enumerate(rows) if row["state"] == "new"]
         results = list[Any]([None] * len(rows))

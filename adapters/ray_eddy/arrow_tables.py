@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from eddy_embed import LongDocument, Span
+from eddy_embed.encoding.document import Part
 from eddy_embed.errors import InvalidParameter
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Vector = NDArray[np.float32]
 
-    from eddy_embed import LongDocument, Span
-    from eddy_embed.encoding.document import Part
-
-    Vector = NDArray[np.float32]
 
 NEW_COLUMNS = ("part", "index", "start", "end", "n_tokens", "n_windows", "n_truncated", "headings", "vector")
 """Columns that embedding adds to those of the documents."""
 
 
 def to_table(batch: Any) -> pa.Table:
-    """Convert a batch of Ray in any of its formats to an Arrow table.
-
-    Args:
-        batch: A table, a dictionary of arrays, or a data frame.
-
-    Raises:
-        InvalidParameter: The batch has another type.
-    """
+    """Convert a batch of Ray, a table, a dictionary of arrays or a data frame, to an Arrow table."""
     if isinstance(batch, pa.Table):
         return batch
     if isinstance(batch, dict):
@@ -42,12 +33,7 @@ def to_table(batch: Any) -> pa.Table:
 
 
 def vector_array(vectors: Sequence[Vector | None], width: int) -> pa.FixedSizeListArray:
-    """Build a column of lists of fixed size; None becomes null.
-
-    Args:
-        vectors: Each of shape (width,).
-        width: Number of components of a vector.
-    """
+    """Build a column of lists of fixed size from vectors of shape (width,); None becomes null."""
     values = np.zeros((len(vectors), width), np.float32)
     for at, vector in enumerate(vectors):
         if vector is not None:
@@ -80,13 +66,7 @@ def flat_table(
 ) -> pa.Table:
     """Build a table with a row for each part of each document, and with the document's other columns.
 
-    Args:
-        table: The documents.
-        results: For each document its vectors, or the reason why it has none.
-        parts: Parts to include.
-        width: Number of components of a vector.
-        text_column: Column of the texts; it gets each part's own text.
-        errors: Whether to add a column of reasons.
+    The column of texts gets each part's own text. A string as a result is the reason for a document without vectors.
     """
     owners: list[int] = []
     rows: dict[str, list[Any]] = {name: [] for name in (*NEW_COLUMNS, "text", "error")}

@@ -33,15 +33,10 @@ _ERROR_LINE = re.compile(
 def connect(address: str) -> Iterator[None]:
     """Connect to a cluster for the block, without Ray's messages; a local cluster sends no usage statistics.
 
-    Args:
-        address: "auto" for the cluster of this machine, "host:port", or "local" to start a cluster on this machine that
-            ends with the block. A program that is already connected stays with its cluster.
-
-    Raises:
-        InvalidParameter: There is no cluster at the address.
-        EddyError: The cluster failed; the message is that of the remote error.
+    "auto" is the cluster of this machine, "local" starts one that ends with the block, others are "host:port". A
+    program that is already connected stays with its cluster.
     """
-    with _translate_errors(), unwrap_errors():
+    with unwrap_errors(translate=True):
         if ray.is_initialized():
             yield
             return
@@ -74,22 +69,13 @@ def _keep_sigterm_handler() -> Iterator[None]:
 
 
 def actor_pool(size: int | tuple[int, int]) -> ray.data.ActorPoolStrategy:
-    """Describe a pool of actors to Ray Data.
-
-    Args:
-        size: Number of actors, or (minimum, maximum).
-    """
+    """Describe a pool of so many actors, or of (minimum, maximum), to Ray Data."""
     least, most = (size, size) if isinstance(size, int) else size
     return ray.data.ActorPoolStrategy(min_size=least, max_size=most)
 
 
 def max_actors(num_cpus: float | None = None, num_gpus: float | None = None) -> int:
-    """Number of embedders that fit on the cluster: on all its GPUs, or on all CPUs but one, which reads documents.
-
-    Args:
-        num_cpus: CPUs for each embedder.
-        num_gpus: GPUs for each embedder.
-    """
+    """Number of embedders that fit on the cluster: on all its GPUs, or on all CPUs but one, which reads documents."""
     resources = ray.cluster_resources()
     if num_gpus:
         return max(int(resources.get("GPU", 0) / num_gpus), 1)
@@ -97,20 +83,15 @@ def max_actors(num_cpus: float | None = None, num_gpus: float | None = None) -> 
 
 
 @contextmanager
-def unwrap_errors() -> Iterator[None]:
-    """Raise the `EddyError` inside an error of Ray."""
+def unwrap_errors(translate: bool = False) -> Iterator[None]:
+    """Raise the `EddyError` inside an error of Ray; without one, make one if `translate`."""
     try:
         yield
     except ray.exceptions.RayError as error:
-        raise unwrapped_error(error) or error from None
-
-
-@contextmanager
-def _translate_errors() -> Iterator[None]:
-    try:
-        yield
-    except ray.exceptions.RayError as error:
-        raise EddyError(f"the cluster failed: {_last_line(error)}") from error
+        found = unwrapped_error(error)
+        if found is None and translate:
+            raise EddyError(f"the cluster failed: {_last_line(error)}") from error
+        raise found or error from None
 
 
 def unwrapped_error(error: BaseException | None) -> EddyError | None:

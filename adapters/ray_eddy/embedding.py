@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
-from eddy_embed import Embedder
+import pyarrow as pa
+
+from eddy_embed import Embedder, LongDocument
 from eddy_embed.encoding.document import Part
 from eddy_embed.encoding.validation import check_one, check_options, check_parts
 from eddy_embed.errors import EddyError, InvalidParameter, InvalidText, NotFinite, NotFitted, TextTooLong
@@ -14,11 +16,6 @@ from eddy_embed.integrations.arguments import plain, refuse_unknown
 from eddy_embed.integrations.shared_embedders import ENGINE_SETTINGS
 from eddy_embed.parts.postprocess import Fitted
 from ray_eddy.arrow_tables import NEW_COLUMNS, flat_table, to_table
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from eddy_embed import LongDocument
 
 Errors = Literal["raise", "column"]
 T = TypeVar("T")
@@ -118,15 +115,7 @@ class EddyEmbed:
 
 
 def load_embedder(model_name: Any, settings: Mapping[str, Any]) -> Embedder:
-    """Load an embedder.
-
-    Args:
-        model_name: As in `EddyEmbed`.
-        settings: Arguments of `Embedder`; None stands for the default.
-
-    Raises:
-        InvalidParameter: An argument is unknown or outside its range.
-    """
+    """Load an embedder; None stands for an argument's default."""
     refuse_unknown("EddyEmbed", {"model_name": model_name, **settings}, ("model_name", *ENGINE_SETTINGS))
     post = settings.get("post")
     live = {"post": post} if isinstance(post, Fitted) else {}
@@ -150,13 +139,7 @@ def read_errors(table: pa.Table) -> list[str | None]:
 def encode_or_errors(
     encode: Callable[[list[str]], Sequence[T]], texts: Sequence[Any], reasons: Sequence[str | None]
 ) -> list[T | EddyError]:
-    """Encode texts; a text that cannot be encoded gets its error.
-
-    Args:
-        encode: Encodes texts, or raises an error caused by one of them.
-        texts: The texts.
-        reasons: For each text a known reason not to encode it, or None.
-    """
+    """Encode texts; a text that cannot be encoded, or has a known reason not to be, gets an error."""
     results: list[Any] = [
         _text_error(text) if reason is None else InvalidText(reason)
         for text, reason in zip(texts, reasons, strict=True)

@@ -7,13 +7,13 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import ray
 import ray.data
 
-from chroma_eddy import Document, Index, WriteReport, open_index
+from chroma_eddy import Document, Entry, Index, WriteReport, open_index
 from chroma_eddy.write.writer import FIT_PASSAGES, GROUP_CHARACTERS, GROUP_DOCUMENTS
 from eddy_embed.errors import InvalidParameter
 from ray_eddy.actors import REFUSED, RESTARTED, EmbedDocuments, FilterUnchanged
@@ -21,9 +21,6 @@ from ray_eddy.cluster import actor_pool, max_actors, unwrap_errors
 from ray_eddy.embedding import load_embedder
 from ray_eddy.row_codec import to_tables
 from ray_eddy.writer import IndexInfo, IndexWriter, Receipt, ServerWriter
-
-if TYPE_CHECKING:
-    from chroma_eddy import Entry
 
 MAX_IN_FLIGHT = 2
 """Unacknowledged deliveries to the writer above which no more are taken from embedders."""
@@ -59,21 +56,12 @@ Progress = Callable[[IngestReport], None]
 
 @dataclass(frozen=True)
 class EmbedOptions:
-    """How to embed documents.
-
-    Attributes:
-        model_name: As for `Embedder`.
-        settings: Other arguments of `Embedder`.
-        concurrency: Number of embedders, or (minimum, maximum); None: as many as fit.
-        actors: Options of each actor, as for `map_batches`.
-        batch_size: Documents in a batch of an embedder.
-        progress: Called as the ingestion proceeds.
-    """
+    """How to embed documents; see `ingest`."""
 
     model_name: str
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any]  # other arguments of `Embedder`
     concurrency: int | tuple[int, int] | None = None
-    actors: Mapping[str, Any] = field(default_factory=dict)
+    actors: Mapping[str, Any] = field(default_factory=dict)  # options of each actor, as for `map_batches`
     batch_size: int = BATCH_DOCUMENTS
     progress: Progress | None = None
 
@@ -150,15 +138,7 @@ def ingest_into(
     fit_least: int = 0,
     begin: Callable[[Index], None] | None = None,
 ) -> IngestReport:
-    """As `ingest`, into an index that this process has opened.
-
-    Args:
-        index: An index with an embedder of the same model and method.
-        documents: As in `ingest`.
-        options: How to embed them.
-        fit_least: As in `Index.upsert`.
-        begin: As in `Index.upsert`.
-    """
+    """As `ingest`, into an index that this process has opened."""
     with index.writing():
         known: dict[str, Entry] = index.entries()
         writer = IndexWriter(index, fit_least=fit_least, begin=begin)
@@ -169,19 +149,17 @@ def ingest_into(
 def _filter_unchanged(
     documents: ray.data.Dataset | Iterable[Document], batch_size: int, arguments: tuple[Any, ...]
 ) -> ray.data.Dataset:
-    return _dataset(documents, batch_size).map_batches(
+    # A block for each batch: the unit that embedders share, that Ray repeats, and that the writer gets.
+    if isinstance(documents, ray.data.Dataset):
+        dataset = documents.repartition(target_num_rows_per_block=batch_size)
+    else:
+        given = list(documents)
+        if not all(isinstance(each, Document) for each in given) or not given:
+            raise InvalidParameter("documents must be a dataset of Ray, or chroma_eddy.Document, at least one")
+        dataset = ray.data.from_arrow(to_tables(given, batch_size))
+    return dataset.map_batches(
         FilterUnchanged, fn_constructor_args=arguments, batch_format="pyarrow", compute=actor_pool(1), num_cpus=0
     )
-
-
-def _dataset(documents: ray.data.Dataset | Iterable[Document], batch_size: int) -> ray.data.Dataset:
-    if isinstance(documents, ray.data.Dataset):
-        # A block for each batch: the unit that embedders share, that Ray repeats, and that the writer gets.
-        return documents.repartition(target_num_rows_per_block=batch_size)
-    given = list(documents)
-    if not all(isinstance(each, Document) for each in given) or not given:
-        raise InvalidParameter("documents must be a dataset of Ray, or chroma_eddy.Document, at least one")
-    return ray.data.from_arrow(to_tables(given, batch_size))
 
 
 def _run(

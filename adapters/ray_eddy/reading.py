@@ -8,16 +8,14 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
+import ray.data
 
 from eddy_embed.errors import InvalidParameter
-
-if TYPE_CHECKING:
-    import ray.data
 
 TEXTS, ROWS = (".txt", ".md", ".markdown"), (".jsonl", ".jsonl.gz", ".parquet")
 SUFFIXES = (*TEXTS, *ROWS)
@@ -70,11 +68,7 @@ def read_documents(
 
 
 def read_tasks(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[dict[str, Any]]:
-    """Plan the tasks of `read_documents`, one for each file, or for each row group of a Parquet file.
-
-    Raises:
-        InvalidParameter: As in `read_documents`.
-    """
+    """Plan the tasks of `read_documents`, one for each file, or for each row group of a Parquet file."""
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     paths_and_names = [each for path in given for each in find_files(os.fspath(path))]
     if not paths_and_names:
@@ -87,20 +81,12 @@ def read_tasks(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]])
 
 
 def in_order(dataset: ray.data.Dataset) -> ray.data.Dataset:
-    """Sort by file, row and part.
-
-    Args:
-        dataset: A dataset of `read_documents`, embedded by `EddyEmbed`.
-    """
+    """Sort a dataset of `read_documents`, embedded by `EddyEmbed`, by file, row and part."""
     return dataset.sort([*ORDER_COLUMNS, "part", "index"])
 
 
 def find_files(path: str) -> list[tuple[str, str]]:
-    """Find the files at a path, with their names relative to it.
-
-    Raises:
-        InvalidParameter: The path does not exist, or is a file of an unknown type.
-    """
+    """Find the files at a path, with their names relative to it."""
     system, inside = filesystem_of(path)
     about = system.get_file_info(inside)
     if about.type == pa_fs.FileType.NotFound:
@@ -111,7 +97,7 @@ def find_files(path: str) -> list[tuple[str, str]]:
         return [(path, PurePosixPath(inside).name)]
     below = system.get_file_info(pa_fs.FileSelector(inside, recursive=True))
     names = [each.path[len(inside) :].lstrip("/") for each in below if each.type == pa_fs.FileType.File]
-    own = [name for name in names if name.lower().endswith(SUFFIXES) and not _is_hidden(name)]
+    own = [name for name in names if name.lower().endswith(SUFFIXES) and "/." not in f"/{name}"]  # none hidden
     return [(f"{path.rstrip('/')}/{name}", name) for name in sorted(own)]
 
 
@@ -120,10 +106,6 @@ def filesystem_of(path: str) -> tuple[pa_fs.FileSystem, str]:
     if "://" in path:
         return cast("tuple[pa_fs.FileSystem, str]", pa_fs.FileSystem.from_uri(path))
     return pa_fs.LocalFileSystem(), os.path.abspath(path)
-
-
-def _is_hidden(name: str) -> bool:
-    return any(part.startswith(".") for part in name.split("/"))
 
 
 def _row_groups(path: str) -> list[tuple[int, int]]:
@@ -138,16 +120,13 @@ def _row_groups(path: str) -> list[tuple[int, int]]:
 
 
 def run_task(task: pa.Table, text_column: str = "text", id_column: str = "id") -> Iterator[pa.Table]:
-    """Yield the documents of one of the `read_tasks`, in blocks.
-
-    Args:
-        task: A table of one row.
-        text_column: As in `read_documents`.
-        id_column: As in `read_documents`.
-    """
+    """Yield the documents of one of the `read_tasks`, a table of one row, in blocks."""
     (values,) = task.to_pylist()
     path, name = values["path"], values["name"]
     rows = list[dict[str, Any]]()
+    if name.lower().endswith(TEXTS):
+        yield pa.Table.from_pylist([{"file": values["file"], "row": 0, "id": name, **_read_text(path)}], SCHEMA)
+        return
     for number, row in _rows(path, name, values["first"], values["group"]):
         rows.append({"file": values["file"], "row": number, **_document(row, name, number, text_column, id_column)})
         if len(rows) == BATCH_ROWS:
@@ -158,8 +137,6 @@ def run_task(task: pa.Table, text_column: str = "text", id_column: str = "id") -
 
 def _document(row: Any, name: str, number: int, text_column: str, id_column: str) -> dict[str, Any]:
     default_id = f"{name}#{number}"
-    if isinstance(row, _TextFile):
-        return {"id": name, "text": row.text, "error": row.error}
     if isinstance(row, str):
         return {"id": default_id, "error": row}
     if not isinstance(row, dict) or not isinstance(row.get(text_column), str):
@@ -172,16 +149,14 @@ def _document(row: Any, name: str, number: int, text_column: str, id_column: str
         return {"id": id_, "error": f"its other fields are no plain values: {error}"}
 
 
-class _TextFile:
-    """A file that is one document."""
-
-    def __init__(self, data: bytes) -> None:
-        self.text: str | None = None
-        self.error: str | None = None
+def _read_text(path: str) -> dict[str, str]:
+    """The text of a file that is one document, or the reason why it has none."""
+    system, inside = filesystem_of(path)
+    with system.open_input_file(inside) as file:
         try:
-            self.text = data.decode("utf-8-sig")
+            return {"text": file.read().decode("utf-8-sig")}
         except UnicodeDecodeError as error:
-            self.error = f"byte {error.start} is not UTF-8; convert the file first"
+            return {"error": f"byte {error.start} is not UTF-8; convert the file first"}
 
 
 def _rows(path: str, name: str, first: int, group: int) -> Iterator[tuple[int, Any]]:
@@ -194,8 +169,6 @@ def _rows(path: str, name: str, first: int, group: int) -> Iterator[tuple[int, A
                 for row in batch.to_pylist():
                     yield number, row
                     number += 1
-        elif name.lower().endswith(TEXTS):
-            yield 0, _TextFile(file.read())
         else:
             # Arrow's file objects cannot iterate over lines.
             with gzip.open(file) if name.lower().endswith(".gz") else io.BufferedReader(file) as lines:

@@ -13,17 +13,10 @@ PAUSE_SECONDS = 1.0
 """Time between two attempts."""
 
 
-def retry_unreachable(action: Callable[[], T], patience: float, on_retry: Callable[[float], None] | None = None) -> T:
-    """Call a function, again and again while the server does not answer.
-
-    Args:
-        action: An idempotent function.
-        patience: Maximum time in seconds to retry.
-        on_retry: Called before each retry with the seconds waited so far.
-
-    Raises:
-        Unreachable: The server has not answered within `patience`.
-    """
+def retry_unreachable(
+    action: Callable[[], T], patience: float, on_retry: Callable[[float], None] = lambda _: None
+) -> T:
+    """Call an idempotent function again while the server does not answer, for at most `patience` seconds."""
     start = time.monotonic()
     while True:
         try:
@@ -32,6 +25,5 @@ def retry_unreachable(action: Callable[[], T], patience: float, on_retry: Callab
             waited = time.monotonic() - start
             if waited > patience:
                 raise
-            if on_retry is not None:
-                on_retry(waited)
+            on_retry(waited)
             time.sleep(PAUSE_SECONDS)

@@ -59,11 +59,7 @@ def _to_table(documents: Sequence[Document]) -> pa.Table:
 
 
 def metadata_columns(document: Document) -> dict[str, Any]:
-    """Give the columns of a document's metadata and pages.
-
-    Raises:
-        InvalidParameter: JSON cannot hold the metadata.
-    """
+    """Give the columns of a document's metadata and pages."""
     try:
         return {"metadata": json.dumps(dict(document.metadata)), "page_starts": list(document.page_starts)}
     except (TypeError, ValueError) as error:
@@ -71,14 +67,7 @@ def metadata_columns(document: Document) -> dict[str, Any]:
 
 
 def to_document(row: Mapping[str, Any]) -> Document:
-    """Build a document from a row: columns beside `id`, `text` and `page_starts` become metadata.
-
-    Args:
-        row: Values by column; None is absent.
-
-    Raises:
-        InvalidParameter: The column `metadata` holds no JSON object.
-    """
+    """Build a document from a row: columns beside `id`, `text` and `page_starts` become metadata."""
     others = {name: value for name, value in row.items() if name not in _DOCUMENT_COLUMNS and value is not None}
     value = row.get("metadata")
     try:
@@ -97,13 +86,7 @@ def to_document(row: Mapping[str, Any]) -> Document:
 
 
 def pack(table: pa.Table, results: Sequence[LongDocument | None], width: int) -> pa.Table:
-    """Add columns for the vectors of documents; a document without a result gets an empty list.
-
-    Args:
-        table: The documents.
-        results: Vectors of each document.
-        width: Number of components of a vector.
-    """
+    """Add columns for the vectors of documents; a document without a result gets an empty list."""
     parts = [[] if each is None else [*each.passages, *each.sentences] for each in results]
     vectors = [
         vector

@@ -5,52 +5,37 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from chroma_eddy import Document, Index, WriteReport, open_index
 from chroma_eddy.storage.recipe import is_unfitted
 from chroma_eddy.write.writer import Writer, vector_parts
+from eddy_embed import LongDocument
+from eddy_embed.encoding.document import Part
 from ray_eddy.embedding import load_embedder, without_fitted_post
 from ray_eddy.retry import retry_unreachable
 from ray_eddy.row_codec import to_document, unpack
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from eddy_embed import LongDocument
-    from eddy_embed.encoding.document import Part
-
 
 @dataclass(frozen=True)
 class IndexInfo:
-    """What embedders need to know about the index.
+    """What embedders need to know about the index."""
 
-    Attributes:
-        sizes: `passage_size` and `late`.
-        parts: Parts of a document with vectors in the index.
-        fingerprint: Fingerprint of the index's embedder without post-processing.
-        unfitted: Whether post-processing is still to be fitted, on the first passages.
-    """
-
-    sizes: Mapping[str, Any]
+    sizes: Mapping[str, Any]  # `passage_size` and `late`
     parts: tuple[Part, ...]
-    fingerprint: str
-    unfitted: bool
+    fingerprint: str  # without post-processing
+    unfitted: bool  # whether post-processing is still to be fitted, on the first passages
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """Result of a write.
-
-    Attributes:
-        report: The index's report.
-        process: Process id of the writer; another one after a restart.
-        waited: Seconds without an answer from the server.
-    """
+    """Result of a write."""
 
     report: WriteReport = field(default_factory=WriteReport)
-    process: int = 0
-    waited: float = 0.0
+    process: int = 0  # process id of the writer; another one after a restart
+    waited: float = 0.0  # seconds without an answer from the server
 
 
 class _DeliveredWriter(Writer):
@@ -61,10 +46,7 @@ class _DeliveredWriter(Writer):
         self._results = results
 
     def encoded(self, group: Sequence[Document], *, raw: bool) -> Sequence[LongDocument]:
-        """Give the delivered vectors of documents; embed documents without them.
-
-        A document lacks vectors if the index has changed since `FilterUnchanged` looked at it.
-        """
+        """Give the delivered vectors; embed documents without them, for which the index has changed meanwhile."""
         results = [self._results.get(each.id) for each in group]
         missing = [each for each, result in zip(group, results, strict=True) if result is None]
         embedded = super().encoded(missing, raw=raw) if missing else ()
@@ -79,21 +61,8 @@ class IndexWriter:
     """Writes deliveries to an open index; a repeated delivery changes nothing."""
 
     def __init__(
-        self,
-        index: Index,
-        *,
-        patience: float = 0.0,
-        fit_least: int = 0,
-        begin: Callable[[Index], None] | None = None,
+        self, index: Index, *, patience: float = 0.0, fit_least: int = 0, begin: Callable[[Index], None] | None = None
     ) -> None:
-        """Prepare to write.
-
-        Args:
-            index: An index with an embedder.
-            patience: Maximum time in seconds to wait for a server that does not answer.
-            fit_least: As in `Index.upsert`.
-            begin: As in `Index.upsert`.
-        """
         self.index, self._patience = index, patience
         self._options = {"fit_least": fit_least, "begin": begin}
 
@@ -105,14 +74,7 @@ class IndexWriter:
         return IndexInfo(sizes, vector_parts(recipe), fingerprint, is_unfitted(embedder))
 
     def write(self, table: pa.Table) -> Receipt:
-        """Write documents, each with its vectors.
-
-        Args:
-            table: Rows of `EmbedDocuments` without refused documents.
-
-        Raises:
-            StorageError: The database failed.
-        """
+        """Write documents, rows of `EmbedDocuments`, each with its vectors."""
         rows = table.select(["id", "text", "metadata", "page_starts"]).to_pylist()
         documents = [to_document(row) for row in rows]
         results = {each.id: result for each, result in zip(documents, unpack(table), strict=True)}
@@ -138,16 +100,6 @@ class ServerWriter(IndexWriter):
         sizes: Mapping[str, Any],
         patience: float,
     ) -> None:
-        """Open or create the index.
-
-        Args:
-            place: URL of the server.
-            name: Name of the index.
-            model_name: As for `Embedder`.
-            settings: Other arguments of `Embedder`.
-            sizes: Sizes as for `open_index`.
-            patience: Maximum time in seconds to wait for a server that does not answer.
-        """
         # The index needs the embedder for its fingerprint and for few texts; GPUs are for the embedders.
         embedder = load_embedder(model_name, {**settings, "device": "cpu"})
         index = retry_unreachable(lambda: open_index(place, name, embedder, **sizes), patience)

@@ -3,54 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from chroma_eddy import Highlight, Index
 from eddy_demo.errors import InvalidQuestion
-
-if TYPE_CHECKING:
-    from chroma_eddy import Highlight, Index
 
 
 @dataclass(frozen=True)
 class FoundPassage:
-    """A passage that a question found. All offsets count characters of the document's text, ends are exclusive.
-
-    Attributes:
-        cosine: Cosine of the question's vector with the passage's.
-        document: Name of the document.
-        title: Title of the document, "" without one.
-        origin: The file it was read from, with `#id` for a row.
-        start: Start of the passage.
-        end: End of the passage.
-        text: Text of the passage.
-        sentence_start: Start of the best sentence.
-        sentence_end: End of the best sentence.
-        sentence_cosine: Cosine of the question's vector with the sentence's.
-        page: Page where the passage begins, counted from 1; None for a document without pages.
-        last_page: Page where it ends.
-    """
+    """A passage that a question found; offsets count characters of the document's text, ends are exclusive."""
 
     cosine: float
     document: str
-    title: str
-    origin: str
+    title: str  # "" without one
+    origin: str  # the file, with `#id` for a row
     start: int
     end: int
     text: str
     sentence_start: int
     sentence_end: int
     sentence_cosine: float
-    page: int | None = None
+    page: int | None = None  # counted from 1; None for a document without pages
     last_page: int | None = None
 
 
 def ask(index: Index, question: str, k: int = 3) -> list[FoundPassage]:
-    """Return the k passages nearest to a question, nearest first.
-
-    Raises:
-        InvalidQuestion: The question is blank, or not valid Unicode.
-        StorageError: The database failed.
-    """
+    """Return the k passages nearest to a question, nearest first."""
     check_question(question)
     passages = []
     for hit in index.query(question, k, sentences=True):
@@ -75,11 +53,7 @@ def ask(index: Index, question: str, k: int = 3) -> list[FoundPassage]:
 
 
 def check_question(question: str) -> None:
-    """Check a question.
-
-    Raises:
-        InvalidQuestion: It is blank, or not valid Unicode.
-    """
+    """Check a question."""
     if not question.strip():
         raise InvalidQuestion('the question is empty; ask one, as in: eddy-demo ask "What is a window?"')
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class DemoError(Exception):
-    """Base class; the command line prints the message and exits with status 1."""
+    """An error that the user can fix; the command line prints the message and exits with status 1."""
 
 
 class NothingToRead(DemoError):
@@ -19,24 +19,8 @@ class LibraryMismatch(DemoError):
     """The library was made with another model, method or setting than the requested one."""
 
 
-class MissingPart(DemoError):
-    """A package that the page needs is not installed."""
-
-
-class ServedAlready(DemoError):
-    """Another server serves the library and takes its uploads."""
-
-
 class InvalidQuestion(DemoError):
     """The question is empty or not valid Unicode."""
-
-
-class InvalidDefaults(DemoError):
-    """The file in a model's folder that names its default method is invalid."""
-
-
-class InvalidTable(DemoError):
-    """A file of queries or of relevance judgements is invalid."""
 
 
 class Unreadable(DemoError):

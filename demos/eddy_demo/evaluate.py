@@ -7,12 +7,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from eddy_demo.errors import InvalidTable
-
-if TYPE_CHECKING:
-    from chroma_eddy import Index
+from chroma_eddy import Index
+from eddy_demo.errors import DemoError
 
 _DEPTH = 5
 
@@ -27,31 +24,16 @@ class JudgedQuestion:
 
 @dataclass(frozen=True)
 class HitRates:
-    """Shares of the questions with a passage of a relevant document among the first 1 and 5 passages.
+    """Shares of the questions with a passage of a relevant document among the first 1 and 5 passages."""
 
-    Attributes:
-        system: Text form of the method, or "BM25".
-        passages: Number of passages in the library.
-        hit_at_1: Share for the first passage.
-        hit_at_5: Share for the first five passages.
-    """
-
-    system: str
-    passages: int
+    system: str  # text form of the method, or "BM25"
+    passages: int  # in the library
     hit_at_1: float
     hit_at_5: float
 
 
 def read_questions(queries: Path, qrels: Path) -> list[JudgedQuestion]:
-    """Read the questions that have a relevant document.
-
-    Args:
-        queries: A .jsonl file with rows {"id", "text"}.
-        qrels: A table with query-id, doc-id and score, separated by tabs.
-
-    Raises:
-        InvalidTable: A file cannot be read, or the files have no question in common.
-    """
+    """Read the questions, rows {"id", "text"}, that have a relevant document by the table query-id, doc-id, score."""
     relevant: dict[str, set[str]] = {}
     try:
         texts = {}
@@ -64,10 +46,10 @@ def read_questions(queries: Path, qrels: Path) -> list[JudgedQuestion]:
                 if len(row) >= 3 and row[2].lstrip("-").isdigit() and int(row[2]) > 0:
                     relevant.setdefault(row[0], set()).add(row[1])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidTable(f"cannot read {queries} and {qrels}: {error!r}") from None
+        raise DemoError(f"cannot read {queries} and {qrels}: {error!r}") from None
     questions = [JudgedQuestion(text, frozenset(relevant[key])) for key, text in texts.items() if key in relevant]
     if not questions:
-        raise InvalidTable(f"no question of {queries} has a relevant document in {qrels}; check that the ids agree")
+        raise DemoError(f"no question of {queries} has a relevant document in {qrels}; check that the ids agree")
     return questions
 
 

@@ -17,19 +17,7 @@ Tensors = dict[str, Tensor]
 def save(
     folder: Path, step: int, tensors: Tensors, facts: dict[str, Any], part_mib: float = 16.0, keep: int = 2
 ) -> Path:
-    """Write ``folder/step-NNNNNN`` and remove all but the newest ``keep``.
-
-    Args:
-        folder: of the run.
-        step: number of steps done.
-        tensors: what is needed to go on.
-        facts: JSON values stored beside them.
-        part_mib: largest file, except where one tensor alone is larger.
-        keep: checkpoints that stay.
-
-    Returns:
-        Folder of the checkpoint.
-    """
+    """Write ``folder/step-NNNNNN`` in files of at most ``part_mib``; remove all checkpoints but the newest ``keep``."""
     target = folder / f"step-{step:06d}"
     draft = folder / f".{target.name}.tmp"
     shutil.rmtree(draft, ignore_errors=True)
@@ -58,11 +46,7 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def latest(folder: Path) -> Path:
-    """Newest checkpoint of a run.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
+    """Newest checkpoint of a run."""
     found = checkpoints(folder)
     if not found:
         raise FileNotFoundError(f"no checkpoint step-NNNNNN in {folder}: train first")

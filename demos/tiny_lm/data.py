@@ -21,19 +21,12 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RowBatch:
-    """A batch of rows.
-
-    Attributes:
-        ids: (B, n) token ids.
-        targets: (B, n) id that follows each position, ``IGNORED`` where none does.
-        positions: (B, n) position inside its segment.
-        segments: (B, n) number of the segment inside the row, -1 on filling.
-    """
+    """A batch of rows, arrays of shape (B, n)."""
 
     ids: Ints
-    targets: Ints
-    positions: Ints
-    segments: Ints
+    targets: Ints  # id that follows each position, ``IGNORED`` where none does
+    positions: Ints  # inside the segment
+    segments: Ints  # number of the segment inside the row, -1 on filling
 
     @property
     def whole(self) -> bool:
@@ -52,11 +45,7 @@ class Corpus:
         self.starts = [np.load(folder / f"{name}.starts.npy") for name in names]
 
     def segments(self, length: int, minimum: int = 8) -> dict[str, Ints]:
-        """Cut every document into segments.
-
-        Returns:
-            For each source a (S, 4) array of shard, start, number of tokens, and number of the document in its source.
-        """
+        """Cut documents into segments; for each source (S, 4): shard, start, tokens, number of the document."""
         parts: dict[str, list[Ints]] = {}
         counts: dict[str, int] = {}
         for shard, (source, starts) in enumerate(zip(self.sources, self.starts, strict=True)):
@@ -122,16 +111,7 @@ class TrainingOrder:
 
 
 def pack(sizes: Ints, length: int, open_rows: int = 64) -> list[list[int]]:
-    """Fill rows of ``length`` greedily, best fit among a few open rows, in the order given.
-
-    Args:
-        sizes: (S,) positions that each segment takes, at most ``length``.
-        length: positions in a row.
-        open_rows: rows kept open; the fullest is closed when there are more.
-
-    Returns:
-        For each row the indices of its segments.
-    """
+    """Fill rows of ``length`` with segments of (S,) sizes in order, best fit among a few open rows."""
     rows: list[list[int]] = []
     waiting: list[tuple[int, list[int]]] = []
     for index, size in enumerate(sizes.tolist()):

@@ -71,11 +71,7 @@ class PerplexityModel:
 
 
 def read_heldout(path: Path, manifest: Path | None) -> list[tuple[str, str]]:
-    """(source, document) pairs; sources follow ``_heldout.per_source`` of a manifest, in its order.
-
-    Raises:
-        ValueError: the manifest counts another number of documents.
-    """
+    """(source, document) pairs; sources follow ``_heldout.per_source`` of a manifest, in its order."""
     texts = list(documents(path))
     if manifest is None:
         return [("all", text) for text in texts]

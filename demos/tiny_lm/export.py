@@ -45,19 +45,7 @@ def llama_config(shape: NetworkShape) -> LlamaConfig:
 
 
 def export(path: Path, data: Path, out: Path) -> Path:
-    """Write ``config.json``, ``model.safetensors``, ``tokenizer.json`` and ``tokenizer_config.json``.
-
-    Args:
-        path: a checkpoint, or the folder of a run, of which the newest is taken.
-        data: folder written by prepare, for the tokenizer.
-        out: folder of the model.
-
-    Returns:
-        The weights' file.
-
-    Raises:
-        ValueError: the tokenizer is not the one that was trained with, or the file is larger than a package may hold.
-    """
+    """Write the folder of a model from a checkpoint, or the newest of a run, with the tokenizer in ``data``."""
     chosen = path if (path / "state.json").is_file() else checkpoint.latest(path)
     tensors, facts = checkpoint.load(chosen)
     meta = json.loads((data / "meta.json").read_text(encoding="utf-8"))

@@ -63,10 +63,10 @@ class NetworkShape:
 
 
 def initial_weights(shape: NetworkShape, seed: int) -> Weights:
-    """Return the initial float32 weights.
+    """Return the initial float32 weights; norms are one.
 
-    Normal with standard deviation 0.02 (embedding) or 1/sqrt(fan-in), divided by sqrt(2 L) for the matrices that write
-    to the residual stream (GPT-2); norms are one.
+    Matrices are normal with standard deviation 0.02 (embedding) or 1/sqrt(fan-in), divided by sqrt(2 L) where they
+    write to the residual stream (GPT-2).
     """
     generator = torch.Generator().manual_seed(seed)
     weights: Weights = {}
@@ -100,16 +100,6 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
 
 
-def before_attention(
-    x: Tensor, norm: Tensor, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, heads: int, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values (B, H, n, d) of a residual stream (B, n, D)."""
-    y = rms_norm(x, norm, eps)
-    split = (*x.shape[:-1], heads, x.shape[-1] // heads)
-    queries, keys, values = (F.linear(y, w).view(split) for w in (q, k, v))
-    return rotate(queries, cos, sin).transpose(1, 2), rotate(keys, cos, sin).transpose(1, 2), values.transpose(1, 2)
-
-
 def causal_mask(segments: Tensor | None, length: int, like: Tensor) -> Tensor:
     """Return the additive mask (B or 1, 1, n, n): minus infinity on later positions and other segments."""
     seen = torch.ones(1, 1, length, length, dtype=torch.bool, device=like.device).tril()
@@ -131,13 +121,17 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -
     return mixed
 
 
-def after_attention(
-    x: Tensor, mixed: Tensor, o: Tensor, norm: Tensor, gate: Tensor, up: Tensor, down: Tensor, eps: float
-) -> Tensor:
-    """Rest of a layer: output projection, SwiGLU (Shazeer 2020, equation 6), both added to the stream."""
-    x = x + F.linear(mixed.transpose(1, 2).flatten(2), o)
-    y = rms_norm(x, norm, eps)
-    return x + F.linear(F.silu(F.linear(y, gate)) * F.linear(y, up), down)
+def self_attention(y: Tensor, w: Weights, cos: Tensor, sin: Tensor, mask: Tensor | None, heads: int) -> Tensor:
+    """Attention of normed states (B, n, D), with its output projection."""
+    split = (*y.shape[:-1], heads, y.shape[-1] // heads)
+    queries, keys, values = (F.linear(y, w[f"self_attn.{name}_proj"]).view(split) for name in "qkv")
+    heads_first = (x.transpose(1, 2) for x in (rotate(queries, cos, sin), rotate(keys, cos, sin), values))
+    return F.linear(attend(*heads_first, mask).transpose(1, 2).flatten(2), w["self_attn.o_proj"])
+
+
+def swiglu(y: Tensor, w: Weights) -> Tensor:
+    """Feed-forward of normed states (Shazeer 2020, equation 6)."""
+    return F.linear(F.silu(F.linear(y, w["mlp.gate_proj"])) * F.linear(y, w["mlp.up_proj"]), w["mlp.down_proj"])
 
 
 class Network:
@@ -147,14 +141,7 @@ class Network:
         self.shape = shape
 
     def hidden(self, weights: Weights, ids: Tensor, positions: Tensor, segments: Tensor | None) -> Tensor:
-        """Normed hidden states (B, n, D) of the last layer.
-
-        Args:
-            weights: parameters in the dtype of computation.
-            ids: (B, n) tokens.
-            positions: (B or 1, n).
-            segments: (B, n) numbers of segments that must not see one another, or None for one segment a row.
-        """
+        """Normed hidden states (B, n, D) of the last layer for (B, n) ids; None for one segment a row."""
         shape = self.shape
         embedding = weights[EMBEDDING]
         # In float32, since its gradient sums over every occurrence of a frequent token.
@@ -163,11 +150,10 @@ class Network:
         short = ids.shape[1] <= 1024 and not ids.is_cuda
         mask = causal_mask(segments, ids.shape[1], x) if short or segments is not None else None
         for layer in range(shape.layers):
-            q, k, v, o, gate, up, down = (weights[f"model.layers.{layer}.{m}.weight"] for m in MATRICES)
-            norm1, norm2 = (weights[f"model.layers.{layer}.{m}.weight"] for m in NORMS)
-            queries, keys, values = before_attention(x, norm1, q, k, v, cos, sin, shape.heads, shape.eps)
-            mixed = attend(queries, keys, values, mask)
-            x = after_attention(x, mixed, o, norm2, gate, up, down, shape.eps)
+            w = {name: weights[f"model.layers.{layer}.{name}.weight"] for name in (*MATRICES, *NORMS)}
+            y = rms_norm(x, w["input_layernorm"], shape.eps)
+            x = x + self_attention(y, w, cos, sin, mask, shape.heads)
+            x = x + swiglu(rms_norm(x, w["post_attention_layernorm"], shape.eps), w)
         return rms_norm(x, weights[FINAL_NORM], shape.eps)
 
 
@@ -182,16 +168,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, embedding: Tensor, targets: Tensor, scale: float, chunk: int) -> Tensor:
-        """Loss times ``scale``.
-
-        Args:
-            ctx: autograd's store.
-            hidden: (T, D).
-            embedding: (V, D), tied output weights.
-            targets: (T,), ``IGNORED`` where there is none.
-            scale: factor on the sum, usually one over the number of targets of the step.
-            chunk: positions whose logits are held at once.
-        """
+        """Loss times ``scale`` of hidden (T, D) under tied output weights (V, D) for targets (T,)."""
         d_hidden, d_embedding = torch.empty_like(hidden), torch.zeros_like(embedding, dtype=torch.float32)
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         for h, t, d in zip(*(torch.split(x, chunk) for x in (hidden, targets, d_hidden)), strict=True):

@@ -1,4 +1,4 @@
-"""Optimiser: Muon for the matrices inside the layers, Adam for the embedding and the norms."""
+"""Optimisers: torch's Muon for the matrices inside the layers, its AdamW for the embedding and the norms."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+from torch.optim import AdamW, Muon, Optimizer
 
 from tiny_lm.model import EMBEDDING, Weights
+
+MATRICES_TOGETHER = 8
+"""Matrices that one thread updates at a time."""
 
 
 @dataclass(frozen=True)
@@ -32,86 +35,47 @@ def rate_factor(step: int, knots: Sequence[tuple[int, float]]) -> float:
     return float(np.interp(step, steps, factors))
 
 
-def orthogonalise(update: Tensor) -> Tensor:
-    """Approximate the nearest semi-orthogonal matrices by five Newton-Schulz steps (Jordan et al. 2024, Muon).
-
-    Args:
-        update: (N, R, C), a stack of matrices.
-    """
-    a, b, c = 3.4445, -4.7750, 2.0315
-    tall = update.shape[1] > update.shape[2]
-    x = update.transpose(1, 2) if tall else update
-    x = (x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)).to(torch.bfloat16)
-    for _ in range(5):
-        gram = x @ x.transpose(1, 2)
-        x = a * x + (b * gram + c * gram @ gram) @ x
-    result: Tensor = (x.transpose(1, 2) if tall else x).to(update.dtype)
-    return result
-
-
 class Optimiser:
-    """Keeps float32 weights and moments; a step is a pure function of them, the gradients and the factor."""
+    """Updates float32 weights in place; a step depends on them, the moments, the gradients and the factor alone."""
 
     def __init__(self, weights: Weights, rates: LearningRates) -> None:
-        self.weights, self.rates = weights, rates
-        self.matrices = [n for n, w in weights.items() if w.ndim == 2 and n != EMBEDDING]
-        self.others = [n for n in weights if n not in set(self.matrices)]
-        self.groups = self._groups()
-        self.state: Weights = {f"m.{n}": torch.zeros_like(w) for n, w in weights.items()}
-        self.state.update({f"v.{n}": torch.zeros_like(weights[n]) for n in self.others})
+        self.weights, self.clip = weights, rates.clip
+        matrices = [n for n, w in weights.items() if w.ndim == 2 and n != EMBEDDING]
+        norms = [w for w in weights.values() if w.ndim == 1]
+        groups = [{"params": [weights[EMBEDDING]], "lr": rates.embedding}, {"params": norms, "lr": rates.norm}]
+        self.optimisers: list[Optimizer] = [AdamW(groups, betas=(rates.beta1, rates.beta2), weight_decay=0.0)]
+        for at in range(0, len(matrices), MATRICES_TOGETHER):
+            together = [weights[n] for n in matrices[at : at + MATRICES_TOGETHER]]
+            self.optimisers.append(Muon(together, rates.matrix, weight_decay=rates.decay, momentum=rates.momentum))
+        self._peaks = [[group["lr"] for group in optimiser.param_groups] for optimiser in self.optimisers]
 
-    def _groups(self, most: int = 8) -> list[list[str]]:
-        """Group matrices of equal shape, since Newton-Schulz works on stacks."""
-        by_shape: dict[tuple[int, ...], list[str]] = {}
-        for name in self.matrices:
-            by_shape.setdefault(tuple(self.weights[name].shape), []).append(name)
-        return [names[i : i + most] for names in by_shape.values() for i in range(0, len(names), most)]
+    @property
+    def state(self) -> Weights:
+        """What the optimisers keep of each weight, by kind and name; nothing before the first step."""
+        kept = {weight: values for optimiser in self.optimisers for weight, values in optimiser.state.items()}
+        return {f"{kind}.{n}": v for n, weight in self.weights.items() for kind, v in kept.get(weight, {}).items()}
 
-    @torch.no_grad()
-    def step(self, grads: Weights, factor: float, number: int, run: Callable[..., Iterable[object]] = map) -> float:
-        """Update the weights in place.
-
-        Args:
-            grads: float32 gradients.
-            factor: of the schedule.
-            number: of the step, from 0.
-            run: applies a function to groups of parameters, in any order.
-
-        Returns:
-            Norm of all gradients before clipping.
-        """
-        norm = float(torch.stack([g.norm() for g in grads.values()]).norm())
-        scale = min(1.0, self.rates.clip / (norm + 1e-12))
-
-        @torch.no_grad()
-        def update(names: list[str]) -> None:
-            scaled = {name: grads[name].mul_(scale) for name in names}
-            if names == self.others:
-                self._adam(scaled, factor, number)
-            else:
-                self._muon(scaled, factor)
-
-        list(run(update, [self.others, *self.groups]))
-        return norm
-
-    def _muon(self, grads: Weights, factor: float) -> None:
-        rates = self.rates
-        updates = []
-        for name, grad in grads.items():
-            moment = self.state[f"m.{name}"].mul_(rates.momentum).add_(grad)
-            updates.append(grad + rates.momentum * moment)
-        rate = rates.matrix * factor
-        for name, update in zip(grads, orthogonalise(torch.stack(updates)), strict=True):
+    def load(self, tensors: Weights) -> None:
+        """Set the weights, named "w.", and the optimisers' state."""
+        owners = {w: o for o in self.optimisers for group in o.param_groups for w in group["params"]}
+        for key, tensor in tensors.items():
+            kind, _, name = key.partition(".")
             weight = self.weights[name]
-            stretch = max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5
-            weight.mul_(1 - rate * rates.decay).add_(update, alpha=-rate * stretch)
+            if kind == "w":
+                weight.copy_(tensor)
+            else:  # AdamW keeps the number of the step on the CPU
+                owners[weight].state[weight][kind] = tensor if kind == "step" else tensor.to(weight.device)
 
-    def _adam(self, grads: Weights, factor: float, number: int) -> None:
-        rates = self.rates
+    def step(self, grads: Weights, factor: float, run: Callable[..., Iterable[object]] = map) -> float:
+        """Update the weights by float32 gradients; return the norm of all gradients before clipping.
+
+        `run` applies a function to the optimisers, in any order.
+        """
         for name, grad in grads.items():
-            m, v = self.state[f"m.{name}"], self.state[f"v.{name}"]
-            m.lerp_(grad, 1 - rates.beta1)
-            v.lerp_(grad.square(), 1 - rates.beta2)
-            bias1, bias2 = 1 - rates.beta1 ** (number + 1), 1 - rates.beta2 ** (number + 1)
-            rate = factor * (rates.embedding if name == EMBEDDING else rates.norm)
-            self.weights[name].addcdiv_(m / bias1, (v / bias2).sqrt().add_(1e-8), value=-rate)
+            self.weights[name].grad = grad
+        norm = clip_grad_norm_(self.weights.values(), self.clip)
+        for optimiser, peaks in zip(self.optimisers, self._peaks, strict=True):
+            for group, peak in zip(optimiser.param_groups, peaks, strict=True):
+                group["lr"] = peak * factor
+        list(run(lambda optimiser: optimiser.step(), self.optimisers))
+        return float(norm)

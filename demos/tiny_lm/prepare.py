@@ -13,6 +13,7 @@ import json
 import logging
 import lzma
 from collections.abc import Iterator
+from itertools import groupby, islice
 from pathlib import Path
 
 import numpy as np
@@ -34,11 +35,7 @@ def source_of(path: Path) -> str:
 
 
 def corpus_files(corpus: Path) -> list[Path]:
-    """Training files of a corpus folder in a fixed order.
-
-    Raises:
-        FileNotFoundError: the folder holds no ``<source>-NN.txt`` or ``.txt.xz``.
-    """
+    """Training files of a corpus folder in a fixed order."""
     files = sorted(p for p in corpus.iterdir() if p.name.endswith((".txt", ".txt.xz")) and source_of(p))
     if not files:
         raise FileNotFoundError(f"no <source>-NN.txt or .txt.xz in {corpus}: give the corpus folder")
@@ -49,15 +46,9 @@ def documents(path: Path) -> Iterator[str]:
     """Documents of one corpus file, their paragraphs joined by single line feeds."""
     opened = lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8")
     with opened as lines:
-        block: list[str] = []
-        for line in lines:
-            if line.strip():
-                block.append(line.rstrip("\n"))
-            elif block:
-                yield "\n".join(block)
-                block = []
-        if block:
-            yield "\n".join(block)
+        for is_text, block in groupby(lines, key=lambda line: bool(line.strip())):
+            if is_text:
+                yield "\n".join(line.rstrip("\n") for line in block)
 
 
 def sample(files: list[Path], megabytes: float) -> Iterator[str]:
@@ -75,14 +66,7 @@ def sample(files: list[Path], megabytes: float) -> Iterator[str]:
 
 
 def train_tokenizer(texts: Iterator[str], vocab_size: int) -> Tokenizer:
-    """A byte-level BPE that knows every byte, puts ``<s>`` in front and keeps case.
-
-    Bytes are the base alphabet (GPT-2, Radford et al. 2019, section 2.2), so no text is unknown and decoding is exact.
-
-    Args:
-        texts: the sample.
-        vocab_size: number of tokens, with the three special ones and the 256 bytes.
-    """
+    """A byte-level BPE (Radford et al. 2019, section 2.2) that puts ``<s>`` in front: no text is unknown."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -126,11 +110,7 @@ def save_tokenizer(tokenizer: Tokenizer, out: Path) -> None:
 def write_shards(
     tokenizer: Tokenizer, path: Path, out: Path, max_tokens: int, batch: int = 512
 ) -> list[dict[str, object]]:
-    """Tokenise one corpus file into shards of at most ``max_tokens`` ids (a longer document is a shard alone).
-
-    Returns:
-        One entry for each shard: ``name``, ``source``, ``documents``, ``tokens``.
-    """
+    """Tokenise one corpus file into shards of at most ``max_tokens`` ids (a longer document is a shard alone)."""
     entries: list[dict[str, object]] = []
     ids: list[np.ndarray] = []
     stem = path.name.split(".")[0]
@@ -148,22 +128,14 @@ def write_shards(
         ids.clear()
         held = 0
 
-    def encode(texts: list[str]) -> None:
-        nonlocal held
-        for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False):
+    texts = documents(path)
+    while some := list(islice(texts, batch)):
+        for encoding in tokenizer.encode_batch_fast(some, add_special_tokens=False):
             document = np.array([*encoding.ids, EOS_ID], dtype=np.uint16)
             if held + len(document) > max_tokens:
                 flush()
             ids.append(document)
             held += len(document)
-
-    texts: list[str] = []
-    for text in documents(path):
-        texts.append(text)
-        if len(texts) == batch:
-            encode(texts)
-            texts = []
-    encode(texts)
     flush()
     return entries
 

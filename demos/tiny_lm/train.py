@@ -28,28 +28,19 @@ log = logging.getLogger("tiny_lm.train")
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Settings that determine the result of a run, together with the data.
+    """Settings that determine the result of a run, together with the data."""
 
-    Attributes:
-        phases: (length of a row, steps) of each part of the run; short rows first are cheap, the last reach the window.
-        schedule: (step, factor on the learning rates), linear in between: warm-up, level, decay to zero.
-        tokens: positions in one step.
-        chunk: positions whose logits are held at once.
-        micro: most positions in one forward pass.
-        seed: of the weights and of the order of the data.
-        weights: times that a source occurs in a pass; one where not named.
-    """
-
-    phases: tuple[tuple[int, int], ...] = ((256, 1000), (512, 400), (2048, 100))
+    phases: tuple[tuple[int, int], ...] = ((256, 1000), (512, 400), (2048, 100))  # (length of a row, steps)
+    # (step, factor on the learning rates), linear in between: warm-up, level, decay to zero
     schedule: tuple[tuple[int, float], ...] = ((-1, 0.0), (59, 1.0), (700, 1.0), (1500, 0.0))
-    tokens: int = 12288
-    chunk: int = 1024
-    micro: int = 3072
+    tokens: int = 12288  # positions in one step
+    chunk: int = 1024  # positions whose logits are held at once
+    micro: int = 3072  # most positions in one forward pass
     seed: int = 1
     compute: str = "bfloat16"
     shape: NetworkShape = field(default_factory=NetworkShape)
     rates: LearningRates = field(default_factory=LearningRates)
-    weights: dict[str, int] = field(default_factory=dict)
+    weights: dict[str, int] = field(default_factory=dict)  # times that a source occurs in a pass; one where not named
 
     @property
     def steps(self) -> int:
@@ -104,11 +95,7 @@ class Trainer:
         ]
 
     def advance(self) -> tuple[float, float]:
-        """Do one step.
-
-        Returns:
-            Mean loss in nats and norm of the gradients.
-        """
+        """Do one step; return the mean loss in nats and the norm of the gradients."""
         s = self.settings
         batches = self.batches()
         counted = int(sum((rows.targets >= 0).sum() for rows in batches))
@@ -121,7 +108,7 @@ class Trainer:
             for name, grad in found.items():
                 grads[name] = grads[name].add_(grad) if name in grads else grad.float()
         factor = rate_factor(self.step, s.schedule)
-        norm = self.optimiser.step(grads, factor, self.step, self.pool.map)
+        norm = self.optimiser.step(grads, factor, self.pool.map)
         self.step, self.seen = self.step + 1, self.seen + counted
         return loss, norm
 
@@ -143,18 +130,11 @@ class Trainer:
         return checkpoint.save(folder, self.step, tensors, facts, part_mib)
 
     def resume(self, path: Path) -> None:
-        """Continue from a checkpoint.
-
-        Raises:
-            ValueError: it belongs to another tokenizer.
-        """
+        """Continue from a checkpoint."""
         tensors, facts = checkpoint.load(path)
         if facts["tokenizer"] != self.corpus.meta["tokenizer_sha256"]:
             raise ValueError(f"{path} was trained with another tokenizer: use the data it was made with")
-        for name, tensor in {f"w.{n}": w for n, w in self.optimiser.weights.items()}.items():
-            tensor.copy_(tensors[name])
-        for name, tensor in self.optimiser.state.items():
-            tensor.copy_(tensors[name])
+        self.optimiser.load(tensors)
         self.step, self.seen = facts["step"], facts["seen"]
 
     def run(self, folder: Path, until: int, every: float = 180.0, part_mib: float = 16.0) -> None:

@@ -174,7 +174,7 @@ HOSTILE = (
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_name_is_never_a_path(tmp_path: Path, name: str) -> None:
     """Uploaded files lie under their hash, in one folder, and nothing else appears anywhere."""
-    from eddy_demo.web.uploads.upload_queue import UploadQueue, new_upload
+    from eddy_demo.web.uploads.upload_queue import Upload, UploadQueue
 
     shown = clean_name(name)
     assert shown == "" or not set(shown) & set("/\\\0\n\u202e")
@@ -183,7 +183,7 @@ def test_a_name_is_never_a_path(tmp_path: Path, name: str) -> None:
     queue = UploadQueue(library)
     part = queue.new_part()
     part.write_bytes(b"text")
-    queue.keep(part, new_upload("ab" * 32, shown, 4))
+    queue.keep(part, Upload("ab" * 32, shown, 4))
     assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()} == {
         f"library/uploads/{'ab' * 32}",
         f"library/uploads/{'ab' * 32}.json",

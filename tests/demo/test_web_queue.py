@@ -22,7 +22,7 @@ from eddy_demo.web.limits import Limits
 from eddy_demo.web.server import addresses, bind
 from eddy_demo.web.uploads import library_writer
 from eddy_demo.web.uploads.job_queue import JobQueue
-from eddy_demo.web.uploads.upload_queue import UploadQueue, new_upload
+from eddy_demo.web.uploads.upload_queue import Upload, UploadQueue
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def test_what_failed_and_what_comes_in_takes_room(tmp_path: Path) -> None:
     part = jobs.uploads.new_part()
     part.write_bytes(b"text")
     with jobs.reserve():
-        assert jobs.accept(part, new_upload("ab" * 32, "a.txt", 4), None) == "waiting"
+        assert jobs.accept(part, Upload("ab" * 32, "a.txt", 4), None) == "waiting"
     with (
         jobs.reserve(),
         pytest.raises(RequestRefused, match="2 files are waiting already; wait until some are written"),

@@ -16,6 +16,7 @@ from eddy_demo.cli.options import err
 from eddy_demo.cli.serve_command import serve
 from eddy_demo.display_text import printable
 from eddy_demo.errors import DemoError
+from eddy_embed import __version__
 from eddy_embed.errors import EddyError
 from eddy_embed.utils.glibc_malloc import keep_freed
 from eddy_embed.utils.interrupts import Interrupted, stoppable
@@ -26,13 +27,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_READER_MODULES = ("bs4", "lxml", "mammoth", "markdown_it", "markdownify", "mdit_py_plugins", "pypdf", "yaml")
+_REQUIRED_MODULES = "bs4 chromadb.errors lxml mammoth markdown_it markdownify mdit_py_plugins pypdf yaml".split()
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from eddy_embed import __version__
-
         typer.echo(f"eddy-demo {__version__}")
         raise typer.Exit
 
@@ -56,12 +55,8 @@ def main() -> None:
     keep_freed()
     try:
         with stoppable():
-            try:
-                import chromadb.errors  # noqa: F401
-            except ModuleNotFoundError as error:
-                _fail_missing(error.name)
-            if missing := next((name for name in _READER_MODULES if find_spec(name) is None), None):
-                _fail_missing(missing)
+            if missing := next((name for name in _REQUIRED_MODULES if find_spec(name) is None), None):
+                _fail(f'{missing} is not installed; the demo needs an extra: pip install "eddy-embed[demo]"')
             app()
     except (DemoError, EddyError) as error:
         _fail(str(error))
@@ -73,10 +68,6 @@ def main() -> None:
     except Interrupted as stop:
         err.print(" ".join(filter(None, [f"{stop}.", stop.hint])))
         sys.exit(stop.status)
-
-
-def _fail_missing(module: str | None) -> NoReturn:
-    _fail(f'{module} is not installed; the demo needs an extra: pip install "eddy-embed[demo]"')
 
 
 def _fail(message: str) -> NoReturn:

@@ -9,56 +9,44 @@ import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
 from eddy_demo import handbook
-from eddy_demo.cli import console
+from eddy_demo.ask import FoundPassage, check_question
+from eddy_demo.ask import ask as ask_index
+from eddy_demo.cli import console, options
 from eddy_demo.cli.console import pluralize, program_name
-from eddy_demo.cli.options import (
-    DEFAULT_LIBRARY,
-    ConcurrencyOption,
-    CountOption,
-    DeviceOption,
-    GpusOption,
-    LibraryOption,
-    MethodOption,
-    ModelOption,
-    RayOption,
-    RebuildOption,
-    SameMethodOption,
-    SameModelOption,
-    err,
-    out,
-)
+from eddy_demo.cli.options import err, out
 from eddy_demo.errors import NoLibrary
+from eddy_demo.evaluate import read_questions, score_bm25, score_library
+from eddy_demo.library.index import open_library
+from eddy_demo.library.ingest import changed_documents, load_embedder, missing_documents, remove_documents
+from eddy_demo.library.ingest import ingest as ingest_documents
+from eddy_demo.library.library_lock import lock_for_command
 from eddy_demo.library.ray_cluster import RayCluster, ray_cluster
 from eddy_demo.library.recipe import (
     DEFAULT_MODEL,
     DEFAULT_PASSAGE_SIZE,
+    LibraryRecipe,
     choose_recipe,
     delete_library,
     holds_library,
     read_recipe,
 )
-
-if TYPE_CHECKING:
-    from eddy_demo.ask import FoundPassage
-    from eddy_demo.library.recipe import LibraryRecipe
-    from eddy_demo.readers.documents import ReadResult
-    from eddy_embed import Embedder
+from eddy_demo.readers.documents import ReadResult, read_documents
+from eddy_embed import Embedder
 
 
 def ingest(
     paths: Annotated[
-        list[Path],
-        typer.Argument(help="Files or folders: .txt .md .html .pdf .docx, and .jsonl, a row a document."),
+        list[Path], typer.Argument(help="Files or folders: .txt .md .html .pdf .docx, and .jsonl, a row a document.")
     ],
-    library: LibraryOption = DEFAULT_LIBRARY,
-    model: ModelOption = None,
-    method: MethodOption = None,
+    library: options.Library = options.DEFAULT_LIBRARY,
+    model: options.Model = None,
+    method: options.Method = None,
     passage_size: Annotated[
         int | None,
         typer.Option(
@@ -73,21 +61,19 @@ def ingest(
             show_default=False,
         ),
     ] = None,
-    device: DeviceOption = None,
-    rebuild: RebuildOption = False,
+    device: options.Device = None,
+    rebuild: options.Rebuild = False,
     sync: Annotated[
         bool, typer.Option("--sync", help="Remove documents of these paths whose files no longer exist.")
     ] = False,
-    ray: RayOption = None,
-    concurrency: ConcurrencyOption = None,
-    num_gpus: GpusOption = None,
+    ray: options.Ray = None,
+    concurrency: options.Concurrency = None,
+    num_gpus: options.Gpus = None,
 ) -> None:
     """Embed documents and store them.
 
     Run again, it embeds only new and changed documents.
     """
-    from eddy_demo.library.library_lock import lock_for_command
-
     with lock_for_command(library):
         result = _read(paths)
         if rebuild:
@@ -101,19 +87,17 @@ def ingest(
 
 def ask(
     question: Annotated[str, typer.Argument(help="In quotes.")],
-    library: LibraryOption = DEFAULT_LIBRARY,
-    k: CountOption = 3,
-    model: SameModelOption = None,
-    method: SameMethodOption = None,
-    device: DeviceOption = None,
+    library: options.Library = options.DEFAULT_LIBRARY,
+    k: options.Count = 3,
+    model: options.SameModel = None,
+    method: options.SameMethod = None,
+    device: options.Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
 ) -> None:
     """Show the passages nearest to a question.
 
     Each has its document, exact characters, true cosine, and the best sentence highlighted.
     """
-    from eddy_demo.ask import check_question
-
     check_question(question)
     if not holds_library(library):
         read_recipe(library)  # raises, with the remedy
@@ -134,16 +118,14 @@ def demo(
         list[str] | None,
         typer.Option("--question", "-q", help="Instead of the three on the handbook.", show_default=False),
     ] = None,
-    library: LibraryOption = DEFAULT_LIBRARY,
-    k: CountOption = 2,
-    model: ModelOption = None,
-    method: MethodOption = None,
-    device: DeviceOption = None,
-    rebuild: RebuildOption = False,
+    library: options.Library = options.DEFAULT_LIBRARY,
+    k: options.Count = 2,
+    model: options.Model = None,
+    method: options.Method = None,
+    device: options.Device = None,
+    rebuild: options.Rebuild = False,
 ) -> None:
     """Ingest the handbook and ask it three questions, or use documents and questions of your own."""
-    from eddy_demo.library.library_lock import lock_for_command
-
     started = time.monotonic()
     with lock_for_command(library):
         result = _read(paths or [handbook.folder()])
@@ -174,19 +156,16 @@ def hits(
     library: Annotated[
         list[Path] | None, typer.Option("--library", "-l", help="Folder of a library; may be repeated.")
     ] = None,
-    device: DeviceOption = None,
+    device: options.Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
     """Measure how often the search finds the right document.
 
     Compares the search of `ask` with BM25 over the same passages.
     """
-    from eddy_demo.evaluate import read_questions, score_bm25, score_library
-    from eddy_demo.library.index import open_library
-
     questions = read_questions(queries, qrels)
     scores = []
-    folders = library or [DEFAULT_LIBRARY]
+    folders = library or [options.DEFAULT_LIBRARY]
     for folder in folders:
         with open_library(folder, _load(read_recipe(folder), device)) as opened:
             scores.append(score_library(opened, questions))
@@ -199,15 +178,11 @@ def hits(
 
 
 def _read(paths: list[Path]) -> ReadResult:
-    from eddy_demo.readers.documents import read_documents
-
     with err.status("Reading …"):
         return read_documents(paths)
 
 
 def _handle_missing(library: Path, paths: list[Path], result: ReadResult, sync: bool) -> None:
-    from eddy_demo.library.ingest import missing_documents, remove_documents
-
     missing = missing_documents(library, paths, result)
     if sync:
         remove_documents(library, missing)
@@ -227,15 +202,10 @@ def _load(recipe: LibraryRecipe, device: str | None) -> Embedder:
         # Nothing is downloaded, and the bars for reading files would stay on the terminal.
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     with err.status(f"Loading {recipe.model} with {recipe.method} …"):
-        from eddy_demo.library.ingest import load_embedder
-
         return load_embedder(recipe, device)
 
 
 def _ask(library: Path, embedder: Embedder, questions: list[str], k: int) -> list[list[FoundPassage]]:
-    from eddy_demo.ask import ask as ask_library
-    from eddy_demo.library.index import open_library
-
     with open_library(library, embedder) as opened:
         incomplete = opened.incomplete().values()
         for outcome, has_earlier_version in (("Left out", False), ("Found as it was before", True)):
@@ -245,15 +215,13 @@ def _ask(library: Path, embedder: Embedder, questions: list[str], k: int) -> lis
                 err.print(f"{outcome}, because writing it was interrupted: {shown}. Ingest it again.", style="yellow")
         if not opened.entries():
             raise NoLibrary(f"the library in {library} has no document; add some with: eddy-demo ingest PATH")
-        return [ask_library(opened, question, k) for question in questions]
+        return [ask_index(opened, question, k) for question in questions]
 
 
 def _ingest(
     library: Path, recipe: LibraryRecipe, result: ReadResult, device: str | None, cluster: RayCluster | None = None
 ) -> Embedder | None:
     """Write new and changed documents and report on them; return the embedder, None if nothing was to write."""
-    from eddy_demo.library.ingest import MIN_FIT_PASSAGES, changed_documents, ingest
-
     console.print_skipped(err, result.skipped)
     changed = changed_documents(library, result.documents)
     unchanged = len(result.documents) - len(changed)
@@ -267,15 +235,15 @@ def _ingest(
     embedder = _load(recipe, device)
     started = time.monotonic()
     with console.progress_bar(err, sum(len(document.text) for document in changed), len(changed)) as progress:
-        report = ingest(library, recipe, embedder, changed, progress, cluster)
+        report = ingest_documents(library, recipe, embedder, changed, progress, cluster)
     seconds = time.monotonic() - started
     err.print(
         f"{library}: {pluralize(report.written, 'document')} written ({pluralize(report.passages, 'passage')}, "
         f"{pluralize(report.tokens, 'token')}, {seconds:.1f} s){', ' if same else ''}{same}."
     )
-    console.print_fitting(err, recipe, report, MIN_FIT_PASSAGES)
+    console.print_fitting(err, recipe, report)
     return report.embedder
 
 
 def _library_option(library: Path) -> str:
-    return "" if library == DEFAULT_LIBRARY else f" --library {shlex.quote(str(library))}"
+    return "" if library == options.DEFAULT_LIBRARY else f" --library {shlex.quote(str(library))}"

@@ -8,21 +8,18 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from eddy_demo.ask import FoundPassage
 from eddy_demo.display_text import printable, unwrapped
-
-if TYPE_CHECKING:
-    from eddy_demo.ask import FoundPassage
-    from eddy_demo.evaluate import HitRates
-    from eddy_demo.library.ingest import IngestSummary
-    from eddy_demo.library.recipe import LibraryRecipe
-    from eddy_demo.readers.documents import SkippedFile, SourceDocument
+from eddy_demo.evaluate import HitRates
+from eddy_demo.library.ingest import MIN_FIT_PASSAGES, IngestSummary
+from eddy_demo.library.recipe import LibraryRecipe
+from eddy_demo.readers.documents import SkippedFile, SourceDocument
 
 _MAX_WIDTH = 100
 _BEST_STYLE = "bold black on yellow"
@@ -112,27 +109,27 @@ def print_default_method(console: Console, recipe: LibraryRecipe) -> None:
         console.print(Text(f"{measured} Another: --method.", "dim"))
 
 
-def print_fitting(console: Console, recipe: LibraryRecipe, report: IngestSummary, few: int) -> None:
+def print_fitting(console: Console, recipe: LibraryRecipe, report: IngestSummary) -> None:
     """Print that too few passages were there to fit post-processing, and when to rebuild the library."""
-    again = "make the library anew with --rebuild"
+    again, few = "make the library anew with --rebuild", MIN_FIT_PASSAGES
     if 0 < report.unfitted < few:
-        console.print(
+        message = (
             f"Stored with {report.embedder.method}, because {pluralize(report.unfitted, 'different passage')} are too "
-            f"few to fit the post-processing of {recipe.default} on: once there are {few} or more, {again}.",
-            style="yellow",
+            f"few to fit the post-processing of {recipe.default} on: once there are {few} or more, {again}."
         )
     elif report.unfitted:
-        console.print(
+        message = (
             f"Stored with {report.embedder.method}, as the library began with few passages: there are enough now for "
-            f"{recipe.default}; {again}.",
-            style="yellow",
+            f"{recipe.default}; {again}."
         )
     elif 0 < report.fitted_on < few:
-        console.print(
+        message = (
             f"Post-processing was fitted on {pluralize(report.fitted_on, 'passage')}, which is few: once there are "
-            f"{few} or more, {again}.",
-            style="yellow",
+            f"{few} or more, {again}."
         )
+    else:
+        return
+    console.print(message, style="yellow")
 
 
 def print_scores(console: Console, rows: Sequence[HitRates], questions: int) -> None:

@@ -4,36 +4,37 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from eddy_demo.cli import console
-from eddy_demo.cli.options import DEFAULT_LIBRARY, DeviceOption, LibraryOption, ModelOption, err, out
+from chroma_eddy import Entry
+from eddy_demo.cli import console, options
+from eddy_demo.cli.options import err, out
 from eddy_demo.display_text import printable
 from eddy_demo.errors import NoLibrary
-from eddy_demo.library.recipe import model_name, read_recipe
-
-if TYPE_CHECKING:
-    from chroma_eddy import Entry
-    from eddy_demo.library.recipe import LibraryRecipe
+from eddy_demo.library.defaults import DEFAULT_METHOD, best_method
+from eddy_demo.library.index import read_entries
+from eddy_demo.library.ingest import load_embedder, remove_documents
+from eddy_demo.library.library_lock import lock_for_command
+from eddy_demo.library.rebuild import rebuild_library
+from eddy_demo.library.recipe import LibraryRecipe, model_name, read_recipe
+from eddy_embed import methods
 
 app = typer.Typer(help="List, remove, or embed again the documents of a library.", no_args_is_help=True)
-NewMethodOption = Annotated[
+NewMethod = Annotated[
     str | None, typer.Option("--method", help="Another method; left out: the library's.", show_default=False)
 ]
 
 
 @app.command("list")
 def list_documents(
-    library: LibraryOption = DEFAULT_LIBRARY,
+    library: options.Library = options.DEFAULT_LIBRARY,
     as_json: Annotated[bool, typer.Option("--json", help="Print the documents as JSON.")] = False,
 ) -> None:
     """Show the documents of a library, its model and its method."""
-    from eddy_demo.library.index import read_entries
-
     recipe = read_recipe(library)
     entries = sorted(read_entries(library).values(), key=lambda entry: str(entry.metadata["name"]))
     if as_json:
@@ -56,13 +57,9 @@ def list_documents(
 @app.command()
 def remove(
     documents: Annotated[list[str], typer.Argument(help="Ids or names, as `eddy-demo library list` shows them.")],
-    library: LibraryOption = DEFAULT_LIBRARY,
+    library: options.Library = options.DEFAULT_LIBRARY,
 ) -> None:
     """Remove documents from a library; their files stay."""
-    from eddy_demo.library.index import read_entries
-    from eddy_demo.library.ingest import remove_documents
-    from eddy_demo.library.library_lock import lock_for_command
-
     read_recipe(library)
     with lock_for_command(library):
         entries = read_entries(library)
@@ -82,24 +79,19 @@ def remove(
 
 @app.command()
 def reindex(
-    library: LibraryOption = DEFAULT_LIBRARY,
-    model: ModelOption = None,
-    method: NewMethodOption = None,
+    library: options.Library = options.DEFAULT_LIBRARY,
+    model: options.Model = None,
+    method: NewMethod = None,
     passage_size: Annotated[
         int | None, typer.Option(min=8, help="Most tokens in a passage; left out: as it was.", show_default=False)
     ] = None,
-    device: DeviceOption = None,
+    device: options.Device = None,
 ) -> None:
     """Embed all documents again from their stored texts, with another model, method or passage size.
 
     Without any of these options, it uses the best measured method of the model, fitted on all present documents. The
     library answers as before until all new vectors are written. After an interruption, the same command continues.
     """
-    from eddy_demo.library.index import read_entries
-    from eddy_demo.library.ingest import load_embedder
-    from eddy_demo.library.library_lock import lock_for_command
-    from eddy_demo.library.rebuild import rebuild_library
-
     recipe = _next_recipe(read_recipe(library), model, method, passage_size)
     with lock_for_command(library):
         entries = read_entries(library)
@@ -115,9 +107,6 @@ def reindex(
 def _next_recipe(
     stored: LibraryRecipe, model: str | None, method: str | None, passage_size: int | None
 ) -> LibraryRecipe:
-    from eddy_demo.library.defaults import DEFAULT_METHOD, best_method
-    from eddy_embed import methods
-
     name = stored.model if model is None else model_name(model)
     if method is None:
         best = best_method(name) if model is not None else stored.default
@@ -128,7 +117,6 @@ def _next_recipe(
 
 
 def _entry_data(entry: Entry) -> dict[str, Any]:
-    names = ("passages", "sentences", "tokens", "characters")
-    counts = {name: getattr(entry, name) for name in names}
+    counts = {name: getattr(entry, name) for name in ("passages", "sentences", "tokens", "characters")}
     pages = {"pages": len(entry.page_starts)} if entry.page_starts else {}
     return {"id": entry.id, **entry.metadata, **pages, **counts, "complete": entry.complete}

@@ -14,14 +14,14 @@ from eddy_demo.library.recipe import DEFAULT_MODEL
 out = Console(highlight=False, soft_wrap=False)
 err = Console(stderr=True, highlight=False)
 
-LibraryOption = Annotated[
+Library = Annotated[
     Path, typer.Option("--library", "-l", envvar="EDDY_LIBRARY", help="Folder of the library.", show_default="library")
 ]
-ModelOption = Annotated[
+Model = Annotated[
     str | None,
     typer.Option(help=f"Bundled name, folder, or Hugging Face id. New libraries: {DEFAULT_MODEL}.", show_default=False),
 ]
-MethodOption = Annotated[
+Method = Annotated[
     str | None,
     typer.Option(
         help="As in plain, tp or htp:range=1-7,exit=-2. "
@@ -30,24 +30,22 @@ MethodOption = Annotated[
     ),
 ]
 _FIXED = "The library has its own; another is refused."
-SameModelOption = Annotated[str | None, typer.Option("--model", help=_FIXED, show_default=False)]
-SameMethodOption = Annotated[str | None, typer.Option("--method", help=_FIXED, show_default=False)]
-DeviceOption = Annotated[
-    str | None, typer.Option(help="cpu, cuda, mps; chosen by itself if left out.", show_default=False)
-]
-CountOption = Annotated[int, typer.Option("-k", min=1, max=100, help="How many passages to show.")]
-RebuildOption = Annotated[bool, typer.Option("--rebuild", help="Delete the library in the folder first.")]
-RayOption = Annotated[
+SameModel = Annotated[str | None, typer.Option("--model", help=_FIXED, show_default=False)]
+SameMethod = Annotated[str | None, typer.Option("--method", help=_FIXED, show_default=False)]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, mps; chosen by itself if left out.", show_default=False)]
+Count = Annotated[int, typer.Option("-k", min=1, max=100, help="How many passages to show.")]
+Rebuild = Annotated[bool, typer.Option("--rebuild", help="Delete the library in the folder first.")]
+Ray = Annotated[
     str | None,
     typer.Option(
         help="Embed on a Ray cluster: its address, auto for this machine's, or local for one made here.",
         show_default=False,
     ),
 ]
-ConcurrencyOption = Annotated[
+Concurrency = Annotated[
     int | None, typer.Option(min=1, help="With --ray: embedders. Default: what there is room for.", show_default=False)
 ]
-GpusOption = Annotated[
+Gpus = Annotated[
     float | None, typer.Option(min=0, help="With --ray: graphics cards for each embedder.", show_default=False)
 ]
 DEFAULT_LIBRARY = Path("library")

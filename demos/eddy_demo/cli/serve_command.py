@@ -9,22 +9,20 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from eddy_demo.cli.options import DEFAULT_LIBRARY, DeviceOption, LibraryOption, MethodOption, ModelOption, err
-from eddy_demo.errors import MissingPart
+from eddy_demo.cli import options
+from eddy_demo.cli.options import err
+from eddy_demo.errors import DemoError
 from eddy_embed.utils.interrupts import Interrupted
-
-_DEFAULT_PORT = 8765
-_REQUIRED_MODULES = ("fastapi", "jinja2", "uvicorn")
 
 
 def serve(
-    library: LibraryOption = DEFAULT_LIBRARY,
-    model: ModelOption = None,
-    method: MethodOption = None,
+    library: options.Library = options.DEFAULT_LIBRARY,
+    model: options.Model = None,
+    method: options.Method = None,
     generate: Annotated[
         bool, typer.Option("--generate", help="Let the same loaded model write answers too; it must be a causal LM.")
     ] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = _DEFAULT_PORT,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8765,
     host: Annotated[str, typer.Option(help="Address to listen on. Others than this machine can reach the library.")] = (
         "127.0.0.1"
     ),
@@ -32,15 +30,15 @@ def serve(
         list[str] | None, typer.Option(help="A further name under which it may be asked.", show_default=False)
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
-    device: DeviceOption = None,
+    device: options.Device = None,
 ) -> None:
     """Open the library as a page: upload, ask, read, see why.
 
     It listens on this machine alone, and needs no network.
     """
-    for name in _REQUIRED_MODULES:
+    for name in ("fastapi", "jinja2", "uvicorn"):
         if find_spec(name) is None:
-            raise MissingPart(f'{name} is not installed; the page needs an extra: pip install "eddy-embed[demo]"')
+            raise DemoError(f'{name} is not installed; the page needs an extra: pip install "eddy-embed[demo]"')
     from eddy_demo.web.http.security import LOOPBACK
     from eddy_demo.web.library_reader import LibraryOptions
     from eddy_demo.web.server import addresses, bind
@@ -58,7 +56,7 @@ def serve(
             webbrowser.open(address)
 
     try:
-        options = LibraryOptions(library, model, method, device, generate)
-        run(options, listener, {*names, *(allow_host or ())}, started=started)
+        chosen = LibraryOptions(library, model, method, device, generate)
+        run(chosen, listener, {*names, *(allow_host or ())}, started=started)
     except (KeyboardInterrupt, Interrupted):
         err.print("Stopped. What was not read yet goes on when it is started again.")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from eddy_demo.errors import InvalidDefaults
+from eddy_demo.errors import DemoError
+from eddy_embed import methods
+from eddy_embed.model.loading.pretrained import locate
 
 DEFAULT_METHOD = "htp"
 """Method for models without measurements."""
@@ -13,20 +15,7 @@ DEFAULTS_FILE = "defaults.json"
 
 
 def best_method(model: str) -> str | None:
-    """Return the method that measured best in retrieval; None without a file of measurements.
-
-    Args:
-        model: Bundled name, folder, or hub id; a model on the hub has no such file.
-
-    Raises:
-        ModelNotFound: The name looks like a path that does not exist.
-        InvalidDefaults: The file names no method.
-        UnknownMethod: The file names an unknown method.
-        InvalidParameter: A parameter of the method is wrong.
-    """
-    from eddy_embed import methods
-    from eddy_embed.model.loading.pretrained import locate
-
+    """Return the method that measured best in retrieval; None without measurements, as for a model on the hub."""
     file = Path(locate(model)) / DEFAULTS_FILE
     if not file.is_file():
         return None
@@ -35,7 +24,7 @@ def best_method(model: str) -> str | None:
         if not isinstance(method, str):
             raise TypeError(f"{method!r:.60} is no text")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidDefaults(
+        raise DemoError(
             f"{file} names no method for retrieval ({type(error).__name__}: {error}); name one with --method, "
             "or write the file anew"
         ) from None

@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chroma_eddy import Document, Entry, Index, NoIndex, open_index
 from eddy_demo.errors import LibraryMismatch
 from eddy_demo.library.recipe import DATABASE_FOLDER, LibraryRecipe, holds_library, read_recipe
+from eddy_demo.readers.documents import SourceDocument
+from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch
-
-if TYPE_CHECKING:
-    from eddy_demo.readers.documents import SourceDocument
-    from eddy_embed import Embedder
 
 INDEX_NAME = "library"
 """Name of the index in the database."""
 
 
 def open_library(folder: Path, embedder: Embedder, recipe: LibraryRecipe | None = None) -> Index:
-    """Open the index of a library.
-
-    Args:
-        folder: Folder of the library.
-        embedder: The embedder that its recipe names.
-        recipe: Recipe of a new library; None reads the stored one.
-
-    Raises:
-        NoLibrary: The folder holds no library.
-        LibraryMismatch: The library was made with other weights or settings.
-    """
+    """Open the index of a library; without a recipe, by the stored one."""
     recipe = recipe or read_recipe(folder)
     try:
         return open_index(

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chroma_eddy import Index, open_index
 from eddy_demo.library.index import INDEX_NAME, open_library, read_entries, to_index_document
+from eddy_demo.library.ray_cluster import RayCluster
 from eddy_demo.library.recipe import DATABASE_FOLDER, LibraryRecipe, write_recipe
-
-if TYPE_CHECKING:
-    from eddy_demo.library.ray_cluster import RayCluster
-    from eddy_demo.readers.documents import ReadResult, SourceDocument
-    from eddy_embed import Embedder
+from eddy_demo.readers.documents import ReadResult, SourceDocument
+from eddy_embed import Embedder
 
 MIN_FIT_PASSAGES = 50
 """Number of different passages below which post-processing would fit the sample rather than the library."""
@@ -25,30 +22,18 @@ Progress = Callable[[float, int], None]
 
 @dataclass(frozen=True)
 class IngestSummary:
-    """Result of an ingestion.
+    """Result of an ingestion."""
 
-    Attributes:
-        embedder: The embedder of the vectors and of questions, with fitted post-processing if its method has any.
-        written: Number of documents written.
-        passages: Number of passages written.
-        tokens: Number of tokens embedded, without prompts and placeholders.
-        fitted_on: Number of passages that this ingestion fitted post-processing on; 0 if it fitted none.
-        unfitted: Number of different passages, up to `MIN_FIT_PASSAGES`, if the vectors lack the post-processing of the
-            model's default method; 0 otherwise.
-    """
-
-    embedder: Embedder
+    embedder: Embedder  # with fitted post-processing if its method has any
     written: int
     passages: int
-    tokens: int
-    fitted_on: int
-    unfitted: int
+    tokens: int  # without prompts and placeholders
+    fitted_on: int  # number of passages that this ingestion fitted post-processing on
+    unfitted: int  # number of different passages, up to MIN_FIT_PASSAGES, if they lack the default post-processing
 
 
 def load_embedder(recipe: LibraryRecipe, device: str | None = None) -> Embedder:
     """Load the embedder of a recipe; the library stores its fitted post-processing."""
-    from eddy_embed import Embedder
-
     return Embedder(recipe.model, method=recipe.method, device=device)
 
 
@@ -65,10 +50,7 @@ def changed_documents(folder: Path, documents: Sequence[SourceDocument]) -> list
 
 
 def missing_documents(folder: Path, paths: Sequence[Path], result: ReadResult) -> dict[str, str]:
-    """Return ids and names of the library's documents from these paths whose files, or rows, no longer exist.
-
-    A file that exists but could not be read is not missing; nor is a row of a file with unreadable rows.
-    """
+    """Return ids and names of the library's documents from these paths whose files, or rows, no longer exist."""
     roots = [path.resolve().as_posix() for path in paths]
     read = {document.key for document in result.documents}
     missing = {}
@@ -95,21 +77,7 @@ def ingest(
     progress: Progress,
     cluster: RayCluster | None = None,
 ) -> IngestSummary:
-    """Embed documents and write them, each completely or not at all.
-
-    Args:
-        folder: Folder of the library, or of a new one.
-        recipe: Recipe from `choose_recipe`.
-        embedder: Embedder from `load_embedder`.
-        documents: One or more documents; they replace documents of the same origin.
-        progress: Receives the progress.
-        cluster: Ray cluster that embeds the texts; None embeds them in this process.
-
-    Raises:
-        LibraryMismatch: The library was made with other weights or settings.
-        IncompatibleMethods: The method gives no passage vectors from a pass over the document.
-        InvalidParameter: There are too few passages to fit the post-processing of the chosen method on.
-    """
+    """Embed documents and write them, each completely or not at all; a cluster embeds them with Ray."""
 
     def begin(index: Index) -> None:
         # Before any row: without a recipe, rows would belong to no library.

@@ -14,14 +14,7 @@ from eddy_embed.utils.interrupts import Interrupted
 
 @contextmanager
 def lock_for_command(folder: Path) -> Iterator[None]:
-    """Lock a library for a command, and add to an interruption the hint how to continue.
-
-    Raises:
-        IndexInUse: Another process is writing there.
-        LibraryMismatch: The folder holds something else.
-        OSError: The folder cannot be created or written to.
-        Stopped: The process was interrupted.
-    """
+    """Lock a library for a command, and add to an interruption the hint how to continue."""
     try:
         with lock_library(folder):
             yield
@@ -33,13 +26,7 @@ def lock_for_command(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def lock_library(folder: Path) -> Iterator[None]:
-    """Lock a library, or the folder of a new one; the system releases the lock when this process ends.
-
-    Raises:
-        IndexInUse: Another process is writing there.
-        LibraryMismatch: The folder holds something else.
-        OSError: The folder cannot be created or written to.
-    """
+    """Lock a library, or the folder of a new one; the system releases the lock when this process ends."""
     if not holds_library(folder):
         check_available(folder)
     is_new = not folder.exists()

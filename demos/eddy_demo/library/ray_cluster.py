@@ -8,22 +8,18 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from eddy_demo.errors import DemoError
+from eddy_demo.library.recipe import LibraryRecipe
+from eddy_demo.readers.documents import SourceDocument
 
 if TYPE_CHECKING:
     from chroma_eddy import Index
-    from eddy_demo.library.recipe import LibraryRecipe
-    from eddy_demo.readers.documents import SourceDocument
     from ray_eddy.ingestion import IngestReport
 
 
 def ray_cluster(
     address: str | None, concurrency: int | None, num_gpus: float | None, device: str | None
 ) -> RayCluster | None:
-    """Return the cluster that the command line requests; None without `--ray`.
-
-    Raises:
-        DemoError: Ray is not installed.
-    """
+    """Return the cluster that the command line requests; None without `--ray`."""
     if address is None:
         return None
     if find_spec("ray") is None:
@@ -33,18 +29,11 @@ def ray_cluster(
 
 @dataclass(frozen=True)
 class RayCluster:
-    """A Ray cluster that embeds texts.
+    """A Ray cluster that embeds texts."""
 
-    Attributes:
-        address: "auto", "local", or host and port.
-        concurrency: Number of embedders; None uses all resources.
-        num_gpus: Number of GPUs for each embedder.
-        device: Device of each embedder.
-    """
-
-    address: str
-    concurrency: int | None = None
-    num_gpus: float | None = None
+    address: str  # "auto", "local", or host and port
+    concurrency: int | None = None  # number of embedders; None uses all resources
+    num_gpus: float | None = None  # for each embedder
     device: str | None = None
 
     def upsert(
@@ -57,11 +46,7 @@ class RayCluster:
         fit_least: int,
         begin: Callable[[Index], None],
     ) -> IngestReport:
-        """Embed and write documents as `Index.upsert` does.
-
-        Raises:
-            DemoError: Some documents could not be embedded; the others are written.
-        """
+        """Embed and write documents as `Index.upsert` does; fail after that if some could not be embedded."""
         from eddy_demo.library.index import to_index_document
         from ray_eddy.cluster import connect
         from ray_eddy.ingestion import EmbedOptions, ingest_into

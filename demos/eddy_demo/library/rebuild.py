@@ -6,17 +6,13 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from chroma_eddy import NoIndex, open_index
+from chroma_eddy import NoIndex, WriteReport, open_index
 from eddy_demo.library.index import INDEX_NAME
 from eddy_demo.library.recipe import DATABASE_FOLDER, NEXT_RECIPE, LibraryRecipe, write_recipe
+from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, IncompatibleMethods, InvalidParameter
 from eddy_embed.utils.atomic_files import atomic_write
-
-if TYPE_CHECKING:
-    from chroma_eddy import WriteReport
-    from eddy_embed import Embedder
 
 
 def unfinished_rebuild(folder: Path) -> LibraryRecipe | None:
@@ -32,23 +28,8 @@ def rebuild_library(
 ) -> WriteReport | None:
     """Embed the stored texts again; the library answers from its old vectors until all new ones are written.
 
-    After an interruption, the same call continues. The caller must hold the lock of the library. The first three errors
-    leave no unfinished rebuild behind.
-
-    Args:
-        folder: Folder of the library.
-        recipe: Recipe of the rebuilt library.
-        embedder: The embedder that the recipe names, without fitted post-processing.
-        progress: Called with the number of characters embedded and of documents written so far.
-
-    Returns:
-        What was written; None if only the file of the recipe was left to write.
-
-    Raises:
-        InvalidParameter: There are too few passages to fit post-processing on.
-        IncompatibleMethods: The method gives no vectors for parts of a text.
-        NoIndex: The library has no document yet.
-        IndexInUse: Another process is writing.
+    The caller must hold the lock of the library. After an interruption, the same call continues; it returns None if
+    only the recipe was left to write. An error that a retry would meet again leaves no unfinished rebuild behind.
     """
     before = unfinished_rebuild(folder)
     if before == recipe and _index_replaced(folder, embedder, recipe):

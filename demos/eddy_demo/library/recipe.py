@@ -10,6 +10,7 @@ from pathlib import Path
 from chroma_eddy.storage.locks import LOCK, WRITER
 from eddy_demo.errors import LibraryMismatch, NoLibrary
 from eddy_demo.library.defaults import DEFAULT_METHOD, best_method
+from eddy_embed import methods
 from eddy_embed.utils.atomic_files import atomic_write
 
 _FORMAT = 2
@@ -24,33 +25,18 @@ _OLD_DATABASE = "chroma.old"
 UPLOADS_FOLDER = "uploads"
 """Folder of files that the web page received and has not written yet."""
 _LIBRARY_FILES = {DATABASE_FOLDER, LOCK, WRITER, NEXT_RECIPE, _OLD_DATABASE, UPLOADS_FOLDER}
-_OPTIONS = (
-    ("model", "--model"),
-    ("method", "--method"),
-    ("passage_size", "--passage-size"),
-    ("late", "--late/--separate"),
-)
+_OPTIONS = {"model": "--model", "method": "--method", "passage_size": "--passage-size", "late": "--late/--separate"}
 
 
 @dataclass(frozen=True)
 class LibraryRecipe:
-    """The choices that made a library's vectors.
+    """The choices that made a library's vectors."""
 
-    Attributes:
-        model: Bundled name, hub id, or absolute path.
-        method: Text form of the method.
-        passage_size: Maximum number of tokens in a passage of several sentences.
-        late: Whether passage vectors come from the pass over their document, instead of a pass over each passage.
-        default: The best measured method of the model, if the user chose none: `method` is the same, without
-            post-processing if there were too few passages to fit it on. "" if the user chose a method, or none was
-            measured.
-    """
-
-    model: str
+    model: str  # bundled name, hub id, or absolute path
     method: str
-    passage_size: int = DEFAULT_PASSAGE_SIZE
-    late: bool = True
-    default: str = ""
+    passage_size: int = DEFAULT_PASSAGE_SIZE  # maximum number of tokens
+    late: bool = True  # whether passage vectors come from the pass over their document
+    default: str = ""  # best measured method, "" if the user chose one; `method` may lack its post-processing
 
 
 def choose_recipe(
@@ -60,16 +46,7 @@ def choose_recipe(
     passage_size: int | None = None,
     late: bool | None = None,
 ) -> LibraryRecipe:
-    """Return the recipe of the library in a folder, or one for a new library; None leaves a choice open.
-
-    Raises:
-        LibraryMismatch: The library was made with another choice.
-        InvalidDefaults: The file with the model's best method names none.
-        UnknownMethod: No method has that name.
-        InvalidParameter: A parameter of the method is wrong.
-    """
-    from eddy_embed import methods
-
+    """Return the recipe of the library in a folder, or one for a new library; None leaves a choice open."""
     chosen = {
         "model": None if model is None else model_name(model),
         "method": None if method is None else str(methods.parse(method)),
@@ -82,7 +59,14 @@ def choose_recipe(
         best = best_method(chosen["model"] or DEFAULT_MODEL) if method is None else None  # type: ignore[arg-type]
         return replace(LibraryRecipe(DEFAULT_MODEL, best or DEFAULT_METHOD, default=best or ""), **given)  # type: ignore[arg-type]
     stored = read_recipe(folder)
-    check_recipe(folder, stored, replace(stored, **given))  # type: ignore[arg-type]
+    for name, option in _OPTIONS.items():
+        here, there = getattr(stored, name), given.get(name)
+        if there is not None and here != there:
+            raise LibraryMismatch(
+                f"the library in {folder} was made with {name.replace('_', ' ')} {here}, not {there}: leave out "
+                f"{option}, ingest into another folder with --library, or make this library anew "
+                "(eddy-demo ingest PATH --rebuild)"
+            )
     return stored
 
 
@@ -92,21 +76,17 @@ def holds_library(folder: Path) -> bool:
 
 
 def check_available(folder: Path) -> None:
-    """Check that a folder can hold a new library: it is empty, or an interrupted first ingestion left files in it.
+    """Check that a folder can hold a new library: it is empty, or an interrupted first ingestion left files in it."""
 
-    Raises:
-        LibraryMismatch: The folder holds something else.
-    """
-    if folder.exists() and (not folder.is_dir() or not all(map(_is_library_file, folder.iterdir()))):
+    def is_ours(name: str) -> bool:
+        return name in _LIBRARY_FILES or (name.startswith(".") and name.endswith(".part"))
+
+    if folder.exists() and (not folder.is_dir() or not all(is_ours(entry.name) for entry in folder.iterdir())):
         raise LibraryMismatch(f"{folder} exists and is not a library; name another folder with --library")
 
 
 def read_recipe(folder: Path) -> LibraryRecipe:
-    """Read the recipe of the library in a folder.
-
-    Raises:
-        NoLibrary: The folder holds none, or one of another version.
-    """
+    """Read the recipe of the library in a folder."""
     if not holds_library(folder):
         raise NoLibrary(f"no library in {folder}; make one with: eddy-demo ingest PATH --library {folder}")
     try:
@@ -116,22 +96,6 @@ def read_recipe(folder: Path) -> LibraryRecipe:
         return LibraryRecipe(**stored)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise NoLibrary(f"{folder / 'library.json'} cannot be read ({error}); ingest into another folder") from None
-
-
-def check_recipe(folder: Path, stored: LibraryRecipe, chosen: LibraryRecipe) -> None:
-    """Check that a chosen recipe agrees with the stored one.
-
-    Raises:
-        LibraryMismatch: They differ.
-    """
-    for name, option in _OPTIONS:
-        here, there = getattr(stored, name), getattr(chosen, name)
-        if here != there:
-            raise LibraryMismatch(
-                f"the library in {folder} was made with {name.replace('_', ' ')} {here}, not {there}: leave out "
-                f"{option}, ingest into another folder with --library, or make this library anew "
-                "(eddy-demo ingest PATH --rebuild)"
-            )
 
 
 def delete_library(folder: Path) -> None:
@@ -150,10 +114,6 @@ def write_recipe(folder: Path, recipe: LibraryRecipe) -> None:
     """Write the recipe of a library atomically."""
     with atomic_write(folder / "library.json") as file:
         file.write(f"{json.dumps({'format': _FORMAT, **asdict(recipe)}, indent=2)}\n".encode())
-
-
-def _is_library_file(entry: Path) -> bool:
-    return entry.name in _LIBRARY_FILES or (entry.name.startswith(".") and entry.name.endswith(".part"))
 
 
 def model_name(model: str) -> str:

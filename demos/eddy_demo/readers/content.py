@@ -7,17 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Content:
-    """The content of one file.
+    """The content of one file; a page without text starts where the next one does."""
 
-    Attributes:
-        title: Title, "" without one.
-        text: The text that is embedded and cited.
-        page_starts: Offset in `text` of each page's first character, for a file with pages; a page without text has the
-            offset of the next one.
-        notes: What the reader left out or repaired, for the user.
-    """
-
-    title: str
-    text: str
-    page_starts: tuple[int, ...] = ()
-    notes: tuple[str, ...] = ()
+    title: str  # "" without one
+    text: str  # as it is embedded and cited
+    page_starts: tuple[int, ...] = ()  # offset in `text` of each page's first character
+    notes: tuple[str, ...] = ()  # what the reader left out or repaired, for the user

@@ -21,23 +21,14 @@ READABLE_SUFFIXES = (*DOCUMENT_SUFFIXES, ".jsonl", ".jsonl.gz")
 
 @dataclass(frozen=True)
 class SourceDocument:
-    """One document to ingest.
+    """One document to ingest."""
 
-    Attributes:
-        origin: Absolute path, with `#id` for a row of a .jsonl file; determines the document's id.
-        name: Name in citations: the path below the given folder, or the row's id.
-        title: Title or first heading, "" without one.
-        text: The text that is embedded and cited.
-        page_starts: Offset in `text` of each page's first character, for a file with pages.
-        notes: What the reader left out or repaired, for the user.
-    """
-
-    origin: str
-    name: str
-    title: str
+    origin: str  # absolute path, with `#id` for a row of a .jsonl file
+    name: str  # path below the given folder, or the row's id
+    title: str  # title or first heading, "" without one
     text: str
-    page_starts: tuple[int, ...] = ()
-    notes: tuple[str, ...] = ()
+    page_starts: tuple[int, ...] = ()  # offset in `text` of each page's first character
+    notes: tuple[str, ...] = ()  # what the reader left out or repaired
 
     @property
     def key(self) -> str:
@@ -60,25 +51,15 @@ class SkippedFile:
 
 @dataclass
 class ReadResult:
-    """Result of reading files and folders.
+    """Result of reading files and folders."""
 
-    Attributes:
-        documents: Documents in the order of the paths, folders sorted by name.
-        skipped: Files and rows of readable types that could not be read.
-        other_types: Number of files in folders whose types are not read.
-    """
-
-    documents: list[SourceDocument] = field(default_factory=list)
+    documents: list[SourceDocument] = field(default_factory=list)  # in the order of the paths, folders sorted by name
     skipped: list[SkippedFile] = field(default_factory=list)
-    other_types: int = 0
+    other_types: int = 0  # number of files in folders whose types are not read
 
 
 def read_documents(paths: list[Path]) -> ReadResult:
-    """Read files and folders.
-
-    Raises:
-        NothingToRead: A path does not exist, a given file has a type that is not read, or no document was found.
-    """
+    """Read files and folders; a missing path, a given file of another type, or no document at all is an error."""
     result = ReadResult()
     for path in paths:
         if not path.exists():
@@ -99,15 +80,7 @@ def read_documents(paths: list[Path]) -> ReadResult:
 
 
 def read_content(data: bytes, name: str) -> Content:
-    """Read the bytes of a file that is one document.
-
-    Args:
-        data: Content of the file.
-        name: Name of the file; its suffix selects the reader.
-
-    Raises:
-        Unreadable: The file cannot be read, or has no text that can be embedded.
-    """
+    """Read the bytes of a file that is one document; the suffix of its name selects the reader."""
     suffix = _suffix(Path(name))
     if suffix not in DOCUMENT_SUFFIXES:
         raise Unreadable(f"of a type that is not read here; convert it to one of {' '.join(DOCUMENT_SUFFIXES)}")

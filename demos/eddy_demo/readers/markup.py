@@ -30,9 +30,7 @@ _HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _SPACE = re.compile(r"[ \t\r\n\f]+")
 _LINE_END = re.compile(r"\r\n?|\n")
 _LANGUAGE = re.compile(r"(?:^|\s)(?:language|lang|highlight-source)-([\w+#.-]+)")
-
 _NAMESPACE = re.compile(r"\{[^}]*\}")
-
 _WORD_STYLES = "\n".join(
     [
         "p[style-name='Title'] => h1:fresh",
@@ -54,17 +52,7 @@ _OLE_SIGNATURE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 
 def read_html(markup: str) -> Content:
-    """Extract the visible text of an HTML document.
-
-    Args:
-        markup: An HTML document or fragment.
-
-    Returns:
-        The title, otherwise the first heading, and the text.
-
-    Raises:
-        Unreadable: Elements are nested too deeply, or the markup has a NUL character.
-    """
+    """Extract the visible text of an HTML document, and its title or else its first heading."""
     if "\0" in markup:  # the parser would stop there
         raise Unreadable(f"character {markup.index(chr(0))} is NUL: binary, or UTF-16 without its mark")
     soup = BeautifulSoup(markup, "lxml")
@@ -79,14 +67,7 @@ def read_html(markup: str) -> Content:
 
 
 def read_markdown(text: str) -> Content:
-    """Find the title and remove the front matter; the rest of the text is unchanged.
-
-    Args:
-        text: A Markdown document, perhaps with front matter in YAML between two lines of `---`.
-
-    Returns:
-        The front matter's title, otherwise the first heading, and the text after the front matter.
-    """
+    """Find the title and remove the front matter in YAML; the rest of the text is unchanged."""
     parser = MarkdownIt("commonmark").use(front_matter_plugin)
     parser.core.ruler.disable("inline")  # only blocks are needed
     tokens = parser.parse(text[:_SEARCHED_CHARACTERS])
@@ -107,17 +88,7 @@ def read_markdown(text: str) -> Content:
 
 
 def read_docx(data: bytes) -> Content:
-    """Extract headings, paragraphs, lists, tables, text boxes and notes, in reading order.
-
-    Args:
-        data: The file.
-
-    Returns:
-        The first heading as the title, and the text. Headers, footers, comments and deleted text are left out.
-
-    Raises:
-        Unreadable: The file is encrypted, broken, or of another type.
-    """
+    """Extract headings, paragraphs, lists, tables, text boxes and notes, without headers, footers and comments."""
     if data.startswith(_OLE_SIGNATURE):
         raise Unreadable(
             "protected by a password, or an old .doc under another name: open it in a word processor and save it as "
@@ -133,15 +104,11 @@ def read_docx(data: bytes) -> Content:
         raise Unreadable(
             f"broken, or no .docx file ({one_line(error)}): open it in a word processor and save it again"
         ) from None
-    lost = [message.message for message in result.messages if "ignored" in message.message]
+    lost = sorted({_NAMESPACE.sub("", each.message) for each in result.messages if "ignored" in each.message})
     content = read_html(re.sub(r' ?<a href="#[^"]*note-ref-[^"]*">↑</a>', "", result.value))
-    return Content(content.title, content.text, notes=(_lost(lost),) if lost else ())
-
-
-def _lost(messages: list[str]) -> str:
-    kinds = sorted({_NAMESPACE.sub("", message) for message in messages})
-    more = f" and {len(kinds) - 3} more" if len(kinds) > 3 else ""
-    return f"parts of the file are not read: {'; '.join(kinds[:3])}{more}"
+    more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+    note = f"parts of the file are not read: {'; '.join(lost[:3])}{more}"
+    return Content(content.title, content.text, notes=(note,) if lost else ())
 
 
 def _from_line(text: str, number: int) -> str:

@@ -20,18 +20,11 @@ and their size, as a title may have the words of the headers below it."""
 
 
 def split_page_headers(lines: Sequence[Line]) -> tuple[list[Line], dict[str, int]]:
-    """Separate page headers, footers and page numbers from the body.
+    """Separate page headers, footers and page numbers from the body; count the removed lines by their description.
 
     Working from the outermost line of each page inwards, a line is a header or footer if the outermost lines of most
     pages have the same text, or begin or end with a number that counts the pages. Most of the odd or most of the even
-    pages suffice if there are three or more of them.
-
-    Args:
-        lines: Lines of all pages, in reading order.
-
-    Returns:
-        The body, and for each description of a removed line the number of pages that had it. If nothing but such lines
-        is on the pages, all lines are body.
+    pages suffice if there are three or more of them. If nothing but such lines is on the pages, all lines are body.
     """
     pages: dict[int, list[Line]] = defaultdict(list)
     for line in lines:

@@ -29,38 +29,22 @@ _MAX_SIZE_CHANGE = 0.12
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a page.
-
-    Attributes:
-        text: Text without surrounding space.
-        page: Index of the page, counted from 0.
-        x: Start in the direction of writing, in points.
-        y: Height on the page, in points.
-        size: Font size of most of its characters, in points.
-        angle: Angle of the writing, in degrees.
-    """
+    """A line of a page: text without surrounding space, page counted from 0, sizes in points, angle in degrees."""
 
     text: str
     page: int
-    x: float
-    y: float
-    size: float
+    x: float  # start in the direction of writing
+    y: float  # height on the page
+    size: float  # font size of most of its characters
     angle: float = 0.0
 
 
 def reflow(lines: Sequence[Line], n_pages: int) -> tuple[str, tuple[int, ...]]:
-    """Join lines into a text.
+    """Join lines in reading order into paragraphs with a blank line between them; return also the offset of each page.
 
     A paragraph may continue over the border of a page or column. A word broken at a line end is joined; its hyphen
     stays if the document has the word elsewhere with a hyphen and nowhere without, or if the second part does not begin
     in lower case and the joined word occurs nowhere else.
-
-    Args:
-        lines: Lines in reading order.
-        n_pages: Number of pages of the file.
-
-    Returns:
-        Paragraphs with a blank line between them, and the offset of each page in the text.
     """
     lines = _join_rows(lines)
     layout = _TypicalLayout(lines)

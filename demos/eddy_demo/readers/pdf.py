@@ -6,18 +6,20 @@ import io
 import logging
 import math
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from logging.handlers import BufferingHandler
+from typing import Any
+
+from pypdf import PageObject, PasswordType, PdfReader
+from pypdf.errors import DependencyError
 
 from eddy_demo.errors import Unreadable, one_line
 from eddy_demo.readers.content import Content
 from eddy_demo.readers.page_headers import split_page_headers
 from eddy_demo.readers.paragraphs import SOFT_HYPHEN, Line, reflow
-
-if TYPE_CHECKING:
-    from pypdf import PageObject, PdfReader
 
 _CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 _SPACES = re.compile(r"[ \xa0]+")
@@ -32,17 +34,7 @@ _PROTECTED = (
 
 
 def read_pdf(data: bytes) -> Content:
-    """Extract the text of a PDF file, without page headers, footers and page numbers.
-
-    Args:
-        data: Content of the file.
-
-    Returns:
-        The title from the file's properties, the text, the offsets of its pages, and notes that count removed lines.
-
-    Raises:
-        Unreadable: The file is protected, broken, without pages or without text.
-    """
+    """Extract the text of a PDF file, without page headers, footers and page numbers; notes count the removed lines."""
     with _warnings() as warnings:
         title, pages, pictures = _extract(data)
     lines = [line for page in pages for line in page]
@@ -53,17 +45,19 @@ def read_pdf(data: bytes) -> Content:
         if not pictures:
             raise Unreadable(f"no text in {many}")
         raise Unreadable(f"no text in {many}, only pictures: run OCR first, for instance with `ocrmypdf IN OUT`")
+    messages = list(dict.fromkeys(record.getMessage() for record in warnings))
     body, left_out = split_page_headers(lines)
     text, starts = reflow(body, len(pages))
-    return Content(title, text, starts, tuple(_notes(text, left_out, pictures, len(pages), warnings)))
+    return Content(title, text, starts, tuple(_notes(text, left_out, pictures, len(pages), messages)))
 
 
 def _extract(data: bytes) -> tuple[str, list[list[Line]], list[int]]:
     """Return the title, the lines of each page, and the numbers of the pages with pictures and no text."""
-    from pypdf.errors import DependencyError
-
     try:
-        reader = _open(data)
+        reader = PdfReader(io.BytesIO(data))
+        # Many files are encrypted with an empty password, to forbid printing or copying.
+        if reader.is_encrypted and reader.decrypt("") == PasswordType.NOT_DECRYPTED:
+            raise Unreadable(_PROTECTED)
         pages = [_lines(page, number) for number, page in enumerate(reader.pages)]
         blank = [number for number, lines in enumerate(pages) if not lines]
         pictures = [number + 1 for number in blank if len(reader.pages[number].images.keys()) > 0]
@@ -77,16 +71,6 @@ def _extract(data: bytes) -> tuple[str, list[list[Line]], list[int]]:
             f"broken: pypdf cannot read it ({type(error).__name__}: {one_line(error)}); repair it, for instance with "
             "`qpdf IN OUT`, or export it again"
         ) from None
-
-
-def _open(data: bytes) -> PdfReader:
-    from pypdf import PasswordType, PdfReader
-
-    reader = PdfReader(io.BytesIO(data))
-    # Many files are encrypted with an empty password, to forbid printing or copying.
-    if reader.is_encrypted and reader.decrypt("") == PasswordType.NOT_DECRYPTED:
-        raise Unreadable(_PROTECTED)
-    return reader
 
 
 def _title(reader: PdfReader) -> str:
@@ -152,7 +136,7 @@ def _notes(
     if unknown := text.count(_UNKNOWN):
         yield f"{unknown} characters have no meaning in the file's fonts and stand as {_UNKNOWN}"
     if warnings:
-        yield f"damaged, so check that nothing is missing; pypdf reports: {_listed(list(dict.fromkeys(warnings)))}"
+        yield f"damaged, so check that nothing is missing; pypdf reports: {_listed(warnings)}"
 
 
 def _listed(items: list[str], most: int = 5) -> str:
@@ -161,21 +145,14 @@ def _listed(items: list[str], most: int = 5) -> str:
 
 
 @contextmanager
-def _warnings() -> Iterator[list[str]]:
+def _warnings() -> Iterator[list[logging.LogRecord]]:
     """Collect pypdf's warnings about faults that it works around, and keep them off the terminal."""
-    found: list[str] = []
-
-    class Collector(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if record.levelno >= logging.WARNING:
-                found.append(record.getMessage())
-
-    logger, collector = logging.getLogger("pypdf"), Collector()
-    propagate = logger.propagate
+    logger, collector = logging.getLogger("pypdf"), BufferingHandler(sys.maxsize)
+    collector.setLevel(logging.WARNING)
+    propagate, logger.propagate = logger.propagate, False
     logger.addHandler(collector)
-    logger.propagate = False
     try:
-        yield found
+        yield collector.buffer
     finally:
         logger.removeHandler(collector)
         logger.propagate = propagate

@@ -35,14 +35,7 @@ def create_app(
     hosts: Iterable[str] = (),
     stopping: Callable[[], bool] = lambda: False,
 ) -> SecurityMiddleware:
-    """Create the application.
-
-    Args:
-        options: The library and its model.
-        limits: Limits of requests.
-        hosts: Accepted host names besides those of the loopback interface.
-        stopping: Returns whether the server is about to stop, so that open streams end.
-    """
+    """Create the application; `stopping` says when the server is about to stop, so that open streams end."""
     limits = limits or Limits()
     reader, jobs = LibraryReader(options), JobQueue(options.folder, limits.queued_files)
     workers, generation_lock = WorkerPool(limits.concurrent_searches, limits.questions), FairLock(limits.questions)

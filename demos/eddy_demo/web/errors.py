@@ -9,11 +9,7 @@ from eddy_embed.errors import EddyError
 
 
 class RequestRefused(Exception):
-    """The server does not answer a request.
-
-    Attributes:
-        status: HTTP status of the response.
-    """
+    """The server does not answer a request, and says why with this HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from chromadb.errors import NotFoundError
+from numpy.typing import NDArray
 
 from chroma_eddy import Entry, ForeignCollection, Index
 from chroma_eddy.rows.documents import read_embedded_documents
@@ -21,16 +22,13 @@ from eddy_demo.errors import DemoError, LibraryMismatch
 from eddy_demo.library.index import open_library
 from eddy_demo.library.recipe import DATABASE_FOLDER, LibraryRecipe, choose_recipe, holds_library, read_recipe
 from eddy_demo.web.answers.calibration import Calibration
+from eddy_demo.web.answers.generation import Generator
 from eddy_embed import Embedder
+from eddy_embed.encoding.document import LongDocument
 from eddy_embed.errors import FingerprintMismatch
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Vectors = NDArray[np.float32]
 
-    from eddy_demo.web.answers.generation import Generator
-    from eddy_embed.encoding.document import LongDocument
-
-    Vectors = NDArray[np.float32]
 
 T = TypeVar("T")
 _CACHED_DOCUMENTS = 4
@@ -43,36 +41,22 @@ _RETRY_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class LibraryOptions:
-    """Options of the command line; None leaves a choice open.
-
-    Attributes:
-        folder: Folder of the library.
-        model: Name of a model.
-        method: Text form of a method.
-        device: Device of the model.
-        generate: Whether the same model also writes answers.
-    """
+    """Options of the command line; None leaves a choice open."""
 
     folder: Path
     model: str | None = None
     method: str | None = None
     device: str | None = None
-    generate: bool = False
+    generate: bool = False  # whether the same model also writes answers
 
 
 @dataclass(frozen=True, eq=False)
 class LibraryDocument:
-    """A document of the library with its vectors.
-
-    Attributes:
-        entry: Its entry in the index.
-        content: Its text and the vectors of its parts.
-        embedder: The embedder that made the vectors.
-    """
+    """A document of the library with the vectors of its parts."""
 
     entry: Entry
     content: LongDocument
-    embedder: Embedder
+    embedder: Embedder  # made the vectors
 
     @property
     def name(self) -> str:
@@ -90,17 +74,7 @@ class LibraryDocument:
 
 
 class LibraryReader:
-    """The library that the page shows. Any thread may read; only the writing thread calls `load`.
-
-    Attributes:
-        folder: Folder of the library.
-        recipe: What the library was made with.
-        generator: The model that writes answers; None if it does not.
-        calibration: Threshold of the cosine for answers.
-        next_embedder: Embedder of a rebuild in progress.
-        version: Changes with every change of the library.
-        error: Why the model cannot be loaded or the library not be opened; "" if they can.
-    """
+    """The library that the page shows. Any thread may read; only the writing thread calls `load`."""
 
     def __init__(self, options: LibraryOptions) -> None:
         self.options = options
@@ -108,11 +82,11 @@ class LibraryReader:
         self.recipe = LibraryRecipe("", "")
         self.generator: Generator | None = None
         self.calibration = Calibration()
-        self.next_embedder: Embedder | None = None
-        self.version = 0
-        self.error = ""
+        self.next_embedder: Embedder | None = None  # of a rebuild in progress
+        self.version = 0  # changes with every change of the library
+        self.error = ""  # why the model cannot be loaded, or the library not be opened
         self._embedder: Embedder | None = None
-        self._index: Index | None = None
+        self.index: Index | None = None  # None while there is none
         self._previous_index: Index | None = None
         self._documents: OrderedDict[tuple[str, str, str], LibraryDocument] = OrderedDict()
         self._database_id: int | None = None
@@ -159,12 +133,8 @@ class LibraryReader:
         return str(self.unfitted_embedder.with_post(None).method)
 
     def check_for_changes(self) -> bool:
-        """Notice what another process has written: a first index, other documents, a rebuild, or another database.
-
-        Returns:
-            Whether another index, or none, has taken the place of the opened one.
-        """
-        database, index = _database_id(self.folder), self._index
+        """Notice what another process has written; return whether another index, or none, has replaced this one."""
+        database, index = _database_id(self.folder), self.index
         if index is None:
             if database is not None:
                 self.open()
@@ -173,7 +143,7 @@ class LibraryReader:
                 for opened in (self._previous_index, index):
                     if opened is not None:
                         opened.close()
-                self._previous_index = self._index = None
+                self._previous_index = self.index = None
             self.mark_changed()
         else:
             metadata = index.store.metadata()
@@ -184,27 +154,27 @@ class LibraryReader:
             elif metadata.get("eddy_written") != self._write_mark:
                 self._write_mark = metadata.get("eddy_written")
                 self.mark_changed()
-        return self._index is not index
+        return self.index is not index
 
     def open(self) -> None:
         """Open the library again, after a write that readers must see."""
         with self._open_lock:
-            before = self._index
+            before = self.index
             self._database_id = _database_id(self.folder)
             if holds_library(self.folder):
                 recipe = read_recipe(self.folder)
                 embedder = self._embedder_of(recipe)
                 opened = open_library(self.folder, embedder, recipe)
                 # While its first documents are embedded, a library has a recipe and no index.
-                self._index = opened if opened.exists else None
+                self.index = opened if opened.exists else None
                 self._write_mark = opened.store.metadata().get("eddy_written")
                 self.recipe, self._embedder = recipe, embedder
             else:
-                self._index = None
+                self.index = None
             if self._previous_index is not None:
                 self._previous_index.close()
             self._previous_index = before  # running questions may still use it
-            if before is not None or self._index is not None:
+            if before is not None or self.index is not None:
                 self.mark_changed()
 
     def _embedder_of(self, recipe: LibraryRecipe) -> Embedder:
@@ -232,38 +202,25 @@ class LibraryReader:
         self._loaded.set()
 
     def wait(self) -> None:
-        """Wait until the model is loaded.
-
-        Raises:
-            DemoError: It cannot be loaded.
-        """
+        """Wait until the model is loaded; raise why it cannot be."""
         self._loaded.wait()
         if self.error:
             raise DemoError(self.error)
 
-    @property
-    def index(self) -> Index | None:
-        """The library's index, None while there is none."""
-        return self._index
-
     def read_consistently(self, read: Callable[[Index | None], T]) -> T:
-        """Read the library, even if this or another process rebuilds it meanwhile.
-
-        Args:
-            read: Called with the index, None while there is none; called again if another index has taken its place.
-        """
+        """Read the library; call `read` again if this or another process has replaced the index meanwhile."""
         for _ in range(_ATTEMPTS):
-            index = self._index
+            index = self.index
             try:
                 return read(index)
             except _REPLACED:
                 with self._open_lock:
-                    if self._index is index:
+                    if self.index is index:
                         try:
                             self.open()
                         except _REPLACED:  # the new index is in place, its recipe not yet
                             time.sleep(_RETRY_SECONDS)
-        return read(self._index)
+        return read(self.index)
 
     def entries(self) -> list[Entry]:
         """Return the entries of all complete documents, sorted by name."""

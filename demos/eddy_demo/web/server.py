@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 import uvicorn
 
 from eddy_demo.errors import DemoError
 from eddy_demo.web.app import create_app
+from eddy_demo.web.library_reader import LibraryOptions
+from eddy_demo.web.limits import Limits
 from eddy_demo.web.uploads.upload_queue import UploadQueue
-
-if TYPE_CHECKING:
-    from eddy_demo.web.library_reader import LibraryOptions
-    from eddy_demo.web.limits import Limits
 
 _SHUTDOWN_SECONDS = 5
 """Time that open connections have to end."""
@@ -22,35 +19,22 @@ _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses that stand for all interfaces, and the one of them that the user opens."""
 
 
-class PortTaken(DemoError):
-    """Another process listens on the port."""
-
-
 def bind(host: str, port: int) -> socket.socket:
-    """Bind a socket; uvicorn's own `bind_socket` would exit the process on failure.
-
-    Raises:
-        PortTaken: The address is not available.
-    """
+    """Bind a socket; uvicorn's own `bind_socket` would exit the process on failure."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise PortTaken(
+        raise DemoError(
             f"cannot listen on {host}, port {port}: {error.strerror or error}; choose another with --port"
         ) from None
     return listener
 
 
 def addresses(host: str, listener: socket.socket) -> tuple[str, set[str]]:
-    """Return the URL that the user opens, and the host names that the server accepts.
-
-    Args:
-        host: The requested host.
-        listener: Socket from `bind`.
-    """
+    """Return the URL that the user opens, and the host names that the server accepts."""
     bound, port = listener.getsockname()[:2]
     own = _WILDCARDS.get(bound, bound)
     shown = f"[{own}]" if ":" in own else own
@@ -64,19 +48,7 @@ def serve(
     limits: Limits | None = None,
     started: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve a library until the process is asked to stop.
-
-    Args:
-        options: The library and its model.
-        listener: Socket from `bind`.
-        hosts: Further accepted host names.
-        limits: Limits of requests.
-        started: Called once the server accepts requests.
-
-    Raises:
-        ServedAlready: Another process serves the library.
-        LibraryMismatch: The folder holds something else.
-    """
+    """Serve a library until the process is asked to stop; call `started` once the server accepts requests."""
     app = create_app(options, limits, hosts, lambda: server.should_exit)
     config = uvicorn.Config(
         app,

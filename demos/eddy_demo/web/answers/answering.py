@@ -4,29 +4,22 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from chroma_eddy import Hit, Index
 from eddy_demo.ask import check_question
 from eddy_demo.display_text import printable, unwrapped
 from eddy_demo.errors import InvalidQuestion
 from eddy_demo.web.answers.calibration import CANDIDATES, QUANTILE, UNANSWERABLE_QUESTIONS, best_cosine, is_prose
-from eddy_demo.web.library_reader import find_entry
-
-if TYPE_CHECKING:
-    from chroma_eddy import Hit, Index
-    from eddy_demo.web.http.events import Event
-    from eddy_demo.web.library_reader import LibraryReader
+from eddy_demo.web.http.events import Event
+from eddy_demo.web.library_reader import LibraryReader, find_entry
 
 MAX_SENTENCES = 3
 """Maximum number of sentences that an answer shows."""
 
 
 def checked_question(question: str, max_characters: int) -> str:
-    """Check a question and strip it.
-
-    Raises:
-        InvalidQuestion: It is blank, too long, or not valid Unicode.
-    """
+    """Check a question and strip it."""
     if not question.strip():
         raise InvalidQuestion("type a question first")
     if len(question) > max_characters:
@@ -42,25 +35,14 @@ def span_link(document: str, start: int, end: int) -> str:
 
 @dataclass(frozen=True)
 class Answer:
-    """Result of a search.
+    """The events of a search, and the sentences that a generator may use."""
 
-    Attributes:
-        events: An `answer`, then a `hit` for each passage, nearest first; none in an empty library.
-        sentences: The sentences that a generator may use.
-    """
-
-    events: list[Event]
+    events: list[Event]  # an `answer`, then a `hit` for each passage, nearest first
     sentences: list[dict[str, Any]]
 
 
 def answer_question(reader: LibraryReader, question: str, k: int) -> Answer:
-    """Search for an answer.
-
-    Args:
-        reader: The library.
-        question: A question from `checked_question`.
-        k: Number of passages.
-    """
+    """Search for an answer, and for the k nearest passages; an empty library gives no events."""
     reader.wait()
     result = reader.read_consistently(lambda index: None if index is None else _search(reader, index, question, k))
     if result is None:
@@ -79,14 +61,7 @@ def _search(reader: LibraryReader, index: Index, question: str, k: int) -> tuple
 
 
 def extract_sentences(index: Index, sentences: list[Hit], hits: list[Hit], threshold: float) -> dict[str, Any]:
-    """Select the sentences that answer, if any do.
-
-    Args:
-        index: The library's index.
-        sentences: The nearest sentences, nearest first.
-        hits: The nearest passages, which know the headings of their sentences.
-        threshold: The cosine that a sentence must exceed.
-    """
+    """Select the sentences above the threshold, nearest first; the hits know the headings of their sentences."""
     texts: set[str] = set()
     selected: list[dict[str, Any]] = []
     for sentence in sentences:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from eddy_demo.display_text import printable, unwrapped
-
-if TYPE_CHECKING:
-    from eddy_demo.web.library_reader import LibraryDocument
+from eddy_demo.web.library_reader import LibraryDocument
 
 _FENCE = re.compile(r" {0,3}(```|~~~)")
 _HEADING = re.compile(r"(#{1,6})[ \t]+")
@@ -22,35 +19,21 @@ _ITEM = re.compile(r" *([-*+•]|\d{1,3}[.)]) ")
 
 @dataclass(frozen=True)
 class BlockPiece:
-    """Part of a block: a sentence, a part of one, or the text between two.
-
-    Attributes:
-        text: The text to show.
-        sentence: Number of the sentence; None between two.
-        start: First character of the whole sentence in the document.
-        end: The character after its last one.
-        first: Whether the sentence begins here; it may continue in the next block.
-        page: The page that begins here, counted from 1; None if none does.
-    """
+    """Part of a block: a sentence, a part of one, or the text between two."""
 
     text: str
-    sentence: int | None = None
-    start: int = 0
+    sentence: int | None = None  # number of the sentence; None between two
+    start: int = 0  # of the whole sentence in the document
     end: int = 0
-    first: bool = False
-    page: int | None = None
+    first: bool = False  # whether the sentence begins here; it may continue in the next block
+    page: int | None = None  # the page that begins here, counted from 1
 
 
 @dataclass(frozen=True)
 class TextBlock:
-    """A paragraph, heading, item, table or piece of code.
+    """A paragraph, heading, item, table or piece of code."""
 
-    Attributes:
-        kind: "prose", "h1" to "h6", "item", "table" or "code".
-        pieces: Its parts, in order.
-    """
-
-    kind: str
+    kind: str  # "prose", "h1" to "h6", "item", "table" or "code"
     pieces: tuple[BlockPiece, ...]
 
     @property
@@ -113,7 +96,7 @@ def _pieces(
     text: str, start: int, end: int, spans: Sequence[tuple[int, int]], pages: Sequence[int]
 ) -> Iterator[BlockPiece]:
     at = start
-    number = _first(spans, start)
+    number = bisect_right(spans, start, key=lambda span: span[1])  # the first that ends after the start
     while number < len(spans) and spans[number][0] < end:
         left, right = max(spans[number][0], start), min(spans[number][1], end)
         if left > at:
@@ -123,12 +106,6 @@ def _pieces(
         number += 1
     if at < end:
         yield _piece(text, at, end, pages)
-
-
-def _first(spans: Sequence[tuple[int, int]], start: int) -> int:
-    """Return the number of the first span that ends after a character."""
-    number = bisect_left(spans, (start,))
-    return number - 1 if number and spans[number - 1][1] > start else number
 
 
 def _piece(

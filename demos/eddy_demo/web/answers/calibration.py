@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import re
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
+from chroma_eddy import Hit, Index
 from chroma_eddy.storage.names import SENTENCES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chroma_eddy import Hit, Index
 
 # About things that do not exist. The level of a cosine says nothing by itself: in the narrow cone of a raw language
 # model's vectors, 0.9 may be far apart. These questions show what cosine irrelevant sentences of this library reach.

@@ -5,25 +5,21 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from chroma_eddy import Index
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES
 from eddy_demo.display_text import printable
 from eddy_demo.errors import DemoError
 from eddy_demo.web.answers.answering import span_link
 from eddy_demo.web.answers.blocks import HEADING_MARKS
-from eddy_demo.web.library_reader import span_cosines
+from eddy_demo.web.library_reader import LibraryDocument, LibraryReader, span_cosines
 from eddy_embed import Embedder
+from eddy_embed.encoding.document import LongDocument
 from eddy_embed.encoding.validation import PASSAGES
 from eddy_embed.methods import parse
-
-if TYPE_CHECKING:
-    from chroma_eddy import Index
-    from eddy_demo.web.library_reader import LibraryDocument, LibraryReader
-    from eddy_embed.encoding.document import LongDocument
-    from eddy_embed.encoding.explain import Explanation
 
 _SHOWN_PASSAGES = 6
 """Number of passages shown for each method."""
@@ -39,24 +35,12 @@ _MIN_TEXTS = 20
 """Number of texts below which an analysis of lengths would show chance."""
 
 
-class CannotCompare(DemoError):
-    """The page cannot compare two methods here."""
-
-
 @dataclass(frozen=True)
 class RankedPassage:
-    """A passage in the ranking of one method.
+    """A passage in the ranking of one method."""
 
-    Attributes:
-        rank: Rank, counted from 1.
-        other: Its rank with the other method.
-        cosine: Cosine with the question.
-        text: Text of the passage.
-        link: Address of the passage.
-    """
-
-    rank: int
-    other: int
+    rank: int  # counted from 1
+    other: int  # rank with the other method
     cosine: float
     text: str
     link: str
@@ -64,30 +48,19 @@ class RankedPassage:
 
 @dataclass(frozen=True)
 class LengthPoint:
-    """A text of the library.
+    """A text of the library."""
 
-    Attributes:
-        kind: "sentence", "passage" or "document".
-        tokens: Its length.
-        cosine: Cosine of its vector with the mean vector of the sample.
-    """
-
-    kind: str
+    kind: str  # "sentence", "passage" or "document"
     tokens: int
-    cosine: float
+    cosine: float  # with the mean vector of the sample
 
 
 @dataclass(frozen=True)
 class LengthAnalysis:
-    """How cosines depend on the length of texts.
-
-    Attributes:
-        points: A sample of the library's texts.
-        bins: For each range of lengths: its middle in tokens, the mean cosine of two of its vectors, and its size.
-    """
+    """How cosines depend on the length of texts."""
 
     points: tuple[LengthPoint, ...]
-    bins: tuple[tuple[float, float, int], ...]
+    bins: tuple[tuple[float, float, int], ...]  # for each range of lengths: middle in tokens, mean cosine of two, size
 
 
 class MethodExplorer:
@@ -99,17 +72,11 @@ class MethodExplorer:
         self._loading, self._comparing = threading.Lock(), threading.Lock()
 
     def get(self, reader: LibraryReader, method: str) -> Embedder:
-        """Return an embedder of the library's model with another method.
-
-        Raises:
-            CannotCompare: The method has post-processing to fit.
-            UnknownMethod: There is no such method.
-            InvalidParameter: A parameter of the method is wrong.
-        """
+        """Return an embedder of the library's model with another method."""
         parsed = parse(method)
         name = str(parsed)
         if parsed.post is not None and parsed.post.learns:
-            raise CannotCompare(
+            raise DemoError(
                 f"{method} learns from a whole library, which one document is not: leave out what stands behind the +"
             )
         with self._loading:
@@ -126,34 +93,18 @@ class MethodExplorer:
             self._lengths = (version, reader.read_consistently(analyse_lengths))
         return self._lengths[1]
 
-    def explain(self, reader: LibraryReader, text: str, method: str) -> Explanation:
-        """Explain what a method does with a text, without running the model.
-
-        Raises:
-            CannotCompare: The method has post-processing to fit.
-            UnknownMethod: There is no such method.
-            InvalidParameter: A parameter of the method is wrong.
-            InvalidText: The text is blank.
-        """
-        return self.get(reader, method).explain(text)
-
     def compare(
         self, reader: LibraryReader, document: LibraryDocument, question: str, method: str, max_characters: int
     ) -> list[list[RankedPassage]]:
-        """Rank the passages of a document with the library's method and with another.
-
-        Raises:
-            CannotCompare: The document is too long, another comparison is running, or the method has post-processing
-                to fit.
-        """
+        """Rank the passages of a document with the library's method and with another, one comparison at a time."""
         text = document.content.text
         if len(text) > max_characters:
-            raise CannotCompare(
+            raise DemoError(
                 f"{document.name} has {len(text):,} characters, and at most {max_characters:,} are embedded anew to "
                 "compare methods; choose a shorter document"
             )
         if not self._comparing.acquire(blocking=False):
-            raise CannotCompare("another comparison is under way; try again when it has finished")
+            raise DemoError("another comparison is under way; try again when it has finished")
         try:
             embedder = self.get(reader, method)
             late, size = reader.recipe.late and embedder.reads_spans, reader.recipe.passage_size
@@ -168,21 +119,11 @@ class MethodExplorer:
 def compare_rankings(
     document: LibraryDocument, own: Any, other: LongDocument, others: Any
 ) -> list[list[RankedPassage]]:
-    """Return the best passages with each method.
-
-    Args:
-        document: The document with the library's method.
-        own: Cosines of its passages with the question, shape (n,).
-        other: The document with the other method.
-        others: Cosines of its passages, shape (n,).
-
-    Raises:
-        CannotCompare: The passages differ.
-    """
+    """Return the best passages with each method by their cosines with the question, each of shape (n,)."""
     passages = document.content.passages
     spans = [(passage.start, passage.end) for passage in passages]
     if spans != [(passage.start, passage.end) for passage in other.passages]:
-        raise CannotCompare("the two methods cut this document into other passages; choose another method")
+        raise DemoError("the two methods cut this document into other passages; choose another method")
     orders = [np.argsort(-np.asarray(cosines), kind="stable") for cosines in (own, others)]
     ranks = [np.argsort(order, kind="stable") for order in orders]
     columns = []

@@ -7,15 +7,13 @@ import threading
 from collections import abc
 from collections.abc import Iterable, Iterator, Sequence
 from queue import Empty
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from eddy_demo.errors import DemoError
+from eddy_demo.web.http.events import Event
 from eddy_embed.model.loading.pretrained import best_device, chosen_dtype, locate
-
-if TYPE_CHECKING:
-    import torch
-
-    from eddy_demo.web.http.events import Event
 
 MAX_NEW_TOKENS = 256
 """Maximum number of tokens of an answer."""
@@ -36,23 +34,14 @@ class CannotGenerate(DemoError):
 
 
 class Generator:
-    """A causal language model with its head.
-
-    Attributes:
-        model: The model; embedders share its weights.
-        tokenizer: Its tokenizer.
-    """
+    """A causal language model with its head; embedders share its weights."""
 
     def __init__(self, model: torch.nn.Module, tokenizer: Any) -> None:
         self.model, self.tokenizer = model, tokenizer
 
     @classmethod
     def load(cls, name: str, device: str | None) -> Generator:
-        """Load every layer of a model and its head.
-
-        Raises:
-            CannotGenerate: It is no causal language model, or cannot be loaded.
-        """
+        """Load every layer of a model and its head."""
         from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
         device = device or best_device()
@@ -86,14 +75,7 @@ class Generator:
         return sum(parameter.numel() * parameter.element_size() for parameter in self.model.parameters())
 
     def write(self, question: str, sentences: Sequence[dict[str, Any]]) -> abc.Generator[Event, None, None]:
-        """Yield the events of an answer: `writing`, then `text` and `cite` as the model generates them.
-
-        Only one answer may be written at a time.
-
-        Args:
-            question: The question.
-            sentences: Numbered sentences from `answering.extract_sentences`.
-        """
+        """Yield the events of one answer at a time: `writing`, then `text` and `cite` as the model generates them."""
         yield "writing", {"note": "" if self.follows_instructions else _CONTINUATION_NOTE}
         numbered = {sentence["n"]: sentence for sentence in sentences}
         for text, number in split_citations(self._pieces(question, list(sentences))):
@@ -170,10 +152,7 @@ class Generator:
 
 
 def split_citations(pieces: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Yield texts as `(text, 0)` and citations as `("", number)`, in order.
-
-    The borders of pieces may cut a citation anywhere, as in "[", "1", "]".
-    """
+    """Yield texts as `(text, 0)` and citations as `("", number)`; pieces may cut a citation anywhere."""
     rest = ""
     for piece in pieces:
         rest += piece
@@ -184,11 +163,8 @@ def split_citations(pieces: Iterable[str]) -> Iterator[tuple[str, int]]:
 
 
 def _split(text: str) -> Iterator[tuple[str, int]]:
-    at = 0
-    for match in _CITATION.finditer(text):
-        if match.start() > at:
-            yield text[at : match.start()], 0
-        yield "", int(match[1])
-        at = match.end()
-    if at < len(text):
-        yield text[at:], 0
+    for at, part in enumerate(_CITATION.split(text)):
+        if at % 2:
+            yield "", int(part)
+        elif part:
+            yield part, 0

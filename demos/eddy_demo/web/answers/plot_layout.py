@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from eddy_demo.display_text import printable
-
-if TYPE_CHECKING:
-    from eddy_demo.web.answers.explain import LengthAnalysis
-    from eddy_embed.encoding.explain import Explanation
+from eddy_demo.web.answers.explain import LengthAnalysis
+from eddy_embed.encoding.explain import Explanation
 
 # All positions and sizes are in units of the drawing's viewBox; `why.html` repeats those that do not vary.
 _WIDTH = 900
@@ -104,20 +101,12 @@ class PlotDot:
 
 @dataclass(frozen=True)
 class LengthPlot:
-    """Cosines over length.
-
-    Attributes:
-        dots: The texts.
-        line: Points of the line through `marks`, for an SVG polyline.
-        marks: Mean cosines of two texts of similar length.
-        across: Positions and labels of the horizontal axis.
-        up: Positions and labels of the vertical axis.
-    """
+    """Cosines over length."""
 
     dots: tuple[PlotDot, ...]
-    line: str
-    marks: tuple[PlotDot, ...]
-    across: tuple[tuple[float, str], ...]
+    line: str  # points of the line through `marks`, for an SVG polyline
+    marks: tuple[PlotDot, ...]  # mean cosines of two texts of similar length
+    across: tuple[tuple[float, str], ...]  # positions and labels of the horizontal axis
     up: tuple[tuple[float, str], ...]
 
 

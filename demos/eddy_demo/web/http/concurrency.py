@@ -16,29 +16,15 @@ T = TypeVar("T")
 
 
 class WorkerPool:
-    """A fixed number of threads for the model and the database, with a bounded queue.
-
-    Attributes:
-        active: Number of calls that wait or run.
-    """
+    """A fixed number of threads for the model and the database; at most `max_calls` calls wait or run."""
 
     def __init__(self, n_threads: int, max_calls: int) -> None:
-        """Create an empty pool.
-
-        Args:
-            n_threads: Number of calls that run at the same time.
-            max_calls: Maximum number of calls that wait or run.
-        """
         self._limiter: anyio.CapacityLimiter | None = None  # which needs a running event loop
         self._n_threads, self._max_calls = n_threads, max_calls
         self.active = 0
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Run a call in a thread and return its result.
-
-        Raises:
-            RequestRefused: Too many calls wait or run already.
-        """
+        """Run a call in a thread and return its result; refuse it if too many wait or run already."""
         if self.active >= self._max_calls:
             raise RequestRefused(503, "too many questions at a time; ask again in a moment")
         if self._limiter is None:
@@ -51,14 +37,9 @@ class WorkerPool:
 
 
 class FairLock:
-    """A lock that waiting coroutines get in order, without occupying a thread meanwhile.
-
-    Attributes:
-        waiting: Number of coroutines that wait.
-    """
+    """A lock that waiting coroutines get in order, without occupying a thread meanwhile."""
 
     def __init__(self, max_waiting: int) -> None:
-        """Create a free lock for at most `max_waiting` waiting coroutines."""
         self._lock = asyncio.Lock()
         self._max_waiting = max_waiting
         self.waiting = 0
@@ -70,11 +51,7 @@ class FairLock:
 
     @asynccontextmanager
     async def hold(self) -> AsyncIterator[None]:
-        """Wait for the lock and hold it.
-
-        Raises:
-            RequestRefused: Too many wait already.
-        """
+        """Wait for the lock and hold it; refuse if too many wait already."""
         if self.waiting >= self._max_waiting:
             raise RequestRefused(503, "too many answers wait to be written; ask again in a moment")
         self.waiting += 1

@@ -5,18 +5,14 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eddy_demo.web.errors import RequestRefused
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from eddy_demo.web.limits import Limits
+from eddy_demo.web.limits import Limits
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TOKEN_HEADER = "x-eddy-token"
@@ -45,13 +41,6 @@ class SecurityMiddleware:
     """
 
     def __init__(self, app: ASGIApp, limits: Limits, hosts: Iterable[str] = ()) -> None:
-        """Wrap an application.
-
-        Args:
-            app: The application.
-            limits: Maximum sizes of request bodies.
-            hosts: Accepted host names besides those of the loopback interface.
-        """
         self.app, self.limits = app, limits
         self.hosts = {*LOOPBACK, *(host.lower() for host in hosts)}
         self.token = secrets.token_urlsafe(24)

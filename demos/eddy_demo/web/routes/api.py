@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import anyio
 import anyio.to_thread
@@ -18,15 +18,14 @@ from starlette.responses import Response
 
 from eddy_demo import handbook
 from eddy_demo.display_text import printable
+from eddy_demo.readers.documents import DOCUMENT_SUFFIXES
 from eddy_demo.web.answers import answering
+from eddy_demo.web.answers.generation import Generator
 from eddy_demo.web.errors import RequestRefused, error_message
 from eddy_demo.web.http.events import Event, encode_event, event_stream
 from eddy_demo.web.http.security import UPLOAD_PATH
 from eddy_demo.web.routes.state import ServerState, checked_key, server_state
-from eddy_demo.web.uploads.upload_queue import Upload, clean_name, new_upload, type_refusal
-
-if TYPE_CHECKING:
-    from eddy_demo.web.answers.generation import Generator
+from eddy_demo.web.uploads.upload_queue import Upload, clean_name
 
 api = APIRouter(prefix="/api")
 _BUFFER_BYTES = 2**20
@@ -185,7 +184,7 @@ def add_handbook(request: Request) -> dict[str, Any]:
         with state.jobs.reserve():
             part = state.jobs.uploads.new_part()
             part.write_bytes(data)
-            _accept(state, part, new_upload(hashlib.sha256(data).hexdigest(), page.name, len(data)))
+            _accept(state, part, Upload(hashlib.sha256(data).hexdigest(), page.name, len(data)))
     return {}
 
 
@@ -194,8 +193,9 @@ async def upload(request: Request, name: str) -> dict[str, Any]:
     """Receive one file as the body of the request, under the name in the query."""
     state = server_state(request)
     shown = clean_name(name)
-    if reason := type_refusal(shown):
-        raise RequestRefused(415, f"{shown or 'the file'} {reason}")
+    if Path(shown).suffix.lower() not in DOCUMENT_SUFFIXES:
+        readable = " ".join(DOCUMENT_SUFFIXES)
+        raise RequestRefused(415, f"{shown or 'the file'} is of a type that is not read; readable are {readable}")
     with state.jobs.reserve():
         part = await anyio.to_thread.run_sync(state.jobs.uploads.new_part)
         try:
@@ -203,7 +203,7 @@ async def upload(request: Request, name: str) -> dict[str, Any]:
                 digest, size = await _receive(request, file)
             if not size:
                 raise RequestRefused(400, f"{shown} is empty")
-            job_state = await anyio.to_thread.run_sync(_accept, state, part, new_upload(digest, shown, size))
+            job_state = await anyio.to_thread.run_sync(_accept, state, part, Upload(digest, shown, size))
         except ClientDisconnect:
             raise RequestRefused(400, "the upload was broken off") from None
         finally:

@@ -89,12 +89,7 @@ def _document_page(request: Request, key: str, q: str) -> Response:
 
 @pages.get("/why")
 async def why_page(
-    request: Request,
-    text: str = _SAMPLE,
-    method: str = "",
-    q: str = "",
-    document: str = "",
-    other: str = "htp",
+    request: Request, text: str = _SAMPLE, method: str = "", q: str = "", document: str = "", other: str = "htp"
 ) -> Response:
     """Show what the model does with a text, a comparison of two methods, and the effect of length."""
     return await server_state(request).workers.run(lambda: _why_page(request, text, method, q, document, other))
@@ -110,7 +105,7 @@ def _why_page(request: Request, text: str, method: str, q: str, document: str, o
     try:
         if len(text) > limits.explained_characters:
             raise InvalidQuestion(f"show a text of at most {limits.explained_characters} characters")
-        explanation = state.explorer.explain(reader, text, method)
+        explanation = state.explorer.get(reader, method).explain(text)
     except Exception as error:
         tokens_problem = error_message(error)
     columns, comparison_problem = None, ""

@@ -21,28 +21,16 @@ _KEY = re.compile(r"[0-9a-f]{16}")
 
 @dataclass
 class ServerState:
-    """State of one running server.
-
-    Attributes:
-        limits: Limits of requests.
-        reader: Read access to the library.
-        jobs: Work for the writing thread.
-        writer: The writing thread.
-        workers: Threads that answer questions.
-        generation_lock: Held by the answer that the model writes.
-        stopping: Returns whether the server is about to stop.
-        listeners: Number of open pages that receive progress events.
-        explorer: Embedders of other methods, and analyses of the library.
-    """
+    """State of one running server."""
 
     limits: Limits
     reader: LibraryReader
     jobs: JobQueue
     writer: LibraryWriter
     workers: WorkerPool
-    generation_lock: FairLock
-    stopping: Callable[[], bool]
-    listeners: int = 0
+    generation_lock: FairLock  # held by the answer that the model writes
+    stopping: Callable[[], bool]  # whether the server is about to stop
+    listeners: int = 0  # open pages that receive progress events
     explorer: MethodExplorer = field(default_factory=MethodExplorer)
 
 
@@ -53,11 +41,7 @@ def server_state(request: Request) -> ServerState:
 
 
 def checked_key(key: str) -> str:
-    """Check a document's id from an address.
-
-    Raises:
-        RequestRefused: It is no id.
-    """
+    """Check a document's id from an address."""
     if not _KEY.fullmatch(key):
         raise RequestRefused(404, "there is no such document")
     return key

@@ -5,40 +5,64 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from chroma_eddy import Entry
+from eddy_demo.display_text import printable
+from eddy_demo.readers.documents import SourceDocument
 from eddy_demo.web.errors import RequestRefused
-from eddy_demo.web.uploads.job import FINISHED, IN_PROGRESS, UploadJob
 from eddy_demo.web.uploads.upload_queue import Upload, UploadQueue
 
-if TYPE_CHECKING:
-    from chroma_eddy import Entry
-
+IN_PROGRESS = ("reading", "embedding", "writing")
+FINISHED = ("done", "known")
 _MAX_FINISHED = 200
 """Number of finished files that the page still lists."""
 
 
-class JobQueue:
-    """Any thread may request work; only the thread of `LibraryWriter` carries it out and reports it.
+@dataclass
+class UploadJob:
+    """An uploaded file on its way into the library."""
 
-    Attributes:
-        uploads: The stored files.
-        version: Changes with every change of the queue.
-        stopping: Whether the server is about to stop.
-        rebuild_requested: Whether the library is to be rebuilt.
-    """
+    upload: Upload
+    state: str = "waiting"  # "waiting", "failed", or of IN_PROGRESS or FINISHED; "known": the library had it already
+    message: str = ""
+    done: float = 0.0  # share of its text that is embedded, 0 to 1
+    left: float | None = None  # estimated seconds until it is written
+    document: str = ""  # id of its document, once it has one
+    notes: tuple[str, ...] = ()
+    content: SourceDocument | None = None  # from reading until it is written
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the values that the page shows."""
+        return {
+            "id": self.upload.id,
+            "name": self.upload.name,
+            "size": self.upload.size,
+            "state": self.state,
+            "message": printable(self.message),
+            "done": round(self.done, 4),
+            "left": None if self.left is None else round(self.left, 1),
+            "document": self.document,
+            "notes": [printable(note) for note in self.notes],
+        }
+
+    def mark_known(self, entry: Entry) -> UploadJob:
+        """Finish the job, because the library has the document already; return the job."""
+        name = str(entry.metadata.get("name", entry.id))
+        self.state, self.document, self.done, self.left, self.content = "known", entry.id, 1.0, None, None
+        also = "" if name == self.upload.name else f" as {name}"
+        self.message = f"already in the library{also}"
+        return self
+
+
+class JobQueue:
+    """The queue of work: any thread requests it; only the thread of `LibraryWriter` carries it out and reports it."""
 
     def __init__(self, library: Path, max_files: int) -> None:
-        """Create an empty queue.
-
-        Args:
-            library: Folder of the library.
-            max_files: Maximum number of files that are being received, wait, or failed.
-        """
         self.uploads = UploadQueue(library)
-        self.version = 0
+        self.version = 0  # changes with every change of the queue
         self.stopping = False
         self.rebuild_requested = False
         self._max_files = max_files
@@ -57,11 +81,7 @@ class JobQueue:
 
     @contextmanager
     def reserve(self) -> Iterator[None]:
-        """Reserve a place for a file while the server receives it.
-
-        Raises:
-            RequestRefused: The queue is full.
-        """
+        """Reserve a place for a file while the server receives it; refuse it if the queue is full."""
         with self._changed:
             states = [job.state for job in self._jobs.values() if job.state not in FINISHED]
             if len(states) + self._receiving >= self._max_files:
@@ -77,16 +97,7 @@ class JobQueue:
                 self._receiving -= 1
 
     def accept(self, part: Path, upload: Upload, entry: Entry | None) -> str:
-        """Store a received file, unless its content is in the queue or in the library already.
-
-        Args:
-            part: The received file; moved or deleted.
-            upload: Its description.
-            entry: The library's entry for its document; None if it has none.
-
-        Returns:
-            State of the job: "waiting" or "known".
-        """
+        """Store a received file, or delete it if the queue or the library has its content; return its job's state."""
         with self._changed:
             job = self._jobs.get(upload.id)
             if job is not None and job.state not in FINISHED:
@@ -167,15 +178,7 @@ class JobQueue:
         self.notify()
 
     def wait_for_work(self, seconds: float, always: bool = False) -> bool:
-        """Wait until there is work.
-
-        Args:
-            seconds: Maximum time to wait.
-            always: Wait for any change, even if there is work.
-
-        Returns:
-            Whether there is work.
-        """
+        """Wait for work, or `always` for any change, at most so many seconds; return whether there is work."""
         with self._changed:
             if not self.stopping and (always or not self._has_work()):
                 self._changed.wait(seconds)
@@ -228,7 +231,8 @@ class JobQueue:
             if job.upload.id in self._cancelled:
                 self._drop(job)
                 return
-            upload = self.uploads.fail(job.upload, error)
+            upload = replace(job.upload, error=error)
+            self.uploads.write(upload)
             self.update(job, state="failed", message=error, left=None, upload=upload, content=None)
 
     def put_back_if_interrupted(self) -> bool:

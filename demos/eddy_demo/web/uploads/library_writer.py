@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chroma_eddy import IndexInUse
 from eddy_demo.library.index import to_index_document
@@ -16,15 +16,12 @@ from eddy_demo.library.ingest import ingest, remove_documents
 from eddy_demo.library.library_lock import lock_library
 from eddy_demo.library.rebuild import rebuild_library, unfinished_rebuild
 from eddy_demo.library.recipe import holds_library
+from eddy_demo.readers.documents import SourceDocument
 from eddy_demo.web.errors import error_message
+from eddy_demo.web.library_reader import LibraryReader
+from eddy_demo.web.limits import Limits
+from eddy_demo.web.uploads.job_queue import JobQueue, UploadJob
 from eddy_demo.web.uploads.parser_process import parse_upload
-
-if TYPE_CHECKING:
-    from eddy_demo.readers.documents import SourceDocument
-    from eddy_demo.web.library_reader import LibraryReader
-    from eddy_demo.web.limits import Limits
-    from eddy_demo.web.uploads.job import UploadJob
-    from eddy_demo.web.uploads.job_queue import JobQueue
 
 BATCH = 64
 """Maximum number of files written together; none for a new library, whose first batch fits its post-processing."""
@@ -37,19 +34,12 @@ class _Interrupted(Exception):
 
 
 class LibraryWriter:
-    """Carries out what a `JobQueue` holds.
-
-    Attributes:
-        jobs: The requested work.
-        reader: The library.
-        busy: Why the work cannot go on; "" if it can.
-        rebuilding: Progress of a rebuild, 0 to 1; None if there is none.
-    """
+    """Carries out what a `JobQueue` holds."""
 
     def __init__(self, jobs: JobQueue, reader: LibraryReader, limits: Limits) -> None:
         self.jobs, self.reader, self.limits = jobs, reader, limits
-        self.busy = ""
-        self.rebuilding: float | None = None
+        self.busy = ""  # why the work cannot go on
+        self.rebuilding: float | None = None  # progress, 0 to 1
         self._read_error = ""
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
 

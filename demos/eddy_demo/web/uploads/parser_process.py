@@ -9,31 +9,17 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import eddy_demo
 from eddy_demo.errors import Unreadable
 from eddy_demo.readers.documents import SourceDocument
-
-if TYPE_CHECKING:
-    from eddy_demo.web.limits import Limits
+from eddy_demo.web.limits import Limits
 
 _POLL_SECONDS = 0.05
 
 
 def parse_upload(file: Path, name: str, origin: str, limits: Limits, check: Callable[[], None]) -> SourceDocument:
-    """Read an uploaded file.
-
-    Args:
-        file: The stored content.
-        name: The user's name for the file; its suffix selects the reader.
-        origin: Origin of the document.
-        limits: Limits of time, memory, pages and characters.
-        check: Called regularly; an exception from it ends the reading.
-
-    Raises:
-        Unreadable: The file cannot be read, or not within the limits.
-    """
+    """Read an uploaded file within the limits; an exception from `check`, called regularly, ends the reading."""
     numbers = (limits.pages, limits.characters, limits.parse_bytes, math.ceil(limits.parse_seconds))
     worker = [sys.executable, "-B", "-m", "eddy_demo.web.uploads.parser_worker"]
     # `python -m` imports from its working directory first: that must be the folder of this package.

@@ -18,10 +18,7 @@ from eddy_demo.readers.documents import read_content
 
 
 def limit_resources(memory: int, seconds: int) -> None:
-    """Limit this process's memory in bytes and CPU time, where the system can.
-
-    macOS does not limit memory, Windows limits nothing.
-    """
+    """Limit memory in bytes and CPU time: macOS does not limit memory, Windows limits nothing."""
     try:
         import resource
     except ModuleNotFoundError:

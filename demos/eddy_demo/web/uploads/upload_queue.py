@@ -9,14 +9,14 @@ import time
 import unicodedata
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 
 from chroma_eddy import IndexInUse
 from chroma_eddy.storage.locks import Lock
-from eddy_demo.errors import ServedAlready
+from eddy_demo.errors import DemoError
 from eddy_demo.library.recipe import UPLOADS_FOLDER, check_available, holds_library
-from eddy_demo.readers.documents import DOCUMENT_SUFFIXES, document_key
+from eddy_demo.readers.documents import document_key
 from eddy_embed.utils.atomic_files import atomic_write
 
 _ID = re.compile(r"[0-9a-f]{64}")
@@ -27,21 +27,13 @@ _INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u20
 
 @dataclass(frozen=True)
 class Upload:
-    """A file that waits to be written to the library, or failed.
+    """A file that waits to be written to the library, or failed."""
 
-    Attributes:
-        id: SHA-256 of its content in hexadecimal; the name of the stored file.
-        name: The user's name for it; shown, never used as a path.
-        size: Size in bytes.
-        added: Time of the upload, in seconds since 1970.
-        error: Why it failed; "" while it waits.
-    """
-
-    id: str
-    name: str
+    id: str  # SHA-256 of its content in hexadecimal; the name of the stored file
+    name: str  # the user's name for it; shown, never used as a path
     size: int
-    added: float
-    error: str = ""
+    added: float = field(default_factory=time.time)  # seconds since 1970
+    error: str = ""  # "" while it waits
 
     @property
     def origin(self) -> str:
@@ -54,24 +46,12 @@ class Upload:
         return document_key(self.origin)
 
 
-def new_upload(id_: str, name: str, size: int) -> Upload:
-    """Create an upload with the current time."""
-    return Upload(id_, name, size, time.time())
-
-
 def clean_name(given: str) -> str:
     """Make a file name safe to show: its last part, without invisible characters, at most 150 characters."""
     last = re.split(r"[/\\]", unicodedata.normalize("NFC", _INVISIBLE.sub("", given)))[-1]
     name = " ".join(last.split()).strip(". ")
     suffix = PurePosixPath(name).suffix
     return f"{name[: _MAX_NAME - len(suffix)].rstrip()}{suffix}" if len(name) > _MAX_NAME else name
-
-
-def type_refusal(name: str) -> str:
-    """Say why the server does not take a file of this name; "" if it does."""
-    if PurePosixPath(name).suffix.lower() in DOCUMENT_SUFFIXES:
-        return ""
-    return f"is of a type that is not read; readable are {' '.join(DOCUMENT_SUFFIXES)}"
 
 
 class UploadQueue:
@@ -82,12 +62,7 @@ class UploadQueue:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the only server that takes uploads for this library.
-
-        Raises:
-            ServedAlready: Another server does.
-            LibraryMismatch: The folder holds something else.
-        """
+        """Be the only server that takes uploads for this library."""
         library = self.folder.parent
         if not holds_library(library):
             check_available(library)
@@ -96,7 +71,7 @@ class UploadQueue:
             try:
                 stack.enter_context(Lock(self.folder))
             except IndexInUse:
-                raise ServedAlready(
+                raise DemoError(
                     f"{library} is served by another process: use its page, stop it first, or name another folder "
                     "with --library"
                 ) from None
@@ -116,12 +91,6 @@ class UploadQueue:
         """Write the description of an upload."""
         with atomic_write(self.folder / f"{_checked(upload.id)}.json") as file:
             file.write(json.dumps(asdict(upload)).encode())
-
-    def fail(self, upload: Upload, error: str) -> Upload:
-        """Record why an upload failed."""
-        failed = replace(upload, error=error)
-        self.write(failed)
-        return failed
 
     def content_path(self, id_: str) -> Path:
         """Return the path of an upload's content."""
