@@ -20,7 +20,7 @@ from ray_eddy.retry import retry_unreachable
 from ray_eddy.row_codec import DOCUMENTS, metadata_columns, pack, to_document
 
 if TYPE_CHECKING:
-    from chroma_eddy import Entry
+    from chroma_eddy import DocumentRow
     from eddy_embed import Embedder, LongDocument
     from eddy_embed.encoding.document import Part
 
@@ -33,7 +33,7 @@ REFUSED = "refused"
 class FilterUnchanged:
     """Compares documents with the index, so that no unchanged document is embedded again."""
 
-    def __init__(self, place: str | None, name: str, known: Mapping[str, Entry] | None, patience: float) -> None:
+    def __init__(self, place: str | None, name: str, known: Mapping[str, DocumentRow] | None, patience: float) -> None:
         """Store where to look.
 
         Args:
@@ -75,13 +75,13 @@ class FilterUnchanged:
             rows[at] |= {"text": None} if complete else metadata_columns(document)
         return pa.Table.from_pylist(rows, DOCUMENTS)
 
-    def _entries(self, ids: Sequence[str]) -> Mapping[str, Entry]:
+    def _entries(self, ids: Sequence[str]) -> Mapping[str, DocumentRow]:
         if self._known is not None or not ids:
             return self._known or {}
         return retry_unreachable(lambda: _known_entries(str(self._place), self._name, ids), self._patience)
 
 
-def _known_entries(place: str, name: str, ids: Sequence[str]) -> Mapping[str, Entry]:
+def _known_entries(place: str, name: str, ids: Sequence[str]) -> Mapping[str, DocumentRow]:
     try:
         with open_index(place, name) as index:
             return index.entries(ids)

@@ -23,7 +23,7 @@ from ray_eddy.row_codec import to_tables
 from ray_eddy.writer import IndexInfo, IndexWriter, Receipt, ServerWriter
 
 if TYPE_CHECKING:
-    from chroma_eddy import Entry
+    from chroma_eddy import DocumentRow
 
 MAX_IN_FLIGHT = 2
 """Unacknowledged deliveries to the writer above which no more are taken from embedders."""
@@ -160,7 +160,7 @@ def ingest_into(
         begin: As in `Index.upsert`.
     """
     with index.writing():
-        known: dict[str, Entry] = index.entries()
+        known: dict[str, DocumentRow] = index.entries()
         writer = IndexWriter(index, fit_least=fit_least, begin=begin)
         filtered = _filter_unchanged(documents, options.batch_size, (None, index.name, known, 0.0))
         return _run(filtered, writer.index_info(), options, writer.write, lambda receipt: receipt)

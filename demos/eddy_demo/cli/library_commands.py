@@ -17,7 +17,7 @@ from eddy_demo.errors import NoLibrary
 from eddy_demo.library.recipe import model_name, read_recipe
 
 if TYPE_CHECKING:
-    from chroma_eddy import Entry
+    from chroma_eddy import DocumentRow
     from eddy_demo.library.recipe import LibraryRecipe
 
 app = typer.Typer(help="List, remove, or embed again the documents of a library.", no_args_is_help=True)
@@ -66,7 +66,7 @@ def remove(
     read_recipe(library)
     with lock_for_command(library):
         entries = read_entries(library)
-        chosen: dict[str, Entry] = {}
+        chosen: dict[str, DocumentRow] = {}
         for wanted in documents:
             found = [entry for entry in entries.values() if wanted in (entry.id, entry.metadata["name"])]
             if not found:
@@ -127,7 +127,7 @@ def _next_recipe(
     return replace(stored, model=name, method=chosen, default=default, passage_size=passage_size or stored.passage_size)
 
 
-def _entry_data(entry: Entry) -> dict[str, Any]:
+def _entry_data(entry: DocumentRow) -> dict[str, Any]:
     names = ("passages", "sentences", "tokens", "characters")
     counts = {name: getattr(entry, name) for name in names}
     pages = {"pages": len(entry.page_starts)} if entry.page_starts else {}

@@ -9,7 +9,7 @@ from eddy_demo.display_text import printable
 from eddy_demo.web.uploads.upload_queue import Upload
 
 if TYPE_CHECKING:
-    from chroma_eddy import Entry
+    from chroma_eddy import DocumentRow
     from eddy_demo.readers.documents import SourceDocument
 
 IN_PROGRESS = ("reading", "embedding", "writing")
@@ -55,7 +55,7 @@ class UploadJob:
             "notes": [printable(note) for note in self.notes],
         }
 
-    def mark_known(self, entry: Entry) -> UploadJob:
+    def mark_known(self, entry: DocumentRow) -> UploadJob:
         """Finish the job, because the library has the document already; return the job."""
         name = str(entry.metadata.get("name", entry.id))
         self.state, self.document, self.done, self.left, self.content = "known", entry.id, 1.0, None, None

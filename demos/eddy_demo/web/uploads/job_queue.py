@@ -14,7 +14,7 @@ from eddy_demo.web.uploads.job import FINISHED, IN_PROGRESS, UploadJob
 from eddy_demo.web.uploads.upload_queue import Upload, UploadQueue
 
 if TYPE_CHECKING:
-    from chroma_eddy import Entry
+    from chroma_eddy import DocumentRow
 
 _MAX_FINISHED = 200
 """Number of finished files that the page still lists."""
@@ -76,7 +76,7 @@ class JobQueue:
             with self._changed:
                 self._receiving -= 1
 
-    def accept(self, part: Path, upload: Upload, entry: Entry | None) -> str:
+    def accept(self, part: Path, upload: Upload, entry: DocumentRow | None) -> str:
         """Store a received file, unless its content is in the queue or in the library already.
 
         Args:
@@ -212,7 +212,7 @@ class JobQueue:
                 self._removals.add(job.document)
                 self._drop(job)
 
-    def mark_known(self, job: UploadJob, entry: Entry) -> None:
+    def mark_known(self, job: UploadJob, entry: DocumentRow) -> None:
         """Record that the library has the text of a file already."""
         with self._changed:
             if job.upload.id in self._cancelled:
