@@ -12,15 +12,7 @@ from llama_index.embeddings.eddy.base import EddyEmbedding
 
 
 def resolve_embed_model(value: EddyEmbedding | Mapping[str, Any] | None, reason: str) -> EddyEmbedding:
-    """Resolve an embedding model.
-
-    Args:
-        value: The model, or its parameters as a dictionary; None for `Settings.embed_model`.
-        reason: What needs an `EddyEmbedding`, for the message.
-
-    Raises:
-        InvalidParameter: There is no model, or it is not an `EddyEmbedding`.
-    """
+    """The model, or that of its parameters; None for `Settings.embed_model`; `reason` says what needs it."""
     if isinstance(value, Mapping):
         return EddyEmbedding.from_dict(value)
     try:

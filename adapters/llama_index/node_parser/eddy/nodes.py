@@ -29,12 +29,7 @@ def document_nodes(
 ) -> list[TextNode]:
     """Make the nodes of a document, level by level; the parent of a node is the node of the level above around it.
 
-    Args:
-        source: The document, or a piece of one with its start index.
-        result: The document's text and vectors.
-        parts: What becomes a node.
-        fingerprint: Fingerprint of the embedder.
-        id_func: Makes the id of a node from its number in the document, its part and its span.
+    `source` is the document, or a piece of one with its start index.
     """
     offset = (getattr(source, "start_char_idx", None) or 0) if source.source_node else 0
     pages = Pages.of(source.metadata)
@@ -56,11 +51,8 @@ def document_nodes(
                 node.relationships[NodeRelationship.SOURCE] = node.source_node.model_copy(update=bare)
             hidden = (*vector_metadata.KEYS, vector_metadata.PART, LAST_LABEL)
             # A language model gets the headings; the embedding model has read them in the text.
-            node.excluded_embed_metadata_keys = [
-                *source.excluded_embed_metadata_keys,
-                *hidden,
-                vector_metadata.HEADINGS,
-            ]
+            own_hidden = [*hidden, vector_metadata.HEADINGS]
+            node.excluded_embed_metadata_keys = [*source.excluded_embed_metadata_keys, *own_hidden]
             node.excluded_llm_metadata_keys = [*source.excluded_llm_metadata_keys, *hidden]
             if above:
                 while above[holder][0].end < span.end:
@@ -72,11 +64,7 @@ def document_nodes(
 
 
 def join_files(pages: Sequence[Document]) -> list[Document]:
-    """Join the pages of each file to a document whose metadata say where each page begins.
-
-    Args:
-        pages: Pages in order; a document that is no page is returned unchanged.
-    """
+    """Join the pages of each file to a document whose metadata say where each page begins."""
     check_kind("pages", pages, Sequence, "a list of LlamaIndex's documents")
     for index, page in enumerate(pages):
         check_kind(f"pages[{index}]", page, Document, "one of LlamaIndex's documents: Document(text=...)")

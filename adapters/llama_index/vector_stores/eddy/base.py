@@ -8,6 +8,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import chromadb
+from chromadb.api import ClientAPI
+from chromadb.api.models.Collection import Collection
 from llama_index.core.bridge.pydantic import ConfigDict, Field, PrivateAttr
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import (
@@ -20,6 +23,7 @@ from llama_index.core.vector_stores.types import (
 from chroma_eddy import Index, open_index
 from chroma_eddy.query.search import search
 from chroma_eddy.rows.schema import DIGEST, DOCUMENT, PIECE
+from chroma_eddy.storage.client import client_settings
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.storage.pages import Rows
 from chroma_eddy.write.pieces import put_pieces, remove_pieces
@@ -39,8 +43,6 @@ from llama_index.vector_stores.eddy.query_translation import (
 )
 
 if TYPE_CHECKING:
-    from chromadb.api import ClientAPI
-    from chromadb.api.models.Collection import Collection
     from typing_extensions import Self
 
 _HINTS = {
@@ -137,12 +139,9 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
 
     @classmethod
     def from_index(cls, index: Index) -> Self:
-        """Wrap an open index; the store embeds as the index does, also after `refit`.
+        """Wrap an open index with an embedder; the store embeds as the index does, also after `refit`.
 
         Such a store cannot be copied to other processes.
-
-        Args:
-            index: From `open_index`, with an embedder.
         """
         check_kind("index", index, Index, "an index from chroma_eddy.open_index")
         self = cls.__new__(cls)
@@ -170,14 +169,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
     # --- Writing
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
-        """Write nodes, and replace nodes of the same ids.
-
-        Args:
-            nodes: Nodes with their embeddings.
-            **kwargs: Refused.
-
-        Returns:
-            The nodes' ids.
+        """Write nodes with their embeddings, in place of nodes of the same ids; return the ids.
 
         Raises:
             FingerprintMismatch: A vector comes from another embedder.
@@ -320,8 +312,4 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         port = self.port or (443 if self.ssl else 8000)
         if self.headers is None:
             return f"{scheme}://{self.host}:{port}"
-        import chromadb
-
-        from chroma_eddy.storage.client import client_settings
-
         return chromadb.HttpClient(str(self.host), port, ssl=self.ssl, headers=self.headers, settings=client_settings())
