@@ -84,10 +84,9 @@ def _check_embedder(collection: Collection, function: EddyEmbeddingFunction) -> 
             f"Collection {collection.name!r} was made with Chroma's embedding function {kind!r}, whose vectors cannot "
             f"be compared with those of {function.model_name!r}; use another collection."
         )
-    first = collection.get(limit=1, include=["metadatas"])
-    rows = first["metadatas"] or []
+    rows: Any = collection.get(limit=1, include=["metadatas"])["metadatas"]
     maker = (rows[0] or {}).get(_FINGERPRINT) if rows else None
-    if first["ids"] and maker != function.fingerprint:
+    if rows and maker != function.fingerprint:
         raise FingerprintMismatch(
             f"Collection {collection.name!r} holds vectors of "
             f"{'an unknown maker' if maker is None else f'fingerprint {maker}'}, and {function.model_name!r}, "

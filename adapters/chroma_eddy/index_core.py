@@ -121,6 +121,11 @@ class IndexCore:
         """Rows of the documents whose writing or removal was interrupted, by id."""
         return self._document_rows(where={OTHER: {"$ne": ""}})
 
+    def visible_rows(self) -> dict[str, Any] | None:
+        """Chroma's condition that excludes versions that queries do not find yet or any more; None without such."""
+        hidden = [row.other for row in self.incomplete().values()]
+        return {DIGEST: {"$nin": hidden}} if hidden else None
+
     def _document_rows(self, **which: Any) -> dict[str, DocumentRow]:
         if not self.exists:
             return {}

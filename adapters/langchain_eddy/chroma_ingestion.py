@@ -112,9 +112,8 @@ async def aingest_documents(
     cleanup: Literal["id", "source"] | None = "id",
 ) -> IngestReport:
     """As `ingest_documents`, in a thread."""
-    options = {"passage_size": passage_size, "passage_unit": passage_unit, "late": late}
-    call = partial(ingest_documents, **options, cleanup=cleanup)  # type: ignore[arg-type]
-    return await in_worker(call, vector_store, documents, embeddings)
+    sizes: dict[str, Any] = {"passage_size": passage_size, "passage_unit": passage_unit, "late": late}
+    return await in_worker(partial(ingest_documents, vector_store, documents, embeddings, **sizes, cleanup=cleanup))
 
 
 def _embedder_of(vector_store: Chroma, embeddings: EddyEmbeddings | None) -> EddyEmbeddings:

@@ -85,11 +85,9 @@ def embed_passages(
     Args:
         documents: Whole documents; the function reads them in batches.
         embeddings: The embedder.
-        passage_size: Maximum number of text tokens in a passage. Passages are whole sentences, and headings together
-            with their text; a longer sentence is a passage by itself.
-        passage_unit: "sentences" to count these instead of tokens.
-        late: Whether to pool passages from one pass over the document; False embeds each passage by itself, which
-            methods that read a last token need.
+        passage_size: As in `Embedder.encode_long`.
+        passage_unit: As in `Embedder.encode_long`.
+        late: As in `Embedder.encode_long`.
 
     Yields:
         The passages of each document in their order.
@@ -106,14 +104,8 @@ def embed_passages(
     with_content = with_text(checked, lambda document: document.page_content, display_name, "passage")
     for batch in groups(with_content, lambda document: len(document.page_content)):
         texts = [document.page_content for document in batch]
-        results = engine.encode_long(
-            texts,
-            passage_size=passage_size,
-            passage_unit=passage_unit,
-            late=late,
-            parts=PASSAGES,
-            show_progress=False,
-        )
+        options: dict[str, Any] = {"passage_size": passage_size, "passage_unit": passage_unit, "late": late}
+        results = engine.encode_long(texts, parts=PASSAGES, show_progress=False, **options)
         for document, result in zip(batch, results, strict=True):
             identity, text = document_id(document), result.text
             pages = Pages.of(document.metadata)

@@ -14,7 +14,7 @@ from langchain_core.vectorstores import VectorStore
 
 from chroma_eddy import Document as Whole
 from chroma_eddy import Hit, Index, Piece, WriteReport, open_index
-from chroma_eddy.rows.schema import DIGEST, PIECE, user_metadata
+from chroma_eddy.rows.schema import PIECE, user_metadata
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.types import RESERVED
 from chroma_eddy.write.pieces import put_pieces, remove_pieces
@@ -147,9 +147,8 @@ class EddyChroma(VectorStore):
             # Equal texts without ids share a row.
             own = {name: at for at, name in enumerate(names) if named[at] is None}
             kept = [at for at, name in enumerate(names) if own.get(name, at) == at]
-            owners = [document_identity(None, about[at]) or names[at] for at in kept]
             self._embed_and_put(
-                [(names[at], owner, given[at], about[at]) for at, owner in zip(kept, owners, strict=True)]
+                [(names[at], document_identity(None, about[at]) or names[at], given[at], about[at]) for at in kept]
             )
         return names
 
@@ -214,13 +213,9 @@ class EddyChroma(VectorStore):
     def _by_ids(self, ids: Sequence[str]) -> list[Document]:
         if not self.index.exists:
             return []
-        pending = {entry.other for entry in self.index.incomplete().values()} - {""}
-        rows = self.index.store.get(MAIN, ids=list(ids), metadatas=True, documents=True)
-        by_id = {
-            id_: _document(id_, text, row)
-            for id_, text, row in zip(rows.ids, rows.texts, rows.metadatas, strict=True)
-            if row.get(DIGEST) not in pending
-        }
+        where = self.index.visible_rows()
+        rows = self.index.store.get(MAIN, ids=list(ids), where=where, metadatas=True, documents=True)
+        by_id = {row[0]: _document(*row) for row in zip(rows.ids, rows.texts, rows.metadatas, strict=True)}
         return [by_id[id_] for id_ in ids if id_ in by_id]
 
     def similarity_search(

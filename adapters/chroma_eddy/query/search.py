@@ -214,7 +214,7 @@ def _nearest(
     include: Any = ["metadatas", "documents", "distances", *(["embeddings"] if query.mmr else [])]
     collection = index.store.collection(part)
     with translated_errors(index.store.place):
-        got = collection.query(
+        got: Any = collection.query(
             query_embeddings=np.asarray(vector, np.float32)[None],
             n_results=query.candidates,
             ids=None if query.ids is None else list(query.ids),
@@ -222,20 +222,18 @@ def _nearest(
             where_document=query.where_document,  # type: ignore[arg-type]
             include=include,
         )
-    ids: list[str] = got["ids"][0]
-    rows: list[Any] = (got["metadatas"] or [[]])[0]
+    ids, rows, distances = got["ids"][0], got["metadatas"][0], got["distances"][0]
     for id_, row in zip(ids, rows, strict=True):
         _check_row(id_, row)
-    stored_texts = [text or "" for text in (got["documents"] or [[""] * len(rows)])[0]]
+    stored_texts = [text or "" for text in got["documents"][0]]
     own_texts = _texts_of(index, query.granularity, rows) if texts and part != MAIN else stored_texts
-    distances = (got["distances"] or [[]])[0]
     hits = [
         _make_hit(id_, row, text, float(1 - distance))
         for id_, row, text, distance in zip(ids, rows, own_texts, distances, strict=True)
     ]
     if not query.mmr or not hits:
         return hits
-    unit = np.asarray((got["embeddings"] or [[]])[0], np.float64)
+    unit = np.asarray(got["embeddings"][0], np.float64)
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     return [hits[number] for number in mmr_order(np.asarray(vector, np.float64), unit, query.k, query.lambda_mult)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.storage.connection import Connection
 from chroma_eddy.storage.failures import translated_errors
-from chroma_eddy.storage.locks import Lock
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, PARTS, RAW, SENTENCES, TRANSFORM
 from chroma_eddy.storage.pages import PAGE_SIZE, Rows, slices
 from chroma_eddy.storage.recipe import FORMAT, Recipe
@@ -35,19 +35,13 @@ class Store:
     """An index's collections under one name."""
 
     def __init__(self, connection: Connection, name: str) -> None:
-        self.connection, self.name, self.place = connection, name, connection.place
+        self.connection, self.name, self.place, self.lock = connection, name, connection.place, connection.lock
         self._generation, self._collections = connection.generation, dict[str, Collection]()
-        self._max_batch_size = 0
 
     @property
     def client(self) -> ClientAPI:
         """Chroma's client; it changes when the connection is reopened."""
         return self.connection.client
-
-    @property
-    def lock(self) -> Lock:
-        """The writer's lock."""
-        return self.connection.lock
 
     @contextmanager
     def hold_lock(self) -> Iterator[None]:
@@ -244,13 +238,11 @@ class Store:
         with translated_errors(self.place):
             return 0 if collection is None else collection.count()
 
-    @property
+    @cached_property
     def max_batch_size(self) -> int:
         """Most rows that the database accepts in a batch."""
-        if not self._max_batch_size:
-            with translated_errors(self.place):
-                self._max_batch_size = self.client.get_max_batch_size()
-        return self._max_batch_size
+        with translated_errors(self.place):
+            return self.client.get_max_batch_size()
 
     def upsert(
         self,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from chroma_eddy.index_core import IndexCore
 from chroma_eddy.rows.documents import group_ids, read_embedded_documents
-from chroma_eddy.rows.schema import DIGEST, EmbeddedDocument
+from chroma_eddy.rows.schema import EmbeddedDocument
 from chroma_eddy.rows.transform import invert, load_transform, round_to_float32
 from chroma_eddy.storage.names import MAIN, NEXT, PARTS, RAW
 from chroma_eddy.storage.store import Store
@@ -130,8 +130,7 @@ def _fit(index: IndexCore, embedder: Embedder, post: Fitted, queries: list[str] 
 
 
 def _raw_passage_vectors(index: IndexCore, post: Fitted, normalized: bool) -> Iterator[NDArray[np.float64]]:
-    hidden = [row.other for row in index.incomplete().values()]
-    where = {DIGEST: {"$nin": hidden}} if hidden else None
+    where = index.visible_rows()
     if index.keeps_raw:
         for rows in index.store.pages(RAW, where=where, embeddings=True):
             passages = [number for number, id_ in enumerate(rows.ids) if id_.startswith("passage/")]

@@ -24,6 +24,7 @@ def with_text(
         InvalidText: A document's text is not valid Unicode.
     """
     blank: list[str] = []
+    index = 0
     for index, document in enumerate(documents):
         text = text_of(document)
         raise_on_surrogates(text, f"Document {name_of(document, index)}")
@@ -33,7 +34,7 @@ def with_text(
             blank.append(name_of(document, index))
     if blank:
         names = ", ".join(blank[:10]) + (", ..." if len(blank) > 10 else "")
-        warnings.warn(f"{len(blank)} documents hold no text and give no {made}: {names}", stacklevel=3)
+        warnings.warn(f"{len(blank)} of {index + 1} documents hold no text and give no {made}: {names}", stacklevel=3)
 
 
 def groups(

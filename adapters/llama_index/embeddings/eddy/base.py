@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from llama_index.core import Settings
 from llama_index.core.base.embeddings.base import BaseEmbedding, Embedding
 from llama_index.core.bridge.pydantic import ConfigDict, Field, PrivateAttr, SerializationInfo, model_serializer
 from llama_index.core.bridge.pydantic import SerializerFunctionWrapHandler as Handler
@@ -292,3 +293,22 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         if name == "embeddings_cache" and value is not None and not isinstance(value, RoleKeyedCache):
             value = RoleKeyedCache(value, self)
         super().__setattr__(name, value)
+
+
+def resolve_embed_model(value: EddyEmbedding | Mapping[str, Any] | None, reason: str) -> EddyEmbedding:
+    """The model, or that of its parameters; None for `Settings.embed_model`; `reason` says what needs it."""
+    if isinstance(value, Mapping):
+        return EddyEmbedding.from_dict(value)
+    try:
+        model = value if value is not None else Settings.embed_model
+    except (ImportError, ValueError) as error:  # from LlamaIndex's default, OpenAI's model
+        raise InvalidParameter(
+            "embed_model is missing, and Settings.embed_model is not set; give "
+            "embed_model=EddyEmbedding(model_name=..., method=...)."
+        ) from error
+    if not isinstance(model, EddyEmbedding):
+        raise InvalidParameter(
+            f"embed_model is a {type(model).__name__}; {reason} an EddyEmbedding: give "
+            "embed_model=EddyEmbedding(model_name=..., method=...)."
+        )
+    return model

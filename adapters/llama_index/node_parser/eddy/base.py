@@ -21,8 +21,7 @@ from eddy_embed.integrations.arguments import refuse_unknown
 from eddy_embed.integrations.document_ids import document_identity, is_random, passage_id
 from eddy_embed.integrations.shared_embedders import in_worker
 from eddy_embed.integrations.whole_documents import groups, with_text
-from llama_index.embeddings.eddy import EddyEmbedding
-from llama_index.embeddings.eddy.resolve_embed_model import resolve_embed_model
+from llama_index.embeddings.eddy.base import EddyEmbedding, resolve_embed_model
 from llama_index.node_parser.eddy.nodes import LEVELS, document_nodes, join_files, level_of, link_levels, without_pages
 
 if TYPE_CHECKING:
@@ -42,11 +41,7 @@ class LongDocumentNodeParser(NodeParser):
 
     Args:
         embed_model: An `EddyEmbedding`, or its parameters as a dictionary; None for `Settings.embed_model`.
-        passage_size: Maximum number of text tokens in a passage. Passages are whole sentences, and headings together
-            with their text; a longer sentence is a passage by itself.
-        passage_unit: "sentences" to count these instead of tokens.
-        late: Whether to pool passages from one pass over the document; False embeds each passage by itself, which
-            methods that read a last token need.
+        passage_size: As in `Embedder.encode_long`, like `passage_unit` and `late`.
         parts: What becomes a node: "document", "passages", "sentences". With several, a node is the parent of the
             nodes of the next narrower part inside it, as `AutoMergingRetriever` and `get_leaf_nodes` need.
         include_metadata: Whether nodes get the document's metadata.
@@ -81,24 +76,20 @@ class LongDocumentNodeParser(NodeParser):
         id_func: Callable[[int, BaseNode], str] | Mapping[str, str] | None = None,
         **others: Any,
     ) -> None:
+        given = {k: v for k, v in locals().items() if k not in ("self", "others", "__class__")}
         refuse_unknown("LongDocumentNodeParser", others, type(self).model_fields)
-        check_options({"passage_size": passage_size, "passage_unit": passage_unit, "late": late})
+        check_options(given)
         check_parts(parts)
-        for name, value in (("include_metadata", include_metadata), ("include_prev_next_rel", include_prev_next_rel)):
-            check_kind(name, value, bool, "True or False")
+        for name in ("include_metadata", "include_prev_next_rel"):
+            check_kind(name, given[name], bool, "True or False")
         check_kind("callback_manager", callback_manager, CallbackManager | None, "a CallbackManager, or None")
-        fields: dict[str, Any] = {
-            "embed_model": resolve_embed_model(embed_model, "passages' vectors out of a whole document need"),
-            "passage_size": passage_size,
-            "passage_unit": passage_unit,
-            "late": late,
-            "parts": tuple(part for part in LEVELS if part in parts),
-            "include_metadata": include_metadata,
-            "include_prev_next_rel": include_prev_next_rel,
-            "callback_manager": callback_manager or CallbackManager([]),
-            "id_func": _id_func(id_func),
-        }
-        super().__init__(**fields, **others)
+        given.update(
+            embed_model=resolve_embed_model(embed_model, "passages' vectors out of a whole document need"),
+            parts=tuple(part for part in LEVELS if part in parts),
+            callback_manager=callback_manager or CallbackManager([]),
+            id_func=_id_func(id_func),
+        )
+        super().__init__(**given, **others)
         if late and not self.embed_model.embedder.reads_spans:
             raise IncompatibleMethods(
                 f"Method {self.embed_model.method!r} reads one token, so passages have no vectors in a pass over the "
