@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chromadb.api import ClientAPI
+from chromadb.api.models.Collection import Collection
 from chromadb.errors import NotFoundError
 
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import FingerprintMismatch
-
-if TYPE_CHECKING:
-    from chromadb.api.models.Collection import Collection
 
 # In the metadata of collections made here, since Chroma replaces a stored configuration before it asks whether it may;
 # and in the metadata of rows that the adapters for other frameworks write.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from chroma_eddy.index_core import IndexCore
 from chroma_eddy.query.search import Granularity, Query, search
-from chroma_eddy.storage.client import connect
+from chroma_eddy.storage.client import Place, connect
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT, SENTENCES, check_index_name
 from chroma_eddy.storage.store import Store
 from chroma_eddy.types import Document, Hit
@@ -22,9 +22,6 @@ from chroma_eddy.write.writer import Progress, Writer, WriteReport
 from eddy_embed import Embedder
 from eddy_embed.encoding.validation import check_kind, check_one, check_options
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-
-if TYPE_CHECKING:
-    from chroma_eddy.storage.client import Place
 
 
 @dataclass(frozen=True)
@@ -74,13 +71,12 @@ class Index(IndexCore):
 
     def _status(self) -> Status:
         rows = self.entries()
-        first = self.store.get(DOCUMENTS, ids=list(rows)[:1], embeddings=True).vectors if rows else None
         following = self.store.with_suffix(NEXT)
         return Status(
             name=self.name,
             fingerprint=self.recipe.fingerprint,
             settings=self.recipe.settings,
-            dimension=0 if first is None else first.shape[1],
+            dimension=self.store.get(DOCUMENTS, ids=list(rows)[:1], embeddings=True).vectors.shape[1] if rows else 0,
             documents=sum(bool(row.digest) for row in rows.values()),
             passages=self.store.count(MAIN),
             sentences=self.store.count(SENTENCES),

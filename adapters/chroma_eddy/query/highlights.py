@@ -25,10 +25,10 @@ def add_highlights(index: IndexCore, vector: Doubles, hits: list[Hit]) -> list[H
     """
     spans = [[(hit.start + start, hit.start + end) for start, end in _sentences(index, hit)] for hit in hits]
     has_vectors = [index.recipe.sentence_vectors and PIECE not in hit.row for hit in hits]
-    pairs = zip(hits, spans, has_vectors, strict=True)
-    stored = iter(_stored_vectors(index, [(hit, own) for hit, own, stored in pairs if stored]))
+    triples = list(zip(hits, spans, has_vectors, strict=True))
+    stored = iter(_stored_vectors(index, [(hit, own) for hit, own, is_stored in triples if is_stored]))
     highlighted = []
-    for hit, own, is_stored in zip(hits, spans, has_vectors, strict=True):
+    for hit, own, is_stored in triples:
         vectors = next(stored) if is_stored else _encode_sentences(index.embedder, hit, own)
         sentences = tuple(
             Highlight(start, end, hit.text[start - hit.start : end - hit.start], float(cosine))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import chromadb
@@ -19,9 +18,7 @@ from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.locks import Lock
 from eddy_embed.errors import InvalidParameter
 
-if TYPE_CHECKING:
-    Place = str | os.PathLike[str] | ClientAPI
-
+Place = str | os.PathLike[str] | ClientAPI
 _DATABASE = "chroma.sqlite3"
 
 

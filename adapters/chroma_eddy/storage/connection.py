@@ -59,7 +59,8 @@ class Connection:
     """
 
     def __init__(self, client: ClientAPI, lock: Lock, place: Any, *, owned: bool) -> None:
-        self.client, self.lock, self.generation = client, lock, 0
+        self.client: Any = client  # of a concrete class, with more attributes than ClientAPI
+        self.lock, self.generation = lock, 0
         self.place: Path | str | None = lock.folder or (place if isinstance(place, str) else None)
         self._owned = owned
         self._backup = None if lock.folder is None else HnswBackup(lock.folder)
@@ -155,7 +156,7 @@ class Connection:
         """Replace the client by one that has read nothing; callers' references to the old one stay valid."""
         if self.lock.folder is None:
             return
-        old, owned = self._concrete, self._owned
+        old, owned = self.client, self._owned
         system = System(old.get_settings())
         system.instance(ServerAPI)  # type: ignore[type-abstract]
         system.start()
@@ -170,15 +171,11 @@ class Connection:
     def close(self) -> None:
         """Close the client unless somebody else uses it."""
         if self._owned:
-            self._concrete.close()
+            self.client.close()
 
     @property
     def _state(self) -> ClientState:
-        return _STATES.setdefault(self._concrete._server, ClientState())
+        return _STATES.setdefault(self.client._server, ClientState())
 
     def _key(self, name: str) -> _Key:
-        return self._concrete.tenant, self._concrete.database, name
-
-    @property
-    def _concrete(self) -> Any:
-        return self.client
+        return self.client.tenant, self.client.database, name

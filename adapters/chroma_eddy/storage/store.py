@@ -41,7 +41,8 @@ class Store:
     @property
     def client(self) -> ClientAPI:
         """Chroma's client; it changes when the connection is reopened."""
-        return self.connection.client
+        client: ClientAPI = self.connection.client
+        return client
 
     @contextmanager
     def hold_lock(self) -> Iterator[None]:

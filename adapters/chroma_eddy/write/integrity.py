@@ -68,10 +68,8 @@ class IntegrityScan:
         self._metadata: dict[str, list[dict[str, Any]]] = {}
         self._texts: dict[str, str] = {}
         self.documents: dict[str, str] = {}
-        rows = self._store.get(DOCUMENTS, metadatas=True).metadatas if index.exists else []
-        self._read({row[DIGEST]: row for row in rows if row[DIGEST]})
-
-    def _read(self, versions: dict[str, dict[str, Any]]) -> None:
+        documents = self._store.get(DOCUMENTS, metadatas=True).metadatas if index.exists else []
+        versions = {row[DIGEST]: row for row in documents if row[DIGEST]}
         passages: dict[str, list[tuple[dict[str, Any], str]]] = {}
         for part, counts in self._counts.items():
             if self._store.find(part) is None:

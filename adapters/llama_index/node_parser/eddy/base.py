@@ -14,7 +14,7 @@ from llama_index.core.node_parser.node_utils import default_id_func
 from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 from llama_index.core.utils import get_tqdm_iterable
 
-from eddy_embed.encoding.document import Part, PassageUnit, Span
+from eddy_embed.encoding.document import LongDocument, Part, PassageUnit, Span
 from eddy_embed.encoding.validation import PASSAGES, check_kind, check_options, check_parts
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
 from eddy_embed.integrations.arguments import refuse_unknown
@@ -22,12 +22,11 @@ from eddy_embed.integrations.document_ids import document_identity, is_random, p
 from eddy_embed.integrations.shared_embedders import in_worker
 from eddy_embed.integrations.whole_documents import groups, with_text
 from llama_index.embeddings.eddy.base import EddyEmbedding, resolve_embed_model
-from llama_index.node_parser.eddy.nodes import LEVELS, document_nodes, join_files, level_of, link_levels, without_pages
+from llama_index.embeddings.eddy.vector_metadata import PART
+from llama_index.node_parser.eddy.nodes import LEVELS, document_nodes, join_files, link_levels, without_pages
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from eddy_embed import LongDocument
 
 
 class LongDocumentNodeParser(NodeParser):
@@ -171,7 +170,7 @@ class LongDocumentNodeParser(NodeParser):
             for id_, parent in parent_doc_map.items()
         }
         for part in self.parts:  # it links neighbours, which must be of the same level
-            super()._postprocess_parsed_nodes([node for node in nodes if level_of(node) == part], parents)
+            super()._postprocess_parsed_nodes([node for node in nodes if node.metadata[PART] == part], parents)
         for node, (start, end) in zip((n for n in nodes if isinstance(n, TextNode)), spans, strict=True):
             node.start_char_idx, node.end_char_idx = start, end
         link_levels(nodes)

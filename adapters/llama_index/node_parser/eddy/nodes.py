@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llama_index.core.node_parser.node_utils import build_nodes_from_splits
 from llama_index.core.schema import BaseNode, Document, MetadataMode, NodeRelationship, RelatedNodeInfo, TextNode
 
-from eddy_embed.encoding.document import Part, Passage, Span, heading_path
+from eddy_embed.encoding.document import LongDocument, Part, Passage, Span, heading_path
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.integrations.page_numbers import LAST_LABEL, PAGES, Pages, files, joined
 from llama_index.embeddings.eddy import vector_metadata
-
-if TYPE_CHECKING:
-    from eddy_embed import LongDocument
 
 LEVELS: tuple[Part, ...] = ("document", "passages", "sentences")
 """From the widest to the narrowest."""
@@ -86,11 +83,6 @@ def join_files(pages: Sequence[Document]) -> list[Document]:
 def without_pages(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """A document's metadata without the list of its pages, which every node would repeat."""
     return {key: value for key, value in metadata.items() if key != PAGES}
-
-
-def level_of(node: BaseNode) -> str:
-    """Part of the document that a node of this module is."""
-    return str(node.metadata[vector_metadata.PART])
 
 
 def link_levels(nodes: Sequence[BaseNode]) -> None:
