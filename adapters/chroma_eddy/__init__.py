@@ -4,15 +4,15 @@ from chroma_eddy.collection import open_collection
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from chroma_eddy.errors import ForeignCollection, IndexInUse, NoIndex, StorageError
 from chroma_eddy.index import Index, Status, open_index
-from chroma_eddy.rows.schema import DocumentRow as Entry
+from chroma_eddy.rows.schema import DocumentRow
 from chroma_eddy.types import Document, Highlight, Hit
 from chroma_eddy.write.pieces import Piece
 from chroma_eddy.write.writer import WriteReport
 
 __all__ = [
     "Document",
+    "DocumentRow",
     "EddyEmbeddingFunction",
-    "Entry",
     "ForeignCollection",
     "Highlight",
     "Hit",

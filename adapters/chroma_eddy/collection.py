@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chromadb.api import ClientAPI
+from chromadb.api.models.Collection import Collection
 from chromadb.errors import NotFoundError
 
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import FingerprintMismatch
-
-if TYPE_CHECKING:
-    from chromadb.api.models.Collection import Collection
 
 # In the metadata of collections made here, since Chroma replaces a stored configuration before it asks whether it may;
 # and in the metadata of rows that the adapters for other frameworks write.
@@ -84,10 +82,9 @@ def _check_embedder(collection: Collection, function: EddyEmbeddingFunction) -> 
             f"Collection {collection.name!r} was made with Chroma's embedding function {kind!r}, whose vectors cannot "
             f"be compared with those of {function.model_name!r}; use another collection."
         )
-    first = collection.get(limit=1, include=["metadatas"])
-    rows = first["metadatas"] or []
+    rows: Any = collection.get(limit=1, include=["metadatas"])["metadatas"]
     maker = (rows[0] or {}).get(_FINGERPRINT) if rows else None
-    if first["ids"] and maker != function.fingerprint:
+    if rows and maker != function.fingerprint:
         raise FingerprintMismatch(
             f"Collection {collection.name!r} holds vectors of "
             f"{'an unknown maker' if maker is None else f'fingerprint {maker}'}, and {function.model_name!r}, "

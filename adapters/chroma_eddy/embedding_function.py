@@ -45,24 +45,12 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
     Args:
         model_name: `"eddy-tiny"` (bundled), a Hugging Face id or a path.
         method: How a text becomes a vector, such as `"htp"`, `"plain:pool=mean"` or `"tp:prompt=prompteol"`.
-        max_length: Most tokens in one pass; None: the model's window.
-        overflow: What happens to a longer text: `"window"` reads all of it in overlapping windows, `"error"` refuses
-            it, `"truncate"` cuts and counts.
-        query_instruction: Prefix of every query.
-        text_instruction: Prefix of every document.
         normalize: Whether vectors have length 1; None: True. `normalize_embeddings` is another name for it.
         post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote.
-        batch_size: Most texts in one forward pass.
-        batch_tokens: Most tokens in one forward pass; None: the engine's choice.
-        device: Such as `"cpu"` or `"cuda:1"`; None: the best available.
-        dtype: `"auto"`, `"float32"`, `"bfloat16"` or `"float16"`.
-        language: Language of the sentence rules.
-        revision: Revision of a model on the Hugging Face hub.
-        cache_folder: Folder of downloaded models.
-        trust_remote_code: Whether code that comes with the model may run.
-        local_files_only: Never ask the hub.
         model_kwargs: Further arguments of `from_pretrained`; plain values.
         **others: Refused; the error names the parameter that is meant.
+
+    The other parameters are those of `eddy_embed.Embedder`.
 
     Raises:
         InvalidParameter: An unknown parameter, or one outside its range.
@@ -127,11 +115,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
 
     @classmethod
     def from_embedder(cls, embedder: Embedder) -> Self:
-        """Embed with an existing embedder, including its post-processing.
-
-        Args:
-            embedder: The embedder.
-        """
+        """Embed with an existing embedder, including its post-processing."""
         self = cls.__new__(cls)
         self._configure({"model_name": embedder.model_name, "method": str(embedder.method)})
         self._embedder, self._was_live = embedder, True
@@ -179,9 +163,6 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
     def __call__(self, input: Documents) -> Embeddings:
         """Embed documents.
 
-        Args:
-            input: The documents; none may be blank.
-
         Raises:
             InvalidText: A document is blank, or not valid Unicode.
         """
@@ -189,9 +170,6 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
 
     def embed_query(self, input: Documents) -> Embeddings:
         """Embed queries, with the method's query wording and the query instruction.
-
-        Args:
-            input: The queries; none may be blank.
 
         Raises:
             InvalidText: A query is blank, or not valid Unicode.
@@ -215,10 +193,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
 
     @staticmethod
     def build_from_config(config: dict[str, Any]) -> EddyEmbeddingFunction:
-        """Make the function of a stored configuration; it loads its model on first use.
-
-        Args:
-            config: From `get_config`.
+        """Make the function of a stored configuration, from `get_config`; it loads its model on first use.
 
         Raises:
             InvalidParameter: The configuration is not this function's.
@@ -232,9 +207,6 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
     @staticmethod
     def validate_config(config: dict[str, Any]) -> None:
         """Refuse a configuration that `get_config` cannot have written.
-
-        Args:
-            config: A stored configuration.
 
         Raises:
             InvalidParameter: An entry is missing or unknown.
@@ -252,10 +224,6 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
 
     def validate_config_update(self, old_config: dict[str, Any], new_config: dict[str, Any]) -> None:
         """Refuse a configuration with another fingerprint than the stored vectors'.
-
-        Args:
-            old_config: The collection's configuration.
-            new_config: The configuration to replace it.
 
         Raises:
             FingerprintMismatch: The fingerprints differ.

@@ -26,12 +26,7 @@ class Unreachable(StorageError):
 
 
 def damaged(document: str, what: str) -> ForeignCollection:
-    """The error to raise for a document whose rows do not belong together.
-
-    Args:
-        document: Id of the document.
-        what: What the document lacks.
-    """
+    """The error to raise for a document, by its id, whose rows lack something."""
     return ForeignCollection(
         f"document {document!r:.80} lacks {what}: something else has changed its rows. Call check(), which finds all "
         "such documents, and upsert them again"

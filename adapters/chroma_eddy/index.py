@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from chroma_eddy.index_core import IndexCore
 from chroma_eddy.query.search import Granularity, Query, search
-from chroma_eddy.storage.client import connect
-from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES, check_index_name
+from chroma_eddy.storage.client import Place, connect
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT, SENTENCES, check_index_name
 from chroma_eddy.storage.store import Store
-from chroma_eddy.storage.swap import rebuilt_documents
 from chroma_eddy.types import Document, Hit
 from chroma_eddy.write import rebuild
 from chroma_eddy.write.integrity import check_rows, remove_documents
@@ -22,11 +22,6 @@ from chroma_eddy.write.writer import Progress, Writer, WriteReport
 from eddy_embed import Embedder
 from eddy_embed.encoding.validation import check_kind, check_one, check_options
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from chroma_eddy.storage.client import Place
 
 
 @dataclass(frozen=True)
@@ -76,18 +71,18 @@ class Index(IndexCore):
 
     def _status(self) -> Status:
         rows = self.entries()
-        first = self.store.get(DOCUMENTS, ids=list(rows)[:1], embeddings=True).vectors if rows else None
+        following = self.store.with_suffix(NEXT)
         return Status(
             name=self.name,
             fingerprint=self.recipe.fingerprint,
             settings=self.recipe.settings,
-            dimension=0 if first is None else first.shape[1],
+            dimension=self.store.get(DOCUMENTS, ids=list(rows)[:1], embeddings=True).vectors.shape[1] if rows else 0,
             documents=sum(bool(row.digest) for row in rows.values()),
             passages=self.store.count(MAIN),
             sentences=self.store.count(SENTENCES),
             incomplete=tuple(id_ for id_, row in rows.items() if not row.complete),
             fitted_on=0 if self._post is None else self._post.count,
-            rebuilt=rebuilt_documents(self.store),
+            rebuilt=None if following.find() is None else following.count(DOCUMENTS),
         )
 
     def check(self) -> dict[str, str]:
@@ -166,20 +161,7 @@ class Index(IndexCore):
         lambda_mult: float = 0.5,
         sentences: bool = False,
     ) -> list[list[Hit]]:
-        """As `query`, for questions that are embedded already.
-
-        Args:
-            vectors: The questions' vectors, shape (questions, dimension).
-            k: Number of hits for each question.
-            where: As in `query`.
-            where_document: As in `query`.
-            documents: As in `query`.
-            granularity: As in `query`.
-            prefilter: As in `query`.
-            mmr: As in `query`.
-            fetch_k: As in `query`.
-            lambda_mult: As in `query`.
-            sentences: As in `query`.
+        """As `query`, for questions that are embedded already: vectors of shape (questions, dimension).
 
         Raises:
             FingerprintMismatch: Another process has replaced the index meanwhile.
@@ -237,14 +219,7 @@ class Index(IndexCore):
             return report
 
     def remove(self, ids: Iterable[str]) -> int:
-        """Remove documents.
-
-        Args:
-            ids: Ids of the documents; missing ones are passed over.
-
-        Returns:
-            Number of documents that existed.
-        """
+        """Remove documents by their ids; return the number of those that existed."""
         with self.writing():
             return remove_documents(self, [ids] if isinstance(ids, str) else list(ids))
 
@@ -300,11 +275,9 @@ class Index(IndexCore):
         self.store.close()
 
     def __enter__(self) -> Index:
-        """Use the index as a context manager, which closes it at the end."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the index."""
         self.close()
 
 
@@ -346,10 +319,10 @@ def open_index(
     check_kind("timeout", timeout, int | float, "a number of seconds")
     if passage_size is not None:
         check_options({"passage_size": passage_size})
-    checked_name = check_index_name(name)
+    check_index_name(name)
     connection = connect(place, create=embedder is not None, timeout=timeout)
     sizes = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
-    return Index(Store(connection, checked_name), embedder, _given(sizes))
+    return Index(Store(connection, name), embedder, _given(sizes))
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

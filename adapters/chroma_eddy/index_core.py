@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from chromadb.api.models.Collection import Collection
 from chromadb.errors import InternalError, NotFoundError
 
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
@@ -20,16 +21,12 @@ from chroma_eddy.rows.transform import is_invertible, load_transform, round_to_f
 from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.names import DOCUMENTS, MAIN
 from chroma_eddy.storage.recipe import Recipe, is_unfitted, json_settings
+from chroma_eddy.storage.store import Store
 from chroma_eddy.storage.swap import finish_swap, wait_for_swap
+from chroma_eddy.types import Document
+from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch
-
-if TYPE_CHECKING:
-    from chromadb.api.models.Collection import Collection
-
-    from chroma_eddy.storage.store import Store
-    from chroma_eddy.types import Document
-    from eddy_embed import Embedder
-    from eddy_embed.parts.postprocess import Fitted
+from eddy_embed.parts.postprocess import Fitted
 
 _ATTEMPTS, _PAUSE = 8, 0.02
 """Most attempts to read what another process is writing; seconds by which the pause between two attempts grows."""
@@ -37,28 +34,15 @@ T = TypeVar("T")
 
 
 class IndexCore:
-    """An opened index, without the operations that `Index` offers on it.
-
-    Attributes:
-        name: Name of the main collection.
-        recipe: What makes the vectors.
-        store: The collections.
-    """
+    """An opened index, without the operations that `Index` offers on it."""
 
     recipe: Recipe
 
     def __init__(
         self, store: Store, embedder: Embedder | EddyEmbeddingFunction | None, sizes: Mapping[str, Any]
     ) -> None:
-        """Open the index; finish a swap of collections that was interrupted.
-
-        Args:
-            store: The collections.
-            embedder: Embeds documents and questions. None: the index must exist, and embeds nothing.
-            sizes: The chosen among `passage_size`, `late` and `sentence_vectors`.
-        """
-        self.store, self.name = store, store.name
-        self._sizes = dict(sizes)
+        """Open the index, with the chosen of its `sizes`; finish a swap of collections that was interrupted."""
+        self.store, self.name, self._sizes = store, store.name, dict(sizes)
         self._embedder: Embedder | None = None
         self._bm25: tuple[str, Bm25Index] | None = None
         self._pieces: tuple[Any, bool] = (None, False)
@@ -115,13 +99,11 @@ class IndexCore:
         written = None if metadata.get("eddy_changing") else metadata.get("eddy_written")
         known = self._pieces
         if written is None or known[0] != written:
-            known = self._pieces = (written, self.exists and self._find_piece())
+            # Only pieces have an empty digest. PIECE itself would be slower: Chroma has no index of truth values.
+            with translated_errors(self.store.place):
+                found = self.exists and self.store.collection().get(where={DIGEST: ""}, limit=1, include=[])["ids"]
+            known = self._pieces = (written, bool(found))
         return known[1]
-
-    def _find_piece(self) -> bool:
-        # Only pieces have an empty digest. PIECE itself would be slower: Chroma has no index of truth values.
-        with translated_errors(self.store.place):
-            return bool(self.store.collection(MAIN).get(where={DIGEST: ""}, limit=1, include=[])["ids"])
 
     @property
     def collection(self) -> Collection:
@@ -138,6 +120,11 @@ class IndexCore:
     def incomplete(self) -> dict[str, DocumentRow]:
         """Rows of the documents whose writing or removal was interrupted, by id."""
         return self._document_rows(where={OTHER: {"$ne": ""}})
+
+    def visible_rows(self) -> dict[str, Any] | None:
+        """Chroma's condition that excludes versions that queries do not find yet or any more; None without such."""
+        hidden = [row.other for row in self.incomplete().values()]
+        return {DIGEST: {"$nin": hidden}} if hidden else None
 
     def _document_rows(self, **which: Any) -> dict[str, DocumentRow]:
         if not self.exists:
@@ -198,10 +185,9 @@ class IndexCore:
         self._identity = identity
 
     def read_consistently(self, read: Callable[[int], T]) -> T:
-        """Repeat a read until no other process's write disturbs it.
+        """Repeat a read, called with the number of the attempt, until no other process's write disturbs it.
 
-        Args:
-            read: Called with the number of the attempt. It raises ForeignCollection if rows and documents' rows differ.
+        It raises ForeignCollection if rows and documents' rows differ.
 
         Raises:
             NotFoundError: Another process has replaced the index; reload it.
@@ -248,11 +234,7 @@ class IndexCore:
             self.store.end_change()
 
     def create(self, **more: Any) -> None:
-        """Create the collections if the index does not exist; the transform first, whose digest the recipe names.
-
-        Args:
-            **more: Further metadata of the main collection.
-        """
+        """Create the collections, with `more` metadata, if none exist; first the transform, whose digest is stored."""
         if self.exists:
             return
         if self._post is not None:
@@ -263,12 +245,7 @@ class IndexCore:
         self._identity = self.store.identity
 
     def switch_embedder(self, embedder: Embedder | EddyEmbeddingFunction | None, sizes: Mapping[str, Any]) -> None:
-        """Reload after another index has taken this one's place.
-
-        Args:
-            embedder: Its embedder; None: the present one, with its post-processing fitted again.
-            sizes: Its sizes.
-        """
+        """Reload after another index took this one's place, with its embedder; None: the present one, fitted again."""
         if embedder is not None:
             self._set_given(embedder)
         elif self._given is not None and self._given.post is not None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import InvalidParameter, InvalidText
+from eddy_embed.text.tokenizer import raise_on_surrogates
 
 PREFIX = "eddy_"
 """Prefix of the index's own metadata names."""
@@ -56,12 +57,7 @@ class Document:
 
 
 def check_document(given: Any, index: int) -> Document:
-    """Refuse a document that cannot be stored or embedded.
-
-    Raises:
-        InvalidParameter: `given` is no document, or its id or metadata cannot be stored.
-        InvalidText: The text is blank or not valid Unicode.
-    """
+    """Refuse what is no document, or one that cannot be stored or embedded."""
     check_kind(f"documents[{index}]", given, Document, "a chroma_eddy.Document(id=..., text=...)")
     document: Document = given
     check_kind(f"documents[{index}].id", document.id, str, "a string")
@@ -74,8 +70,8 @@ def check_document(given: Any, index: int) -> Document:
     name = f"document {document.id!r:.80}"
     if not document.text.strip():
         raise InvalidText(f"{name} has no text; leave it out")
-    for what, text in (("id", document.id), ("text", document.text)):
-        _check_unicode(f"the {what} of {name}", text)
+    raise_on_surrogates(document.id, f"the id of {name}")
+    raise_on_surrogates(document.text, f"the text of {name}")
     for key, value in document.metadata.items():
         _check_metadata(name, key, value)
     starts = document.page_starts
@@ -90,9 +86,9 @@ def _check_metadata(name: str, key: Any, value: Any) -> None:
             f"{name}: metadata may not have the name {key!r:.60}: it must be a string, and {', '.join(RESERVED)} and "
             f"names that begin with {PREFIX} are the index's own"
         )
-    _check_unicode(f"metadata {key!r:.60} of {name}", key)
+    raise_on_surrogates(key, f"metadata {key!r:.60} of {name}")
     if isinstance(value, str):
-        _check_unicode(f"metadata {key!r:.60} of {name}", value)
+        raise_on_surrogates(value, f"metadata {key!r:.60} of {name}")
     elif not isinstance(value, bool | int | float) or not is_storable_number(value):
         raise InvalidParameter(
             f"{name}: metadata {key!r:.60} is {value!r:.60}; Chroma holds strings, numbers of 64 bits and truth values"
@@ -102,16 +98,6 @@ def _check_metadata(name: str, key: Any, value: Any) -> None:
 def is_storable_number(value: float) -> bool:
     """Whether Chroma can store a number: finite, or an integer of 64 bits."""
     return math.isfinite(value) if isinstance(value, float) else -(2**63) <= value < 2**63
-
-
-def _check_unicode(what: str, text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidText(
-            f"{what}: character {error.start} is half of a surrogate pair, {text[error.start]!r}; read it with its "
-            "real encoding, or with errors='replace'"
-        ) from None
 
 
 @dataclass(frozen=True)

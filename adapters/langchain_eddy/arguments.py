@@ -35,27 +35,12 @@ _MODEL_HINTS = {
     "processor_kwargs": _HINTS["tokenizer_kwargs"],
 }
 # Entries of model_kwargs that are parameters here; the others go to from_pretrained.
-_MODEL = {
-    "device": "device",
-    "trust_remote_code": "trust_remote_code",
-    "revision": "revision",
-    "local_files_only": "local_files_only",
-    "cache_folder": "cache_folder",
-    "dtype": "dtype",
-    "torch_dtype": "dtype",
-}
+_OWN = ("device", "trust_remote_code", "revision", "local_files_only", "cache_folder", "dtype")
+_MODEL = {**{name: name for name in _OWN}, "torch_dtype": "dtype"}
 
 
 def resolve_arguments(arguments: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
-    """Resolve alternative names of arguments, and convert paths and torch objects to plain types.
-
-    Args:
-        arguments: Arguments by name.
-        fields: Names of all parameters.
-
-    Raises:
-        InvalidParameter: A name is unknown, or a value is wrong, missing or given twice.
-    """
+    """Resolve alternative names of arguments, and convert paths and torch objects to plain types."""
     values = dict(arguments)
     for name in ("encode_kwargs", "model_kwargs"):
         if not isinstance(values.get(name), Mapping | None):
@@ -68,37 +53,18 @@ def resolve_arguments(arguments: Mapping[str, Any], fields: Sequence[str]) -> di
     if values.get("model") is not None:
         put(values, "model_name", values["model"], "model")
     values.pop("model", None)
-    _unpack(values, "encode_kwargs", _ENCODE, _ENCODE_HINTS)
+    _unpack_encode_kwargs(values)
     _unpack_model_kwargs(values)
     refuse_unknown("EddyEmbeddings", values, fields, _HINTS)
     return plain("EddyEmbeddings", values)
 
 
-def loaded_model(llm: Any) -> tuple[Any, Any]:
-    """The model and the tokenizer of a `HuggingFacePipeline`, or of a chat model around one.
-
-    Args:
-        llm: The LLM object.
-
-    Raises:
-        InvalidParameter: The object holds no model, because its model runs elsewhere or not on torch.
-    """
-    pipeline = getattr(getattr(llm, "llm", llm), "pipeline", None)
-    model, tokenizer = getattr(pipeline, "model", None), getattr(pipeline, "tokenizer", None)
-    if model is None or tokenizer is None:
-        raise InvalidParameter(
-            f"llm is a {type(llm).__name__}, which holds no loaded model to share; give a HuggingFacePipeline, or the "
-            "model itself: EddyEmbeddings.from_model(model, tokenizer, method=...)."
-        )
-    return model, tokenizer
-
-
-def _unpack(values: dict[str, Any], outer: str, known: Mapping[str, str], hints: Mapping[str, str]) -> None:
-    for name, value in (values.pop(outer, None) or {}).items():
-        if name not in known:
-            hint = hints.get(name) or f"known: {', '.join(known)}"
-            raise InvalidParameter(f"{outer} has no entry {name!r} (given: {value!r}); {hint}")
-        put(values, known[name], value, f"{outer}[{name!r}]")
+def _unpack_encode_kwargs(values: dict[str, Any]) -> None:
+    for name, value in (values.pop("encode_kwargs", None) or {}).items():
+        if name not in _ENCODE:
+            hint = _ENCODE_HINTS.get(name) or f"known: {', '.join(_ENCODE)}"
+            raise InvalidParameter(f"encode_kwargs has no entry {name!r} (given: {value!r}); {hint}")
+        put(values, _ENCODE[name], value, f"encode_kwargs[{name!r}]")
 
 
 def _unpack_model_kwargs(values: dict[str, Any]) -> None:
@@ -107,10 +73,8 @@ def _unpack_model_kwargs(values: dict[str, Any]) -> None:
     rest.update(rest.pop("model_kwargs", None) or {})
     if (backend := rest.pop("backend", "torch")) != "torch":
         raise InvalidParameter(f"model_kwargs['backend']={backend!r} is not offered; models run on torch.")
-    for name in rest:
-        if name in _MODEL_HINTS:
-            hint = _MODEL_HINTS[name]
-            raise InvalidParameter(f"model_kwargs has no entry {name!r} (given: {rest[name]!r}); {hint}")
+    for name in _MODEL_HINTS.keys() & rest:
+        raise InvalidParameter(f"model_kwargs has no entry {name!r} (given: {rest[name]!r}); {_MODEL_HINTS[name]}")
     for name in [name for name in rest if name in _MODEL]:
         value = rest.pop(name)
         value = str(value).removeprefix("torch.") if _MODEL[name] == "dtype" else value

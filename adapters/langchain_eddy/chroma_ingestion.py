@@ -15,21 +15,12 @@ from eddy_embed.encoding.document import PassageUnit
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.shared_embedders import in_worker
+from eddy_embed.integrations.whole_documents import groups
 from langchain_eddy.embeddings import EddyEmbeddings
-from langchain_eddy.passages import (
-    DOCUMENT,
-    FINGERPRINT,
-    EmbeddedPassage,
-    check_document,
-    display_name,
-    document_id,
-    embed_passages,
-)
+from langchain_eddy.passages import DOCUMENT, FINGERPRINT, check_document, display_name, document_id, embed_passages
 
 if TYPE_CHECKING:
     from langchain_chroma import Chroma
-
-_COSINE = 'collection_configuration={"hnsw": {"space": "cosine"}}'
 
 
 @dataclass(frozen=True)
@@ -88,26 +79,25 @@ def ingest_documents(
     for index, document in enumerate(documents):
         check_document(document, index)
     embedder = _embedder_of(vector_store, embeddings)
-    collection = vector_store._collection
+    collection: Any = vector_store._collection
     _check_collection(collection, embedder)
     _check_metadata(documents)
     limit = vector_store._client.get_max_batch_size()
     written: dict[str, list[str]] = defaultdict(list)
     ids: list[str] = []
-    batch: list[EmbeddedPassage] = []
-    options = {"passage_size": passage_size, "passage_unit": passage_unit, "late": late}
-    for passage in embed_passages(documents, embedder, **options):  # type: ignore[arg-type]
-        written[passage.document.metadata[DOCUMENT]].append(str(passage.document.id))
-        ids.append(str(passage.document.id))
-        batch.append(passage)
-        if len(batch) == limit:
-            _upsert(collection, batch)
-            batch = []
-    _upsert(collection, batch)
-    n_deleted = 0
-    if cleanup is not None:
-        known = {document_id(d) for d in documents if d.id or cleanup == "source"} - {""}
-        n_deleted = sum(_delete_others(collection, name, written[name], limit) for name in sorted(known))
+    passages = embed_passages(documents, embedder, passage_size=passage_size, passage_unit=passage_unit, late=late)
+    for batch in groups(passages, lambda _: 1, limit, limit):
+        for passage in batch:
+            written[passage.document.metadata[DOCUMENT]].append(str(passage.document.id))
+            ids.append(str(passage.document.id))
+        collection.upsert(
+            ids=[passage.document.id for passage in batch],
+            embeddings=[passage.vector for passage in batch],
+            metadatas=[passage.document.metadata for passage in batch],
+            documents=[passage.document.page_content for passage in batch],
+        )
+    cleaned = {document_id(d) for d in documents if cleanup == "source" or (cleanup and d.id)} - {""}
+    n_deleted = sum(_delete_others(collection, name, written[name], limit) for name in sorted(cleaned))
     return IngestReport(ids=ids, n_documents=len(documents), n_deleted=n_deleted)
 
 
@@ -122,9 +112,8 @@ async def aingest_documents(
     cleanup: Literal["id", "source"] | None = "id",
 ) -> IngestReport:
     """As `ingest_documents`, in a thread."""
-    options = {"passage_size": passage_size, "passage_unit": passage_unit, "late": late}
-    call = partial(ingest_documents, **options, cleanup=cleanup)  # type: ignore[arg-type]
-    return await in_worker(call, vector_store, documents, embeddings)
+    sizes: dict[str, Any] = {"passage_size": passage_size, "passage_unit": passage_unit, "late": late}
+    return await in_worker(partial(ingest_documents, vector_store, documents, embeddings, **sizes, cleanup=cleanup))
 
 
 def _embedder_of(vector_store: Chroma, embeddings: EddyEmbeddings | None) -> EddyEmbeddings:
@@ -150,7 +139,7 @@ def _check_collection(collection: Any, embeddings: EddyEmbeddings) -> None:
     if space != "cosine":
         warnings.warn(
             f"Collection {collection.name!r} is in {space!r} space: relevance scores will not be cosines. Make the "
-            f"vector store with {_COSINE}.",
+            'vector store with collection_configuration={"hnsw": {"space": "cosine"}}.',
             stacklevel=3,
         )
     if "eddy_format" in (collection.metadata or {}):
@@ -181,16 +170,6 @@ def _check_metadata(documents: Sequence[Document]) -> None:
                 f"Document {display_name(document, index)} has metadata that Chroma cannot store: {error}. Keep to "
                 "numbers and valid text, as langchain_community.vectorstores.utils.filter_complex_metadata does."
             ) from error
-
-
-def _upsert(collection: Any, batch: Sequence[EmbeddedPassage]) -> None:
-    if batch:
-        collection.upsert(
-            ids=[passage.document.id for passage in batch],
-            embeddings=[passage.vector for passage in batch],
-            metadatas=[passage.document.metadata for passage in batch],
-            documents=[passage.document.page_content for passage in batch],
-        )
 
 
 def _delete_others(collection: Any, identity: str, keep: Sequence[str], limit: int) -> int:

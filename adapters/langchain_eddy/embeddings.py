@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from eddy_embed.encoding.validation import check_one, checked_text_list
 from eddy_embed.errors import EddyError
+from eddy_embed.integrations.arguments import check_loaded
 from eddy_embed.integrations.shared_embedders import EmbedderOwner, in_worker
-from langchain_eddy.arguments import loaded_model, resolve_arguments
+from langchain_eddy.arguments import resolve_arguments
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -28,25 +29,15 @@ class EddyEmbeddings(EmbedderOwner, BaseModel, Embeddings):
     Attributes:
         model_name: `"eddy-tiny"` (bundled), a Hugging Face id or a path; `model` is an alias.
         method: How a text becomes a vector, such as `"htp"`, `"plain:pool=mean"` or `"tp:prompt=prompteol"`.
-        max_length: Maximum number of tokens in one pass; None for the model's window.
-        overflow: For longer texts: `"window"` reads all of them in overlapping windows, `"error"` refuses them,
-            `"truncate"` cuts and counts them.
-        query_instruction: Text before every query.
-        text_instruction: Text before every document.
         normalize: Whether vectors have length 1. Also as `encode_kwargs={"normalize_embeddings": ...}`.
         batch_size: Maximum number of texts in one forward pass. Also as `encode_kwargs={"batch_size": ...}`.
-        batch_tokens: Maximum number of tokens in one forward pass; None for the engine's choice.
         post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote.
         device: Such as `"cpu"` or `"cuda:1"`; None for the best one available. Also as an entry of `model_kwargs`, like
             `dtype`, `revision`, `trust_remote_code` and `local_files_only`.
-        dtype: `"auto"`, `"float32"`, `"bfloat16"` or `"float16"`.
-        language: Language of the sentence rules.
-        revision: Revision of a model on the Hugging Face hub.
-        cache_folder: Folder of downloaded models.
-        trust_remote_code: Whether to run code that comes with the model.
-        local_files_only: Whether never to ask the hub.
         model_kwargs: Further arguments of `from_pretrained`.
         show_progress: Whether to show a progress bar over documents; there is none over a query.
+
+    The other attributes are those of `eddy_embed.Embedder`.
     """
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
@@ -105,28 +96,20 @@ class EddyEmbeddings(EmbedderOwner, BaseModel, Embeddings):
         Raises:
             InvalidParameter: The object holds no loaded model.
         """
-        return cls.from_model(*loaded_model(llm), method=method, **settings)
+        pipeline = getattr(getattr(llm, "llm", llm), "pipeline", None)
+        model, tokenizer = getattr(pipeline, "model", None), getattr(pipeline, "tokenizer", None)
+        check_loaded("EddyEmbeddings", llm, "HuggingFacePipeline", model, tokenizer)
+        return cls.from_model(model, tokenizer, method=method, **settings)
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """Embed documents.
-
-        Args:
-            texts: List of documents, none of them blank.
-
-        Returns:
-            A vector for each document, in their order.
-        """
+        """Embed documents, none of them blank; return a vector for each, in their order."""
         vectors: list[list[float]] = self.embedder.encode_document(
             checked_text_list(texts), show_progress=self.show_progress
         ).tolist()
         return vectors
 
     def embed_query(self, text: str) -> list[float]:
-        """Embed a query.
-
-        Args:
-            text: The query, not blank.
-        """
+        """Embed a query that is not blank."""
         check_one(text)
         vector: list[float] = self.embedder.encode_query(text, show_progress=False).tolist()
         return vector

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,9 +11,9 @@ from langchain_core.documents import Document
 
 from eddy_embed.encoding.document import PassageUnit, heading_path
 from eddy_embed.encoding.validation import PASSAGES, check_kind
-from eddy_embed.errors import InvalidText
 from eddy_embed.integrations.document_ids import document_identity, passage_id
 from eddy_embed.integrations.page_numbers import PAGES, Pages, files, joined
+from eddy_embed.integrations.whole_documents import groups, with_text
 from langchain_eddy.embeddings import EddyEmbeddings
 
 FINGERPRINT = "eddy_fingerprint"
@@ -24,11 +23,6 @@ N_WINDOWS = "eddy_n_windows"
 N_TRUNCATED = "eddy_n_truncated"
 START, END = "start_index", "end_index"
 HEADINGS = "heading_path"
-
-# Size of a call of the engine: enough to fill batches with short documents, with sentence vectors of some tens of
-# megabytes at most.
-_BATCH_DOCUMENTS = 64
-_BATCH_CHARACTERS = 400_000
 
 
 @dataclass(frozen=True)
@@ -91,11 +85,9 @@ def embed_passages(
     Args:
         documents: Whole documents; the function reads them in batches.
         embeddings: The embedder.
-        passage_size: Maximum number of text tokens in a passage. Passages are whole sentences, and headings together
-            with their text; a longer sentence is a passage by itself.
-        passage_unit: "sentences" to count these instead of tokens.
-        late: Whether to pool passages from one pass over the document; False embeds each passage by itself, which
-            methods that read a last token need.
+        passage_size: As in `Embedder.encode_long`.
+        passage_unit: As in `Embedder.encode_long`.
+        late: As in `Embedder.encode_long`.
 
     Yields:
         The passages of each document in their order.
@@ -108,16 +100,12 @@ def embed_passages(
     check_kind("embeddings", embeddings, EddyEmbeddings, "an EddyEmbeddings")
     engine, fingerprint = embeddings.embedder, embeddings.fingerprint
     copies: Counter[tuple[str, str]] = Counter()
-    for batch in _batches(_with_text(_with_progress(documents, embeddings.show_progress))):
+    checked = _checked(_with_progress(documents, embeddings.show_progress))
+    with_content = with_text(checked, lambda document: document.page_content, display_name, "passage")
+    for batch in groups(with_content, lambda document: len(document.page_content)):
         texts = [document.page_content for document in batch]
-        results = engine.encode_long(
-            texts,
-            passage_size=passage_size,
-            passage_unit=passage_unit,
-            late=late,
-            parts=PASSAGES,
-            show_progress=False,
-        )
+        options: dict[str, Any] = {"passage_size": passage_size, "passage_unit": passage_unit, "late": late}
+        results = engine.encode_long(texts, parts=PASSAGES, show_progress=False, **options)
         for document, result in zip(batch, results, strict=True):
             identity, text = document_id(document), result.text
             pages = Pages.of(document.metadata)
@@ -147,11 +135,7 @@ def display_name(document: Document, index: int) -> str:
 
 
 def check_document(document: Any, index: int) -> None:
-    """Check that an object is a document.
-
-    Raises:
-        InvalidParameter: The object has another type.
-    """
+    """Refuse what is no document."""
     check_kind(f"documents[{index}]", document, Document, "one of LangChain's documents: Document(page_content=text)")
 
 
@@ -164,35 +148,7 @@ def _with_progress(documents: Iterable[Document], show_progress: bool) -> Iterab
     return track(documents, "Embedding documents", console=Console(stderr=True))
 
 
-def _with_text(documents: Iterable[Document]) -> Iterator[Document]:
-    blank: list[str] = []
+def _checked(documents: Iterable[Document]) -> Iterator[Document]:
     for index, document in enumerate(documents):
         check_document(document, index)
-        text = document.page_content
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidText(
-                f"Document {display_name(document, index)}: character {error.start} is half of a surrogate pair, "
-                f"{text[error.start]!r}; read the file with its real encoding, or with errors='replace'."
-            ) from None
-        if text.strip():
-            yield document
-        else:
-            blank.append(display_name(document, index))
-    if blank:
-        names = ", ".join(blank[:10]) + (", ..." if len(blank) > 10 else "")
-        warnings.warn(f"{len(blank)} documents hold no text and give no passage: {names}", stacklevel=3)
-
-
-def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    batch: list[Document] = []
-    characters = 0
-    for document in documents:
-        batch.append(document)
-        characters += len(document.page_content)
-        if len(batch) == _BATCH_DOCUMENTS or characters >= _BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
+        yield document

@@ -51,15 +51,10 @@ class SentenceTextSplitter(TextSplitter):
         if isinstance(chunk_overlap, bool) or not isinstance(chunk_overlap, int) or chunk_overlap < 0:
             raise InvalidParameter(f"chunk_overlap={chunk_overlap!r:.80} must be a whole number, 0 for none")
         check_kind("length_function", length_function, Callable, "a function of a text")
-        check_kind("add_start_index", add_start_index, bool, "True or False")
-        check_kind("strip_whitespace", strip_whitespace, bool, "True or False")
-        super().__init__(
-            chunk_size=chunk_size,
-            chunk_overlap=chunk_overlap,
-            length_function=length_function,
-            add_start_index=add_start_index,
-            strip_whitespace=strip_whitespace,
-        )
+        flags = {"add_start_index": add_start_index, "strip_whitespace": strip_whitespace}
+        for name, value in flags.items():
+            check_kind(name, value, bool, "True or False")
+        super().__init__(chunk_size, chunk_overlap, length_function, **flags)
         self._segmenter = Segmenter(language)
 
     @classmethod
@@ -75,10 +70,7 @@ class SentenceTextSplitter(TextSplitter):
         return cls(chunk_size=chunk_size, length_function=count, **{"language": embeddings.language, **settings})
 
     def split_text(self, text: str) -> list[str]:
-        """Split a text into chunks.
-
-        Args:
-            text: A text; a blank one has no chunks.
+        """Split a text into chunks; a blank one has none.
 
         Raises:
             InvalidText: The text is not valid Unicode.
@@ -86,11 +78,7 @@ class SentenceTextSplitter(TextSplitter):
         return [text[start:end] for start, end in self._chunks(text)]
 
     def create_documents(self, texts: list[str], metadatas: list[dict[Any, Any]] | None = None) -> list[Document]:
-        """Split texts into documents.
-
-        Args:
-            texts: The texts.
-            metadatas: Metadata for the chunks of each text.
+        """Split texts into documents, with `metadatas` for the chunks of each text.
 
         Raises:
             InvalidText: A text is not valid Unicode.

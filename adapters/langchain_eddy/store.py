@@ -14,7 +14,7 @@ from langchain_core.vectorstores import VectorStore
 
 from chroma_eddy import Document as Whole
 from chroma_eddy import Hit, Index, Piece, WriteReport, open_index
-from chroma_eddy.rows.schema import DIGEST, PIECE, user_metadata
+from chroma_eddy.rows.schema import PIECE, user_metadata
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.types import RESERVED
 from chroma_eddy.write.pieces import put_pieces, remove_pieces
@@ -80,11 +80,7 @@ class EddyChroma(VectorStore):
 
     @classmethod
     def from_index(cls, index: Index) -> Self:
-        """Wrap an open index; the store embeds as the index does, also after `refit`.
-
-        Args:
-            index: From `chroma_eddy.open_index`, with an embedder.
-        """
+        """Wrap an open index with an embedder; the store embeds as the index does, also after `refit`."""
         check_kind("index", index, Index, "an index from chroma_eddy.open_index")
         self = cls.__new__(cls)
         self.index, self._embeddings = index, EddyEmbeddings.from_embedder(index.current)
@@ -101,16 +97,7 @@ class EddyChroma(VectorStore):
         collection_name: str = "langchain",
         **settings: Any,
     ) -> Self:
-        """Make a store and add texts.
-
-        Args:
-            texts: As in `add_texts`.
-            embedding: The embeddings.
-            metadatas: As in `add_texts`.
-            ids: As in `add_texts`.
-            collection_name: Name of the index.
-            **settings: The other parameters of the class.
-        """
+        """Make a store, with further parameters of the class, and add texts as `add_texts` does."""
         self = cls(collection_name, embedding, **settings)
         self.add_texts(texts, metadatas, ids=ids)
         return self
@@ -160,9 +147,8 @@ class EddyChroma(VectorStore):
             # Equal texts without ids share a row.
             own = {name: at for at, name in enumerate(names) if named[at] is None}
             kept = [at for at, name in enumerate(names) if own.get(name, at) == at]
-            owners = [document_identity(None, about[at]) or names[at] for at in kept]
             self._embed_and_put(
-                [(names[at], owner, given[at], about[at]) for at, owner in zip(kept, owners, strict=True)]
+                [(names[at], document_identity(None, about[at]) or names[at], given[at], about[at]) for at in kept]
             )
         return names
 
@@ -201,10 +187,6 @@ class EddyChroma(VectorStore):
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
         """Remove texts by their ids; unknown ids are ignored.
 
-        Args:
-            ids: The ids.
-            **kwargs: Refused.
-
         Raises:
             InvalidParameter: There are no ids, or one is a passage of a document that can only be removed whole.
         """
@@ -231,13 +213,9 @@ class EddyChroma(VectorStore):
     def _by_ids(self, ids: Sequence[str]) -> list[Document]:
         if not self.index.exists:
             return []
-        pending = {entry.other for entry in self.index.incomplete().values()} - {""}
-        rows = self.index.store.get(MAIN, ids=list(ids), metadatas=True, documents=True)
-        by_id = {
-            id_: _document(id_, text, row)
-            for id_, text, row in zip(rows.ids, rows.texts, rows.metadatas, strict=True)
-            if row.get(DIGEST) not in pending
-        }
+        where = self.index.visible_rows()
+        rows = self.index.store.get(MAIN, ids=list(ids), where=where, metadatas=True, documents=True)
+        by_id = {row[0]: _document(*row) for row in zip(rows.ids, rows.texts, rows.metadatas, strict=True)}
         return [by_id[id_] for id_ in ids if id_ in by_id]
 
     def similarity_search(
@@ -258,15 +236,15 @@ class EddyChroma(VectorStore):
     ) -> list[tuple[Document, float]]:
         """As `similarity_search`, with cosines; with `hybrid`, with sums of reciprocal ranks."""
         refuse_unknown("EddyChroma", kwargs, _SEARCH)
-        return [(_hit_document(hit), hit.score) for hit in self.index.query(query, k, where=filter, **kwargs)]
+        hits = self.index.query(query, k, where=filter, **kwargs)
+        return list(zip(_hit_documents(hits), (hit.score for hit in hits), strict=True))
 
     def similarity_search_by_vector(
         self, embedding: list[float], k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
     ) -> list[Document]:
         """Find the documents nearest to a vector of `embeddings.embed_query`; a list has no fingerprint to check."""
         refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - {"hybrid"})
-        hits = self.index.search(np.asarray(embedding)[None], k, where=filter, **kwargs)[0]
-        return [_hit_document(hit) for hit in hits]
+        return _hit_documents(self.index.search(np.asarray(embedding)[None], k, where=filter, **kwargs)[0])
 
     def max_marginal_relevance_search(
         self,
@@ -289,7 +267,7 @@ class EddyChroma(VectorStore):
         """
         refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - {"hybrid", "fetch_k"})
         own: dict[str, Any] = {"fetch_k": fetch_k, "lambda_mult": lambda_mult, "where": filter}
-        return [_hit_document(hit) for hit in self.index.query(query, k, mmr=True, **own, **kwargs)]
+        return _hit_documents(self.index.query(query, k, mmr=True, **own, **kwargs))
 
     def max_marginal_relevance_search_by_vector(
         self,
@@ -303,8 +281,7 @@ class EddyChroma(VectorStore):
         """As `max_marginal_relevance_search`, for a vector of `embeddings.embed_query`."""
         refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - {"hybrid", "fetch_k"})
         own: dict[str, Any] = {"fetch_k": fetch_k, "lambda_mult": lambda_mult, "where": filter}
-        hits = self.index.search(np.asarray(embedding)[None], k, mmr=True, **own, **kwargs)[0]
-        return [_hit_document(hit) for hit in hits]
+        return _hit_documents(self.index.search(np.asarray(embedding)[None], k, mmr=True, **own, **kwargs)[0])
 
     def _select_relevance_score_fn(self) -> Any:
         return lambda cosine: cosine
@@ -326,8 +303,8 @@ def _to_index_document(document: Any, number: int) -> Whole:
     return Whole(identity, document.page_content, metadata, Pages.of(document.metadata).starts)
 
 
-def _hit_document(hit: Hit) -> Document:
-    return _document(hit.id, hit.text, hit.row)
+def _hit_documents(hits: Iterable[Hit]) -> list[Document]:
+    return [_document(hit.id, hit.text, hit.row) for hit in hits]
 
 
 def _document(id_: str, text: str, row: Mapping[str, Any]) -> Document:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import ray
 
-from chroma_eddy import Entry, NoIndex, open_index
+from chroma_eddy import DocumentRow, NoIndex, open_index
 from chroma_eddy.types import check_document
 from chroma_eddy.write.writer import classify
 from eddy_embed import Embedder, LongDocument
@@ -30,7 +30,7 @@ REFUSED = "refused"
 class FilterUnchanged:
     """Compares documents with the index, or the server's if `known` is None; no unchanged one is embedded again."""
 
-    def __init__(self, place: str | None, name: str, known: Mapping[str, Entry] | None, patience: float) -> None:
+    def __init__(self, place: str | None, name: str, known: Mapping[str, DocumentRow] | None, patience: float) -> None:
         self._place, self._name, self._known, self._patience = place, name, known, patience
 
     def __call__(self, batch: Any) -> pa.Table:
@@ -57,13 +57,13 @@ class FilterUnchanged:
             rows[at] |= {"text": None} if complete else metadata_columns(document)
         return pa.Table.from_pylist(rows, DOCUMENTS)
 
-    def _entries(self, ids: Sequence[str]) -> Mapping[str, Entry]:
+    def _entries(self, ids: Sequence[str]) -> Mapping[str, DocumentRow]:
         if self._known is not None or not ids:
             return self._known or {}
         return retry_unreachable(lambda: _known_entries(str(self._place), self._name, ids), self._patience)
 
 
-def _known_entries(place: str, name: str, ids: Sequence[str]) -> Mapping[str, Entry]:
+def _known_entries(place: str, name: str, ids: Sequence[str]) -> Mapping[str, DocumentRow]:
     try:
         with open_index(place, name) as index:
             return index.entries(ids)

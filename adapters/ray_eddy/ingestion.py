@@ -13,7 +13,7 @@ import pyarrow as pa
 import ray
 import ray.data
 
-from chroma_eddy import Document, Entry, Index, WriteReport, open_index
+from chroma_eddy import Document, DocumentRow, Index, WriteReport, open_index
 from chroma_eddy.write.writer import FIT_PASSAGES, GROUP_CHARACTERS, GROUP_DOCUMENTS
 from eddy_embed.errors import InvalidParameter
 from ray_eddy.actors import REFUSED, RESTARTED, EmbedDocuments, FilterUnchanged
@@ -140,7 +140,7 @@ def ingest_into(
 ) -> IngestReport:
     """As `ingest`, into an index that this process has opened."""
     with index.writing():
-        known: dict[str, Entry] = index.entries()
+        known: dict[str, DocumentRow] = index.entries()
         writer = IndexWriter(index, fit_least=fit_least, begin=begin)
         filtered = _filter_unchanged(documents, options.batch_size, (None, index.name, known, 0.0))
         return _run(filtered, writer.index_info(), options, writer.write, lambda receipt: receipt)

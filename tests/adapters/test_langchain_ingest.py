@@ -190,7 +190,7 @@ def test_more_rows_than_the_client_takes_at_once(store, monkeypatch):
 
 def test_documents_without_text_are_named(store):
     docs = [Document("", id="empty"), *documents(), Document(" \n")]
-    with pytest.warns(UserWarning, match=r"2 documents.*'empty', number 3"):
+    with pytest.warns(UserWarning, match=r"2 of 4 documents.*'empty', number 3"):
         report = ingest_documents(store, docs)
     assert report.n_documents == 4 and set(report.ids) == set(rows(store))
 

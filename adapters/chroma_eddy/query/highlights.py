@@ -4,39 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from chroma_eddy.errors import damaged
-from chroma_eddy.query.ranking import cosines
+from chroma_eddy.index_core import IndexCore
+from chroma_eddy.query.ranking import Doubles, cosines
 from chroma_eddy.rows.schema import DIGEST, PIECE, sentence_spans, span_id, split_sentences
 from chroma_eddy.storage.names import SENTENCES
 from chroma_eddy.types import Highlight, Hit
-
-if TYPE_CHECKING:
-    from chroma_eddy.index_core import IndexCore
-    from eddy_embed import Embedder
-
-    Doubles = np.ndarray[Any, np.dtype[np.float64]]
+from eddy_embed import Embedder
 
 Spans = Sequence[tuple[int, int]]
 
 
 def add_highlights(index: IndexCore, vector: Doubles, hits: list[Hit]) -> list[Hit]:
-    """Add the sentences of each hit; the model runs only where the index has no sentence vectors.
+    """Add the sentences of each passage or piece; the model runs only where the index has no sentence vectors.
 
-    Args:
-        index: The index.
-        vector: The question's vector, shape (dimension,).
-        hits: Passages or pieces.
+    The question's vector has the shape (dimension,).
     """
     spans = [[(hit.start + start, hit.start + end) for start, end in _sentences(index, hit)] for hit in hits]
     has_vectors = [index.recipe.sentence_vectors and PIECE not in hit.row for hit in hits]
-    pairs = zip(hits, spans, has_vectors, strict=True)
-    stored = iter(_stored_vectors(index, [(hit, own) for hit, own, stored in pairs if stored]))
+    triples = list(zip(hits, spans, has_vectors, strict=True))
+    stored = iter(_stored_vectors(index, [(hit, own) for hit, own, is_stored in triples if is_stored]))
     highlighted = []
-    for hit, own, is_stored in zip(hits, spans, has_vectors, strict=True):
+    for hit, own, is_stored in triples:
         vectors = next(stored) if is_stored else _encode_sentences(index.embedder, hit, own)
         sentences = tuple(
             Highlight(start, end, hit.text[start - hit.start : end - hit.start], float(cosine))

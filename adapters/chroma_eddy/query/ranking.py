@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Doubles = NDArray[np.float64]
-
+Doubles = NDArray[np.float64]
 RANK_OFFSET = 60
 """Added to ranks, so that the first few weigh nearly the same (Cormack, Clarke and Büttcher 2009)."""
 
 
 def reciprocal_rank_fusion(rankings: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Fuse rankings: ids with their scores, best first (Cormack, Clarke and Büttcher 2009).
-
-    Args:
-        rankings: Ids in order, each without repetition.
-    """
+    """Fuse rankings of ids: ids with their scores, best first (Cormack, Clarke and Büttcher 2009)."""
     scores: dict[str, float] = {}
     for ranking in rankings:
         for rank, id_ in enumerate(ranking, start=1):
@@ -30,13 +22,10 @@ def reciprocal_rank_fusion(rankings: Sequence[Sequence[str]]) -> dict[str, float
 
 
 def mmr_order(question: Doubles, vectors: Doubles, k: int, balance: float) -> list[int]:
-    """Maximal marginal relevance (Carbonell and Goldstein 1998): indices in the order of choice.
+    """Maximal marginal relevance (Carbonell and Goldstein 1998): indices of `k` candidates in the order of choice.
 
-    Args:
-        question: Shape (dimension,).
-        vectors: Shape (candidates, dimension), of length 1.
-        k: Number of candidates to choose.
-        balance: Weight of the similarity to the question; its complement weighs that to chosen candidates.
+    The question has the shape (dimension,), and the vectors, of length 1, (candidates, dimension). `balance` weighs the
+    similarity to the question, its complement that to chosen candidates.
     """
     similarity = vectors @ question / max(float(np.linalg.norm(question)), np.finfo(np.float64).tiny)
     chosen: list[int] = []

@@ -5,25 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from chromadb.errors import NotFoundError
 
 from chroma_eddy.errors import ForeignCollection, damaged
+from chroma_eddy.index_core import IndexCore
 from chroma_eddy.query.highlights import add_highlights
-from chroma_eddy.query.ranking import cosines, mmr_order, reciprocal_rank_fusion
+from chroma_eddy.query.ranking import Doubles, cosines, mmr_order, reciprocal_rank_fusion
 from chroma_eddy.rows.documents import read_texts
 from chroma_eddy.rows.schema import DIGEST, DOCUMENT, END, HEADINGS, PIECE, START, DocumentRow, user_metadata
 from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES
 from chroma_eddy.types import RESERVED, Hit
+from eddy_embed.encoding.validation import check_count
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-
-if TYPE_CHECKING:
-    from chroma_eddy.index_core import IndexCore
-
-    Doubles = np.ndarray[Any, np.dtype[np.float64]]
 
 Granularity = Literal["passages", "sentences", "documents"]
 Filter = dict[str, Any]
@@ -32,11 +29,7 @@ _COLLECTIONS = {"passages": MAIN, "sentences": SENTENCES, "documents": DOCUMENTS
 
 @dataclass(frozen=True)
 class Query:
-    """Options of a query; `Index.query` documents them.
-
-    Attributes:
-        ids: Ids of the only rows to look at; None: all.
-    """
+    """Options of a query, as `Index.query` documents them, and `ids`, the only rows to look at; None: all."""
 
     k: int
     where: Filter | None = None
@@ -52,14 +45,10 @@ class Query:
     ids: Sequence[str] | None = None
 
     def check(self) -> None:
-        """Refuse options out of range and combinations that do not exist.
-
-        Raises:
-            InvalidParameter: The message names the option.
-        """
-        for name, value in (("k", self.k), ("prefilter", self.prefilter), ("fetch_k", self.fetch_k)):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise InvalidParameter(f"{name}={value!r:.80} must be a whole number of at least 1")
+        """Refuse options out of range and combinations that do not exist."""
+        check_count("k", self.k)
+        check_count("prefilter", self.prefilter, optional=True)
+        check_count("fetch_k", self.fetch_k, optional=True)
         if self.granularity not in get_args(Granularity):
             raise InvalidParameter(
                 f"granularity={self.granularity!r:.80} is unknown; choose one of {', '.join(get_args(Granularity))}"
@@ -90,12 +79,8 @@ def search(
 ) -> list[list[Hit]]:
     """Find each question's hits, best first; reload the index if another process replaces it meanwhile.
 
-    Args:
-        index: The index.
-        vectors: The questions' vectors, shape (questions, dimension).
-        questions: Their texts, which `hybrid` needs.
-        query: Options of the query.
-        fingerprint: Fingerprint of the embedder that made the vectors.
+    The vectors have the shape (questions, dimension), and come from the embedder of this fingerprint. The questions'
+    texts are for `hybrid` alone.
 
     Raises:
         FingerprintMismatch: Another embedder made the index's vectors.
@@ -162,11 +147,7 @@ def _search_one(index: IndexCore, vector: Doubles, question: str, query: Query, 
 
 
 def _check_versions(index: IndexCore, hits: Sequence[Hit], pending: Mapping[str, DocumentRow]) -> None:
-    """Compare hits with the documents' rows.
-
-    Raises:
-        ForeignCollection: A hit is of another version than the one that queries are to find.
-    """
+    """Refuse a hit of another version than the one that queries are to find, as the documents' rows say."""
     hits = [hit for hit in hits if PIECE not in hit.row]
     rows = index.entries(sorted({hit.document for hit in hits})) if hits else {}
     for hit in hits:
@@ -233,7 +214,7 @@ def _nearest(
     include: Any = ["metadatas", "documents", "distances", *(["embeddings"] if query.mmr else [])]
     collection = index.store.collection(part)
     with translated_errors(index.store.place):
-        got = collection.query(
+        got: Any = collection.query(
             query_embeddings=np.asarray(vector, np.float32)[None],
             n_results=query.candidates,
             ids=None if query.ids is None else list(query.ids),
@@ -241,30 +222,24 @@ def _nearest(
             where_document=query.where_document,  # type: ignore[arg-type]
             include=include,
         )
-    ids: list[str] = got["ids"][0]
-    rows: list[Any] = (got["metadatas"] or [[]])[0]
+    ids, rows, distances = got["ids"][0], got["metadatas"][0], got["distances"][0]
     for id_, row in zip(ids, rows, strict=True):
         _check_row(id_, row)
-    stored_texts = [text or "" for text in (got["documents"] or [[""] * len(rows)])[0]]
+    stored_texts = [text or "" for text in got["documents"][0]]
     own_texts = _texts_of(index, query.granularity, rows) if texts and part != MAIN else stored_texts
-    distances = (got["distances"] or [[]])[0]
     hits = [
-        _make_hit(id_, row, text, 1 - distance)
+        _make_hit(id_, row, text, float(1 - distance))
         for id_, row, text, distance in zip(ids, rows, own_texts, distances, strict=True)
     ]
     if not query.mmr or not hits:
         return hits
-    unit = np.asarray((got["embeddings"] or [[]])[0], np.float64)
+    unit = np.asarray(got["embeddings"][0], np.float64)
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     return [hits[number] for number in mmr_order(np.asarray(vector, np.float64), unit, query.k, query.lambda_mult)]
 
 
 def _check_row(id_: str, row: Any) -> None:
-    """Refuse a row that the index did not write.
-
-    Raises:
-        ForeignCollection: Something else wrote the row.
-    """
+    """Refuse a row that the index did not write."""
     if not row or DOCUMENT not in row:
         raise ForeignCollection(
             f"row {id_!r:.80} was put into a collection of the index by something else, and nobody knows what made its "
@@ -274,15 +249,9 @@ def _check_row(id_: str, row: Any) -> None:
 
 def _make_hit(id_: str, row: Any, text: str, cosine: float) -> Hit:
     start = row.get(START, 0)
+    end = row.get(END, row.get("eddy_characters", start + len(text)))
     return Hit(
-        id_,
-        row[DOCUMENT],
-        text,
-        start,
-        row.get(END, row.get("eddy_characters", start + len(text))),
-        float(cosine),
-        float(cosine),
-        user_metadata(row),
+        *(id_, row[DOCUMENT], text, start, end, cosine, cosine, user_metadata(row)),
         headings=str(row.get(HEADINGS, "")),
         page=row.get("page"),
         last_page=row.get("last_page"),
@@ -320,9 +289,8 @@ def _fuse_with_bm25(
                 include=[],
             )
         allowed = set(got["ids"])
-    scores = reciprocal_rank_fusion(
-        [[hit.id for hit in hits], index.bm25().rank(question, allowed, query.candidates)],
-    )
+    words = index.bm25().rank(question, allowed, query.candidates)
+    scores = reciprocal_rank_fusion([[hit.id for hit in hits], words])
     best = list(scores)[: query.k]
     by_id = {hit.id: hit for hit in hits}
     missing = [id_ for id_ in best if id_ not in by_id]

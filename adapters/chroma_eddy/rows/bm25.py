@@ -15,37 +15,21 @@ class Bm25Index:
     """BM25 over texts (Lucene's variant, k1 = 1.5, b = 0.75), in memory."""
 
     def __init__(self, ids: Sequence[str], texts: Sequence[str], language: str) -> None:
-        """Count the words.
-
-        Args:
-            ids: Ids of the texts.
-            texts: The texts.
-            language: Their language; English stop words are left out.
-
-        Raises:
-            MissingExtra: bm25s is not installed.
-        """
+        """Count the words; leave out stop words of an English `language`; MissingExtra if bm25s is not installed."""
         try:
             import bm25s
         except ModuleNotFoundError:
             raise MissingExtra('bm25s is not installed; hybrid queries need pip install "eddy-embed[hybrid]"') from None
-        self.ids = list(ids)
+        self.ids, self._tokenize = ids, bm25s.tokenize
         self._stop_words = "en" if language == "en" else []
         self._index: Any = None
-        self._tokenize = bm25s.tokenize
         tokens = self._tokenize(list(texts), stopwords=self._stop_words, show_progress=False)
         if any(len(words) for words in tokens.ids):
             self._index = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
             self._index.index(tokens, show_progress=False)
 
     def rank(self, question: str, allowed: set[str] | None, most: int) -> list[str]:
-        """Ids of the texts that share a word with a question, best first.
-
-        Args:
-            question: The question.
-            allowed: Ids that may be returned; None: all.
-            most: Most ids to return.
-        """
+        """Ids of at most `most` texts, among all or the `allowed`, that share a word with a question, best first."""
         words = self._tokenize([question], stopwords=self._stop_words, show_progress=False, return_ids=False)[0]
         if self._index is None or not words:
             return []

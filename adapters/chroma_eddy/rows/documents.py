@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chroma_eddy.errors import ForeignCollection, damaged
 from chroma_eddy.rows.schema import (
@@ -24,17 +26,13 @@ from chroma_eddy.rows.schema import (
     row_ids,
     sentence_spans,
 )
-from chroma_eddy.storage.batches import slices
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, RAW, SENTENCES
-from chroma_eddy.storage.pages import PAGE_SIZE
+from chroma_eddy.storage.pages import PAGE_SIZE, slices
+from chroma_eddy.storage.recipe import Recipe
+from chroma_eddy.storage.store import Store
 from chroma_eddy.types import Document
 from eddy_embed.encoding.document import LongDocument, Passage, Span
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from chroma_eddy.storage.recipe import Recipe
-    from chroma_eddy.storage.store import Store
+from eddy_embed.integrations.whole_documents import groups
 
 GROUP_ROWS = 5_000
 """Rows of the documents that are read together: each read by digest makes the database look through all rows."""
@@ -50,27 +48,14 @@ class _Row(NamedTuple):
 
 def group_ids(rows: Iterable[DocumentRow]) -> Iterator[list[str]]:
     """Ids of documents in groups of at most `GROUP_ROWS` passages and sentences."""
-    group: list[str] = []
-    size = 0
-    for row in rows:
-        row_count = row.passages + row.sentences
-        if group and size + row_count > GROUP_ROWS:
-            yield group
-            group, size = [], 0
-        group.append(row.id)
-        size += row_count
-    if group:
-        yield group
+    for group in groups(rows, lambda row: row.passages + row.sentences, math.inf, GROUP_ROWS):
+        yield [row.id for row in group]
 
 
 def read_embedded_documents(
     store: Store, recipe: Recipe, ids: Sequence[str], *, keeps_raw: bool
 ) -> list[EmbeddedDocument]:
-    """Read documents with their vectors; those that queries do not find are left out.
-
-    Raises:
-        ForeignCollection: Rows are missing, or the text was changed.
-    """
+    """Read documents with their vectors, except those that queries do not find; ForeignCollection if one is damaged."""
     rows = store.get(DOCUMENTS, ids=ids, metadatas=True, embeddings=True)
     complete = {id_: row for id_, *row in zip(rows.ids, rows.metadatas, rows.vectors, strict=True) if row[0][DIGEST]}
     digests = [metadata[DIGEST] for metadata, _ in complete.values()]
@@ -88,11 +73,7 @@ def read_embedded_documents(
 
 
 def read_texts(store: Store, documents: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Read the texts of documents, given the metadata of their rows.
-
-    Raises:
-        ForeignCollection: Passages are missing.
-    """
+    """Read the texts of documents, given the metadata of their rows; ForeignCollection if passages are missing."""
     passages = _rows_by_digest(store, MAIN, [metadata[DIGEST] for metadata in documents], documents=True)
     for metadata in documents:
         if len(passages[metadata[DIGEST]]) != metadata["eddy_passages"]:
@@ -101,11 +82,7 @@ def read_texts(store: Store, documents: Sequence[Mapping[str, Any]]) -> list[str
 
 
 def read_documents(store: Store, ids: Sequence[str]) -> list[Document]:
-    """Read documents as they were given; those that queries do not find are left out.
-
-    Raises:
-        ForeignCollection: A document's text or metadata was changed.
-    """
+    """Read documents as they were given, except those that queries do not find; ForeignCollection if one is damaged."""
     rows = store.get(DOCUMENTS, ids=ids, metadatas=True)
     complete = {id_: metadata for id_, metadata in zip(rows.ids, rows.metadatas, strict=True) if metadata[DIGEST]}
     documents = {}
@@ -163,7 +140,12 @@ def _embedded_document(
     ordered = sorted(passage_rows, key=lambda passage: passage.metadata[INDEX])
     counts = [len(sentence_spans(passage.metadata)) for passage in ordered]
     passages = [
-        Passage(*_span_fields(passage), end - count, end - 1, _headings(passage.metadata))
+        Passage(
+            *_span_fields(passage),
+            end - count,
+            end - 1,
+            (str(passage.metadata[HEADINGS]),) if HEADINGS in passage.metadata else (),
+        )
         for passage, count, end in zip(ordered, counts, accumulate(counts), strict=True)
     ]
     sentences = [
@@ -175,10 +157,6 @@ def _embedded_document(
 
 def _span_fields(row: _Row) -> tuple[int, int, int, NDArray[np.float32]]:
     return row.metadata[START], row.metadata[END], row.metadata["eddy_n_tokens"], row.vector
-
-
-def _headings(metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    return (str(metadata[HEADINGS]),) if HEADINGS in metadata else ()
 
 
 def _with_raw_vectors(embedded: EmbeddedDocument, recipe: Recipe, rows: Sequence[_Row]) -> EmbeddedDocument:

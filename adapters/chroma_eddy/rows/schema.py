@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chroma_eddy.storage.pages import Rows
+from chroma_eddy.storage.recipe import Recipe
 from chroma_eddy.types import PREFIX, RESERVED, Document
 from eddy_embed.encoding.document import LongDocument, Span, heading_path
 from eddy_embed.integrations.document_ids import passage_id
 from eddy_embed.text.sentences import Segmenter
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from chroma_eddy.storage.recipe import Recipe
-
-    Floats = NDArray[np.float32]
 
 DOCUMENT, DIGEST, OTHER, ROWS, INDEX = "eddy_document", "eddy_digest", "eddy_other", "eddy_rows", "eddy_index"
 """Metadata of every row: document, version (digest), number of the version's rows in the collection, and row number.
@@ -116,17 +111,13 @@ def document_metadata(document: Document, embedded: LongDocument, digest: str, o
 
 @dataclass(frozen=True)
 class EmbeddedDocument:
-    """A document with its vectors.
-
-    Attributes:
-        document: The document.
-        result: Its vectors as they are stored; raw ones before post-processing is fitted.
-        raw: Its raw vectors if the post-processing cannot be inverted; else None.
-    """
+    """A document with its vectors."""
 
     document: Document
     result: LongDocument
+    """The vectors as they are stored; raw ones before post-processing is fitted."""
     raw: LongDocument | None = None
+    """The raw vectors if the post-processing cannot be inverted; else None."""
 
 
 def passage_rows(document: Document, embedded: LongDocument, recipe: Recipe) -> Rows:
@@ -199,5 +190,5 @@ def split_sentences(text: str, recipe: Recipe) -> list[tuple[int, int]]:
     return [(sentence.start, sentence.end) for sentence in Segmenter(language, int(most)).sentences(text)]
 
 
-def _stack(spans: Sequence[Span]) -> Floats:
+def _stack(spans: Sequence[Span]) -> NDArray[np.float32]:
     return np.stack([np.asarray(span.vector, np.float32) for span in spans])

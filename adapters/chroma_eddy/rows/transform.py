@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.storage.names import TRANSFORM
 from chroma_eddy.storage.recipe import FORMAT
+from chroma_eddy.storage.store import Store
 from eddy_embed.encoding.finalize import unit
 from eddy_embed.parts.postprocess import Fitted, Post
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from chroma_eddy.storage.store import Store
-
-    Floats = NDArray[np.float32]
 
 
 def round_to_float32(fitted: Fitted) -> Fitted:
@@ -53,11 +48,7 @@ def save_transform(store: Store, fitted: Fitted) -> None:
 
 
 def load_transform(store: Store) -> Fitted | None:
-    """Read the stored post-processing; None without one.
-
-    Raises:
-        ForeignCollection: Rows are missing.
-    """
+    """Read the stored post-processing; None without one; ForeignCollection if rows are missing."""
     found = store.find(TRANSFORM)
     if found is None:
         return None
@@ -89,16 +80,11 @@ def is_invertible(fitted: Fitted) -> bool:
     return fitted.post.kind in ("centre", "whiten") and fitted.dimension == len(fitted.mean)
 
 
-def invert(fitted: Fitted, vectors: Floats, normalized: bool) -> NDArray[np.float64]:
-    """Compute raw vectors, of length 1, from processed ones.
+def invert(fitted: Fitted, vectors: NDArray[np.float32], normalized: bool) -> NDArray[np.float64]:
+    """Compute raw vectors, of length 1, from processed ones, shape (vectors, dimension), that may be `normalized`.
 
     Normalisation removes a length, which follows from the raw vector's own: exactly one positive length gives
     mean + length * direction the length 1, since the mean of vectors of length 1 is shorter.
-
-    Args:
-        fitted: An invertible transform.
-        vectors: Processed vectors, shape (vectors, dimension).
-        normalized: Whether they were normalised to length 1 after the transform.
     """
     y = np.asarray(vectors, np.float64)
     directions = y if fitted.matrix is None else np.linalg.solve(fitted.matrix.T, y.T).T

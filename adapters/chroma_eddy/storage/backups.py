@@ -30,14 +30,9 @@ WHERE segments.collection = ? AND segments.scope = 'VECTOR'
 
 
 class HnswBackup:
-    """Copies of a database's vector files; the caller holds `lock` at every call.
-
-    Attributes:
-        lock: The row lock.
-    """
+    """Copies of a database's vector files; the caller holds `lock`, the row lock, at every call."""
 
     def __init__(self, folder: Path) -> None:
-        """Copy nothing yet; `folder` is the database's."""
         self.lock = FileLock(folder / ROW_LOCK)
         self._folder, self._marker = folder, folder / BEGUN
         self._backed_up: dict[str, Any] = {}
@@ -58,11 +53,7 @@ class HnswBackup:
         self._marker.unlink()
 
     def repair(self) -> bool:
-        """Restore the recorded files if a write was interrupted.
-
-        Returns:
-            Whether a write was interrupted.
-        """
+        """Restore the recorded files if a write was interrupted; return whether it was."""
         if not self.interrupted:
             return False
         for segment, row in self._select(_SELECT_SEGMENTS, self._marker.read_text(encoding="utf-8")):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import chromadb
 from chromadb.api import ClientAPI
+from chromadb.config import Settings
+from chromadb.errors import InternalError
 
 from chroma_eddy.errors import NoIndex
 from chroma_eddy.storage.connection import Connection
@@ -16,23 +18,14 @@ from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.locks import Lock
 from eddy_embed.errors import InvalidParameter
 
-if TYPE_CHECKING:
-    from chromadb.config import Settings
-
-    Place = str | os.PathLike[str] | ClientAPI
-
+Place = str | os.PathLike[str] | ClientAPI
 _DATABASE = "chroma.sqlite3"
-_UNFINISHED = ".chroma.part"
-"""Folder of a database that is being created."""
 
 
 def connect(place: Place, *, create: bool, timeout: float = 0.0) -> Connection:
-    """Connect to a database.
+    """Connect to a folder's database, which `create` allows to be made, to a server by its URL, or through a client.
 
-    Args:
-        place: A folder, a server's URL, or one of Chroma's clients.
-        create: Whether to create a database in a folder that has none.
-        timeout: Seconds that a writer waits for another writer.
+    A writer waits `timeout` seconds for another writer.
 
     Raises:
         InvalidParameter: `place` is none of these.
@@ -65,8 +58,6 @@ def connect(place: Place, *, create: bool, timeout: float = 0.0) -> Connection:
 
 def client_settings() -> Settings:
     """Settings of the clients that this package makes: no telemetry."""
-    from chromadb.config import Settings
-
     return Settings(anonymized_telemetry=False)
 
 
@@ -78,8 +69,6 @@ def _http_client(url: str) -> ClientAPI:
             f"place={url!r:.80} must read http://host:port or https://host:port; for anything more, such as headers "
             "or a tenant, give a client: chromadb.HttpClient(...)"
         )
-    import chromadb
-
     secure = parts.scheme == "https"
     port = parts.port or (443 if secure else 8000)
     with translated_errors(url):
@@ -87,9 +76,6 @@ def _http_client(url: str) -> ClientAPI:
 
 
 def _persistent_client(folder: Path) -> ClientAPI:
-    import chromadb
-    from chromadb.errors import InternalError
-
     try:
         return chromadb.PersistentClient(str(folder), settings=client_settings())
     except AttributeError as error:
@@ -101,7 +87,7 @@ def _create_database(folder: Path) -> None:
     """Create a database under another name and rename it when it is complete; Chroma cannot open a partial one."""
     if (folder / _DATABASE).exists():
         return
-    part = folder / _UNFINISHED
+    part = folder / ".chroma.part"
     shutil.rmtree(part, ignore_errors=True)
     _persistent_client(part).close()  # type: ignore[attr-defined]  # of the concrete client
     os.replace(part / _DATABASE, folder / _DATABASE)

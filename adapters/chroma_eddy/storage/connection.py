@@ -12,71 +12,65 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
+from chromadb.api import ClientAPI, ServerAPI
+from chromadb.api.client import Client
+from chromadb.api.models.Collection import Collection
+from chromadb.config import System
 from filelock import Timeout
 
 from chroma_eddy.errors import StorageError
 from chroma_eddy.storage.backups import HnswBackup
 from chroma_eddy.storage.locks import Lock
 
-if TYPE_CHECKING:
-    from chromadb.api import ClientAPI
-    from chromadb.api.models.Collection import Collection
-
 _POLL = 0.005
 _CHANGE_TIMEOUT = 5.0
 """Seconds after which a reader reads rows that another process has not finished changing."""
 
 
+_Key = tuple[str, str, str]
+"""Tenant, database and index."""
+
+
 @dataclass
 class ClientState:
-    """What Chroma's server object in this process has read; clients of one folder share it.
+    """What Chroma's server object in this process has read; clients of one folder share it."""
 
-    Attributes:
-        tokens: Last known change of each index.
-        changing: Indexes whose rows this process is changing, as their metadata say.
-        loaded: Ids of the collections whose vectors are loaded.
-        failed: Whether a write failed, so that memory and files may differ.
-    """
-
-    tokens: dict[tuple[str, str, str], str] = field(default_factory=dict)
-    changing: set[tuple[str, str, str]] = field(default_factory=set)
+    tokens: dict[_Key, str] = field(default_factory=dict)
+    """Last known change of each index."""
+    changing: set[_Key] = field(default_factory=set)
+    """Indexes whose rows this process is changing, as their metadata say."""
     loaded: set[Any] = field(default_factory=set)
+    """Ids of the collections whose vectors are loaded."""
     failed: bool = False
+    """Whether a write failed, so that memory and files may differ."""
 
 
 _STATES: WeakKeyDictionary[Any, ClientState] = WeakKeyDictionary()
 
 
 class Connection:
-    """A client, reopened when another process has written.
+    """A client, reopened when another process has written; closed at the end if nobody else uses it (`owned`).
 
-    Attributes:
-        client: The present client.
-        lock: The writer's lock.
-        place: The folder or server URL, for error messages; None where neither is known.
-        generation: Number of reopenings; collections of an earlier client do not see new rows.
+    `place` is the folder or server URL, for error messages; None where neither is known. `generation` counts the
+    reopenings: collections of an earlier client do not see new rows.
     """
 
     def __init__(self, client: ClientAPI, lock: Lock, place: Any, *, owned: bool) -> None:
-        """Read nothing yet; `owned` says that nobody else uses the client, so that it may be closed."""
-        self.client, self.lock = client, lock
+        self.client: Any = client  # of a concrete class, with more attributes than ClientAPI
+        self.lock, self.generation = lock, 0
         self.place: Path | str | None = lock.folder or (place if isinstance(place, str) else None)
-        self.generation = 0
         self._owned = owned
         self._backup = None if lock.folder is None else HnswBackup(lock.folder)
-        self._change_seen: dict[tuple[str, str, str], tuple[str, float]] = {}
+        self._change_seen: dict[_Key, tuple[str, float]] = {}
 
     @contextmanager
     def lock_rows(self, collection: Collection) -> Iterator[None]:
         """Hold the row lock, so that no process reads vector files while another writes them.
 
         Chroma may save a collection's files in place even in a process that only reads, if its log is long enough.
-
-        Raises:
-            StorageError: Another process was killed while it held the lock.
         """
         if self._backup is None:
             yield
@@ -118,13 +112,10 @@ class Connection:
             self._state.loaded.add(collection.id)
 
     def is_current(self, name: str, token: str, *, changing: bool) -> bool:
-        """Whether this process has read the last change of an index.
+        """Whether this process has read the last change, `token`, of an index; the first one seen counts as read.
 
-        Args:
-            name: Name of the index.
-            token: Token of the last change, from the index's metadata; the first one seen counts as read.
-            changing: Whether the metadata say that rows are being changed. If another process has been changing them
-                for `_CHANGE_TIMEOUT` seconds, it is slow or was killed, and its rows so far count as one more change.
+        `changing` says that rows are being changed, by the index's metadata. If another process has been changing them
+        for `_CHANGE_TIMEOUT` seconds, it is slow or was killed, and its rows so far count as one more change.
         """
         if self.lock.folder is None:
             return True
@@ -144,19 +135,15 @@ class Connection:
     def record_change(self, name: str, token: str) -> None:
         """Record a change that this process has completed."""
         self._state.tokens[self._key(name)] = token
-        self.clear_changing(name)
+        self.set_changing(name, False)
 
     def is_changing(self, name: str) -> bool:
         """Whether this process is changing rows of an index."""
         return self._key(name) in self._state.changing
 
-    def set_changing(self, name: str) -> None:
-        """Record that this process is changing rows of an index."""
-        self._state.changing.add(self._key(name))
-
-    def clear_changing(self, name: str) -> None:
-        """Record that this process is not changing rows of an index."""
-        self._state.changing.discard(self._key(name))
+    def set_changing(self, name: str, changing: bool) -> None:
+        """Record whether this process is changing rows of an index."""
+        (self._state.changing.add if changing else self._state.changing.discard)(self._key(name))
 
     def move_state(self, old: str, new: str) -> None:
         """Move the known change of an index to the name that the index has taken."""
@@ -169,11 +156,7 @@ class Connection:
         """Replace the client by one that has read nothing; callers' references to the old one stay valid."""
         if self.lock.folder is None:
             return
-        from chromadb.api import ServerAPI
-        from chromadb.api.client import Client
-        from chromadb.config import System
-
-        old, owned = self._concrete, self._owned
+        old, owned = self.client, self._owned
         system = System(old.get_settings())
         system.instance(ServerAPI)  # type: ignore[type-abstract]
         system.start()
@@ -188,15 +171,11 @@ class Connection:
     def close(self) -> None:
         """Close the client unless somebody else uses it."""
         if self._owned:
-            self._concrete.close()
+            self.client.close()
 
     @property
     def _state(self) -> ClientState:
-        return _STATES.setdefault(self._concrete._server, ClientState())
+        return _STATES.setdefault(self.client._server, ClientState())
 
-    def _key(self, name: str) -> tuple[str, str, str]:
-        return self._concrete.tenant, self._concrete.database, name
-
-    @property
-    def _concrete(self) -> Any:
-        return self.client
+    def _key(self, name: str) -> _Key:
+        return self.client.tenant, self.client.database, name

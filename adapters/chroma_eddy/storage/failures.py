@@ -22,13 +22,8 @@ ALMOST_FULL = 2**20
 def translated_errors(place: Path | str | None) -> Iterator[None]:
     """Raise the database's, the network's and the file system's errors as StorageError, with their cause.
 
-    NotFoundError passes unchanged: the caller decides what a missing collection means.
-
-    Args:
-        place: The database's folder or server URL; None where neither is known.
-
-    Raises:
-        StorageError: In place of the original error; `Unreachable` if a server does not answer.
+    NotFoundError passes unchanged: the caller decides what a missing collection means. The error is `Unreachable` if a
+    server does not answer. `place` is the database's folder or server URL; None where neither is known.
     """
     try:
         yield
@@ -56,10 +51,9 @@ def _cause(place: Path | str | None, error: BaseException) -> str | None:
         )
     # A panic in Chroma's compiled part derives from BaseException and has no importable class.
     from_database = isinstance(error, ChromaError) or type(error).__name__ == "PanicException"
-    if isinstance(place, Path):
-        if from_database or (isinstance(error, OSError) and not isinstance(error, TimeoutError)):
-            return _cause_on_disk(place, error, from_database)
-        return None
+    from_disk = isinstance(error, OSError) and not isinstance(error, TimeoutError)
+    if isinstance(place, Path) and (from_database or from_disk):
+        return _cause_on_disk(place, error, from_database)
     return f"the database reports: {_shortened(error)}; see that its disk has room and works" if from_database else None
 
 

@@ -23,25 +23,16 @@ WRITER = "eddy.writer"
 class Lock:
     """Reentrant lock of a writer: against other processes in a folder, only against other threads on a server.
 
-    Attributes:
-        folder: Folder of an embedded database; None: a server's database.
+    `folder` is that of an embedded database, None for a server's; a writer waits `timeout` seconds for another one.
     """
 
     def __init__(self, folder: Path | None, timeout: float = 0.0) -> None:
-        """Make the lock, not held yet; `timeout` is how many seconds to wait for another writer."""
-        self.folder = folder
-        self._timeout = timeout
+        self.folder, self._timeout, self._depth = folder, timeout, 0
         self._threads = threading.RLock()
-        self._depth = 0
         self._file: FileLock | None = None
 
     def __enter__(self) -> Lock:
-        """Acquire the lock.
-
-        Raises:
-            IndexInUse: Another process or thread holds it.
-            OSError: The folder is not writable.
-        """
+        """Acquire the lock; IndexInUse if another process or thread holds it, OSError if the folder is read-only."""
         if not self._threads.acquire(timeout=max(self._timeout, 0.0)):
             raise IndexInUse("another thread is writing with this index; wait until it has finished, or give a timeout")
         try:

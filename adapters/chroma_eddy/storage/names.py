@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 from eddy_embed.errors import InvalidParameter
@@ -14,12 +13,8 @@ NEXT, OLD = "-next", "-old"
 """Suffixes of the name of an index that is built to replace another, and of the one that was replaced."""
 
 
-def check_index_name(name: Any) -> str:
-    """Refuse a name that is empty or ends like a part of another index.
-
-    Raises:
-        InvalidParameter: The name cannot be used.
-    """
+def check_index_name(name: Any) -> None:
+    """Refuse a name that is empty or ends like a part of another index."""
     if not isinstance(name, str) or not name:
         raise InvalidParameter(f"name={name!r:.80} must be a collection's name")
     for suffix in (*filter(None, PARTS), NEXT, OLD):
@@ -27,9 +22,3 @@ def check_index_name(name: Any) -> str:
             raise InvalidParameter(
                 f"name={name!r:.80} ends with {suffix!r}, which is the name of a part of another index"
             )
-    return name
-
-
-def new_token() -> str:
-    """A unique string, which names one change of an index."""
-    return uuid.uuid4().hex

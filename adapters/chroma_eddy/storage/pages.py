@@ -1,21 +1,13 @@
-"""Rows of a collection, read page by page."""
+"""Rows of a collection, and the size of the pages in which they are read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-from chroma_eddy.storage.failures import translated_errors
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from chromadb.api.models.Collection import Collection
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 PAGE_SIZE = 1000
 """Rows in a page."""
@@ -31,6 +23,16 @@ class Rows:
     vectors: NDArray[np.float32]
 
     @classmethod
+    def parse(cls, got: Any) -> Rows:
+        """The rows that Chroma's `get` returned."""
+        return cls(
+            got["ids"],
+            [dict(row or {}) for row in got["metadatas"] or []],
+            list(got["documents"] or []),
+            np.zeros((0, 0), np.float32) if got["embeddings"] is None else np.asarray(got["embeddings"], np.float32),
+        )
+
+    @classmethod
     def concatenate(cls, pages: Iterable[Rows]) -> Rows:
         """The rows of all pages."""
         pages = list(pages)
@@ -43,32 +45,6 @@ class Rows:
         )
 
 
-def read_pages(
-    collection: Collection,
-    place: Path | str | None,
-    ids: Sequence[str] | None,
-    where: Any,
-    fields: Mapping[str, bool],
-) -> Iterator[Rows]:
-    """Read rows page by page, as `Store.get` says; `place` is for error messages."""
-    include: Any = [name for name, wanted in fields.items() if wanted]
-    for start in count(0, PAGE_SIZE) if ids is None else range(0, len(ids), PAGE_SIZE):
-        with translated_errors(place):
-            if ids is not None:
-                got = collection.get(ids=list(ids[start : start + PAGE_SIZE]), where=where, include=include)
-            else:
-                got = collection.get(where=where, limit=PAGE_SIZE, offset=start, include=include)
-        if got["ids"]:
-            yield _parse_rows(got)
-        if ids is None and len(got["ids"]) < PAGE_SIZE:
-            return
-
-
-def _parse_rows(got: Any) -> Rows:
-    vectors = got["embeddings"]
-    return Rows(
-        got["ids"],
-        [dict(row or {}) for row in got["metadatas"] or []],
-        list(got["documents"] or []),
-        np.zeros((0, 0), np.float32) if vectors is None else np.asarray(vectors, np.float32),
-    )
+def slices(count: int, limit: int) -> Iterator[slice]:
+    """Slices of at most `limit` out of `count` rows."""
+    return (slice(start, start + limit) for start in range(0, count, limit))

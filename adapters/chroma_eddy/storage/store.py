@@ -2,61 +2,51 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from itertools import count
+from typing import Any
 
+import numpy as np
+from chromadb.api import ClientAPI
 from chromadb.api.models.Collection import Collection
 from chromadb.errors import NotFoundError
+from numpy.typing import NDArray
 
 from chroma_eddy.errors import ForeignCollection
-from chroma_eddy.storage.batches import byte_limited_slices, slices
 from chroma_eddy.storage.connection import Connection
 from chroma_eddy.storage.failures import translated_errors
-from chroma_eddy.storage.names import DOCUMENTS, MAIN, PARTS, RAW, SENTENCES, TRANSFORM, new_token
-from chroma_eddy.storage.pages import Rows, read_pages
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, PARTS, RAW, SENTENCES, TRANSFORM
+from chroma_eddy.storage.pages import PAGE_SIZE, Rows, slices
 from chroma_eddy.storage.recipe import FORMAT, Recipe
-
-if TYPE_CHECKING:
-    import numpy as np
-    from chromadb.api import ClientAPI
-    from numpy.typing import NDArray
-
-    from chroma_eddy.storage.locks import Lock
+from eddy_embed.integrations.whole_documents import groups
 
 # HNSW search is approximate; with this beam it misses next to nothing at the size of most libraries.
 _COSINE_CONFIG = {"hnsw": {"space": "cosine", "ef_search": 400, "ef_construction": 200}}
 # In L2 space Chroma returns vectors bit by bit; in cosine space it normalises them, and they come back rounded.
 _L2_CONFIG = {"hnsw": {"space": "l2"}}
+BATCH_BYTES = 8 * 2**20
+"""Most bytes in a batch: a server refuses requests of 40 MB, and encoding makes vectors a third larger."""
 
 
 class Store:
     """An index's collections under one name."""
 
     def __init__(self, connection: Connection, name: str) -> None:
-        """Open nothing yet; the other collections' names begin with the main one's, `name`."""
-        self.connection, self.name, self.place = connection, name, connection.place
+        self.connection, self.name, self.place, self.lock = connection, name, connection.place, connection.lock
         self._generation, self._collections = connection.generation, dict[str, Collection]()
-        self._max_batch_size = 0
 
     @property
     def client(self) -> ClientAPI:
         """Chroma's client; it changes when the connection is reopened."""
-        return self.connection.client
-
-    @property
-    def lock(self) -> Lock:
-        """The writer's lock."""
-        return self.connection.lock
+        client: ClientAPI = self.connection.client
+        return client
 
     @contextmanager
     def hold_lock(self) -> Iterator[None]:
-        """Hold the writer's lock.
-
-        Raises:
-            IndexInUse: Another process is writing.
-            StorageError: The folder is not writable.
-        """
+        """Hold the writer's lock; IndexInUse if another process holds it, StorageError if the folder is read-only."""
         with ExitStack() as held:
             with translated_errors(self.place):
                 held.enter_context(self.lock)
@@ -96,17 +86,12 @@ class Store:
             return collection
 
     def _is_current(self, main: Collection) -> bool:
-        """Whether this process has read the last change that the main collection's metadata name."""
         metadata = main.metadata or {}
         token, changing = metadata.get("eddy_written"), bool(metadata.get("eddy_changing"))
         return token is None or self.connection.is_current(self.name, str(token), changing=changing)
 
     def collection(self, part: str = MAIN) -> Collection:
-        """A collection that must exist.
-
-        Raises:
-            ForeignCollection: It does not exist.
-        """
+        """A collection that must exist; ForeignCollection if it does not."""
         collection = self.find(part)
         if collection is None:
             raise ForeignCollection(
@@ -121,29 +106,19 @@ class Store:
         self._collections.clear()
 
     def create(self, recipe: Recipe, function: Any, **more: Any) -> None:
-        """Create the collections, the main one last.
-
-        Args:
-            recipe: The index's recipe.
-            function: Embedding function with which Chroma itself embeds questions to the main collection.
-            **more: Further metadata of the main collection.
-        """
+        """Create the collections, the main one last, with `more` metadata and Chroma's embedding function."""
         for part in (DOCUMENTS, SENTENCES, RAW):
             if self.find(part) is not None:  # left by an index whose main collection somebody deleted
                 self.open_or_create(part)
                 self.drop(part)
         for part in (DOCUMENTS, *((SENTENCES,) if recipe.sentence_vectors else ())):
             self.open_or_create(part)
-        token = new_token()
+        token = uuid.uuid4().hex
         self.open_or_create(MAIN, {**recipe.metadata, "eddy_written": token, **more}, function)
         self.connection.record_change(self.name, token)
 
     def open_or_create(self, part: str, metadata: Mapping[str, Any] | None = None, function: Any = None) -> Collection:
-        """Create a collection, or open it if this package created it.
-
-        Raises:
-            ForeignCollection: Something else created it.
-        """
+        """Create a collection, or open it if this package created it; ForeignCollection if something else did."""
         with translated_errors(self.place):
             collection = self.client.get_or_create_collection(
                 self.name + part,
@@ -207,11 +182,7 @@ class Store:
         self._collections.pop(MAIN)
 
     def recipe(self) -> Recipe | None:
-        """The stored recipe; None if the index does not exist.
-
-        Raises:
-            ForeignCollection: Something else created a collection of that name.
-        """
+        """The stored recipe; None if the index does not exist; ForeignCollection if the name belongs to another."""
         collection = self.find()
         if collection is None:
             return None
@@ -229,14 +200,7 @@ class Store:
     # --- Changes of this process and of others
 
     def refresh(self, *, force: bool = False) -> Any:
-        """Reopen the connection if another process has written.
-
-        Args:
-            force: Reopen it in any case.
-
-        Returns:
-            Id of the main collection; None if it does not exist.
-        """
+        """Reopen the connection if another process has written, or in any case (`force`); return as `identity`."""
         collection = self._open_collection(MAIN)
         if force or (collection is not None and not self._is_current(collection)):
             self.connection.reopen()
@@ -246,7 +210,7 @@ class Store:
         """Read other processes' changes, under the writer's lock; a change in progress is that of a killed process."""
         killed = bool(self.metadata().get("eddy_changing"))
         self.refresh(force=killed)
-        self.connection.clear_changing(self.name)
+        self.connection.set_changing(self.name, False)
         if killed:
             self.mark_written()
 
@@ -254,7 +218,7 @@ class Store:
         """Mark the index as changing before its rows change, since a killed process cannot report what it changed."""
         if not self.connection.is_changing(self.name) and self.find() is not None:
             self.update_metadata(eddy_changing=True)
-            self.connection.set_changing(self.name)
+            self.connection.set_changing(self.name, True)
 
     def end_change(self) -> None:
         """Tell readers that rows have changed, if they have since `mark_written`."""
@@ -263,7 +227,7 @@ class Store:
 
     def mark_written(self) -> None:
         """Tell readers that rows have changed."""
-        token = new_token()
+        token = uuid.uuid4().hex
         self.update_metadata(eddy_written=token, eddy_changing=False)
         self.connection.record_change(self.name, token)
 
@@ -275,13 +239,11 @@ class Store:
         with translated_errors(self.place):
             return 0 if collection is None else collection.count()
 
-    @property
+    @cached_property
     def max_batch_size(self) -> int:
         """Most rows that the database accepts in a batch."""
-        if not self._max_batch_size:
-            with translated_errors(self.place):
-                self._max_batch_size = self.client.get_max_batch_size()
-        return self._max_batch_size
+        with translated_errors(self.place):
+            return self.client.get_max_batch_size()
 
     def upsert(
         self,
@@ -291,18 +253,15 @@ class Store:
         metadatas: Sequence[dict[str, Any]],
         texts: Sequence[str] | None = None,
     ) -> None:
-        """Write rows in batches.
-
-        Args:
-            part: The collection's suffix.
-            ids: Ids of the rows; existing rows are replaced.
-            vectors: Shape (rows, dimension).
-            metadatas: Metadata of each row.
-            texts: Text of each row; None: rows without texts.
-        """
+        """Write rows in batches, in place of those of the same ids; `vectors` has the shape (rows, dimension)."""
         self._begin_change()
         collection = self.collection(part)
-        for batch in byte_limited_slices(len(ids), vectors.shape[1], texts, self.max_batch_size):
+
+        def row_bytes(number: int) -> int:
+            return int(vectors.shape[1]) * 6 + 1000 + (len(texts[number]) * 4 if texts is not None else 0)
+
+        for numbers in groups(range(len(ids)), row_bytes, self.max_batch_size, BATCH_BYTES):
+            batch = slice(numbers[0], numbers[-1] + 1)
             with translated_errors(self.place), self.connection.lock_rows(collection):
                 collection.upsert(
                     ids=list(ids[batch]),
@@ -322,11 +281,7 @@ class Store:
                 collection.update(ids=ids[batch], metadatas=metadatas[batch])  # type: ignore[arg-type]
 
     def delete(self, part: str, ids: Sequence[str] | None = None, where: Any = None) -> int:
-        """Delete rows by id or by a condition on their metadata.
-
-        Returns:
-            Number of ids given, or of rows that met the condition.
-        """
+        """Delete rows by id or by a condition on their metadata; return the number of ids, or of rows that met it."""
         collection = self.find(part)
         if collection is None:
             return 0
@@ -342,18 +297,22 @@ class Store:
         return len(ids)
 
     def get(self, part: str, *, ids: Sequence[str] | None = None, where: Any = None, **fields: bool) -> Rows:
-        """Read rows by id or condition, or all rows.
-
-        Args:
-            part: The collection's suffix.
-            ids: Ids of the rows; missing ones are left out.
-            where: Condition on their metadata.
-            **fields: Which to read beside the ids: `metadatas`, `documents`, `embeddings`.
-        """
+        """Read rows by id or condition, or all rows, with the `fields` among `metadatas`, `documents`, `embeddings`."""
         return Rows.concatenate(self.pages(part, ids=ids, where=where, **fields))
 
     def pages(
         self, part: str, *, ids: Sequence[str] | None = None, where: Any = None, **fields: bool
     ) -> Iterator[Rows]:
         """As `get`, page by page."""
-        return read_pages(self.collection(part), self.place, ids, where, fields)
+        collection = self.collection(part)
+        include: Any = [name for name, wanted in fields.items() if wanted]
+        for start in count(0, PAGE_SIZE) if ids is None else range(0, len(ids), PAGE_SIZE):
+            page: dict[str, Any] = {"limit": PAGE_SIZE, "offset": start}
+            if ids is not None:
+                page = {"ids": list(ids[start : start + PAGE_SIZE])}
+            with translated_errors(self.place):
+                got = collection.get(where=where, include=include, **page)
+            if got["ids"]:
+                yield Rows.parse(got)
+            if ids is None and len(got["ids"]) < PAGE_SIZE:
+                return

@@ -9,7 +9,7 @@ from contextlib import suppress
 from chromadb.errors import NotFoundError
 
 from chroma_eddy.errors import IndexInUse
-from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT, OLD, PARTS
+from chroma_eddy.storage.names import MAIN, NEXT, OLD, PARTS
 from chroma_eddy.storage.store import Store
 
 _TIMEOUT, _POLL = 10.0, 0.02
@@ -17,11 +17,7 @@ _TIMEOUT, _POLL = 10.0, 0.02
 
 
 def finish_swap(store: Store, *, clean: bool = False) -> None:
-    """If the index that is to replace this one is complete, swap them.
-
-    Args:
-        store: Collections of this index.
-        clean: Whether to delete the replaced index; only a writer may.
+    """If the index that is to replace this one is complete, swap them; `clean`, for a writer, deletes the old one.
 
     Raises:
         IndexInUse: Another process is writing.
@@ -38,11 +34,7 @@ def finish_swap(store: Store, *, clean: bool = False) -> None:
 
 
 def wait_for_swap(store: Store) -> None:
-    """Finish an interrupted swap, or wait while another process performs it.
-
-    Raises:
-        IndexInUse: The other process has not finished in time.
-    """
+    """Finish an interrupted swap, or wait while another process performs it, for `_TIMEOUT` seconds at most."""
     deadline = time.monotonic() + _TIMEOUT
     # No lock tells whether a server's other client is alive; a live one finishes the swap in this time.
     following = store.with_suffix(NEXT)
@@ -55,12 +47,6 @@ def wait_for_swap(store: Store) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(_POLL)
-
-
-def rebuilt_documents(store: Store) -> int | None:
-    """Number of documents in an unfinished replacement of this index; None without one."""
-    following = store.with_suffix(NEXT)
-    return following.count(DOCUMENTS) if following.find() is not None else None
 
 
 def _swap(store: Store, following: Store, listed: Sequence[str]) -> None:

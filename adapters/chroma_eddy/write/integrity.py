@@ -5,26 +5,19 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from chroma_eddy.index_core import IndexCore
 from chroma_eddy.rows.documents import join_text
 from chroma_eddy.rows.schema import DIGEST, DOCUMENT, OTHER, DocumentRow, user_metadata
-from chroma_eddy.storage.batches import slices
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, RAW, SENTENCES
-from chroma_eddy.storage.pages import PAGE_SIZE
-
-if TYPE_CHECKING:
-    from chroma_eddy.index_core import IndexCore
+from chroma_eddy.storage.pages import PAGE_SIZE, slices
 
 
 def commit_versions(index: IndexCore, rows: Sequence[DocumentRow], *, mark_written: bool = False) -> None:
-    """Delete the rows of the versions that queries are not to find.
+    """Delete the rows of the versions that queries are not to find: the `other` of documents' rows.
 
-    Args:
-        index: The index.
-        rows: Documents' rows whose `other` names such a version.
-        mark_written: Whether to tell readers of the change before `other` is emptied, so that a reader who finds it
-            empty has been told.
+    `mark_written` tells readers of the change before `other` is emptied: a reader who finds it empty has been told.
     """
     _delete_rows(index, DIGEST, [row.other for row in rows])
     if mark_written:
@@ -45,11 +38,7 @@ def _commit_pending(index: IndexCore, rows: Iterable[DocumentRow]) -> None:
 
 
 def check_rows(index: IndexCore) -> dict[str, str]:
-    """Compare every row with the documents' rows and hide damaged documents, as `Index.check` says.
-
-    Returns:
-        The problem of each damaged document, by id.
-    """
+    """Compare every row with the documents' rows and hide damaged documents, as `Index.check` says."""
     store = index.store
     rows, scan = index.entries(), IntegrityScan(index)
     problems = {id_: problem for id_, row in rows.items() if row.digest and (problem := scan.problem(row))}
@@ -71,23 +60,16 @@ def check_rows(index: IndexCore) -> dict[str, str]:
 
 
 class IntegrityScan:
-    """Row counts, texts and metadata of each version, read from all rows of an index.
-
-    Attributes:
-        documents: Document of each version found, by digest.
-    """
+    """Row counts, texts and metadata of each version, read from all rows of an index; `documents` by digest."""
 
     def __init__(self, index: IndexCore) -> None:
-        """Read all rows."""
         self._store, self._recipe, self._keeps_raw = index.store, index.recipe, index.keeps_raw
         self._counts = {part: Counter[str]() for part in (MAIN, SENTENCES, RAW)}
         self._metadata: dict[str, list[dict[str, Any]]] = {}
         self._texts: dict[str, str] = {}
         self.documents: dict[str, str] = {}
-        rows = self._store.get(DOCUMENTS, metadatas=True).metadatas if index.exists else []
-        self._read({row[DIGEST]: row for row in rows if row[DIGEST]})
-
-    def _read(self, versions: dict[str, dict[str, Any]]) -> None:
+        documents = self._store.get(DOCUMENTS, metadatas=True).metadatas if index.exists else []
+        versions = {row[DIGEST]: row for row in documents if row[DIGEST]}
         passages: dict[str, list[tuple[dict[str, Any], str]]] = {}
         for part, counts in self._counts.items():
             if self._store.find(part) is None:

@@ -5,28 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from chroma_eddy.errors import ForeignCollection
+from chroma_eddy.index_core import IndexCore
 from chroma_eddy.rows.schema import DIGEST, DOCUMENT, END, PIECE, START
-from chroma_eddy.storage.batches import slices
 from chroma_eddy.storage.names import MAIN
+from chroma_eddy.storage.pages import Rows, slices
 from chroma_eddy.storage.recipe import is_unfitted
 from chroma_eddy.types import is_storable_number
 from eddy_embed.encoding.finalize import VectorFinalizer
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from chroma_eddy.index_core import IndexCore
-    from chroma_eddy.storage.pages import Rows
-
-    Floats = NDArray[np.float32]
-    Doubles = NDArray[np.float64]
+Floats = NDArray[np.float32]
 
 GROUP_PIECES = 5_000
 """Pieces that are looked up and written at a time."""
@@ -62,10 +57,7 @@ class Piece:
 def put_pieces(index: IndexCore, pieces: Iterable[Piece], fingerprint: str) -> None:
     """Write pieces in batches; those of known ids are replaced, and a second call changes nothing.
 
-    Args:
-        index: The index, opened with the embedder that made the vectors.
-        pieces: The pieces.
-        fingerprint: Fingerprint of the embedder that made the vectors.
+    The index is open with the embedder that made the vectors, whose fingerprint the caller gives.
 
     Raises:
         FingerprintMismatch: The index's vectors come from another embedder by now.
@@ -116,7 +108,7 @@ def remove_pieces(index: IndexCore, *, ids: Sequence[str] | None = None, where: 
     return len(found)
 
 
-def move_pieces(index: IndexCore, following: IndexCore, raw_of: Callable[[Floats], Doubles]) -> None:
+def move_pieces(index: IndexCore, following: IndexCore, raw_of: Callable[[Floats], NDArray[np.float64]]) -> None:
     """Write an index's pieces into the one that replaces it; `raw_of` undoes the old post-processing."""
     post = following.post
     if post is None or not index.holds_pieces:
@@ -165,11 +157,7 @@ def _checked_vector(piece: Piece, dimension: int) -> Floats:
 
 
 def _replacement_metadata(known: Rows, new: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Metadata of new rows, in order, with None for names that they no longer have: Chroma keeps unnamed entries.
-
-    Raises:
-        ForeignCollection: A row that is to be replaced is no piece.
-    """
+    """Metadata of new rows, in order, with None for names that they no longer have: Chroma keeps unnamed entries."""
     for id_, row in zip(known.ids, known.metadatas, strict=True):
         if PIECE not in row:
             raise ForeignCollection(

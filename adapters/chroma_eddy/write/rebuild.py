@@ -4,31 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from chroma_eddy.index_core import IndexCore
 from chroma_eddy.rows.documents import group_ids, read_embedded_documents
-from chroma_eddy.rows.schema import DIGEST, EmbeddedDocument
+from chroma_eddy.rows.schema import EmbeddedDocument
 from chroma_eddy.rows.transform import invert, load_transform, round_to_float32
 from chroma_eddy.storage.names import MAIN, NEXT, PARTS, RAW
+from chroma_eddy.storage.store import Store
 from chroma_eddy.storage.swap import finish_swap
 from chroma_eddy.write.integrity import remove_documents
 from chroma_eddy.write.pieces import move_pieces
 from chroma_eddy.write.writer import Progress, Writer, WriteReport
+from eddy_embed import Embedder, LongDocument
 from eddy_embed.encoding.finalize import unit
 from eddy_embed.encoding.validation import checked_texts
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.parts.postprocess import RunningCovariance, fit
-
-if TYPE_CHECKING:
-    from chroma_eddy.embedding_function import EddyEmbeddingFunction
-    from chroma_eddy.storage.store import Store
-    from eddy_embed import Embedder, LongDocument
-    from eddy_embed.parts.postprocess import Fitted
-
-    Doubles = np.ndarray[Any, np.dtype[np.float64]]
+from eddy_embed.parts.postprocess import Fitted, RunningCovariance, fit
 
 
 def reindex(
@@ -133,9 +129,8 @@ def _fit(index: IndexCore, embedder: Embedder, post: Fitted, queries: list[str] 
     return round_to_float32(replace(fit(post.post, moments, query_moments), maker=embedder.maker))
 
 
-def _raw_passage_vectors(index: IndexCore, post: Fitted, normalized: bool) -> Iterator[Doubles]:
-    hidden = [row.other for row in index.incomplete().values()]
-    where = {DIGEST: {"$nin": hidden}} if hidden else None
+def _raw_passage_vectors(index: IndexCore, post: Fitted, normalized: bool) -> Iterator[NDArray[np.float64]]:
+    where = index.visible_rows()
     if index.keeps_raw:
         for rows in index.store.pages(RAW, where=where, embeddings=True):
             passages = [number for number, id_ in enumerate(rows.ids) if id_.startswith("passage/")]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
+from chroma_eddy.index_core import IndexCore
 from chroma_eddy.rows.documents import read_embedded_documents
 from chroma_eddy.rows.schema import (
     DIGEST,
@@ -22,24 +23,18 @@ from chroma_eddy.rows.schema import (
     sentence_rows,
 )
 from chroma_eddy.rows.transform import round_to_float32
-from chroma_eddy.storage.batches import slices
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, RAW, SENTENCES
-from chroma_eddy.storage.pages import Rows
-from chroma_eddy.storage.recipe import is_unfitted
+from chroma_eddy.storage.pages import Rows, slices
+from chroma_eddy.storage.recipe import Recipe, is_unfitted
+from chroma_eddy.storage.store import Store
 from chroma_eddy.types import Document, check_document
 from chroma_eddy.write.integrity import commit_versions
+from eddy_embed.encoding.document import LongDocument, Part, Span
 from eddy_embed.encoding.finalize import unit
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.parts.postprocess import RunningCovariance, fit
-
-if TYPE_CHECKING:
-    from chroma_eddy.index_core import IndexCore
-    from chroma_eddy.storage.recipe import Recipe
-    from chroma_eddy.storage.store import Store
-    from eddy_embed import LongDocument, Span
-    from eddy_embed.encoding.document import Part as Kind
-    from eddy_embed.parts.postprocess import Fitted, Post
+from eddy_embed.integrations.whole_documents import groups
+from eddy_embed.parts.postprocess import Fitted, Post, RunningCovariance, fit
 
 GROUP_CHARACTERS = 100_000
 """Most characters in a group: enough for full batches, little to embed again after an interruption."""
@@ -92,7 +87,7 @@ def classify(document: Document, row: DocumentRow | None) -> Change:
     return "relabelled" if row.text_digest == document.text_digest else "new"
 
 
-def vector_parts(recipe: Recipe) -> tuple[Kind, ...]:
+def vector_parts(recipe: Recipe) -> tuple[Part, ...]:
     """The parts of a document for which an index stores vectors."""
     return ("document", "passages", "sentences") if recipe.sentence_vectors else ("document", "passages")
 
@@ -107,30 +102,18 @@ class Writer:
         fit_least: int = 0,
         begin: Callable[[Any], None] | None = None,
     ) -> None:
-        """Write nothing yet; the caller holds the writer's lock.
-
-        Args:
-            index: The index, with an embedder.
-            progress: Called after each batch of tokens and each group of documents.
-            fit_least: As in `Index.upsert`.
-            begin: As in `Index.upsert`.
-        """
-        self._fit_least, self._begin = fit_least, begin
+        """The index has an embedder, and the caller holds the writer's lock; further arguments as in `Index.upsert`."""
+        self._index, self._progress = index, progress or (lambda *_: None)
+        self._fit_least, self._begin, self._characters = fit_least, begin, 0
         self.report = WriteReport()
         self.ids: set[str] = set()
-        self._index, self._progress = index, progress or (lambda *_: None)
-        self._characters = 0
         self._held: list[EmbeddedDocument] = []
 
     def run(self, documents: Iterable[Document]) -> WriteReport:
-        """Write new and changed documents.
-
-        Raises:
-            InvalidParameter: A document or its metadata cannot be stored, or an id came twice.
-            InvalidText: A text cannot be embedded.
-        """
+        """Write new and changed documents, as `Index.upsert` says."""
         check_kind("documents", documents, Iterable, "a list of chroma_eddy.Document")
-        for group in self._groups([documents] if isinstance(documents, Document) else documents):
+        checked = self._checked([documents] if isinstance(documents, Document) else documents)
+        for group in groups(checked, lambda document: len(document.text), GROUP_DOCUMENTS, GROUP_CHARACTERS):
             self._write_changed(group)
         if self._held:
             self._fit()
@@ -166,10 +149,9 @@ class Writer:
     def _embed(self, group: Sequence[Document], known: dict[str, DocumentRow]) -> None:
         if not group:
             return
-        index, size = self._index, sum(len(document.text) for document in group)
-        unfitted = is_unfitted(index.embedder)
+        index, unfitted = self._index, is_unfitted(self._index.embedder)
         results = self.encoded(group, raw=unfitted or index.keeps_raw)
-        self._characters += size
+        self._characters += sum(len(document.text) for document in group)
         embedded = [EmbeddedDocument(document, result) for document, result in zip(group, results, strict=True)]
         if unfitted:
             self._held += embedded
@@ -179,12 +161,7 @@ class Writer:
             self._write_and_count(self._processed(embedded) if index.keeps_raw else embedded, known)
 
     def encoded(self, group: Sequence[Document], *, raw: bool) -> Sequence[LongDocument]:
-        """Embed documents; a subclass may get the vectors from elsewhere.
-
-        Args:
-            group: The documents.
-            raw: Whether to leave post-processing out.
-        """
+        """Embed documents, `raw` without post-processing; a subclass may get the vectors from elsewhere."""
         index, size = self._index, sum(len(document.text) for document in group)
         embedder = index.embedder.with_post(None) if raw else index.embedder
         return embedder.encode_long(
@@ -283,21 +260,13 @@ class Writer:
         vectors = np.stack([own.result.vector for own in group]) if group else np.zeros((0, 0))
         self._index.store.upsert(DOCUMENTS, [own.document.id for own in group], vectors.astype(np.float32), rows)
 
-    def _groups(self, documents: Iterable[Document]) -> Iterator[list[Document]]:
-        group: list[Document] = []
-        size = 0
+    def _checked(self, documents: Iterable[Document]) -> Iterator[Document]:
         for number, given in enumerate(documents):
             document = check_document(given, number)
             if document.id in self.ids:
                 raise InvalidParameter(f"two documents have the id {document.id!r:.80}; give each its own")
             self.ids.add(document.id)
-            if group and (size + len(document.text) > GROUP_CHARACTERS or len(group) == GROUP_DOCUMENTS):
-                yield group
-                group, size = [], 0
-            group.append(document)
-            size += len(document.text)
-        if group:
-            yield group
+            yield document
 
 
 def _upsert_rows(store: Store, part: str, documents: Iterable[Rows]) -> None:

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from chroma_eddy import Entry
+from chroma_eddy import DocumentRow
 from eddy_demo.cli import console, options
 from eddy_demo.cli.options import err, out
 from eddy_demo.display_text import printable
@@ -63,7 +63,7 @@ def remove(
     read_recipe(library)
     with lock_for_command(library):
         entries = read_entries(library)
-        chosen: dict[str, Entry] = {}
+        chosen: dict[str, DocumentRow] = {}
         for wanted in documents:
             found = [entry for entry in entries.values() if wanted in (entry.id, entry.metadata["name"])]
             if not found:
@@ -116,7 +116,7 @@ def _next_recipe(
     return replace(stored, model=name, method=chosen, default=default, passage_size=passage_size or stored.passage_size)
 
 
-def _entry_data(entry: Entry) -> dict[str, Any]:
+def _entry_data(entry: DocumentRow) -> dict[str, Any]:
     counts = {name: getattr(entry, name) for name in ("passages", "sentences", "tokens", "characters")}
     pages = {"pages": len(entry.page_starts)} if entry.page_starts else {}
     return {"id": entry.id, **entry.metadata, **pages, **counts, "complete": entry.complete}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from chroma_eddy import Document, Entry, Index, NoIndex, open_index
+from chroma_eddy import Document, DocumentRow, Index, NoIndex, open_index
 from eddy_demo.errors import LibraryMismatch
 from eddy_demo.library.recipe import DATABASE_FOLDER, LibraryRecipe, holds_library, read_recipe
 from eddy_demo.readers.documents import SourceDocument
@@ -38,7 +38,7 @@ def to_index_document(document: SourceDocument) -> Document:
     return Document(document.key, document.text, metadata, document.page_starts)
 
 
-def read_entries(folder: Path) -> dict[str, Entry]:
+def read_entries(folder: Path) -> dict[str, DocumentRow]:
     """Return the entries of a library's documents by id; none without a library or before its first document."""
     if not holds_library(folder):
         return {}

@@ -15,7 +15,7 @@ import numpy as np
 from chromadb.errors import NotFoundError
 from numpy.typing import NDArray
 
-from chroma_eddy import Entry, ForeignCollection, Index
+from chroma_eddy import DocumentRow, ForeignCollection, Index
 from chroma_eddy.rows.documents import read_embedded_documents
 from eddy_demo.display_text import printable
 from eddy_demo.errors import DemoError, LibraryMismatch
@@ -54,7 +54,7 @@ class LibraryOptions:
 class LibraryDocument:
     """A document of the library with the vectors of its parts."""
 
-    entry: Entry
+    entry: DocumentRow
     content: LongDocument
     embedder: Embedder  # made the vectors
 
@@ -222,13 +222,13 @@ class LibraryReader:
                             time.sleep(_RETRY_SECONDS)
         return read(self.index)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[DocumentRow]:
         """Return the entries of all complete documents, sorted by name."""
         entries = self.read_consistently(lambda index: {} if index is None else index.entries())
         found = [entry for entry in entries.values() if entry.digest]
         return sorted(found, key=lambda entry: str(entry.metadata.get("name", "")).casefold())
 
-    def entry(self, key: str) -> Entry | None:
+    def entry(self, key: str) -> DocumentRow | None:
         """Return the entry of a document, None if the library lacks it."""
         return self.read_consistently(lambda index: None if index is None else find_entry(index, key))
 
@@ -284,7 +284,7 @@ def _database_id(folder: Path) -> int | None:
         return None
 
 
-def find_entry(index: Index, key: str) -> Entry | None:
+def find_entry(index: Index, key: str) -> DocumentRow | None:
     """Return the entry of a complete document, None if the index has none."""
     entry = index.entries([key]).get(key)
     return entry if entry is not None and entry.digest else None

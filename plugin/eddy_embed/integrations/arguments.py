@@ -55,6 +55,15 @@ def put(values: dict[str, Any], name: str, value: Any, origin: str) -> None:
     values[name] = value
 
 
+def check_loaded(owner: str, llm: Any, kind: str, *parts: Any) -> None:
+    """Refuse an LLM from which a model or a tokenizer is missing, as its model runs elsewhere or not on torch."""
+    if None in parts:
+        raise InvalidParameter(
+            f"llm is a {type(llm).__name__}, which holds no loaded model to share; give a {kind}, or the model itself: "
+            f"{owner}.from_model(model, tokenizer, method=...)."
+        )
+
+
 def plain(owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The same arguments with text in place of paths, methods and torch objects, so that they can be stored and sent.
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from llama_index.core import Settings
 from llama_index.core.base.embeddings.base import BaseEmbedding, Embedding
 from llama_index.core.bridge.pydantic import ConfigDict, Field, PrivateAttr, SerializationInfo, model_serializer
 from llama_index.core.bridge.pydantic import SerializerFunctionWrapHandler as Handler
@@ -16,10 +17,11 @@ from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATT
 
 from eddy_embed.encoding.validation import check_kind, check_one, checked_text_list
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
+from eddy_embed.integrations.arguments import check_loaded
 from eddy_embed.integrations.shared_embedders import EmbedderOwner, in_worker
-from llama_index.embeddings.eddy import vector_metadata
-from llama_index.embeddings.eddy.arguments import loaded_model, resolve_arguments
+from llama_index.embeddings.eddy.arguments import resolve_arguments
 from llama_index.embeddings.eddy.cache import RoleKeyedCache, query_role
+from llama_index.embeddings.eddy.vector_metadata import KEYS, FingerprintedVector, has_vector_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -50,29 +52,16 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
     Args:
         model_name: `"eddy-tiny"` (bundled), a Hugging Face id or a path; `model` is an alias.
         method: How a text becomes a vector, such as `"htp"`, `"plain:pool=mean"` or `"tp:prompt=prompteol"`.
-        max_length: Maximum number of tokens in one pass; None for the model's window.
-        overflow: For longer texts: `"window"` reads all of them in overlapping windows, `"error"` refuses them,
-            `"truncate"` cuts and counts them.
-        query_instruction: Text before every query.
-        text_instruction: Text before every text.
-        normalize: Whether vectors have length 1.
         embed_batch_size: Maximum number of texts in a call of the engine, 1 to 2,048.
-        batch_tokens: Maximum number of tokens in one forward pass; None for the engine's choice.
         post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote.
-        device: Such as `"cpu"` or `"cuda:1"`; None for the best one available.
-        dtype: `"auto"`, `"float32"`, `"bfloat16"` or `"float16"`.
-        language: Language of the sentence rules.
-        revision: Revision of a model on the Hugging Face hub.
-        cache_folder: Folder of downloaded models.
-        trust_remote_code: Whether to run code that comes with the model.
-        local_files_only: Whether never to ask the hub.
-        model_kwargs: Further arguments of `from_pretrained`.
         show_progress: Whether every call over a batch of texts shows a progress bar.
         num_workers: Maximum number of concurrent batches in `aget_text_embedding_batch`.
         embeddings_cache: A key-value store; queries, texts and different embedders have separate collections.
         callback_manager: LlamaIndex's callbacks.
         rate_limiter: LlamaIndex's limiter; a local model seldom needs one.
         **others: Refused, with a suggestion of the right name.
+
+    The other parameters are those of `eddy_embed.Embedder`.
 
     Raises:
         InvalidParameter: A parameter is unknown or outside its range.
@@ -157,7 +146,9 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         Raises:
             InvalidParameter: The object holds no loaded model.
         """
-        return cls.from_model(*loaded_model(llm), method=method, **settings)
+        model, tokenizer = getattr(llm, "_model", None), getattr(llm, "_tokenizer", None)
+        check_loaded("EddyEmbedding", llm, "HuggingFaceLLM", model, tokenizer)
+        return cls.from_model(model, tokenizer, method=method, **settings)
 
     @classmethod
     def class_name(cls) -> str:
@@ -193,25 +184,22 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
     def get_query_embedding(self, query: str) -> Embedding:
         """Embed a query, or take it from the cache; the vector has a `fingerprint`."""
         with query_role():
-            return vector_metadata.FingerprintedVector(super().get_query_embedding(query), self.fingerprint)
+            return FingerprintedVector(super().get_query_embedding(query), self.fingerprint)
 
     @_traced_by_base
     async def aget_query_embedding(self, query: str) -> Embedding:
         """As `get_query_embedding`, in a thread."""
         with query_role():
-            return vector_metadata.FingerprintedVector(await super().aget_query_embedding(query), self.fingerprint)
+            return FingerprintedVector(await super().aget_query_embedding(query), self.fingerprint)
 
     def get_agg_embedding_from_queries(self, queries: list[str], agg_fn: _Aggregate | None = None) -> Embedding:
         """Embed several queries as one vector, by default their mean; the vector has a `fingerprint`."""
-        return vector_metadata.FingerprintedVector(
-            super().get_agg_embedding_from_queries(queries, agg_fn), self.fingerprint
-        )
+        return FingerprintedVector(super().get_agg_embedding_from_queries(queries, agg_fn), self.fingerprint)
 
     async def aget_agg_embedding_from_queries(self, queries: list[str], agg_fn: _Aggregate | None = None) -> Embedding:
         """As `get_agg_embedding_from_queries`, in a thread."""
-        return vector_metadata.FingerprintedVector(
-            await super().aget_agg_embedding_from_queries(queries, agg_fn), self.fingerprint
-        )
+        vector = await super().aget_agg_embedding_from_queries(queries, agg_fn)
+        return FingerprintedVector(vector, self.fingerprint)
 
     @_traced_by_base
     def get_text_embedding_batch(self, texts: list[str], show_progress: bool = False, **kwargs: Any) -> list[Embedding]:
@@ -242,9 +230,10 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         for index, node in enumerate(nodes):
             check_kind(f"nodes[{index}]", node, BaseNode, "one of LlamaIndex's nodes or documents")
         fingerprint = self.fingerprint
-        rest = [node for node in nodes if not vector_metadata.has_vector_of(node, fingerprint)]
+        rest = [node for node in nodes if not has_vector_of(node, fingerprint)]
         for node in rest:
-            vector_metadata.remove_vector_metadata(node)
+            for key in KEYS:
+                node.metadata.pop(key, None)
             if not node.get_content(metadata_mode=MetadataMode.EMBED).strip():
                 raise InvalidText(f"Node {node.node_id!r} has no text to embed; remove it before embedding.")
         return rest
@@ -266,11 +255,7 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], **kwargs: Any) -> Self:
-        """Rebuild from `to_dict()`.
-
-        Args:
-            data: The dictionary.
-            **kwargs: Values that replace those of the dictionary.
+        """Rebuild from `to_dict()`, with `kwargs` in place of the dictionary's values.
 
         Raises:
             InvalidParameter: The dictionary describes a live model.
@@ -308,3 +293,22 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         if name == "embeddings_cache" and value is not None and not isinstance(value, RoleKeyedCache):
             value = RoleKeyedCache(value, self)
         super().__setattr__(name, value)
+
+
+def resolve_embed_model(value: EddyEmbedding | Mapping[str, Any] | None, reason: str) -> EddyEmbedding:
+    """The model, or that of its parameters; None for `Settings.embed_model`; `reason` says what needs it."""
+    if isinstance(value, Mapping):
+        return EddyEmbedding.from_dict(value)
+    try:
+        model = value if value is not None else Settings.embed_model
+    except (ImportError, ValueError) as error:  # from LlamaIndex's default, OpenAI's model
+        raise InvalidParameter(
+            "embed_model is missing, and Settings.embed_model is not set; give "
+            "embed_model=EddyEmbedding(model_name=..., method=...)."
+        ) from error
+    if not isinstance(model, EddyEmbedding):
+        raise InvalidParameter(
+            f"embed_model is a {type(model).__name__}; {reason} an EddyEmbedding: give "
+            "embed_model=EddyEmbedding(model_name=..., method=...)."
+        )
+    return model

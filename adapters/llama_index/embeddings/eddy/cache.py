@@ -30,10 +30,8 @@ def query_role() -> Iterator[None]:
 class RoleKeyedCache(BaseKVStore):
     """Keeps queries, texts, and vectors of different embedders in separate collections of the user's store.
 
-    Args:
-        store: The user's store.
-        owner: The embedding object. Its fingerprint is part of each collection's name, so that only an embedder that
-            would compute the same vector gets a stored one.
+    The owner's fingerprint is part of each collection's name, so that only an embedder that would compute the same
+    vector gets a stored one.
     """
 
     def __init__(self, store: BaseKVStore, owner: EmbedderOwner) -> None:

@@ -21,11 +21,7 @@ PART = "eddy_part"
 
 
 class FingerprintedVector(list[float]):
-    """A list of numbers that knows its embedder.
-
-    Attributes:
-        fingerprint: The embedder's fingerprint.
-    """
+    """A list of numbers that knows its embedder, by its fingerprint."""
 
     def __init__(self, values: Iterable[float], fingerprint: str) -> None:
         super().__init__(values)
@@ -50,9 +46,3 @@ def has_vector_of(node: BaseNode, fingerprint: str) -> bool:
         and node.metadata.get(FINGERPRINT) == fingerprint
         and node.metadata.get(TEXT_DIGEST) == text_digest(node.get_content(metadata_mode=MetadataMode.NONE))
     )
-
-
-def remove_vector_metadata(node: BaseNode) -> None:
-    """Remove the metadata of a vector that the node no longer has."""
-    for key in KEYS:
-        node.metadata.pop(key, None)

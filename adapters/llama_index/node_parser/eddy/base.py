@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,25 +14,19 @@ from llama_index.core.node_parser.node_utils import default_id_func
 from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 from llama_index.core.utils import get_tqdm_iterable
 
-from eddy_embed.encoding.document import Part, PassageUnit, Span
+from eddy_embed.encoding.document import LongDocument, Part, PassageUnit, Span
 from eddy_embed.encoding.validation import PASSAGES, check_kind, check_options, check_parts
-from eddy_embed.errors import IncompatibleMethods, InvalidParameter, InvalidText
+from eddy_embed.errors import IncompatibleMethods, InvalidParameter
 from eddy_embed.integrations.arguments import refuse_unknown
 from eddy_embed.integrations.document_ids import document_identity, is_random, passage_id
 from eddy_embed.integrations.shared_embedders import in_worker
-from llama_index.embeddings.eddy import EddyEmbedding
-from llama_index.embeddings.eddy.resolve_embed_model import resolve_embed_model
-from llama_index.node_parser.eddy.nodes import LEVELS, document_nodes, join_files, level_of, link_levels, without_pages
+from eddy_embed.integrations.whole_documents import groups, with_text
+from llama_index.embeddings.eddy.base import EddyEmbedding, resolve_embed_model
+from llama_index.embeddings.eddy.vector_metadata import PART
+from llama_index.node_parser.eddy.nodes import LEVELS, document_nodes, join_files, link_levels, without_pages
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from eddy_embed import LongDocument
-
-# Size of a call of the engine: enough to fill batches with short documents, with sentence vectors of some tens of
-# megabytes at most.
-_BATCH_DOCUMENTS = 64
-_BATCH_CHARACTERS = 400_000
 
 
 class LongDocumentNodeParser(NodeParser):
@@ -47,11 +40,7 @@ class LongDocumentNodeParser(NodeParser):
 
     Args:
         embed_model: An `EddyEmbedding`, or its parameters as a dictionary; None for `Settings.embed_model`.
-        passage_size: Maximum number of text tokens in a passage. Passages are whole sentences, and headings together
-            with their text; a longer sentence is a passage by itself.
-        passage_unit: "sentences" to count these instead of tokens.
-        late: Whether to pool passages from one pass over the document; False embeds each passage by itself, which
-            methods that read a last token need.
+        passage_size: As in `Embedder.encode_long`, like `passage_unit` and `late`.
         parts: What becomes a node: "document", "passages", "sentences". With several, a node is the parent of the
             nodes of the next narrower part inside it, as `AutoMergingRetriever` and `get_leaf_nodes` need.
         include_metadata: Whether nodes get the document's metadata.
@@ -86,29 +75,21 @@ class LongDocumentNodeParser(NodeParser):
         id_func: Callable[[int, BaseNode], str] | Mapping[str, str] | None = None,
         **others: Any,
     ) -> None:
+        given = {k: v for k, v in locals().items() if k not in ("self", "others", "__class__")}
         refuse_unknown("LongDocumentNodeParser", others, type(self).model_fields)
-        check_options({"passage_size": passage_size, "passage_unit": passage_unit, "late": late})
+        check_options(given)
         check_parts(parts)
-        for name, value in (("include_metadata", include_metadata), ("include_prev_next_rel", include_prev_next_rel)):
-            check_kind(name, value, bool, "True or False")
+        for name in ("include_metadata", "include_prev_next_rel"):
+            check_kind(name, given[name], bool, "True or False")
         check_kind("callback_manager", callback_manager, CallbackManager | None, "a CallbackManager, or None")
-        fields: dict[str, Any] = {
-            "embed_model": resolve_embed_model(embed_model, "passages' vectors out of a whole document need"),
-            "passage_size": passage_size,
-            "passage_unit": passage_unit,
-            "late": late,
-            "parts": tuple(part for part in LEVELS if part in parts),
-            "include_metadata": include_metadata,
-            "include_prev_next_rel": include_prev_next_rel,
-            "callback_manager": callback_manager or CallbackManager([]),
-            "id_func": _id_func(id_func),
-        }
-        super().__init__(**fields, **others)
-        self._refuse_late_without_spans()
-
-    def _refuse_late_without_spans(self) -> None:
-        engine = self.embed_model.embedder
-        if self.late and not engine.reads_spans:
+        given.update(
+            embed_model=resolve_embed_model(embed_model, "passages' vectors out of a whole document need"),
+            parts=tuple(part for part in LEVELS if part in parts),
+            callback_manager=callback_manager or CallbackManager([]),
+            id_func=_id_func(id_func),
+        )
+        super().__init__(**given, **others)
+        if late and not self.embed_model.embedder.reads_spans:
             raise IncompatibleMethods(
                 f"Method {self.embed_model.method!r} reads one token, so passages have no vectors in a pass over the "
                 "document; use late=False to embed each passage by itself, or a method that averages."
@@ -143,13 +124,15 @@ class LongDocumentNodeParser(NodeParser):
         engine = self.embed_model.embedder
         # A pipeline does not pass on its show_progress, so the embedding model's counts as well.
         show = show_progress or self.embed_model.show_progress
-        documents = get_tqdm_iterable(_with_text(nodes), show, "Embedding documents")
+        for index, node in enumerate(nodes):
+            check_kind(f"documents[{index}]", node, BaseNode, "one of LlamaIndex's documents: Document(text=...)")
+        usable = list(with_text(nodes, _text, lambda node, _: repr(node.node_id), "node"))
+        documents: Iterable[BaseNode] = get_tqdm_iterable(usable, show, "Embedding documents")
         copies: Counter[tuple[str, str]] = Counter()
         passages: list[BaseNode] = []
-        for batch in _batches(documents):
-            texts = [document.get_content(metadata_mode=MetadataMode.NONE) for document in batch]
+        for batch in groups(documents, lambda document: len(_text(document))):
             results = engine.encode_long(
-                texts,
+                [_text(document) for document in batch],
                 passage_size=self.passage_size,
                 passage_unit=self.passage_unit,
                 late=self.late,
@@ -187,7 +170,7 @@ class LongDocumentNodeParser(NodeParser):
             for id_, parent in parent_doc_map.items()
         }
         for part in self.parts:  # it links neighbours, which must be of the same level
-            super()._postprocess_parsed_nodes([node for node in nodes if level_of(node) == part], parents)
+            super()._postprocess_parsed_nodes([node for node in nodes if node.metadata[PART] == part], parents)
         for node, (start, end) in zip((n for n in nodes if isinstance(n, TextNode)), spans, strict=True):
             node.start_char_idx, node.end_char_idx = start, end
         link_levels(nodes)
@@ -212,41 +195,5 @@ def _id_func(given: Callable[[int, BaseNode], str] | Mapping[str, str] | None) -
     return given or default_id_func
 
 
-def _with_text(documents: Sequence[BaseNode]) -> list[BaseNode]:
-    """Select the documents that hold text, and name the others in one warning.
-
-    Raises:
-        InvalidText: A document's text is not valid Unicode.
-    """
-    blank: list[BaseNode] = []
-    usable: list[BaseNode] = []
-    for index, document in enumerate(documents):
-        check_kind(f"documents[{index}]", document, BaseNode, "one of LlamaIndex's documents: Document(text=...)")
-        text = document.get_content(metadata_mode=MetadataMode.NONE)
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidText(
-                f"Document {document.node_id!r}: character {error.start} is half of a surrogate pair, "
-                f"{text[error.start]!r}; read the file with its real encoding, or with errors='replace'."
-            ) from None
-        (usable if text.strip() else blank).append(document)
-    if blank:
-        names = ", ".join(repr(document.node_id) for document in blank[:10]) + (", ..." if len(blank) > 10 else "")
-        warnings.warn(
-            f"{len(blank)} of {len(documents)} documents hold no text and give no node: {names}", stacklevel=3
-        )
-    return usable
-
-
-def _batches(documents: Iterable[BaseNode]) -> Iterator[list[BaseNode]]:
-    batch: list[BaseNode] = []
-    characters = 0
-    for document in documents:
-        batch.append(document)
-        characters += len(document.get_content(metadata_mode=MetadataMode.NONE))
-        if len(batch) == _BATCH_DOCUMENTS or characters >= _BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
+def _text(document: BaseNode) -> str:
+    return document.get_content(metadata_mode=MetadataMode.NONE)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llama_index.core.node_parser.node_utils import build_nodes_from_splits
 from llama_index.core.schema import BaseNode, Document, MetadataMode, NodeRelationship, RelatedNodeInfo, TextNode
 
-from eddy_embed.encoding.document import Part, Passage, Span, heading_path
+from eddy_embed.encoding.document import LongDocument, Part, Passage, Span, heading_path
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.integrations.page_numbers import LAST_LABEL, PAGES, Pages, files, joined
 from llama_index.embeddings.eddy import vector_metadata
-
-if TYPE_CHECKING:
-    from eddy_embed import LongDocument
 
 LEVELS: tuple[Part, ...] = ("document", "passages", "sentences")
 """From the widest to the narrowest."""
@@ -29,12 +26,7 @@ def document_nodes(
 ) -> list[TextNode]:
     """Make the nodes of a document, level by level; the parent of a node is the node of the level above around it.
 
-    Args:
-        source: The document, or a piece of one with its start index.
-        result: The document's text and vectors.
-        parts: What becomes a node.
-        fingerprint: Fingerprint of the embedder.
-        id_func: Makes the id of a node from its number in the document, its part and its span.
+    `source` is the document, or a piece of one with its start index.
     """
     offset = (getattr(source, "start_char_idx", None) or 0) if source.source_node else 0
     pages = Pages.of(source.metadata)
@@ -56,11 +48,8 @@ def document_nodes(
                 node.relationships[NodeRelationship.SOURCE] = node.source_node.model_copy(update=bare)
             hidden = (*vector_metadata.KEYS, vector_metadata.PART, LAST_LABEL)
             # A language model gets the headings; the embedding model has read them in the text.
-            node.excluded_embed_metadata_keys = [
-                *source.excluded_embed_metadata_keys,
-                *hidden,
-                vector_metadata.HEADINGS,
-            ]
+            own_hidden = [*hidden, vector_metadata.HEADINGS]
+            node.excluded_embed_metadata_keys = [*source.excluded_embed_metadata_keys, *own_hidden]
             node.excluded_llm_metadata_keys = [*source.excluded_llm_metadata_keys, *hidden]
             if above:
                 while above[holder][0].end < span.end:
@@ -72,11 +61,7 @@ def document_nodes(
 
 
 def join_files(pages: Sequence[Document]) -> list[Document]:
-    """Join the pages of each file to a document whose metadata say where each page begins.
-
-    Args:
-        pages: Pages in order; a document that is no page is returned unchanged.
-    """
+    """Join the pages of each file to a document whose metadata say where each page begins."""
     check_kind("pages", pages, Sequence, "a list of LlamaIndex's documents")
     for index, page in enumerate(pages):
         check_kind(f"pages[{index}]", page, Document, "one of LlamaIndex's documents: Document(text=...)")
@@ -98,11 +83,6 @@ def join_files(pages: Sequence[Document]) -> list[Document]:
 def without_pages(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """A document's metadata without the list of its pages, which every node would repeat."""
     return {key: value for key, value in metadata.items() if key != PAGES}
-
-
-def level_of(node: BaseNode) -> str:
-    """Part of the document that a node of this module is."""
-    return str(node.metadata[vector_metadata.PART])
 
 
 def link_levels(nodes: Sequence[BaseNode]) -> None:

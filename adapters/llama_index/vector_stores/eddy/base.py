@@ -8,6 +8,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import chromadb
+from chromadb.api import ClientAPI
+from chromadb.api.models.Collection import Collection
 from llama_index.core.bridge.pydantic import ConfigDict, Field, PrivateAttr
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import (
@@ -19,7 +22,8 @@ from llama_index.core.vector_stores.types import (
 
 from chroma_eddy import Index, open_index
 from chroma_eddy.query.search import search
-from chroma_eddy.rows.schema import DIGEST, DOCUMENT, PIECE
+from chroma_eddy.rows.schema import DOCUMENT, PIECE
+from chroma_eddy.storage.client import client_settings
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.storage.pages import Rows
 from chroma_eddy.write.pieces import put_pieces, remove_pieces
@@ -27,9 +31,8 @@ from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import EddyError, InvalidParameter
 from eddy_embed.integrations.arguments import refuse_unknown
 from eddy_embed.integrations.shared_embedders import in_worker
-from llama_index.embeddings.eddy import EddyEmbedding
-from llama_index.embeddings.eddy.resolve_embed_model import resolve_embed_model
-from llama_index.vector_stores.eddy.filters import join_conditions, to_condition, to_where
+from llama_index.embeddings.eddy.base import EddyEmbedding, resolve_embed_model
+from llama_index.vector_stores.eddy.filters import to_condition, to_where
 from llama_index.vector_stores.eddy.nodes import to_node, to_piece
 from llama_index.vector_stores.eddy.query_translation import (
     check_vectors,
@@ -39,8 +42,6 @@ from llama_index.vector_stores.eddy.query_translation import (
 )
 
 if TYPE_CHECKING:
-    from chromadb.api import ClientAPI
-    from chromadb.api.models.Collection import Collection
     from typing_extensions import Self
 
 _HINTS = {
@@ -105,20 +106,15 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         timeout: float = 60.0,
         **others: Any,
     ) -> None:
+        given = {k: v for k, v in locals().items() if k not in ("self", "others", "__class__")}
+        # A serialised store names the base class's fields, too.
+        others = {k: v for k, v in others.items() if k not in ("stores_text", "is_embedding_query")}
         model = resolve_embed_model(embed_model, "an index is written to and search with")
-        self._configure(
-            {
-                "collection_name": collection_name,
-                "persist_dir": None if persist_dir is None else str(persist_dir),
-                "host": host,
-                "port": None if port is None else int(port),
-                "ssl": ssl,
-                "headers": headers,
-                "timeout": timeout,
-                "embed_model": model,
-                **{name: value for name, value in others.items() if name not in ("stores_text", "is_embedding_query")},
-            }
-        )
+        paths = {
+            "persist_dir": None if persist_dir is None else str(persist_dir),
+            "port": None if port is None else int(port),
+        }
+        self._configure({**given, **others, **paths, "embed_model": model})
         self._index = open_index(self._place(), collection_name, model.embedder, timeout=timeout)
 
     def _configure(self, values: dict[str, Any]) -> None:
@@ -137,12 +133,9 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
 
     @classmethod
     def from_index(cls, index: Index) -> Self:
-        """Wrap an open index; the store embeds as the index does, also after `refit`.
+        """Wrap an open index with an embedder; the store embeds as the index does, also after `refit`.
 
         Such a store cannot be copied to other processes.
-
-        Args:
-            index: From `open_index`, with an embedder.
         """
         check_kind("index", index, Index, "an index from chroma_eddy.open_index")
         self = cls.__new__(cls)
@@ -170,14 +163,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
     # --- Writing
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
-        """Write nodes, and replace nodes of the same ids.
-
-        Args:
-            nodes: Nodes with their embeddings.
-            **kwargs: Refused.
-
-        Returns:
-            The nodes' ids.
+        """Write nodes with their embeddings, in place of nodes of the same ids; return the ids.
 
         Raises:
             FingerprintMismatch: A vector comes from another embedder.
@@ -261,9 +247,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
 
     def _rows(self, node_ids: list[str] | None, filters: MetadataFilters | None, **kinds: bool) -> Rows:
         index = self._index
-        pending = [entry.other for entry in index.incomplete().values() if entry.other]
-        complete = {DIGEST: {"$nin": pending}} if pending else True
-        where, possible = to_where(join_conditions("$and", [to_condition(filters), complete]), None)
+        where, possible = to_where(to_condition(filters), index.visible_rows())
         if not index.exists or not possible:
             return Rows.concatenate([])
         return index.store.get(MAIN, ids=node_ids, where=where, metadatas=True, **kinds)
@@ -320,8 +304,4 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         port = self.port or (443 if self.ssl else 8000)
         if self.headers is None:
             return f"{scheme}://{self.host}:{port}"
-        import chromadb
-
-        from chroma_eddy.storage.client import client_settings
-
         return chromadb.HttpClient(str(self.host), port, ssl=self.ssl, headers=self.headers, settings=client_settings())

@@ -15,16 +15,13 @@ from llama_index.vector_stores.eddy.nodes import DOCUMENT_KEYS
 Condition = dict[str, Any] | bool
 """A condition; True if every row meets it, False if none does: Chroma cannot express these two."""
 
+_ORDERED = {FilterOperator.GT: "$gt", FilterOperator.GTE: "$gte", FilterOperator.LT: "$lt", FilterOperator.LTE: "$lte"}
 _OPERATORS = {
+    **_ORDERED,
     FilterOperator.EQ: "$eq",
     FilterOperator.NE: "$ne",
-    FilterOperator.GT: "$gt",
-    FilterOperator.GTE: "$gte",
-    FilterOperator.LT: "$lt",
-    FilterOperator.LTE: "$lte",
     FilterOperator.CONTAINS: "$contains",
 }
-_ORDERED = (FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, FilterOperator.LTE)
 # A row without the entry meets NE and NIN, as the negation of EQ and IN requires.
 _OPPOSITE = {
     FilterOperator.EQ: FilterOperator.NE,
@@ -43,14 +40,7 @@ _REFUSED = {
 
 
 def to_condition(filters: MetadataFilters | None) -> Condition:
-    """Translate filters.
-
-    Args:
-        filters: LlamaIndex's filters, or None.
-
-    Raises:
-        InvalidParameter: Chroma does not support a filter.
-    """
+    """Translate filters; refuse what Chroma does not support."""
     if filters is None:
         return True
     check_kind("filters", filters, MetadataFilters, "LlamaIndex's MetadataFilters, or None")
@@ -58,12 +48,7 @@ def to_condition(filters: MetadataFilters | None) -> Condition:
 
 
 def join_conditions(word: str, conditions: Sequence[Condition]) -> Condition:
-    """Join conditions.
-
-    Args:
-        word: "$and" or "$or".
-        conditions: At least one.
-    """
+    """Join one or more conditions by "$and" or "$or"."""
     decisive = word == "$or"  # one such condition decides the whole
     if any(each is decisive for each in conditions):
         return decisive
@@ -120,14 +105,6 @@ def _list_condition(name: str, key: str, operator: FilterOperator, value: Any) -
 
 
 def to_where(condition: Condition, where: Mapping[str, Any] | None) -> tuple[dict[str, Any] | None, bool]:
-    """Join a condition with one of Chroma's.
-
-    Args:
-        condition: A condition from filters.
-        where: A condition of Chroma, or None.
-
-    Returns:
-        Chroma's condition, or None; and whether any row can meet it.
-    """
+    """Join a condition with one of Chroma's: Chroma's condition, or None; and whether any row can meet it."""
     both = join_conditions("$and", [condition, dict(where) if where else True])
     return (None, both) if isinstance(both, bool) else (both, True)

@@ -20,15 +20,7 @@ DOCUMENT_KEYS = ("document_id", "doc_id", "ref_doc_id")
 
 
 def to_piece(node: Any, number: int) -> Piece:
-    """Convert a node to a piece of the index, from which `to_node` restores it.
-
-    Args:
-        node: A node with its embedding.
-        number: Its position, for messages.
-
-    Raises:
-        InvalidParameter: The object is no node, or has no embedding.
-    """
+    """Convert a node with its embedding to a piece of the index, from which `to_node` restores it."""
     check_kind(f"nodes[{number}]", node, BaseNode, "one of LlamaIndex's nodes")
     if node.embedding is None:
         raise InvalidParameter(
@@ -50,13 +42,7 @@ def to_piece(node: Any, number: int) -> Piece:
 
 
 def to_node(id_: str, text: str, row: Mapping[str, Any]) -> BaseNode:
-    """Convert a row to a node.
-
-    Args:
-        id_: Id of the row.
-        text: Text of the row.
-        row: Metadata of the row.
-    """
+    """Convert a row, with its id, text and metadata, to a node."""
     if all(key in row for key in FRAMEWORKS):
         node = metadata_dict_to_node(dict(row), text=text)
         if vector_metadata.FINGERPRINT in node.metadata:  # the index may have refitted its vectors meanwhile

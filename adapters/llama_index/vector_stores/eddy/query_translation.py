@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from llama_index.core.schema import BaseNode, ImageNode, IndexNode, MetadataMode
 from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
 
+from chroma_eddy import Index
+from chroma_eddy.query.ranking import Doubles
 from chroma_eddy.query.search import Query
 from chroma_eddy.rows.schema import FRAMEWORKS
 from chroma_eddy.storage.names import MAIN
+from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
 from eddy_embed.integrations.arguments import refuse_unknown
 from llama_index.embeddings.eddy import vector_metadata
 from llama_index.vector_stores.eddy.filters import to_condition, to_where
-
-if TYPE_CHECKING:
-    from chroma_eddy import Index
-    from eddy_embed import Embedder
-
-    Doubles = np.ndarray[Any, np.dtype[np.float64]]
 
 _TEXT_MODES = "words alone are searched by LlamaIndex's BM25Retriever; 'hybrid' joins them to meaning"
 _MODES = {
@@ -42,18 +39,7 @@ _MIN_COSINE = 0.99
 
 
 def translate_query(query: VectorStoreQuery, more: Mapping[str, Any]) -> tuple[Query, bool]:
-    """Translate a query.
-
-    Args:
-        query: LlamaIndex's query.
-        more: `vector_store_kwargs`.
-
-    Returns:
-        The index's query, and whether any row can meet its filters.
-
-    Raises:
-        InvalidParameter: The index does not support the query.
-    """
+    """Translate a query with its `vector_store_kwargs`: the index's query, and whether any row can meet its filters."""
     refuse_unknown("EddyChromaVectorStore.query", more, _OPTIONS)
     mode = VectorStoreQueryMode(query.mode)
     if reason := _MODES.get(mode, _CLASSIFIER_MODES):
@@ -68,20 +54,19 @@ def translate_query(query: VectorStoreQuery, more: Mapping[str, Any]) -> tuple[Q
         raise InvalidParameter(f"{given[0]}= belongs to mode 'mmr', and the mode is {mode.value!r}")
     where, possible = to_where(to_condition(query.filters), more.get("where"))
     k = query.similarity_top_k
-    return (
-        Query(
-            k=(query.hybrid_top_k or k) if hybrid else k,
-            where=where,
-            where_document=more.get("where_document"),
-            documents=query.doc_ids or None,
-            prefilter=more.get("prefilter"),
-            hybrid=hybrid,
-            mmr=mmr,
-            fetch_k=_mmr_candidates(k, more) if mmr else query.sparse_top_k if hybrid else None,
-            lambda_mult=_mmr_lambda(query, more),
-        ),
-        possible,
+    thresholds = [value for value in (query.mmr_threshold, more.get("mmr_threshold"), 0.5) if value is not None]
+    translated = Query(
+        k=(query.hybrid_top_k or k) if hybrid else k,
+        where=where,
+        where_document=more.get("where_document"),
+        documents=query.doc_ids or None,
+        prefilter=more.get("prefilter"),
+        hybrid=hybrid,
+        mmr=mmr,
+        fetch_k=_mmr_candidates(k, more) if mmr else query.sparse_top_k if hybrid else None,
+        lambda_mult=float(thresholds[0]),
     )
+    return translated, possible
 
 
 def requested_node_ids(index: Index, node_ids: Sequence[str] | None) -> list[str] | None:
@@ -99,16 +84,7 @@ def requested_node_ids(index: Index, node_ids: Sequence[str] | None) -> list[str
 
 
 def query_vector(index: Index, query: VectorStoreQuery, fingerprint: str | None) -> tuple[Doubles, str]:
-    """The query's vector, shape (dimension,), and the fingerprint of its embedder.
-
-    Args:
-        index: The index to search.
-        query: LlamaIndex's query.
-        fingerprint: Fingerprint of the vector's embedder, if the caller knows it.
-
-    Raises:
-        InvalidParameter: The query has neither text nor vector, or the vector's embedder is unknown.
-    """
+    """The query's vector, shape (dimension,), and its embedder's fingerprint, which the caller may know."""
     given = query.query_embedding
     if given is None:
         if query.query_str is None:
@@ -129,17 +105,9 @@ def query_vector(index: Index, query: VectorStoreQuery, fingerprint: str | None)
 
 
 def check_vectors(embedder: Embedder, nodes: Sequence[BaseNode]) -> None:
-    """Refuse vectors of another embedder.
+    """Refuse vectors of another embedder than the index's.
 
     Nodes with a fingerprint are compared by it; of the others, the first is embedded again.
-
-    Args:
-        embedder: The index's embedder.
-        nodes: Nodes with their vectors.
-
-    Raises:
-        FingerprintMismatch: A vector comes from another embedder.
-        InvalidText: The vector's embedder is unknown, and the node has no text.
     """
     unmarked = None
     for node in nodes:
@@ -164,11 +132,6 @@ def check_vectors(embedder: Embedder, nodes: Sequence[BaseNode]) -> None:
             f"{embedder.model_name!r} with {str(embedder.method)!r}, makes of its text: embed the nodes with "
             "store.embed_model"
         )
-
-
-def _mmr_lambda(query: VectorStoreQuery, more: Mapping[str, Any]) -> float:
-    given = [value for value in (query.mmr_threshold, more.get("mmr_threshold")) if value is not None]
-    return float(given[0]) if given else 0.5
 
 
 def _mmr_candidates(k: int, more: Mapping[str, Any]) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from chroma_eddy import Entry
+from chroma_eddy import DocumentRow
 from eddy_demo.display_text import printable
 from eddy_demo.readers.documents import SourceDocument
 from eddy_demo.web.errors import RequestRefused
@@ -48,7 +48,7 @@ class UploadJob:
             "notes": [printable(note) for note in self.notes],
         }
 
-    def mark_known(self, entry: Entry) -> UploadJob:
+    def mark_known(self, entry: DocumentRow) -> UploadJob:
         """Finish the job, because the library has the document already; return the job."""
         name = str(entry.metadata.get("name", entry.id))
         self.state, self.document, self.done, self.left, self.content = "known", entry.id, 1.0, None, None
@@ -96,7 +96,7 @@ class JobQueue:
             with self._changed:
                 self._receiving -= 1
 
-    def accept(self, part: Path, upload: Upload, entry: Entry | None) -> str:
+    def accept(self, part: Path, upload: Upload, entry: DocumentRow | None) -> str:
         """Store a received file, or delete it if the queue or the library has its content; return its job's state."""
         with self._changed:
             job = self._jobs.get(upload.id)
@@ -215,7 +215,7 @@ class JobQueue:
                 self._removals.add(job.document)
                 self._drop(job)
 
-    def mark_known(self, job: UploadJob, entry: Entry) -> None:
+    def mark_known(self, job: UploadJob, entry: DocumentRow) -> None:
         """Record that the library has the text of a file already."""
         with self._changed:
             if job.upload.id in self._cancelled:
