@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from eddy_embed.analysis.evaluate.tasks import Pairs, Retrieval
-
-_WORD = re.compile(r"\w+")
+from eddy_embed.analysis.evaluate.tasks import Pairs, Retrieval
+from eddy_embed.utils.arrays import Doubles
 
 
-def overlap(task: Pairs) -> NDArray[np.float64]:
+def overlap(task: Pairs) -> Doubles:
     """Jaccard overlap of the lower-cased words of each pair, shape (pairs,)."""
-    sets = [[set(_WORD.findall(text.lower())) for text in side] for side in (task.first, task.second)]
+    sets = [[set(re.findall(r"\w+", text.lower())) for text in side] for side in (task.first, task.second)]
     return np.array([len(a & b) / max(len(a | b), 1) for a, b in zip(*sets, strict=True)])
 
 
-def bm25(task: Retrieval) -> NDArray[np.float64]:
+def bm25(task: Retrieval) -> Doubles:
     """BM25 of every document for every query, shape (queries, documents).
 
     Lucene's variant with k1 = 1.5 and b = 0.75, English stop words left out, words not stemmed.
