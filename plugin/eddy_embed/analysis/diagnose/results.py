@@ -37,14 +37,7 @@ class CollapseSide:
 
 @dataclass
 class LayerSpectrum:
-    """Vectors of all texts at one layer.
-
-    Attributes:
-        layer: l of h[l].
-        dimension: Intrinsic dimension, NaN where there is no estimate.
-        cosine: Mean cosine of two texts.
-        uniformity: See `geometry`.
-    """
+    """Vectors of all texts at h[layer]: intrinsic dimension, NaN without an estimate, mean cosine and uniformity."""
 
     layer: int
     dimension: float
@@ -54,12 +47,7 @@ class LayerSpectrum:
 
 @dataclass
 class LengthCurve:
-    """A number for each place of a text, from its beginning to its end, and for each token of one text.
-
-    Attributes:
-        places: The mean over texts.
-        example: For each of the example's tokens.
-    """
+    """The mean over texts at each place from beginning to end, and a number for each of the example's tokens."""
 
     places: Row
     example: Row
@@ -72,8 +60,8 @@ class Sensitivity:
     Attributes:
         texts: Number of texts.
         probes: Directions of the readout that gradients were taken along.
-        mean: The mean over the text's tokens; each text's curve has the mean 1.
-        last: The sequence's last token, likewise.
+        mean: Of the mean over the text's tokens; each text's curve has the mean 1.
+        last: Of the sequence's last token, likewise.
         mean_evenness: Share of the tokens that count for the mean, see `sensitivity.evenness`.
         last_evenness: The same of the last.
         tokens: The example's.
