@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eddy_embed.analysis.plots import check_picture, draw_scores
-from eddy_embed.cli.options import Device, Dtype, MethodText, Picture, measuring
+from eddy_embed.cli.options import (
+    Device,
+    Dtype,
+    Fresh,
+    MethodText,
+    ModelArgument,
+    Outcomes,
+    Picture,
+    TaskFolder,
+    measuring,
+)
 from eddy_embed.cli.progress import Bar
 
 if TYPE_CHECKING:
@@ -19,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    model: Annotated[str, typer.Argument(help="Bundled name, folder, or Hugging Face id.")],
+    model: ModelArgument,
     method: MethodText,
     vary: Annotated[
         list[str],
@@ -30,20 +40,15 @@ def sweep(
         list[str] | None,
         typer.Option(help="A task that you report, on which nothing may be chosen. Repeat.", show_default=False),
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option(envvar="EDDY_EVAL_DATA", help="Folder with sts/, retrieval/, classification/, wsd/.")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="A .jsonl file that keeps every outcome as soon as it is there."),
-    ] = None,
+    data: TaskFolder = None,
+    output: Outcomes = None,
     record: Annotated[
         Path | None,
         typer.Option(help="A .json file for what was chosen, on which set, from what, by which command."),
     ] = None,
     plot: Picture = None,
     passage_size: Annotated[int, typer.Option(min=1, help="Most tokens in a passage.")] = 256,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what the output holds already.")] = False,
+    fresh: Fresh = False,
     device: Device = None,
     dtype: Dtype = "auto",
 ) -> None:
@@ -63,7 +68,8 @@ def sweep(
     from eddy_embed.analysis.evaluate.tasks import digest, find_tasks
     from eddy_embed.embedder import Embedder
 
-    combinations = grid.points(method, grid.parse_varied(vary))
+    varied = grid.parse_varied(vary)
+    combinations = grid.points(method, varied)
     (task,) = find_tasks(folder, [dev])
     held_back = find_tasks(folder, reported) if reported else []
     grid.check_dev(task, held_back)
@@ -92,7 +98,7 @@ def sweep(
         "model": model,
         **origin,
         "method": method,
-        "varied": {name: list(values) for name, values in grid.parse_varied(vary).items()},
+        "varied": {name: list(values) for name, values in varied.items()},
         "passage_size": passage_size,
         "command": shlex.join(["eddy", *sys.argv[1:]]),
         "dev": task.name,
