@@ -14,18 +14,11 @@ _SOURCE_KEYS = ("file_path", "source", "url")
 
 
 def document_identity(document_id: str | None, metadata: Mapping[str, Any]) -> str:
-    """What a document is called between runs.
+    """What a document is called between runs: its id, else the place that its metadata say it was read from.
 
-    Its own id; where it has none, the place it was read from; where that is unknown too, nothing: then its text alone
-    tells it from others.
-
-    Args:
-        document_id: The document's id.
-        metadata: Its metadata; `file_path`, `source` and `url` are looked at.
+    Where that is unknown too, nothing: then its text alone tells it from others.
     """
-    if document_id:
-        return document_id
-    return next((str(metadata[key]) for key in _SOURCE_KEYS if metadata.get(key)), "")
+    return document_id or next((str(metadata[key]) for key in _SOURCE_KEYS if metadata.get(key)), "")
 
 
 def is_random(document_id: str) -> bool:
