@@ -50,13 +50,10 @@ def draw_scores(
     label: str,
     order: Sequence[str] = (),
 ) -> None:
-    """Draw scores with their intervals over sizes, panels side by side.
+    """Draw scores with their intervals over sizes, whose `label` says what they are, panels side by side.
 
-    Args:
-        path: A .png or .svg file.
-        panels: By title and then by the name of a curve, the score, low and high at each size, in the order of sizes.
-        label: What the sizes are.
-        order: Of sizes, where the first curves may lack some that later ones have.
+    Panels hold by title, and then by the name of a curve, the score, low and high at each size, in the order of sizes;
+    `order` is theirs where the first curves may lack some that later ones have.
     """
     drawn, grid = figure(5.5 * len(panels), 3.8, 1, len(panels), squeeze=False)
     for axes, (title, curves) in zip(grid[0], panels.items(), strict=True):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, cast
 import typer
 
 from eddy_embed.cli import options
-from eddy_embed.cli.options import Device, Dtype, Instruction, MaxLength, MethodText, Model, Role
 from eddy_embed.utils.atomic_files import atomic_write
 
 if TYPE_CHECKING:
@@ -30,8 +29,8 @@ def methods() -> None:
 
 def embed(
     texts: Annotated[list[str] | None, typer.Argument(help="Texts to embed.")] = None,
-    model: Model = "eddy-tiny",
-    method: MethodText = "htp",
+    model: options.Model = "eddy-tiny",
+    method: options.MethodText = "htp",
     file: Annotated[
         Path | None, typer.Option("--input", "-i", help="A file with one text a line; - for standard input.")
     ] = None,
@@ -39,11 +38,11 @@ def embed(
         Path | None,
         typer.Option("--output", "-o", help="A .npy or .jsonl file. Default: JSON lines on standard output."),
     ] = None,
-    role: Role = "document",
-    instruction: Instruction = None,
-    max_length: MaxLength = None,
-    device: Device = None,
-    dtype: Dtype = "auto",
+    role: options.Role = "document",
+    instruction: options.Instruction = None,
+    max_length: options.MaxLength = None,
+    device: options.Device = None,
+    dtype: options.Dtype = "auto",
 ) -> None:
     """Embed texts, one vector each."""
     if output is not None and output.suffix not in (".npy", ".jsonl"):
@@ -66,13 +65,13 @@ def embed(
 
 def explain(
     text: Annotated[str, typer.Argument(help="A text.")],
-    model: Model = "eddy-tiny",
-    method: MethodText = "htp",
-    role: Role = "document",
-    instruction: Instruction = None,
-    max_length: MaxLength = None,
-    device: Device = None,
-    dtype: Dtype = "auto",
+    model: options.Model = "eddy-tiny",
+    method: options.MethodText = "htp",
+    role: options.Role = "document",
+    instruction: options.Instruction = None,
+    max_length: options.MaxLength = None,
+    device: options.Device = None,
+    dtype: options.Dtype = "auto",
 ) -> None:
     """Show what happens to a text: its tokens, placeholders, copies, layers, pooled positions and cost."""
     embedder = options.open_embedder(model, method, instruction, max_length=max_length, device=device, dtype=dtype)

@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eddy_embed.analysis.plots import check_picture, draw_scores
-from eddy_embed.cli.options import (
-    Device,
-    Dtype,
-    Fresh,
-    MethodText,
-    ModelArgument,
-    Outcomes,
-    Picture,
-    TaskFolder,
-    measuring,
-)
+from eddy_embed.cli import options
 from eddy_embed.cli.progress import Bar
 
 if TYPE_CHECKING:
@@ -29,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    model: ModelArgument,
-    method: MethodText,
+    model: options.ModelArgument,
+    method: options.MethodText,
     vary: Annotated[
         list[str],
         typer.Option(help="A parameter and its values, as in exit=-1,-2,-4 or tempscale.tau=0.7,0.8. Repeat."),
@@ -40,23 +30,23 @@ def sweep(
         list[str] | None,
         typer.Option(help="A task that you report, on which nothing may be chosen. Repeat.", show_default=False),
     ] = None,
-    data: TaskFolder = None,
-    output: Outcomes = None,
+    data: options.TaskFolder = None,
+    output: options.Outcomes = None,
     record: Annotated[
         Path | None,
         typer.Option(help="A .json file for what was chosen, on which set, from what, by which command."),
     ] = None,
-    plot: Picture = None,
+    plot: options.Picture = None,
     passage_size: Annotated[int, typer.Option(min=1, help="Most tokens in a passage.")] = 256,
-    fresh: Fresh = False,
-    device: Device = None,
-    dtype: Dtype = "auto",
+    fresh: options.Fresh = False,
+    device: options.Device = None,
+    dtype: options.Dtype = "auto",
 ) -> None:
     """Try a method's parameters on a development set, and print the method text that is best there.
 
     The same command with the same output goes on where it stopped.
     """
-    folder = measuring(data, output)
+    folder = options.measuring(data, output)
     if plot is not None:
         check_picture(plot)
     if record is not None and record.suffix != ".json":

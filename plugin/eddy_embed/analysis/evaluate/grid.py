@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 
 from eddy_embed import methods
+from eddy_embed.analysis.evaluate.metrics import Interval
 from eddy_embed.analysis.evaluate.results import TaskResult
 from eddy_embed.analysis.evaluate.tasks import Task, digest
 from eddy_embed.errors import InvalidParameter
@@ -131,16 +132,13 @@ def chosen_by(best: TaskResult, reference: TaskResult | None) -> dict[str, Any]:
     return {**found, "reference": reference.system.text, "difference": best.difference(reference).rounded}
 
 
-def curves(
-    found: Mapping[str, TaskResult], combinations: Iterable[GridPoint]
-) -> dict[str, dict[str, tuple[float, float, float]]]:
+def curves(found: Mapping[str, TaskResult], combinations: Iterable[GridPoint]) -> dict[str, dict[str, Interval]]:
     """By curve, the score with its interval at each value of the parameter that is varied first.
 
     Combinations whose method is not among those found are left out.
     """
-    drawn: dict[str, dict[str, tuple[float, float, float]]] = {}
+    drawn: dict[str, dict[str, Interval]] = {}
     for point in combinations:
         if point.method in found:
-            interval = found[point.method].interval()
-            drawn.setdefault(point.others, {})[point.first] = (interval.value, interval.low, interval.high)
+            drawn.setdefault(point.others, {})[point.first] = found[point.method].interval()
     return drawn

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +20,9 @@ _TOGETHER = 1_000_000
 
 
 def spearman(scores: Doubles, gold: Doubles, counts: Doubles | None = None) -> Doubles:
-    """Spearman's rank correlation, ties given their mean rank; 0 where one side is constant.
+    """Spearman's rank correlation, shape (samples,), ties given their mean rank; 0 where one side is constant.
 
-    Args:
-        scores: Shape (items,).
-        gold: Shape (items,).
-        counts: How often each item is there, shape (samples, items); None for once.
-
-    Returns:
-        Shape (samples,).
+    Of scores and gold of shape (items,), each item as often as counted, shape (samples, items), or once.
     """
     counts = np.ones((1, len(scores))) if counts is None else counts
     total = counts.sum(1, keepdims=True)
@@ -69,8 +62,7 @@ def reciprocal_rank(grades: Doubles, k: int = 10) -> float:
     return 1.0 / (int(first[0]) + 1) if len(first) else 0.0
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """A value with the interval that holds `LEVEL` of its bootstrap distribution."""
 
     value: float
@@ -86,7 +78,7 @@ class Interval:
     @property
     def rounded(self) -> list[float]:
         """Value and bounds, to five digits behind the point."""
-        return [round(number, 5) for number in (self.value, self.low, self.high)]
+        return [round(number, 5) for number in self]
 
     @property
     def tie(self) -> bool:
@@ -95,11 +87,7 @@ class Interval:
 
 
 def draws(items: int) -> Iterator[Doubles]:
-    """How often each item is drawn in each bootstrap sample: the same for the same number of items, so paired.
-
-    Yields:
-        Counts, shape (some samples, items); `SAMPLES` rows in all.
-    """
+    """How often each item is drawn in each of `SAMPLES` samples, the same for as many items, shape (some, items)."""
     generator = np.random.default_rng(SEED)
     together = max(1, min(SAMPLES, _TOGETHER // items))
     for first in range(0, SAMPLES, together):
@@ -135,12 +123,7 @@ def odd_one_out(vectors: Doubles, questions: Ints, answers: Ints) -> Doubles:
     """Whether the vector furthest from the mean of its question's is the answer, shape (questions,).
 
     Of vectors of length 1 it is the one with the largest sum of cosine distances to the others (Duan et al. 2025,
-    appendix A.4).
-
-    Args:
-        vectors: Shape (vectors, width).
-        questions: Question of each vector, ascending from 0, shape (vectors,).
-        answers: Index among the vectors of each question's answer, shape (questions,).
+    appendix A.4). Questions of the vectors ascend from 0, shape (vectors,); answers are indices of vectors.
     """
     starts = np.flatnonzero(np.diff(questions, prepend=-1))
     groups = np.split(vectors, starts[1:])

@@ -15,7 +15,7 @@ from eddy_embed.analysis.evaluate.systems import System
 from eddy_embed.model.fingerprint import digest
 
 Held = dict[tuple[System, str], TaskResult]
-Panels = dict[str, dict[str, dict[str, tuple[float, float, float]]]]
+Panels = dict[str, dict[str, dict[str, Interval]]]
 
 
 def table(outcomes: Sequence[TaskResult], baseline: str) -> str:
@@ -33,9 +33,7 @@ def table(outcomes: Sequence[TaskResult], baseline: str) -> str:
 def retrieval_table(outcomes: Sequence[TaskResult]) -> str:
     """A Markdown table of all scores of retrieval tasks; empty where there is no such task."""
     held = {(outcome.system, outcome.task): outcome for outcome in outcomes if outcome.metric == "ndcg@10"}
-    columns = [
-        (task, name) for task, names in {o.task: list(o.metrics) for o in held.values()}.items() for name in names
-    ]
+    columns = list(dict.fromkeys((outcome.task, name) for outcome in held.values() for name in outcome.metrics))
     if not columns:
         return ""
     rows = []
@@ -72,7 +70,7 @@ def by_sample(outcomes: Sequence[TaskResult]) -> str:
     found = panels(outcomes)
     sizes = list(dict.fromkeys(size for curves in found.values() for points in curves.values() for size in points))
     rows = [
-        [task, f"`{system}`", *(_shown(Interval(*points[size])) if size in points else "" for size in sizes)]
+        [task, f"`{system}`", *(_shown(points[size]) if size in points else "" for size in sizes)]
         for task, curves in found.items()
         for system, points in curves.items()
     ]
@@ -84,10 +82,8 @@ def panels(outcomes: Sequence[TaskResult]) -> Panels:
     found: Panels = {}
     for outcome in sorted(outcomes, key=lambda outcome: outcome.system.fit_on or math.inf):
         size = "all" if outcome.system.fit_on is None else f"{outcome.system.fit_on:,}"
-        interval = outcome.interval()
         curves = found.setdefault(f"{outcome.task}, {outcome.metric}", {})
-        points = curves.setdefault(replace(outcome.system, fit_on=None).label, {})
-        points[size] = (interval.value, interval.low, interval.high)
+        curves.setdefault(replace(outcome.system, fit_on=None).label, {})[size] = outcome.interval()
     return found
 
 

@@ -43,13 +43,10 @@ class TaskVectors:
     cost: Cost
 
     def processed(self, post: Post, *, query_mean: bool = False, fit_on: int | None = None) -> TaskVectors:
-        """The same texts under post-processing fitted on the library in one streaming pass.
+        """The same texts under post-processing fitted on the library, or on so many of its vectors.
 
-        Args:
-            post: What is done.
-            query_mean: Whether queries lose a mean of their own: each half of them, drawn once for all, that of the
-                other half, so that no query takes part in what is subtracted from it.
-            fit_on: Library vectors to fit on, None for all; fewer are among those of every larger number.
+        Fewer vectors are among those of every larger number. With `query_mean`, queries lose a mean of their own: each
+        half of them, drawn once for all, that of the other half, so that none takes part in what it loses.
         """
         fitted = moments = None
         if post.learns:

@@ -28,13 +28,8 @@ class Pairs:
 class Retrieval:
     """Documents, queries, and grades of the relevant ones; scored by nDCG@10, recall and MRR@10.
 
-    Attributes:
-        name: Folder.
-        ids: Of the documents.
-        texts: Title and text of each document.
-        queries: Texts of the queries that have a relevant document.
-        grades: For each query, document id to grade above 0.
-        blank: Documents without text, which no system can find; they stay in the grades.
+    A document's text begins with its title. Each query has a relevant document; its grades, all above 0, are by the
+    document's id. No system can find the blank documents, which have no text; they stay in the grades.
     """
 
     name: str
@@ -60,12 +55,8 @@ class Classification:
 class OddOneOut:
     """A word in several sentences, in one of which it has another sense; scored by accuracy.
 
-    Attributes:
-        name: File.
-        texts: The sentences, question after question.
-        spans: Where the word first stands in each of them, in characters.
-        questions: For each sentence, the index of its question.
-        answers: For each question, the index in `texts` of the sentence with the other sense.
+    The texts are the sentences, question after question; a span is where the word first stands in one, in characters.
+    Each text has the index of its question, each question that of the text with the other sense, its answer.
     """
 
     name: str
