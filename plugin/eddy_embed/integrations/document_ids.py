@@ -37,15 +37,9 @@ def passage_id(
     All that decides the vector is in it, the whole document included, since a passage's vector depends on what stands
     around it: a store that keeps the old row of a known id keeps a right one.
 
-    Args:
-        identity: From `document_identity`.
-        text: The whole document.
-        copy: How many equal documents of the same identity came before it in the same call.
-        start: First character of the passage.
-        end: One past its last character.
-        fingerprint: The embedder's.
-        late: Whether the vector was read out of a pass over the document, or of one over the passage alone.
-        part: What it is, if it is no passage: a sentence may be a passage's only one, and is another row.
+    `text` is the whole document, `copy` the number of equal documents of the same `document_identity` before it in the
+    same call; `late`: the vector was read out of a pass over the document, not over the passage alone. `part` is what
+    it is, if it is no passage: a sentence may be a passage's only one, and is another row.
     """
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     named = [] if part == "passages" else [part]

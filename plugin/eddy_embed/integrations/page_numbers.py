@@ -23,11 +23,7 @@ _BETWEEN = "\n"
 
 
 def files(metadatas: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[int]]]:
-    """The file of each group of pages, and their numbers; a document that is no page has a group and no file.
-
-    Raises:
-        InvalidParameter: The metadata of a page do not say of which file it is.
-    """
+    """The file of each group of pages, and their numbers; a document that is no page has a group and no file."""
     found: dict[str | int, list[int]] = {}
     for number, metadata in enumerate(metadatas):
         file = next((str(metadata[key]) for key in _FILES if metadata.get(key)), "")

@@ -50,10 +50,7 @@ def settings_key(model_name: str, settings: Mapping[str, Any]) -> str:
 def open_embedder(model_name: str, settings: Mapping[str, Any], live: tuple[Any, Any] | None = None) -> Embedder:
     """The embedder of this configuration: loaded on the first call, the same object for as long as somebody holds it.
 
-    Args:
-        model_name: Bundled name, Hugging Face id or path.
-        settings: The other arguments of `eddy_embed.Embedder`.
-        live: A loaded model and its tokenizer, to be used instead; such an embedder is not kept for others.
+    `live` is a loaded model and its tokenizer, to be used instead; such an embedder is not kept for others.
 
     Raises:
         NotFitted: The method has post-processing, and no file says what it learned.

@@ -19,12 +19,9 @@ TOGETHER = 64
 
 @dataclass(frozen=True, eq=False)
 class Read:
-    """What was read of some texts.
+    """Pooled states of texts at each layer, shape (layers, texts, width); the last one is the exit's.
 
-    Attributes:
-        states: Pooled, at each layer, shape (layers, texts, width); the last one is the exit's.
-        layers: l of each h[l].
-        reason: Why there is the exit's layer alone, None where there are all.
+    `layers` are l of each h[l]; `reason` says why there is the exit's layer alone, None where there are all.
     """
 
     states: Floats

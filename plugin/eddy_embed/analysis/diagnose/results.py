@@ -55,16 +55,10 @@ class LengthCurve:
 
 @dataclass
 class Sensitivity:
-    """How much each token moves the readouts.
+    """How much each token moves two readouts: the mean over the text's tokens, and the sequence's last token.
 
-    Attributes:
-        texts: Number of texts.
-        probes: Directions of the readout that gradients were taken along.
-        mean: Of the mean over the text's tokens; each text's curve has the mean 1.
-        last: Of the sequence's last token, likewise.
-        mean_evenness: Share of the tokens that count for the mean, see `sensitivity.evenness`.
-        last_evenness: The same of the last.
-        tokens: The example's.
+    Gradients are taken along `probes` directions of the readout; the mean of each text's curve is 1. The evenness is
+    the share of the tokens that count, see `sensitivity.evenness`. `tokens` are those of the example.
     """
 
     texts: int
@@ -78,14 +72,10 @@ class Sensitivity:
 
 @dataclass
 class Entries:
-    """What tokens pay to the re-routed entries.
+    """What tokens pay to the re-routed entries, by layer, counted from 1, the mean over tokens, heads and texts.
 
-    Attributes:
-        layers: Those that have entries, counted from 1.
-        paid: The mean over tokens, heads and texts, by layer.
-        even: What it would be if every query paid alike to all that it sees.
-        curve: Over the places of a text, the mean over layers; and for the example.
-        tokens: The example's.
+    `even` is what it would be if every query paid alike to all that it sees; `curve` is the mean over layers by place.
+    `tokens` are those of the example.
     """
 
     layers: list[int]

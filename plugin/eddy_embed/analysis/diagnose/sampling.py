@@ -37,13 +37,9 @@ class Bin:
 
 @dataclass(frozen=True)
 class Sample:
-    """Texts, and which of them are of like length.
+    """Texts, and which of them are of like length, from the shortest on.
 
-    Attributes:
-        texts: All.
-        bins: From the shortest on.
-        whole: Indices of different texts, none of which is another one cut.
-        cut: Whether the bins hold the same texts, cut.
+    `whole` are indices of different texts, none of which is another one cut; `cut`: the bins hold the same texts, cut.
     """
 
     texts: tuple[str, ...]
@@ -68,10 +64,8 @@ def by_length(texts: Sequence[str], tokenizer: Tokenizer, bins: int) -> Sample:
     tokens = np.array([len(tokenizer.places(text)[0]) for text in texts])
     edges = np.unique(np.quantile(tokens, np.linspace(0, 1, bins + 1)[1:-1], method="lower"))
     place = np.searchsorted(edges, tokens, side="left")
-    found = []
-    for number in np.unique(place).tolist():
-        members = np.flatnonzero(place == number)
-        found.append(Bin(int(tokens[members].min()), int(tokens[members].max()), tuple(members.tolist())))
+    groups = [np.flatnonzero(place == number) for number in np.unique(place)]
+    found = [Bin(int(tokens[own].min()), int(tokens[own].max()), tuple(own.tolist())) for own in groups]
     return Sample(tuple(texts), tuple(found), tuple(range(len(texts))), cut=False)
 
 

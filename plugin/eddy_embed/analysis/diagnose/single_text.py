@@ -53,11 +53,7 @@ def laid_out(pipeline: Pipeline, text: str) -> Sequence:
 
 
 def see(pipeline: Pipeline, text: str, *, filters: bool = True) -> SingleTextDiagnosis:
-    """Watch attention over a text's first window, as a filter or for the re-routed entries alone.
-
-    Raises:
-        UnsupportedModel: The model's attention is out of reach.
-    """
+    """Watch attention over a text's first window, as a filter or for the re-routed entries alone."""
     runner = pipeline.open_runner
     runner.host.check_attention_reachable(["a watch"])
     layers = tuple(range(runner.host.exit_layer + 1))

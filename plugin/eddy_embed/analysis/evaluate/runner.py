@@ -28,14 +28,10 @@ Said = Callable[[str], None]
 
 @dataclass(eq=False)
 class Evaluation:
-    """Runs systems on tasks.
+    """Runs systems on tasks, and keeps outcomes in a journal.
 
-    Attributes:
-        open_embedder: Gives an embedder for a method without post-processing.
-        passage_size: Most tokens in a passage; a document is found by its best passage.
-        journal: Keeps outcomes.
-        said: Told of every outcome, in a line.
-        step: Told of progress.
+    `open_embedder` gives an embedder for a method without post-processing; `passage_size` is the most tokens in a
+    passage: a document is found by its best one.
     """
 
     open_embedder: Callable[[str], Embedder]

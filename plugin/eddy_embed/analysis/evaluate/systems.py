@@ -18,12 +18,10 @@ BESIDE = (*WORDS, "plain:exit=0", "plain", "plain:pool=last")
 
 @dataclass(frozen=True)
 class System:
-    """One row of a table.
+    """One row of a table: a method's text form, or one of `WORDS`.
 
-    Attributes:
-        text: A method's text form, or one of `WORDS`.
-        query_mean: Whether queries lose a mean of their own, learned from other queries of the task.
-        fit_on: Vectors of the library that post-processing is fitted on; None for all.
+    With `query_mean`, queries lose a mean of their own, learned from other queries of the task; `fit_on` is the number
+    of the library's vectors that post-processing is fitted on, None for all.
     """
 
     text: str

@@ -76,7 +76,7 @@ def embed(
     passage_size: int,
     told: Callable[[int, int, str], None] | None = None,
 ) -> list[TaskVectors]:
-    """A task's texts at each of several exit layers, by an embedder without post-processing that exits at none before.
+    """A task's texts at each of several exit layers, by an embedder without post-processing that runs all of them.
 
     `told` is called with the number of sequences done, their total, and "embed".
     """
