@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -73,25 +75,13 @@ def test_one_vector_has_no_neighbour(number) -> None:
 
 
 def test_uniform_attention_lets_nothing_through() -> None:
-    found = attention_spectra.Filter.of(attention_spectra.FullAttention(torch.full((2, 30, 30), 1 / 30)))
+    found = attention_spectra.Filter.of(lambda: [torch.full((2, 30, 30), 1 / 30)])
     assert found.sigma.tolist() == [0, 0] and found.share.tolist() == [0, 0]
 
 
 def test_attention_to_oneself_lets_all_through() -> None:
-    found = attention_spectra.Filter.of(
-        attention_spectra.FullAttention(torch.stack([torch.eye(20), torch.eye(20).flip(0)]))
-    )
+    found = attention_spectra.Filter.of(lambda: [torch.stack([torch.eye(20), torch.eye(20).flip(0)])])
     assert found.sigma == pytest.approx([1, 1]) and found.share == pytest.approx([0.95, 0.95])
-
-
-class InBlocks:
-    """Attention that comes in blocks of a few queries."""
-
-    def __init__(self, whole: torch.Tensor, rows: int) -> None:
-        self.whole, self.rows = whole, rows
-
-    def blocks(self):
-        return iter(self.whole.split(self.rows, dim=1))
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 90])
@@ -103,7 +93,7 @@ def test_sigma_is_the_largest_singular_value(length: int) -> None:
     whole = scores.softmax(-1)
     apart = (whole - whole.mean(1, keepdim=True)).numpy()
     for rows in (4, length):
-        found = attention_spectra.Filter.of(InBlocks(whole, rows))
+        found = attention_spectra.Filter.of(partial(whole.split, rows, dim=1))
         assert found.sigma == pytest.approx([np.linalg.norm(each, 2) for each in apart], rel=1e-5, abs=1e-12)
         expected = [geometry.high_share(each) for each in whole.numpy()]
         assert found.share == pytest.approx(expected, abs=1e-9)
@@ -112,9 +102,9 @@ def test_sigma_is_the_largest_singular_value(length: int) -> None:
 def test_paying_alike_to_all_earlier_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = np.tril(np.ones((40, 40)))
     whole = torch.from_numpy(seen / seen.sum(1, keepdims=True)).unsqueeze(0)
-    expected = attention_spectra.Filter.of(attention_spectra.FullAttention(whole))
+    expected = attention_spectra.Filter.of(lambda: [whole])
     monkeypatch.setattr(attention_spectra, "SCORES", 40 * 7)
-    found = attention_spectra.Filter.of(attention_spectra.UniformAttention(40))
+    found = attention_spectra.Filter.of(partial(attention_spectra.uniform_attention, 40))
     assert found.sigma == pytest.approx(expected.sigma, rel=1e-6) and found.share == pytest.approx(
         expected.share, rel=1e-6
     )

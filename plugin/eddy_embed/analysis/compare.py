@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
 from eddy_embed import methods as registry
 from eddy_embed.embedder import Embedder
@@ -21,15 +24,8 @@ from eddy_embed.errors import (
     UnsupportedModel,
 )
 from eddy_embed.methods.method import Method
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable
-
-    import torch
-    from numpy.typing import NDArray
-
-    from eddy_embed.parts.layout import TextRole
+from eddy_embed.parts.layout import TextRole
+from eddy_embed.utils.arrays import Doubles
 
 _LOADING: dict[str, Any] = {
     "device": None,
@@ -54,7 +50,7 @@ class ComparisonResult:
     """
 
     method: str
-    cosines: NDArray[np.float64] | None
+    cosines: Doubles | None
     reason: str | None
 
 

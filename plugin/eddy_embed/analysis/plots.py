@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eddy_embed.errors import InvalidParameter, MissingExtra
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 SUFFIXES = (".png", ".svg")
 COLUMNS = 4
@@ -25,13 +22,7 @@ NUMBERED = 6
 
 
 def check_picture(path: Path) -> None:
-    """Refuse a file that could not be drawn, before the work that it would show.
-
-    Raises:
-        InvalidParameter: Its name ends otherwise than in .png or .svg.
-        MissingExtra: The library that draws is not installed.
-        OSError: Its folder is not there.
-    """
+    """Refuse a file that could not be drawn, before the work that it would show."""
     if path.suffix.lower() not in SUFFIXES:
         raise InvalidParameter(f"{path} must end in {' or '.join(SUFFIXES)}")
     if not path.absolute().parent.is_dir():
@@ -41,22 +32,14 @@ def check_picture(path: Path) -> None:
 
 
 def draw_curve(path: Path, dimensions: Sequence[float], layers: Collection[int], title: str) -> None:
-    """Draw intrinsic dimensions over states.
-
-    Args:
-        path: A .png or .svg file.
-        dimensions: Of h[0] .. h[L-1], NaN where there is none.
-        layers: Counted from 1; the states that enter them are marked.
-        title: Above it.
-    """
-    drawn = figure(6.4, 3.6)
-    axes = drawn.subplots()
+    """Draw intrinsic dimensions over the states h[0] .. h[L-1], with those marked that enter one of the layers."""
+    drawn, axes = figure(6.4, 3.6)
     axes.plot(range(len(dimensions)), dimensions, marker="o", markersize=4, color="0.35")
     marked = [layer - 1 for layer in sorted(layers)]
     label = "enters a layer to re-route"
     axes.plot(marked, [dimensions[state] for state in marked], "o", markersize=8, color="tab:red", label=label)
     axes.set(xlabel="state h[l]", ylabel="intrinsic dimension", title=title)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    integers(axes.xaxis)
     axes.legend(frameon=False)
     save(drawn, path)
 
@@ -67,16 +50,13 @@ def draw_scores(
     label: str,
     order: Sequence[str] = (),
 ) -> None:
-    """Draw scores with their intervals over sizes, panels side by side.
+    """Draw scores with their intervals over sizes, whose `label` says what they are, panels side by side.
 
-    Args:
-        path: A .png or .svg file.
-        panels: By title and then by the name of a curve, the score, low and high at each size, in the order of sizes.
-        label: What the sizes are.
-        order: Of sizes, where the first curves may lack some that later ones have.
+    Panels hold by title, and then by the name of a curve, the score, low and high at each size, in the order of sizes;
+    `order` is theirs where the first curves may lack some that later ones have.
     """
-    drawn = figure(5.5 * len(panels), 3.8)
-    for axes, (title, curves) in zip(drawn.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+    drawn, grid = figure(5.5 * len(panels), 3.8, 1, len(panels), squeeze=False)
+    for axes, (title, curves) in zip(grid[0], panels.items(), strict=True):
         there = dict.fromkeys(size for points in curves.values() for size in points)
         sizes = [*(size for size in order if size in there), *(size for size in there if size not in order)]
         for name, points in curves.items():
@@ -92,20 +72,17 @@ def draw_scores(
 
 
 def draw_matrices(path: Path, matrices: Mapping[str, NDArray[Any] | str]) -> None:
-    """Draw symmetric matrices side by side; the diagonal, which is all ones and would take up the colours, stays grey.
+    """Draw symmetric matrices by title, each of shape (n, n), side by side, or the reason why there is none.
 
-    Args:
-        path: A .png or .svg file.
-        matrices: Title to matrix, each of shape (n, n), or to the reason why there is none. Each has its own colours:
-            what stands out within a method is to be seen, and levels of two methods say nothing of each other.
+    The diagonal, which is all ones and would take up the colours, stays grey. Each matrix has its own colours: what
+    stands out within a method is to be seen, and levels of two methods say nothing of each other.
     """
     columns = min(COLUMNS, len(matrices))
     rows = math.ceil(len(matrices) / columns)
-    drawn = figure(3.2 * columns, 3.4 * rows)
-    grid = drawn.subplots(rows, columns, squeeze=False).flatten()
-    for axes in grid[len(matrices) :]:
+    drawn, grid = figure(3.2 * columns, 3.4 * rows, rows, columns, squeeze=False)
+    for axes in grid.flat[len(matrices) :]:
         axes.set_axis_off()
-    for axes, (title, matrix) in zip(grid, matrices.items(), strict=False):
+    for axes, (title, matrix) in zip(grid.flat, matrices.items(), strict=False):
         axes.set_title(textwrap.fill(title, 40), fontsize=9, parse_math=False)
         if isinstance(matrix, str):
             axes.text(0.5, 0.5, textwrap.fill(matrix, 32), ha="center", va="center", fontsize=7, parse_math=False)
@@ -120,17 +97,23 @@ def draw_matrices(path: Path, matrices: Mapping[str, NDArray[Any] | str]) -> Non
             if count <= NUMBERED and row != column:
                 colour = "black" if value > middle else "white"
                 axes.text(column + 1, row + 1, f"{value:.3f}", ha="center", va="center", fontsize=7, color=colour)
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.yaxis.get_major_locator().set_params(integer=True)
+        integers(axes.xaxis, axes.yaxis)
         drawn.colorbar(image, ax=axes, shrink=0.8)
     save(drawn, path)
 
 
-def figure(width: float, height: float) -> Any:
-    """An empty picture; without pyplot, which would keep a global list of figures and look for a screen."""
+def figure(width: float, height: float, *grid: int, **options: Any) -> tuple[Any, Any]:
+    """An empty picture and its axes; without pyplot, which would keep a list of figures and look for a screen."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), dpi=150, layout="constrained")
+    drawn = Figure(figsize=(width, height), dpi=150, layout="constrained")
+    return drawn, drawn.subplots(*grid, **options)
+
+
+def integers(*axes: Any) -> None:
+    """Mark whole numbers only."""
+    for axis in axes:
+        axis.get_major_locator().set_params(integer=True)
 
 
 def save(drawn: Any, path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eddy_embed.cli.options import Device, Dtype, Instruction, MaxLength, Model, Picture, Role, given_texts
+from eddy_embed.cli.options import AsJson, Device, Dtype, Instruction, MaxLength, Model, Picture, Role, given_texts
 from eddy_embed.errors import EddyError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def compare(
     instruction: Instruction = None,
     max_length: MaxLength = None,
     plot: Picture = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    as_json: AsJson = False,
     device: Device = None,
     dtype: Dtype = "auto",
 ) -> None:
@@ -62,14 +62,7 @@ def compare(
         show_progress=sys.stderr.isatty(),
     )
     if as_json:
-        rows = [
-            {
-                "method": each.method,
-                "cosines": None if each.cosines is None else each.cosines.tolist(),
-                "reason": each.reason,
-            }
-            for each in found
-        ]
+        rows = [{**vars(each), "cosines": None if each.cosines is None else each.cosines.tolist()} for each in found]
         typer.echo(json.dumps({"model": model, "texts": given, "methods": rows}, ensure_ascii=False))
     else:
         _show(given, found)

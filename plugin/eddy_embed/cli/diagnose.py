@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from eddy_embed.cli.options import Device, Dtype, MaxLength, MethodText, given_texts
+from eddy_embed.cli.options import AsJson, Device, Dtype, MaxLength, MethodText, ModelArgument, given_texts
 from eddy_embed.cli.progress import Bar
 from eddy_embed.utils.atomic_files import atomic_write
 
@@ -17,11 +17,9 @@ if TYPE_CHECKING:
 
     from eddy_embed.analysis.diagnose import Diagnosis
 
-FILES = ("diagnosis.json", "report.html")
-
 
 def diagnose(
-    model: Annotated[str, typer.Argument(help="Bundled name, folder, or Hugging Face id.")],
+    model: ModelArgument,
     file: Annotated[
         Path, typer.Argument(help='Texts, one in a line; a .jsonl file with rows {"text": ...}; - for standard input.')
     ],
@@ -43,7 +41,7 @@ def diagnose(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the choice of texts.")] = 0,
     pictures: Annotated[Literal["svg", "png"], typer.Option(help="Kind of the pictures.")] = "svg",
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    as_json: AsJson = False,
     max_length: MaxLength = None,
     device: Device = None,
     dtype: Dtype = "auto",
@@ -85,12 +83,12 @@ def _write(found: Diagnosis, folder: Path, form: Literal["svg", "png"]) -> None:
     from eddy_embed.analysis.diagnose.figures import draw
     from eddy_embed.analysis.diagnose.html_report import page
 
-    files = draw(found, folder, form)
-    written = (json.dumps(found.settings, indent=1) + "\n", page(found, files))
-    for name, text in zip(FILES, written, strict=True):
+    report = page(found, draw(found, folder, form))
+    written = {"diagnosis.json": json.dumps(found.settings, indent=1) + "\n", "report.html": report}
+    for name, text in written.items():
         with atomic_write(folder / name) as file:
             file.write(text.encode())
-    typer.echo(f"written: {folder / FILES[1]}", err=True)
+    typer.echo(f"written: {folder / 'report.html'}", err=True)
 
 
 def _show(found: Diagnosis) -> None:
@@ -102,9 +100,8 @@ def _show(found: Diagnosis) -> None:
     console = Console(highlight=False)
     console.print(Text(f"{found.about['model']}, {found.about['method']}: {found.about['texts']} texts\n"))
     methods = [side.method for side in found.sides]
-    console.print(
-        _table(["the space of vectors", *methods], [[name, *values] for name, values, _ in rows_of_space(found)])
-    )
+    space = [[name, *values] for name, values, _ in rows_of_space(found)]
+    console.print(_table(["the space of vectors", *methods], space))
     heads = [f"{part}\n{side.name}" for part in ("cosine", "distance", "σₐ") for side in found.sides]
     rows = []
     for at, each in enumerate(found.bins):
@@ -112,16 +109,12 @@ def _show(found: Diagnosis) -> None:
         numbers += [f"{side.sigma[at][-1]:.3f}" if side.sigma else "" for side in found.sides]
         rows.append([each["tokens"], str(each["texts"]), *numbers])
     console.print(_table(["tokens", "texts", *heads], rows))
-    if found.sensitivity is not None:
-        told = found.sensitivity
-        console.print(
-            f"Tokens that count: {told.mean_evenness:.0%} for the mean, {told.last_evenness:.0%} for the last token."
-        )
-    if found.entries is not None:
-        paid = sum(found.entries.paid) / len(found.entries.paid)
-        console.print(
-            f"Attention on the re-routed entry: {paid:.1%}; alike to all that is seen: {found.entries.even:.1%}."
-        )
+    if (told := found.sensitivity) is not None:
+        last = f"{told.last_evenness:.0%} for the last token"
+        console.print(f"Tokens that count: {told.mean_evenness:.0%} for the mean, {last}.")
+    if (entries := found.entries) is not None:
+        paid = sum(entries.paid) / len(entries.paid)
+        console.print(f"Attention on the re-routed entry: {paid:.1%}; alike to all that is seen: {entries.even:.1%}.")
     for name, reason in found.left_out.items():
         console.print(Text(f"Left out, {name}: {reason}", style="dim"), soft_wrap=True)
 

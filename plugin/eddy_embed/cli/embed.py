@@ -10,22 +10,11 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, cast
 
 import typer
 
-from eddy_embed.cli.options import (
-    Device,
-    Dtype,
-    Instruction,
-    MaxLength,
-    MethodText,
-    Model,
-    Role,
-    given_texts,
-    open_embedder,
-)
+from eddy_embed.cli import options
 from eddy_embed.utils.atomic_files import atomic_write
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from eddy_embed.utils.arrays import Floats
 
 
 def methods() -> None:
@@ -40,8 +29,8 @@ def methods() -> None:
 
 def embed(
     texts: Annotated[list[str] | None, typer.Argument(help="Texts to embed.")] = None,
-    model: Model = "eddy-tiny",
-    method: MethodText = "htp",
+    model: options.Model = "eddy-tiny",
+    method: options.MethodText = "htp",
     file: Annotated[
         Path | None, typer.Option("--input", "-i", help="A file with one text a line; - for standard input.")
     ] = None,
@@ -49,49 +38,47 @@ def embed(
         Path | None,
         typer.Option("--output", "-o", help="A .npy or .jsonl file. Default: JSON lines on standard output."),
     ] = None,
-    role: Role = "document",
-    instruction: Instruction = None,
-    max_length: MaxLength = None,
-    device: Device = None,
-    dtype: Dtype = "auto",
+    role: options.Role = "document",
+    instruction: options.Instruction = None,
+    max_length: options.MaxLength = None,
+    device: options.Device = None,
+    dtype: options.Dtype = "auto",
 ) -> None:
     """Embed texts, one vector each."""
     if output is not None and output.suffix not in (".npy", ".jsonl"):
         raise typer.BadParameter(f"{output} must end in .npy or .jsonl", param_hint="--output")
-    given = list(given_texts(texts, file))
+    given = list(options.given_texts(texts, file))
     if not given:
         raise typer.BadParameter("no texts; give some, or a file with --input", param_hint="TEXTS")
     # Opened first: a place that cannot be written to should not come to light after the work.
     with nullcontext() if output is None else atomic_write(output) as sink:
-        embedder = open_embedder(model, method, instruction, max_length, device, dtype)
+        embedder = options.open_embedder(model, method, instruction, max_length=max_length, device=device, dtype=dtype)
         embedder.show_progress = len(given) > 1 and sys.stderr.isatty()
         vectors = embedder.encode_query(given) if role == "query" else embedder.encode_document(given)
         if output is not None and output.suffix == ".npy":
             _write_array(vectors, cast("BinaryIO", sink))
         else:
             _write_rows(given, vectors, sink)
-    counts = embedder.counts
-    if counts.windowed_texts:
-        typer.echo(
-            f"{counts.windowed_texts} of {counts.texts} texts exceed the window and were read in several", err=True
-        )
+    if many := embedder.counts.windowed_texts:
+        typer.echo(f"{many} of {embedder.counts.texts} texts exceed the window and were read in several", err=True)
 
 
 def explain(
     text: Annotated[str, typer.Argument(help="A text.")],
-    model: Model = "eddy-tiny",
-    method: MethodText = "htp",
-    role: Role = "document",
-    instruction: Instruction = None,
-    max_length: MaxLength = None,
-    device: Device = None,
-    dtype: Dtype = "auto",
+    model: options.Model = "eddy-tiny",
+    method: options.MethodText = "htp",
+    role: options.Role = "document",
+    instruction: options.Instruction = None,
+    max_length: options.MaxLength = None,
+    device: options.Device = None,
+    dtype: options.Dtype = "auto",
 ) -> None:
     """Show what happens to a text: its tokens, placeholders, copies, layers, pooled positions and cost."""
-    typer.echo(str(open_embedder(model, method, instruction, max_length, device, dtype).explain(text, role=role)))
+    embedder = options.open_embedder(model, method, instruction, max_length=max_length, device=device, dtype=dtype)
+    typer.echo(str(embedder.explain(text, role=role)))
 
 
-def _write_array(vectors: NDArray[np.float32], sink: BinaryIO) -> None:
+def _write_array(vectors: Floats, sink: BinaryIO) -> None:
     from numpy.lib import format as npy
 
     npy.write_array_header_1_0(sink, npy.header_data_from_array_1_0(vectors))
@@ -99,7 +86,7 @@ def _write_array(vectors: NDArray[np.float32], sink: BinaryIO) -> None:
     sink.write(vectors.tobytes())
 
 
-def _write_rows(texts: list[str], vectors: NDArray[np.float32], sink: BinaryIO | None) -> None:
+def _write_rows(texts: list[str], vectors: Floats, sink: BinaryIO | None) -> None:
     for text, vector in zip(texts, vectors, strict=True):
         row = json.dumps({"text": text, "vector": vector.tolist()}, ensure_ascii=False)
         if sink is None:

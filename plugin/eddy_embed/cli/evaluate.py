@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eddy_embed.analysis.plots import check_picture, draw_scores
-from eddy_embed.cli.options import Device, Dtype, Model, measuring
+from eddy_embed.cli.options import Device, Dtype, Fresh, Model, Outcomes, TaskFolder, measuring
 from eddy_embed.cli.progress import Bar
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ def evaluate(
         typer.Option("--method", "-m", help="A method's text form. Repeat for several.", show_default=False),
     ] = None,
     model: Model = "eddy-tiny",
-    data: Annotated[
-        Path | None, typer.Option(envvar="EDDY_EVAL_DATA", help="Folder with sts/, retrieval/, classification/, wsd/.")
-    ] = None,
+    data: TaskFolder = None,
     tasks: Annotated[
         list[str] | None,
         typer.Option("--task", "-t", help="Only this task. Repeat for several.", show_default=False),
@@ -48,11 +46,8 @@ def evaluate(
     passage_size: Annotated[
         int, typer.Option(min=1, help="Most tokens in a passage; the best one finds its document.")
     ] = 256,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="A .jsonl file that keeps every outcome as soon as it is there."),
-    ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what the output holds already.")] = False,
+    output: Outcomes = None,
+    fresh: Fresh = False,
     device: Device = None,
     dtype: Dtype = "auto",
 ) -> None:
@@ -92,9 +87,8 @@ def evaluate(
     if more:
         fitted = {replace(system, fit_on=None) for system in more}
         curves = [outcome for outcome in found if replace(outcome.system, fit_on=None) in fitted]
-        typer.echo(
-            f"\nScores by the number of vectors that post-processing was fitted on:\n\n{tables.by_sample(curves)}"
-        )
+        typer.echo("\nScores by the number of vectors that post-processing was fitted on:\n")
+        typer.echo(tables.by_sample(curves))
         if picture is not None:
             draw_scores(picture, tables.panels(curves), "vectors fitted on")
 

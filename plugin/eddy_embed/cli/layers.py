@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eddy_embed.cli.options import Device, Dtype, Picture
+from eddy_embed.cli.options import AsJson, Device, Dtype, ModelArgument, Picture
 
 if TYPE_CHECKING:
     from eddy_embed.analysis.layers import LayerMeasurement
@@ -20,7 +20,7 @@ AXIS = 44
 
 
 def layers(
-    model: Annotated[str, typer.Argument(help="Bundled name, folder, or Hugging Face id.")],
+    model: ModelArgument,
     sample: Annotated[
         Path, typer.Option(help="Your own text: a .txt or .md file, a folder of them, or - for standard input.")
     ],
@@ -32,7 +32,7 @@ def layers(
     ] = None,
     language: Annotated[str, typer.Option(help="Language code for sentences, xx for any.")] = "en",
     plot: Picture = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    as_json: AsJson = False,
     device: Device = None,
     dtype: Dtype = "auto",
 ) -> None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from eddy_embed.errors import InvalidText, MissingExtra
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from eddy_embed.embedder import Embedder
 
-Model = Annotated[str, typer.Option(help="Bundled name, folder, or Hugging Face id.")]
+_MODEL = "Bundled name, folder, or Hugging Face id."
+Model = Annotated[str, typer.Option(help=_MODEL)]
+ModelArgument = Annotated[str, typer.Argument(help=_MODEL)]
 MethodText = Annotated[str, typer.Option(help="Such as 'htp' or 'tp:prompt=prompteol'; see `eddy methods`.")]
 Role = Annotated[Literal["document", "query"], typer.Option(help="What the texts are.")]
 Instruction = Annotated[str | None, typer.Option(help="Put in front of every text.")]
@@ -24,39 +25,29 @@ MaxLength = Annotated[int | None, typer.Option(help="Most tokens in a pass. Defa
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, mps. Default: an accelerator if there is one.")]
 Picture = Annotated[Path | None, typer.Option("--plot", help="Draw it as a picture too: a .png or .svg file.")]
 Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
+TaskFolder = Annotated[
+    Path | None, typer.Option(envvar="EDDY_EVAL_DATA", help="Folder with sts/, retrieval/, classification/, wsd/.")
+]
+Outcomes = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="A .jsonl file that keeps every outcome as soon as it is there."),
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again what the output holds already.")]
 
 
-def open_embedder(
-    model: str,
-    method: str,
-    instruction: str | None,
-    max_length: int | None,
-    device: str | None,
-    dtype: str,
-) -> Embedder:
+def open_embedder(model: str, method: str, instruction: str | None, **options: Any) -> Embedder:
     """An embedder; a misspelt method is refused before a model loads."""
     from eddy_embed import methods as registry
 
     registry.parse(method)
     from eddy_embed.embedder import Embedder
 
-    return Embedder(
-        model,
-        method=method,
-        query_instruction=instruction,
-        text_instruction=instruction,
-        max_length=max_length,
-        device=device,
-        dtype=dtype,
-    )
+    return Embedder(model, method=method, query_instruction=instruction, text_instruction=instruction, **options)
 
 
 def given_texts(texts: list[str] | None, file: Path | None) -> Iterator[str]:
-    """Texts named on the command line, then the lines of a file; - is standard input.
-
-    Raises:
-        InvalidText: The file is not UTF-8, or has a blank line.
-    """
+    """Texts named on the command line, then the lines of a file, none of them blank; - is standard input."""
     yield from texts or []
     if file is None:
         return
@@ -74,12 +65,7 @@ def given_texts(texts: list[str] | None, file: Path | None) -> Iterator[str]:
 
 
 def measuring(data: Path | None, output: Path | None) -> Path:
-    """The folder of the tasks, where everything that measuring needs is there.
-
-    Raises:
-        MissingExtra: A package is not installed.
-        BadParameter: No folder is named, or the output is no .jsonl file.
-    """
+    """The folder of the tasks, where everything that measuring needs is there."""
     missing = [name for name in ("bm25s", "scipy", "sklearn") if find_spec(name) is None]
     if missing:
         raise MissingExtra(f"{', '.join(missing)} not installed; pip install 'eddy-embed[evaluate]'")

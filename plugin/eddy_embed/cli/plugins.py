@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
 from eddy_embed.errors import MissingExtra
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 GROUP = "eddy_embed.commands"
 """Entry points: the command's name, and a function or a `typer.Typer` with commands of its own.
@@ -43,9 +41,9 @@ class Commands(TyperGroup):
         """The command of that name, None where there is none; the engine's own before one that is offered."""
         own = super().get_command(ctx, cmd_name)
         point = _offered().get(cmd_name)
+        if own is not None:
+            own.epilog = _forms(cmd_name)
         if own is not None or point is None:
-            if own is not None:
-                own.epilog = _forms(cmd_name)
             return own
         try:
             found = point.load()

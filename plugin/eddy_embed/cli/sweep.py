@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eddy_embed.analysis.plots import check_picture, draw_scores
-from eddy_embed.cli.options import Device, Dtype, MethodText, Picture, measuring
+from eddy_embed.cli import options
 from eddy_embed.cli.progress import Bar
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    model: Annotated[str, typer.Argument(help="Bundled name, folder, or Hugging Face id.")],
-    method: MethodText,
+    model: options.ModelArgument,
+    method: options.MethodText,
     vary: Annotated[
         list[str],
         typer.Option(help="A parameter and its values, as in exit=-1,-2,-4 or tempscale.tau=0.7,0.8. Repeat."),
@@ -30,28 +30,23 @@ def sweep(
         list[str] | None,
         typer.Option(help="A task that you report, on which nothing may be chosen. Repeat.", show_default=False),
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option(envvar="EDDY_EVAL_DATA", help="Folder with sts/, retrieval/, classification/, wsd/.")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="A .jsonl file that keeps every outcome as soon as it is there."),
-    ] = None,
+    data: options.TaskFolder = None,
+    output: options.Outcomes = None,
     record: Annotated[
         Path | None,
         typer.Option(help="A .json file for what was chosen, on which set, from what, by which command."),
     ] = None,
-    plot: Picture = None,
+    plot: options.Picture = None,
     passage_size: Annotated[int, typer.Option(min=1, help="Most tokens in a passage.")] = 256,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what the output holds already.")] = False,
-    device: Device = None,
-    dtype: Dtype = "auto",
+    fresh: options.Fresh = False,
+    device: options.Device = None,
+    dtype: options.Dtype = "auto",
 ) -> None:
     """Try a method's parameters on a development set, and print the method text that is best there.
 
     The same command with the same output goes on where it stopped.
     """
-    folder = measuring(data, output)
+    folder = options.measuring(data, output)
     if plot is not None:
         check_picture(plot)
     if record is not None and record.suffix != ".json":
@@ -63,7 +58,8 @@ def sweep(
     from eddy_embed.analysis.evaluate.tasks import digest, find_tasks
     from eddy_embed.embedder import Embedder
 
-    combinations = grid.points(method, grid.parse_varied(vary))
+    varied = grid.parse_varied(vary)
+    combinations = grid.points(method, varied)
     (task,) = find_tasks(folder, [dev])
     held_back = find_tasks(folder, reported) if reported else []
     grid.check_dev(task, held_back)
@@ -92,7 +88,7 @@ def sweep(
         "model": model,
         **origin,
         "method": method,
-        "varied": {name: list(values) for name, values in grid.parse_varied(vary).items()},
+        "varied": {name: list(values) for name, values in varied.items()},
         "passage_size": passage_size,
         "command": shlex.join(["eddy", *sys.argv[1:]]),
         "dev": task.name,

@@ -16,17 +16,7 @@ from eddy_embed.parts.postprocess import Fitted
 def refuse_unknown(
     owner: str, given: Mapping[str, Any], known: Iterable[str], elsewhere: Mapping[str, str] | None = None
 ) -> None:
-    """Refuse names that do not exist.
-
-    Args:
-        owner: The class, for the message.
-        given: Arguments by name.
-        known: The names that exist.
-        elsewhere: What to do instead, for names that other libraries have.
-
-    Raises:
-        InvalidParameter: With the name, its value, and what is meant by it.
-    """
+    """Refuse names that a class does not know; `elsewhere` says what to do in place of those of other libraries."""
     names = sorted(known)
     for name, value in given.items():
         if name in names:
@@ -39,17 +29,7 @@ def refuse_unknown(
 
 
 def put(values: dict[str, Any], name: str, value: Any, origin: str) -> None:
-    """Take over what was given under another name.
-
-    Args:
-        values: Arguments by name.
-        name: The parameter.
-        value: What was given.
-        origin: The other name, for the message.
-
-    Raises:
-        InvalidParameter: Something else was given under the parameter's own name.
-    """
+    """Take over the value of a parameter that was given under another name; refuse two different values."""
     if values.get(name) not in (None, value):
         raise InvalidParameter(f"{origin}={value!r} and {name}={values[name]!r} differ; give one of them.")
     values[name] = value
@@ -65,14 +45,9 @@ def check_loaded(owner: str, llm: Any, kind: str, *parts: Any) -> None:
 
 
 def plain(owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The same arguments with text in place of paths, methods and torch objects, so that they can be stored and sent.
+    """A class's arguments with text in place of paths, methods and torch objects, so that they can be stored and sent.
 
-    Args:
-        owner: The class, for messages.
-        given: Arguments by name.
-
-    Raises:
-        InvalidParameter: The model or the method is missing, or has no name; or a value is of the wrong kind.
+    Refuses a model or method that is missing or has no name, and values of the wrong kind.
     """
     values = dict(given)
     model_name, method = values.get("model_name"), values.get("method")

@@ -14,18 +14,11 @@ _SOURCE_KEYS = ("file_path", "source", "url")
 
 
 def document_identity(document_id: str | None, metadata: Mapping[str, Any]) -> str:
-    """What a document is called between runs.
+    """What a document is called between runs: its id, else the place that its metadata say it was read from.
 
-    Its own id; where it has none, the place it was read from; where that is unknown too, nothing: then its text alone
-    tells it from others.
-
-    Args:
-        document_id: The document's id.
-        metadata: Its metadata; `file_path`, `source` and `url` are looked at.
+    Where that is unknown too, nothing: then its text alone tells it from others.
     """
-    if document_id:
-        return document_id
-    return next((str(metadata[key]) for key in _SOURCE_KEYS if metadata.get(key)), "")
+    return document_id or next((str(metadata[key]) for key in _SOURCE_KEYS if metadata.get(key)), "")
 
 
 def is_random(document_id: str) -> bool:
@@ -44,15 +37,9 @@ def passage_id(
     All that decides the vector is in it, the whole document included, since a passage's vector depends on what stands
     around it: a store that keeps the old row of a known id keeps a right one.
 
-    Args:
-        identity: From `document_identity`.
-        text: The whole document.
-        copy: How many equal documents of the same identity came before it in the same call.
-        start: First character of the passage.
-        end: One past its last character.
-        fingerprint: The embedder's.
-        late: Whether the vector was read out of a pass over the document, or of one over the passage alone.
-        part: What it is, if it is no passage: a sentence may be a passage's only one, and is another row.
+    `text` is the whole document, `copy` the number of equal documents of the same `document_identity` before it in the
+    same call; `late`: the vector was read out of a pass over the document, not over the passage alone. `part` is what
+    it is, if it is no passage: a sentence may be a passage's only one, and is another row.
     """
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     named = [] if part == "passages" else [part]

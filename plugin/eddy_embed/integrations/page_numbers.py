@@ -6,6 +6,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from eddy_embed.errors import InvalidParameter
@@ -22,14 +23,7 @@ _BETWEEN = "\n"
 
 
 def files(metadatas: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[int]]]:
-    """The file of each group of pages, and their numbers; a document that is no page has a group and no file.
-
-    Args:
-        metadatas: Of documents that are pages or not.
-
-    Raises:
-        InvalidParameter: A page does not say of which file it is.
-    """
+    """The file of each group of pages, and their numbers; a document that is no page has a group and no file."""
     found: dict[str | int, list[int]] = {}
     for number, metadata in enumerate(metadatas):
         file = next((str(metadata[key]) for key in _FILES if metadata.get(key)), "")
@@ -46,16 +40,9 @@ def files(metadatas: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[int]]]
 
 
 def joined(texts: Sequence[str], metadatas: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, Any]]:
-    """The text of a file, and what its pages say alike, with where each of them begins.
-
-    Args:
-        texts: Of its pages, in order.
-        metadatas: Of its pages.
-    """
+    """The text of a file, and the metadata that all its pages share, with where each of them begins."""
     texts = [text.lstrip("\r\n\f").rstrip() for text in texts]
-    starts = [0]
-    for text in texts[:-1]:
-        starts.append(starts[-1] + len(text) + len(_BETWEEN))
+    starts = accumulate((len(text) + len(_BETWEEN) for text in texts[:-1]), initial=0)
     first, *others = metadatas
     alike = {
         key: value
@@ -68,12 +55,7 @@ def joined(texts: Sequence[str], metadatas: Sequence[Mapping[str, Any]]) -> tupl
 
 @dataclass(frozen=True)
 class Pages:
-    """Where the pages of a joined document begin; none of a document that was not joined.
-
-    Attributes:
-        starts: The first character of each.
-        labels: Its label.
-    """
+    """First character and label of each page of a joined document; none of a document that was not joined."""
 
     starts: tuple[int, ...]
     labels: tuple[str, ...]
@@ -85,7 +67,7 @@ class Pages:
         return cls(tuple(start for start, _ in pages), tuple(label for _, label in pages))
 
     def told(self, start: int, end: int) -> dict[str, str]:
-        """Metadata of a span: the labels of the pages on which it begins and ends; nothing where there are none."""
+        """Metadata of a span: the labels of the pages on which it begins and ends; empty where there are no pages."""
         if not self.starts:
             return {}
         first, last = (bisect_right(self.starts, at) - 1 for at in (start, max(start, end - 1)))

@@ -41,12 +41,7 @@ def settings_of(holder: object) -> dict[str, Any]:
 
 
 def settings_key(model_name: str, settings: Mapping[str, Any]) -> str:
-    """Text that is equal for two configurations that ask for the same embedder, whether defaults are spelt out or not.
-
-    Args:
-        model_name: Bundled name, Hugging Face id or path.
-        settings: The other arguments.
-    """
+    """Text that is equal for configurations that ask for the same embedder, whether they spell defaults out or not."""
     usual = _defaults()
     told = {name: value for name, value in settings.items() if value not in (None, {}) and value != usual.get(name)}
     return json.dumps([model_name, told], sort_keys=True, default=repr)
@@ -55,26 +50,19 @@ def settings_key(model_name: str, settings: Mapping[str, Any]) -> str:
 def open_embedder(model_name: str, settings: Mapping[str, Any], live: tuple[Any, Any] | None = None) -> Embedder:
     """The embedder of this configuration: loaded on the first call, the same object for as long as somebody holds it.
 
-    Args:
-        model_name: Bundled name, Hugging Face id or path.
-        settings: The other arguments of `eddy_embed.Embedder`.
-        live: A loaded model and its tokenizer, to be used instead; such an embedder is not kept for others.
+    `live` is a loaded model and its tokenizer, to be used instead; such an embedder is not kept for others.
 
     Raises:
         NotFitted: The method has post-processing, and no file says what it learned.
-        EddyError: What the embedder raises for a model, method or setting that it cannot run.
     """
-    from eddy_embed.embedder import Embedder
-
     if live is not None:
-        return _fitted(Embedder(live[0], tokenizer=live[1], **settings), settings)
+        return _load(live[0], settings, tokenizer=live[1])
     key = settings_key(model_name, {**settings, "post": _version(settings.get("post"))})
     # Held while loading: of two threads that ask at once, the second waits instead of loading the weights again.
     with _lock:
         embedder = _embedders.get(key)
         if embedder is None:
-            embedder = _fitted(Embedder(model_name, **settings), settings)
-            _embedders[key] = embedder
+            embedder = _embedders[key] = _load(model_name, settings)
         return embedder
 
 
@@ -172,14 +160,10 @@ class EmbedderOwner:
 
 
 async def in_worker(function: Callable[..., _T], *arguments: Any) -> _T:
-    """Run long work in the event loop's one worker thread, in order of arrival.
+    """Run a function that takes long in the event loop's one worker thread, in order of arrival.
 
     One thread, because a second pass at the same time takes as much memory again and makes neither faster. Not the
     loop's default threads, because the batches of one long job would occupy them all.
-
-    Args:
-        function: What to run.
-        *arguments: Its arguments.
     """
     loop = asyncio.get_running_loop()
     if loop not in _workers:
@@ -192,11 +176,13 @@ async def in_worker(function: Callable[..., _T], *arguments: Any) -> _T:
 def _defaults() -> dict[str, Any]:
     from eddy_embed.embedder import Embedder
 
-    parameters = inspect.signature(Embedder.__init__).parameters.values()
-    return {parameter.name: parameter.default for parameter in parameters}
+    return {name: parameter.default for name, parameter in inspect.signature(Embedder.__init__).parameters.items()}
 
 
-def _fitted(embedder: Embedder, settings: Mapping[str, Any]) -> Embedder:
+def _load(model: Any, settings: Mapping[str, Any], **more: Any) -> Embedder:
+    from eddy_embed.embedder import Embedder
+
+    embedder = Embedder(model, **more, **settings)
     # Fitting in place would change the vectors of every object that shares the embedder.
     if embedder.method.post is not None and embedder.method.post.learns and "post" not in settings:
         raise NotFitted(

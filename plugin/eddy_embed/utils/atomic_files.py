@@ -15,10 +15,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A file to write, under its name only once everything is in it.
 
     It is opened beside its place at once, so that a place that cannot be written to is found out before the work. A
-    device or a pipe is written directly.
-
-    Args:
-        path: Where the file is to be; one that is there is replaced.
+    file that is there is replaced; a device or a pipe is written directly.
 
     Raises:
         OSError: The place cannot be written to, or the disk is full; nothing is left behind.

@@ -16,11 +16,6 @@ def leaves(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any
 
 
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Names of the plain values in which two nested dictionaries differ, with both values; None: absent.
-
-    Args:
-        there: One of them.
-        here: The other.
-    """
+    """Names of the plain values in which two nested dictionaries differ, with both values; None: absent."""
     one, other = dict(leaves(there)), dict(leaves(here))
     return [(name, one.get(name), other.get(name)) for name in {**one, **other} if one.get(name) != other.get(name)]

@@ -19,10 +19,9 @@ _VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PA
 
 @functools.cache
 def keep_freed() -> bool:
-    """Have glibc keep freed memory, in this process and once; any setting of the user's own is left as it is.
+    """Have glibc keep freed memory, in this process and once; whether it does.
 
-    Returns:
-        Whether it does: not where there is another C library, nor where the environment says something about it.
+    It does not where there is another C library, nor where the environment says something about it.
     """
     if sys.platform != "linux" or chosen():
         return False

@@ -22,11 +22,7 @@ class Interrupted(BaseException):
     hint = ""
 
     def __init__(self, number: int = signal.SIGINT) -> None:
-        """Name the signal in the message.
-
-        Args:
-            number: Of the signal.
-        """
+        """Name the signal in the message."""
         name = signal.Signals(number).name
         super().__init__("Interrupted" if number == signal.SIGINT else f"Stopped by {name}")
         self.status = 128 + int(number)

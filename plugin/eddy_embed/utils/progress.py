@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rich.progress import Progress as Bar
 
 
 def new_bar(*, transient: bool = False) -> Bar:
-    """A bar on standard error that counts, with one task to come.
-
-    Args:
-        transient: Whether it goes when it is stopped.
-    """
+    """A bar on standard error that counts, with one task to come; a transient one goes when it is stopped."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
@@ -28,12 +23,7 @@ class Progress:
     """Counts sequences done of those known so far."""
 
     def __init__(self, show: bool, callback: Callable[[int, int, str], None] | None = None) -> None:
-        """Prepare; the bar appears with the first sequence.
-
-        Args:
-            show: Whether to show a bar.
-            callback: Called with done, total and "embed" after every pass.
-        """
+        """Show a bar from the first sequence on, if asked; call back with done, total and "embed" after every pass."""
         self._show = show
         self._callback = callback
         self._bar: Bar | None = None

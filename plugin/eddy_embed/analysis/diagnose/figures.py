@@ -4,52 +4,36 @@ from __future__ import annotations
 
 import math
 import textwrap
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
-from eddy_embed.analysis.plots import figure, save
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from eddy_embed.analysis.diagnose.results import Diagnosis
-
-    Draw = Callable[[Diagnosis], Any]
+from eddy_embed.analysis.diagnose.results import Diagnosis, Entries, Sensitivity
+from eddy_embed.analysis.plots import figure, integers, save
 
 Format = Literal["svg", "png"]
 BEFORE, AFTER, GREY, MARK = "tab:blue", "tab:orange", "0.45", "tab:red"
 
 
 def draw(found: Diagnosis, folder: Path, form: Format) -> dict[str, Path]:
-    """Draw everything that was found.
-
-    Args:
-        found: The diagnosis.
-        folder: Where the files go.
-        form: Kind of file.
-
-    Returns:
-        File by the name of the picture; what was left out has none.
-    """
-    pictures: dict[str, Draw] = {"length": _length, "layers": _layers}
+    """Draw everything that was found into a folder; returns the file of each picture by its name."""
+    pictures = {"length": _length(found), "layers": _layers(found)}
     if found.sides[0].sigma:
-        pictures["attention"] = _attention
+        pictures["attention"] = _attention(found)
     if found.sensitivity is not None:
-        pictures["sensitivity"] = _sensitivity
+        pictures["sensitivity"] = _sensitivity(found.sensitivity)
     if found.entries is not None:
-        pictures["entries"] = _entries
-    files = {}
-    for name, make in pictures.items():
-        files[name] = folder / f"{name}.{form}"
-        save(make(found), files[name])
+        pictures["entries"] = _entries(found.entries)
+    files = {name: folder / f"{name}.{form}" for name in pictures}
+    for name, drawn in pictures.items():
+        save(drawn, files[name])
     return files
 
 
 def _length(found: Diagnosis) -> Any:
-    drawn = figure(10, 4)
-    left, right = drawn.subplots(1, 2)
+    drawn, (left, right) = figure(10, 4, 1, 2)
     labels = [f"{each['tokens']}\n({each['texts']})" for each in found.bins]
     for axes, part in ((left, "cosine"), (right, "distance")):
         for side, colour in zip(found.sides, (BEFORE, AFTER), strict=False):
@@ -63,14 +47,14 @@ def _length(found: Diagnosis) -> Any:
 
 
 def _layers(found: Diagnosis) -> Any:
-    drawn = figure(13, 4)
+    drawn, grid = figure(13, 4, 1, 3)
     parts = (
         ("dimension", "Intrinsic dimension", "directions in which the vectors really extend", "TwoNN estimate"),
         ("cosine", "Narrowness of the cone", "1: all vectors point one way; 0: in all directions", "mean cosine"),
         ("uniformity", "Uniformity", "lower: spread more evenly; 0: all equal", "log mean exp(-2 d²)"),
     )
     layers = [level.layer for level in found.levels]
-    for axes, (part, title, hint, label) in zip(drawn.subplots(1, 3), parts, strict=True):
+    for axes, (part, title, hint, label) in zip(grid, parts, strict=True):
         values = [getattr(level, part) for level in found.levels]
         _titled(axes, title, hint, label)
         if all(math.isnan(value) for value in values):
@@ -82,14 +66,13 @@ def _layers(found: Diagnosis) -> Any:
         axes.plot(layers, values, marker="o", markersize=4, color=BEFORE)
         axes.plot(layers[-1:], values[-1:], "o", markersize=9, color=MARK, label="read here")
         axes.set_xlabel("layer l of h[l]")
-        axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.legend(frameon=False, fontsize="small")
+        integers(axes.xaxis)
+    _legend(axes)
     return drawn
 
 
 def _attention(found: Diagnosis) -> Any:
-    drawn = figure(11, 7.6)
-    (sigma, share), (depth, states) = drawn.subplots(2, 2)
+    drawn, ((sigma, share), (depth, states)) = figure(11, 7.6, 2, 2)
     labels = [each["tokens"] for each in found.bins]
     at = range(len(labels))
     for side, colour in zip(found.sides, (BEFORE, AFTER), strict=False):
@@ -111,7 +94,7 @@ def _attention(found: Diagnosis) -> Any:
         axes.set_xlabel("length in tokens")
     for axes in (depth, states):
         axes.set_xlabel("layer")
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        integers(axes.xaxis)
     last = len(found.sides[0].sigma[0])
     hint = "higher: more of what tells tokens apart gets through"
     _titled(sigma, f"σₐ of attention in layer {last}", hint, "σₐ, mean over heads")
@@ -119,51 +102,48 @@ def _attention(found: Diagnosis) -> Any:
     _titled(depth, "σₐ by layer, shortest and longest texts", hint, "σₐ, mean over heads")
     _titled(states, "What tells tokens apart in the states", "0: all tokens of the text have one state", "% of energy")
     _legend(sigma)
-    depth.legend(frameon=False, fontsize="small")
+    _legend(depth)
     return drawn
 
 
-def _sensitivity(found: Diagnosis) -> Any:
-    told = found.sensitivity
-    if told is None:
-        raise ValueError("there is no sensitivity to draw")
-    drawn = figure(12, 4.6)
-    left, right = drawn.subplots(1, 2, width_ratios=(1, 1.5))
+def _sensitivity(told: Sensitivity) -> Any:
+    drawn, (left, right) = figure(12, 4.6, 1, 2, width_ratios=(1, 1.5))
     curves = ((told.mean, BEFORE, "mean", told.mean_evenness), (told.last, AFTER, "last token", told.last_evenness))
-    places = (np.arange(len(told.mean.places)) + 0.5) * 100 / len(told.mean.places)
     for curve, colour, name, even in curves:
-        left.plot(places, curve.places, color=colour, label=f"{name}: {100 * even:.0f} % of the tokens count")
+        left.plot(
+            _percent(curve.places), curve.places, color=colour, label=f"{name}: {100 * even:.0f} % of the tokens count"
+        )
     left.axhline(1, color=GREY, linestyle=":", label="every token alike")
     left.set(yscale="log", xlabel="place in the text, %")
     left.yaxis.set_major_formatter("{x:g}")
     left.yaxis.set_minor_formatter("{x:g}")
     _titled(left, "How much tokens move the vector", f"mean over {told.texts} texts", "gradient, mean = 1")
-    left.legend(frameon=False, fontsize="small")
+    _legend(left)
     _bars(right, told.tokens, [(curve.example, colour, name) for curve, colour, name, _ in curves])
     _titled(right, "One text, token by token", "a bar: how much the vector moves with the token", "gradient, mean = 1")
-    right.legend(frameon=False, fontsize="small")
+    _legend(right)
     return drawn
 
 
-def _entries(found: Diagnosis) -> Any:
-    told = found.entries
-    if told is None:
-        raise ValueError("there are no entries to draw")
-    drawn = figure(14, 4.6)
-    left, middle, right = drawn.subplots(1, 3, width_ratios=(1, 1, 1.5))
+def _entries(told: Entries) -> Any:
+    drawn, (left, middle, right) = figure(14, 4.6, 1, 3, width_ratios=(1, 1, 1.5))
     left.bar([str(layer) for layer in told.layers], [100 * paid for paid in told.paid], 0.6, color=BEFORE)
     left.set_xlim(-1, len(told.layers))
     left.axhline(100 * told.even, color=GREY, linestyle=":", label="alike to all that is seen")
     left.set_xlabel("re-routed layer")
     _titled(left, "Attention on the re-routed entry", "mean over heads and tokens", "% of a token's attention")
-    left.legend(frameon=False, fontsize="small")
-    places = (np.arange(len(told.curve.places)) + 0.5) * 100 / len(told.curve.places)
-    middle.plot(places, [100 * paid for paid in told.curve.places], color=BEFORE)
+    _legend(left)
+    middle.plot(_percent(told.curve.places), [100 * paid for paid in told.curve.places], color=BEFORE)
     middle.set(xlabel="place in the text, %", ylim=(0, None))
     _titled(middle, "Where in the text", "mean over the re-routed layers", "% of a token's attention")
     _bars(right, told.tokens, [([100 * paid for paid in told.curve.example], BEFORE, "")])
     _titled(right, "One text, token by token", "mean over the re-routed layers", "% of a token's attention")
     return drawn
+
+
+def _percent(places: Sequence[float]) -> Any:
+    """The middle of each place of a text, in percent of its length."""
+    return (np.arange(len(places)) + 0.5) * 100 / len(places)
 
 
 def _bars(axes: Any, tokens: Sequence[str], series: Sequence[tuple[Sequence[float], str, str]]) -> None:

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eddy_embed.encoding.finalize import unit
 from eddy_embed.errors import InvalidParameter
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Doubles = NDArray[np.float64]
+from eddy_embed.utils.arrays import Doubles
 
 PAIRS = 2**22
 """Pairs of vectors looked at at once."""
 
 
 def units(vectors: NDArray[Any]) -> Doubles:
-    """Vectors of length 1, in float64, out of those of shape (vectors, width).
-
-    Raises:
-        InvalidParameter: Not of that shape, or NaN or infinity among them.
-    """
+    """Vectors of length 1, in float64, of finite ones of shape (vectors, width)."""
     given = np.asarray(vectors, np.float64)
     if given.ndim != 2 or not np.isfinite(given).all():
         raise InvalidParameter(f"vectors of shape {given.shape} must be finite numbers of shape (vectors, width)")
@@ -31,27 +24,19 @@ def units(vectors: NDArray[Any]) -> Doubles:
 
 
 def mean_cosine(vectors: NDArray[Any]) -> float:
-    """Mean cosine of every two different vectors, NaN for fewer than two.
+    """Mean cosine of every two of n different vectors, shape (n, width), NaN for fewer than two.
 
-    Of vectors of length 1 the sum's square holds all cosines, so that no pair is looked at: 1 where all point one way,
-    -1/(n - 1) where they cancel.
-
-    Args:
-        vectors: Shape (vectors, width).
+    1 where all point one way, -1/(n - 1) where they cancel.
     """
     given = units(vectors)
     count = len(given)
+    # Of vectors of length 1 the sum's square holds all cosines, so that no pair is looked at.
     total = given.sum(axis=0)
     return float((total @ total - count) / (count * (count - 1))) if count > 1 else float("nan")
 
 
 def distance_to(centre: NDArray[Any], vectors: NDArray[Any]) -> float:
-    """Mean Euclidean distance of vectors of length 1 to a centre, NaN for none.
-
-    Args:
-        centre: Shape (width,).
-        vectors: Shape (vectors, width).
-    """
+    """Mean Euclidean distance of vectors of length 1, shape (vectors, width), to a centre, shape (width,)."""
     apart = np.linalg.norm(units(vectors) - np.asarray(centre, np.float64), axis=1)
     return float(apart.mean()) if len(apart) else float("nan")
 
@@ -60,10 +45,7 @@ def uniformity(vectors: NDArray[Any], t: float = 2.0) -> float:
     """Logarithm of the mean of exp(-t |x - y|^2) over every two different vectors of length 1; NaN for fewer than two.
 
     Lower is more even; 0 where all are equal (Wang and Isola 2020, section 4.1.2, with their t = 2).
-
-    Args:
-        vectors: Shape (vectors, width).
-        t: Scale of the squared distances.
+    `vectors`: shape (vectors, width).
     """
     given = units(vectors)
     count = len(given)
@@ -83,14 +65,7 @@ def uniformity(vectors: NDArray[Any], t: float = 2.0) -> float:
 def alignment(first: NDArray[Any], second: NDArray[Any]) -> float:
     """Mean squared distance of the two vectors of each pair of texts that mean the same; 0 where they are equal.
 
-    Wang and Isola 2020, section 4.1.2, with their alpha = 2.
-
-    Args:
-        first: Shape (pairs, width).
-        second: Shape (pairs, width).
-
-    Raises:
-        InvalidParameter: The sides differ in shape.
+    Wang and Isola 2020, section 4.1.2, with their alpha = 2. Both sides: shape (pairs, width).
     """
     one, other = units(first), units(second)
     if one.shape != other.shape:
@@ -99,10 +74,7 @@ def alignment(first: NDArray[Any], second: NDArray[Any]) -> float:
 
 
 def principal(vectors: NDArray[Any]) -> tuple[float, float]:
-    """How unevenly vectors of length 1 spread over the directions of their space.
-
-    Args:
-        vectors: Shape (vectors, width).
+    """How unevenly vectors of length 1, shape (vectors, width), spread over the directions of their space.
 
     Returns:
         The share of their variance along the first principal component, and the effective number of dimensions
@@ -124,9 +96,7 @@ def high_share(states: NDArray[Any]) -> float:
 
     The high-frequency component of TempScale (Zhou et al. 2025, section 2.1): what a Fourier transform over the
     positions leaves beside frequency 0. Of attention, taken as a signal over its queries, 0 where all pay alike.
-
-    Args:
-        states: Shape (tokens, width).
+    `states`: shape (tokens, width).
     """
     given = np.asarray(states, np.float64)
     energy = float((given**2).sum())

@@ -5,14 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import math
+from collections.abc import Iterable
 from html import escape
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from eddy_embed.analysis.diagnose.results import Diagnosis
+from eddy_embed.analysis.diagnose.results import Diagnosis
 
 TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
 STYLE = (
@@ -59,12 +56,7 @@ SPACE = {
 
 
 def page(found: Diagnosis, pictures: dict[str, Path]) -> str:
-    """The page; everything that comes from outside is escaped, and pictures are inside it.
-
-    Args:
-        found: The diagnosis.
-        pictures: Files by the names of `drawing`.
-    """
+    """The page, with the pictures of `figures.draw` inside it; everything that comes from outside is escaped."""
     about = found.about
     title = f"{about['model']}: {about['method']}"
     shown = {
@@ -77,7 +69,10 @@ def page(found: Diagnosis, pictures: dict[str, Path]) -> str:
         f"<h1>{escape(title)}</h1>",
         _table([], [(name, escape(str(value))) for name, value in shown.items()]),
         "<h2>The space of vectors</h2>",
-        _space(found),
+        _table(
+            ["", *(f"<code>{escape(side.method)}</code>" for side in found.sides), ""],
+            [(name, *values, hint) for name, values, hint in rows_of_space(found)],
+        ),
     ]
     for name, path in pictures.items():
         heading, text = EXPLAINED[name]
@@ -85,10 +80,8 @@ def page(found: Diagnosis, pictures: dict[str, Path]) -> str:
         source = f"data:{TYPES[path.suffix]};base64,{data}"
         parts += [f"<h2>{heading}</h2>", f"<p>{text}</p>", f'<img alt="{heading}" src="{source}">']
     if found.left_out:
-        parts += [
-            "<h2>Left out</h2>",
-            _table([], [(escape(name), escape(why)) for name, why in found.left_out.items()]),
-        ]
+        reasons = [(escape(name), escape(why)) for name, why in found.left_out.items()]
+        parts += ["<h2>Left out</h2>", _table([], reasons)]
     # Inside a script element nothing is markup but what would end it.
     data = json.dumps(found.settings, ensure_ascii=True).replace("<", "\\u003c")
     parts.append(f'<script type="application/json" id="diagnosis">{data}</script>')
@@ -100,13 +93,11 @@ def page(found: Diagnosis, pictures: dict[str, Path]) -> str:
 
 def rows_of_space(found: Diagnosis) -> list[tuple[str, list[str], str]]:
     """Name, value for each side, and what it means."""
-    there = [name for name in SPACE if name in found.sides[0].space]
-    return [(SPACE[name][0], [_number(side.space[name]) for side in found.sides], SPACE[name][1]) for name in there]
-
-
-def _space(found: Diagnosis) -> str:
-    heads = ["", *(f"<code>{escape(side.method)}</code>" for side in found.sides), ""]
-    return _table(heads, [(name, *values, hint) for name, values, hint in rows_of_space(found)])
+    return [
+        (title, [_number(side.space[name]) for side in found.sides], meaning)
+        for name, (title, meaning) in SPACE.items()
+        if name in found.sides[0].space
+    ]
 
 
 def _table(heads: list[str], rows: Iterable[tuple[str, ...]]) -> str:

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eddy_embed.encoding.finalize import VectorFinalizer, unit
-from eddy_embed.encoding.pipeline import Counts
+from eddy_embed.encoding.finalize import VectorFinalizer
+from eddy_embed.encoding.pipeline import Counts, Pipeline
 from eddy_embed.errors import InvalidParameter, NotFinite
-from eddy_embed.parts.postprocess import RunningCovariance, fit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from eddy_embed.encoding.pipeline import Pipeline
-    from eddy_embed.parts.postprocess import Post
-
-    Floats = NDArray[np.float32]
-    Doubles = NDArray[np.float64]
+from eddy_embed.parts.postprocess import Post, RunningCovariance, fit
+from eddy_embed.utils.arrays import Doubles, Floats
 
 TOGETHER = 64
 """Texts whose states are held in double precision at once."""
@@ -29,12 +19,9 @@ TOGETHER = 64
 
 @dataclass(frozen=True, eq=False)
 class Read:
-    """What was read of some texts.
+    """Pooled states of texts at each layer, shape (layers, texts, width); the last one is the exit's.
 
-    Attributes:
-        states: Pooled, at each layer, shape (layers, texts, width); the last one is the exit's.
-        layers: l of each h[l].
-        reason: Why there is the exit's layer alone, None where there are all.
+    `layers` are l of each h[l]; `reason` says why there is the exit's layer alone, None where there are all.
     """
 
     states: Floats
@@ -42,34 +29,19 @@ class Read:
     reason: str | None
 
     def vectors(self, pipeline: Pipeline, post: Post | None) -> Doubles:
-        """The method's vectors of length 1, at its exit, shape (texts, dimension).
-
-        Post-processing is fitted on these very texts.
-        """
-        raw = self.states[-1].astype(np.float64)
+        """The method's vectors of length 1, shape (texts, dimension), post-processed by a fit on these very texts."""
         finish = replace(pipeline.finish, normalize=True, post=None, fitted=None)
-        found = finish(raw, 0)
+        found = finish(self.states[-1].astype(np.float64), 0)
         if post is None:
             return found
         fitted = fit(post, RunningCovariance.of(found)) if post.learns else None
         return VectorFinalizer(normalize=True, post=post, fitted=fitted)(found, 0)
 
-    def level(self, at: int) -> Doubles:
-        """Vectors of length 1 at one layer, before what a fine-tuned model does behind its last one."""
-        return unit(self.states[at].astype(np.float64))
-
 
 def read(pipeline: Pipeline, texts: list[str], told: Callable[[int, int], None], *, every: bool = True) -> Read:
-    """Pooled states of texts.
+    """Pooled states of texts at every layer up to the exit, or at the exit alone.
 
-    Args:
-        pipeline: Of the method.
-        texts: Not blank, valid Unicode.
-        told: Called with the number of texts read and their total.
-        every: Whether all layers up to the exit are wanted; otherwise the exit alone.
-
-    Raises:
-        NotFinite: A state holds NaN or infinity.
+    `told` is called with the number of texts read and their total.
     """
     runner = pipeline.open_runner
     exit_layer = runner.host.exit_layer

@@ -37,14 +37,7 @@ class CollapseSide:
 
 @dataclass
 class LayerSpectrum:
-    """Vectors of all texts at one layer.
-
-    Attributes:
-        layer: l of h[l].
-        dimension: Intrinsic dimension, NaN where there is no estimate.
-        cosine: Mean cosine of two texts.
-        uniformity: See `geometry`.
-    """
+    """Vectors of all texts at h[layer]: intrinsic dimension, NaN without an estimate, mean cosine and uniformity."""
 
     layer: int
     dimension: float
@@ -54,12 +47,7 @@ class LayerSpectrum:
 
 @dataclass
 class LengthCurve:
-    """A number for each place of a text, from its beginning to its end, and for each token of one text.
-
-    Attributes:
-        places: The mean over texts.
-        example: For each of the example's tokens.
-    """
+    """The mean over texts at each place from beginning to end, and a number for each of the example's tokens."""
 
     places: Row
     example: Row
@@ -67,16 +55,10 @@ class LengthCurve:
 
 @dataclass
 class Sensitivity:
-    """How much each token moves the readouts.
+    """How much each token moves two readouts: the mean over the text's tokens, and the sequence's last token.
 
-    Attributes:
-        texts: Number of texts.
-        probes: Directions of the readout that gradients were taken along.
-        mean: The mean over the text's tokens; each text's curve has the mean 1.
-        last: The sequence's last token, likewise.
-        mean_evenness: Share of the tokens that count for the mean, see `sensitivity.evenness`.
-        last_evenness: The same of the last.
-        tokens: The example's.
+    Gradients are taken along `probes` directions of the readout; the mean of each text's curve is 1. The evenness is
+    the share of the tokens that count, see `sensitivity.evenness`. `tokens` are those of the example.
     """
 
     texts: int
@@ -90,14 +72,10 @@ class Sensitivity:
 
 @dataclass
 class Entries:
-    """What tokens pay to the re-routed entries.
+    """What tokens pay to the re-routed entries, by layer, counted from 1, the mean over tokens, heads and texts.
 
-    Attributes:
-        layers: Those that have entries, counted from 1.
-        paid: The mean over tokens, heads and texts, by layer.
-        even: What it would be if every query paid alike to all that it sees.
-        curve: Over the places of a text, the mean over layers; and for the example.
-        tokens: The example's.
+    `even` is what it would be if every query paid alike to all that it sees; `curve` is the mean over layers by place.
+    `tokens` are those of the example.
     """
 
     layers: list[int]

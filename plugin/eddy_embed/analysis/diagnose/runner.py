@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import numpy as np
+import torch
 
 from eddy_embed import __version__, methods
-from eddy_embed.analysis.diagnose.attention_spectra import Filter, UniformAttention
+from eddy_embed.analysis.diagnose.attention_spectra import Filter, uniform_attention
 from eddy_embed.analysis.diagnose.geometry import alignment, distance_to, mean_cosine, principal, uniformity
 from eddy_embed.analysis.diagnose.layer_vectors import read
 from eddy_embed.analysis.diagnose.results import (
@@ -20,35 +23,25 @@ from eddy_embed.analysis.diagnose.results import (
     LengthCurve,
     Sensitivity,
 )
-from eddy_embed.analysis.diagnose.sampling import by_cutting, by_length, drawn
-from eddy_embed.analysis.diagnose.sensitivity import by_place
-from eddy_embed.analysis.diagnose.single_text import PLACES, laid_out, moved, see
+from eddy_embed.analysis.diagnose.sampling import Sample, by_cutting, by_length, drawn
+from eddy_embed.analysis.diagnose.sensitivity import by_place, evenness
+from eddy_embed.analysis.diagnose.single_text import EntryEffect, SingleTextDiagnosis, laid_out, moved, see
 from eddy_embed.analysis.layers import FEWEST, different_states, intrinsic_dimension
 from eddy_embed.embedder import Embedder
-from eddy_embed.encoding.pipeline import Counts
+from eddy_embed.encoding.pipeline import Counts, Pipeline
 from eddy_embed.encoding.runner import Runner
 from eddy_embed.encoding.validation import check_count, checked_texts
 from eddy_embed.errors import EddyError, InvalidParameter
+from eddy_embed.methods.method import Method
 from eddy_embed.methods.tempscale import TAU
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable, Sequence
-
-    import torch
-    from numpy.typing import NDArray
-
-    from eddy_embed.analysis.diagnose.sampling import Sample
-    from eddy_embed.analysis.diagnose.single_text import SingleTextDiagnosis
-    from eddy_embed.encoding.pipeline import Pipeline
-    from eddy_embed.methods.method import Method
-
-    Doubles = NDArray[np.float64]
+from eddy_embed.utils.arrays import Doubles, Floats, Ints
 
 Step = Callable[[str, int, int], None]
 """Told what is under way, and how much of it is done."""
 EXAMPLE = 24
 """Tokens that the example text has, or about so many."""
+PLACES = 20
+"""Places of a text, from its beginning to its end, over which curves are drawn."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +69,7 @@ class Extent:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what is no number of at least 1.
-
-        Raises:
-            InvalidParameter: With the value.
-        """
+        """Refuse what is no number of at least 1."""
         for name in ("texts", "bins", "attention", "gradients", "tokens", "probes"):
             check_count(name, getattr(self, name))
 
@@ -119,20 +108,24 @@ def diagnose(
         UnsupportedModel: The model cannot be run exactly, or not under this method.
     """
     extent = extent or Extent()
-    asked = method if not isinstance(method, str) else methods.parse(method)
+    asked = method if isinstance(method, Method) else methods.parse(method)
     given = drawn(texts, extent.texts, extent.seed)
     sides = [checked_texts([pair[at] for pair in pairs]) if pairs else [] for at in (0, 1)]
     plain = methods.without_temperature(asked)
     sharp = asked if asked.temperature is not None else asked | methods.tempscale(tau=tau)
     with Embedder(model, method=plain, **options) as embedder:
-        tokenizer = embedder._pipeline.planner.tokenizer
+        pipeline = embedder._pipeline
+        tokenizer, runner = pipeline.planner.tokenizer, pipeline.open_runner
         cut = extent.lengths
         sample = by_cutting(given, tokenizer, cut) if cut else by_length(given, tokenizer, extent.bins)
-        work = _DiagnosisRun(embedder, sample, sides, extent, step)
-        found = Diagnosis(work.about(asked), work.bins(), [])
-        work.side(found, "before", plain, embedder._pipeline)
+        bins = [
+            {"tokens": each.label, "from": each.low, "to": each.high, "texts": len(each.members)}
+            for each in sample.bins
+        ]
+        found = Diagnosis(_about(embedder, asked, sample, len(pairs), extent.seed), bins, [])
+        work = _DiagnosisRun(embedder, sample, sides, extent, step, found)
+        work.side("before", plain, pipeline)
         try:
-            runner = embedder._pipeline.open_runner
             sharper = Runner(
                 runner.host,
                 replace(embedder.method, temperature=sharp.temperature),
@@ -141,51 +134,52 @@ def diagnose(
             )
         except EddyError as error:
             found.left_out["after TempScale"] = str(error)
-            after = embedder._pipeline
+            after = pipeline
         else:
-            after = replace(embedder._pipeline, runner=sharper, counts=Counts())
-            work.side(found, "after", sharp, after)
-        mine = embedder._pipeline if asked.temperature is None else after
-        work.inside(found, mine)
+            after = replace(pipeline, runner=sharper, counts=Counts())
+            work.side("after", sharp, after)
+        work.inside(pipeline if asked.temperature is None else after)
     return found
+
+
+def _about(embedder: Embedder, method: Method, sample: Sample, pairs: int, seed: int) -> dict[str, Any]:
+    return {
+        "model": embedder.model_name,
+        "method": str(method),
+        "version": __version__,
+        "fingerprint": embedder.fingerprint,
+        "exit": embedder.method.exit_layer,
+        "layers": embedder.backbone.layers,
+        "width": embedder.width,
+        "texts": len(sample.whole),
+        "pairs": pairs,
+        "cut": sample.cut,
+        "seed": seed,
+    }
 
 
 @dataclass(frozen=True, eq=False)
 class _DiagnosisRun:
+    """Measures a sample, and adds what it finds to a diagnosis."""
+
     embedder: Embedder
     sample: Sample
     pairs: list[list[str]]
     extent: Extent
     step: Step
+    found: Diagnosis
 
-    def about(self, method: Method) -> dict[str, Any]:
-        return {
-            "model": self.embedder.model_name,
-            "method": str(method),
-            "version": __version__,
-            "fingerprint": self.embedder.fingerprint,
-            "exit": self.embedder.method.exit_layer,
-            "layers": self.embedder.backbone.layers,
-            "width": self.embedder.width,
-            "texts": len(self.sample.whole),
-            "pairs": len(self.pairs[0]),
-            "cut": self.sample.cut,
-            "seed": self.extent.seed,
-        }
-
-    def bins(self) -> list[dict[str, Any]]:
-        return [
-            {"tokens": each.label, "from": each.low, "to": each.high, "texts": len(each.members)}
-            for each in self.sample.bins
-        ]
-
-    def side(self, found: Diagnosis, name: str, method: Method, pipeline: Pipeline) -> None:
+    def side(self, name: str, method: Method, pipeline: Pipeline) -> None:
         """Geometry and attention of one of the two methods."""
+        left_out, first_side = self.found.left_out, name == "before"
         side = CollapseSide(name, str(method))
-        found.sides.append(side)
-        texts = list(self.sample.texts)
+        self.found.sides.append(side)
+        texts, whole = list(self.sample.texts), list(self.sample.whole)
         own = read(
-            pipeline, texts + self.pairs[0] + self.pairs[1], self._told(f"{name}: texts"), every=name == "before"
+            pipeline,
+            texts + self.pairs[0] + self.pairs[1],
+            lambda done, total: self.step(f"{name}: texts", done, total),
+            every=first_side,
         )
         vectors = own.vectors(pipeline, self.embedder.method.post)
         mine, first, second = np.split(vectors, [len(texts), len(texts) + len(self.pairs[0])])
@@ -193,43 +187,43 @@ class _DiagnosisRun:
         for each in self.sample.bins:
             side.cosine.append(mean_cosine(mine[list(each.members)]))
             side.distance.append(distance_to(centre, mine[list(each.members)]))
-        whole = mine[list(self.sample.whole)]
-        largest, effective = principal(whole)
+        largest, effective = principal(mine[whole])
         side.space = {
-            "uniformity": uniformity(whole),
-            "mean_cosine": mean_cosine(whole),
+            "uniformity": uniformity(mine[whole]),
+            "mean_cosine": mean_cosine(mine[whole]),
             "largest_share": largest,
             "effective_dimensions": effective,
         }
         if len(first):
             side.space["alignment"] = alignment(first, second)
-        elif name == "before":
-            found.left_out["alignment"] = "it needs pairs of texts that mean the same; name a file of them with --pairs"
-        if name == "before":
-            self._levels(found, own.states[:, : len(texts)][:, list(self.sample.whole)], own.layers)
+        elif first_side:
+            left_out["alignment"] = "it needs pairs of texts that mean the same; name a file of them with --pairs"
+        if first_side:
+            self._levels(own.states[:, whole], own.layers)
             if own.reason is not None:
-                found.left_out["layers below the exit"] = own.reason
-        self._attention(found, side, pipeline)
+                left_out["layers below the exit"] = own.reason
+        self._attention(side, pipeline)
 
-    def _levels(self, found: Diagnosis, states: NDArray[np.float32], layers: tuple[int, ...]) -> None:
-        enough = states.shape[1] >= FEWEST
-        if not enough:
-            found.left_out["intrinsic dimension"] = (
+    def _levels(self, states: Floats, layers: tuple[int, ...]) -> None:
+        """The vectors of all texts at each layer, from states of shape (layers, texts, width)."""
+        if states.shape[1] < FEWEST:
+            self.found.left_out["intrinsic dimension"] = (
                 f"an estimate needs {FEWEST} different texts, and there are {states.shape[1]}; add texts"
             )
         for layer, rows in zip(layers, states, strict=True):
             points = different_states(rows)
-            dimension = intrinsic_dimension(points) if enough and len(points) >= FEWEST else float("nan")
-            found.levels.append(LayerSpectrum(layer, dimension, mean_cosine(rows), uniformity(rows)))
+            dimension = intrinsic_dimension(points) if len(points) >= FEWEST else float("nan")
+            self.found.levels.append(LayerSpectrum(layer, dimension, mean_cosine(rows), uniformity(rows)))
 
-    def _attention(self, found: Diagnosis, side: CollapseSide, pipeline: Pipeline) -> None:
+    def _attention(self, side: CollapseSide, pipeline: Pipeline) -> None:
+        """Attention as a filter, by bin."""
         host = pipeline.open_runner.host
         try:
             host.check_attention_reachable(["a watch"])
             if host.exit_layer == 0:
                 raise InvalidParameter("the method reads below the first layer, where there is no attention yet")
         except EddyError as error:
-            found.left_out["attention"] = str(error)
+            self.found.left_out["attention"] = str(error)
             return
         chosen = [_spread(each.members, self.extent.attention) for each in self.sample.bins]
         total, done = sum(map(len, chosen)), 0
@@ -243,45 +237,44 @@ class _DiagnosisRun:
             side.share.append(np.mean([row.share for row in rows], axis=0).tolist())
             side.states.append(np.mean([row.states for row in rows], axis=0).tolist())
             if side.name == "before" and not host.bidirectional:
-                even = [float(Filter.of(UniformAttention(row.tokens)).sigma[0]) for row in rows]
-                found.even_sigma.append(float(np.mean(even)))
+                even = [float(Filter.of(partial(uniform_attention, row.tokens)).sigma[0]) for row in rows]
+                self.found.even_sigma.append(float(np.mean(even)))
 
-    def inside(self, found: Diagnosis, pipeline: Pipeline) -> None:
+    def inside(self, pipeline: Pipeline) -> None:
         """Sensitivity and entries of the method that was asked for."""
-        chosen = [self._short(self.sample.texts[at]) for at in _spread(self.sample.whole, self.extent.gradients)]
-        example = self._short(min(self.sample.texts, key=lambda text: abs(self._count(text) - EXAMPLE)))
-        names = _names(pipeline, example)
+        texts, found = self.sample.texts, self.found
+        chosen = [self._short(texts[at]) for at in _spread(self.sample.whole, self.extent.gradients)]
+        example = self._short(min(texts, key=lambda text: abs(len(self._ends(text)) - EXAMPLE)))
+        sequence = laid_out(pipeline, example)
+        starts, ends = (side[sequence.text].tolist() for side in (sequence.starts, sequence.ends))
+        names = [example[start:end] for start, end in zip(starts, ends, strict=True)]
         try:
             found.sensitivity = self._sensitivity(pipeline, chosen, example, names)
         except (EddyError, MemoryError) as error:
             found.left_out["sensitivity"] = str(error)
         reroute = self.embedder.method.reroute
-        if reroute is None or not reroute.layers:
+        if reroute is not None and reroute.layers:
+            found.entries = self._entries(pipeline, chosen, example, names, reroute.entries)
+        else:
             name = found.about["method"]
             found.left_out["attention on the re-routed entry"] = (
                 f"{name} re-routes nothing; name a method that does, such as kv, or {name}+reroute:layers=..."
             )
-            return
-        found.entries = self._entries(pipeline, chosen, example, names, reroute.entries)
 
     def _sensitivity(self, pipeline: Pipeline, chosen: list[str], example: str, names: list[str]) -> Sensitivity:
-        rows = []
+        rows: list[EntryEffect] = []
         for at, text in enumerate(chosen, start=1):
             rows.append(moved(pipeline, text, self.extent.probes))
             self.step("gradients", at, len(chosen))
         shown = moved(pipeline, example, self.extent.probes)
-        places = np.mean([row.places for row in rows], axis=0)
-        even = np.mean([row.evenness for row in rows], axis=0)
-        scaled = [norms / norms.mean() for norms in (shown.mean, shown.last)]
-        return Sensitivity(
-            texts=len(rows),
-            probes=min(self.extent.probes, self.embedder.backbone.hidden),
-            mean=LengthCurve(places[0].tolist(), scaled[0].tolist()),
-            last=LengthCurve(places[1].tolist(), scaled[1].tolist()),
-            mean_evenness=float(even[0]),
-            last_evenness=float(even[1]),
-            tokens=names,
+        places = np.mean([[by_place(norms, PLACES) for norms in row] for row in rows], axis=0)
+        even = np.mean([[evenness(norms) for norms in row] for row in rows], axis=0)
+        mean, last = (
+            LengthCurve(curve.tolist(), (norms / norms.mean()).tolist())
+            for curve, norms in zip(places, shown, strict=True)
         )
+        probes = min(self.extent.probes, self.embedder.backbone.hidden)
+        return Sensitivity(len(rows), probes, mean, last, float(even[0]), float(even[1]), names)
 
     def _entries(self, pipeline: Pipeline, chosen: list[str], example: str, names: list[str], entries: int) -> Entries:
         rows = []
@@ -306,26 +299,17 @@ class _DiagnosisRun:
             tokens=names,
         )
 
-    def _count(self, text: str) -> int:
-        return len(self.embedder._pipeline.planner.tokenizer.places(text)[0])
+    def _ends(self, text: str) -> Ints:
+        """Where each of the text's tokens ends."""
+        return self.embedder._pipeline.planner.tokenizer.places(text)[1]
 
     def _short(self, text: str) -> str:
         """The text, cut to as many tokens as gradients are taken through."""
-        ends = self.embedder._pipeline.planner.tokenizer.places(text)[1]
+        ends = self._ends(text)
         return text if len(ends) <= self.extent.tokens else text[: int(ends[self.extent.tokens - 1])]
-
-    def _told(self, what: str) -> Callable[[int, int], None]:
-        return lambda done, total: self.step(what, done, total)
 
 
 def _spread(members: Sequence[int], count: int) -> list[int]:
     """So many of the members, evenly over all of them."""
     at = np.unique(np.linspace(0, len(members) - 1, min(count, len(members))).round().astype(int))
     return [members[each] for each in at.tolist()]
-
-
-def _names(pipeline: Pipeline, text: str) -> list[str]:
-    """The text's tokens, as they stand in it."""
-    sequence = laid_out(pipeline, text)
-    own = sequence.text
-    return [text[a:b] for a, b in zip(sequence.starts[own].tolist(), sequence.ends[own].tolist(), strict=True)]

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Doubles = NDArray[np.float64]
+from eddy_embed.utils.arrays import Doubles
 
 
 def probes(width: int, count: int, seed: int = 0) -> torch.Tensor:
-    """Orthonormal directions of the readout's space, shape (count, width): drawn, the same on every machine.
+    """Orthonormal directions of a readout's space, shape (min(count, width), width), the same on every machine.
 
-    Args:
-        width: Of the readout.
-        count: How many, at most `width`; with as many, gradients along them hold the whole Jacobian.
-        seed: Of the draw.
+    With as many as the readout is wide, gradients along them hold the whole Jacobian.
     """
     drawn = np.random.default_rng(seed).standard_normal((width, min(count, width)))
     axes, _ = np.linalg.qr(drawn)
@@ -49,12 +41,9 @@ def sensitivity(readout: torch.Tensor, leaf: torch.Tensor, directions: torch.Ten
 
 
 def evenness(norms: Doubles) -> float:
-    """How many tokens count, as a share of all: 1 where each moves the readout alike, 1/n where one alone does.
+    """How many of n tokens count, as a share of all: 1 where each moves the readout alike, 1/n where one alone does.
 
-    The effective number (sum)^2 / sum of squares over n.
-
-    Args:
-        norms: Of each token, shape (tokens,); not all zero.
+    The effective number (sum)^2 / sum of squares over n, of norms of shape (n,); NaN where all are zero.
     """
     total = float(norms.sum())
     return float(total**2 / (len(norms) * float(norms @ norms))) if total > 0 else float("nan")
@@ -67,7 +56,7 @@ def by_place(norms: Doubles, places: int) -> Doubles:
 
     Args:
         norms: Of each token, shape (tokens,); not all zero.
-        places: How many.
+        places: Number of places.
 
     Returns:
         Shape (places,).

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from eddy_embed.analysis.diagnose.attention_spectra import Spectra
 from eddy_embed.analysis.diagnose.geometry import high_share
-from eddy_embed.analysis.diagnose.sensitivity import by_place, evenness, probes, sensitivity
+from eddy_embed.analysis.diagnose.sensitivity import probes, sensitivity
+from eddy_embed.encoding.pipeline import Pipeline
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
+from eddy_embed.text.sequence import Sequence
+from eddy_embed.utils.arrays import Doubles, Ints
 from eddy_embed.utils.memory import out_of_memory
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from eddy_embed.encoding.pipeline import Pipeline
-    from eddy_embed.text.sequence import Sequence
-
-    Doubles = NDArray[np.float64]
-
-PLACES = 20
-"""Places of a text, from its beginning to its end, over which curves are drawn."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +36,14 @@ class SingleTextDiagnosis:
     share: Doubles
     states: Doubles
     entries: dict[int, Doubles]
-    sees: NDArray[np.int64]
+    sees: Ints
+
+
+class EntryEffect(NamedTuple):
+    """How much each token of one text moves the mean over the text's tokens, and the last token, shape (tokens,)."""
+
+    mean: Doubles
+    last: Doubles
 
 
 def laid_out(pipeline: Pipeline, text: str) -> Sequence:
@@ -54,16 +53,7 @@ def laid_out(pipeline: Pipeline, text: str) -> Sequence:
 
 
 def see(pipeline: Pipeline, text: str, *, filters: bool = True) -> SingleTextDiagnosis:
-    """Watch attention over one text.
-
-    Args:
-        pipeline: Of the method.
-        text: Its first window is looked at.
-        filters: Whether attention is to be measured as a filter; otherwise only the entries.
-
-    Raises:
-        UnsupportedModel: The model's attention is out of reach.
-    """
+    """Watch attention over a text's first window, as a filter or for the re-routed entries alone."""
     runner = pipeline.open_runner
     runner.host.check_attention_reachable(["a watch"])
     layers = tuple(range(runner.host.exit_layer + 1))
@@ -86,36 +76,8 @@ def see(pipeline: Pipeline, text: str, *, filters: bool = True) -> SingleTextDia
     )
 
 
-@dataclass(frozen=True, eq=False)
-class EntryEffect:
-    """How much the tokens of one text move the readouts.
-
-    Attributes:
-        mean: The mean over the text's tokens, by each of them, shape (tokens,).
-        last: The sequence's last token, likewise.
-    """
-
-    mean: Doubles
-    last: Doubles
-
-    @property
-    def places(self) -> tuple[Doubles, Doubles]:
-        """Both over the places of the text."""
-        return by_place(self.mean, PLACES), by_place(self.last, PLACES)
-
-    @property
-    def evenness(self) -> tuple[float, float]:
-        """Both as shares of the tokens that count."""
-        return evenness(self.mean), evenness(self.last)
-
-
 def moved(pipeline: Pipeline, text: str, count: int) -> EntryEffect:
-    """Gradients of the mean over a text's tokens, and of the sequence's last token, at the method's exit.
-
-    Args:
-        pipeline: Of the method.
-        text: Its first window is looked at.
-        count: Directions of the readout.
+    """Gradients at the method's exit over a text's first window, along so many directions of the readout.
 
     Raises:
         UnsupportedModel: Gradients do not pass through the model.

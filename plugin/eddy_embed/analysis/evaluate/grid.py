@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eddy_embed import methods
-from eddy_embed.analysis.evaluate.tasks import digest
+from eddy_embed.analysis.evaluate.metrics import Interval
+from eddy_embed.analysis.evaluate.results import TaskResult
+from eddy_embed.analysis.evaluate.tasks import Task, digest
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Term, parse_terms, print_terms
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from eddy_embed.analysis.evaluate.results import TaskResult
-    from eddy_embed.analysis.evaluate.tasks import Task
-    from eddy_embed.model.backbone import Backbone
+from eddy_embed.model.backbone import Backbone
 
 _VALUE = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s,"]+')
 _SPEC = re.compile(rf"\s*([\w.-]+)\s*=\s*((?:{_VALUE.pattern})(?:\s*,\s*(?:{_VALUE.pattern}))*)\s*")
@@ -28,12 +25,7 @@ Varied = dict[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class GridPoint:
-    """One combination of values.
-
-    Attributes:
-        method: In text form.
-        values: By parameter, in the order in which they are varied.
-    """
+    """One combination of values, in the order in which the parameters are varied, and its method in text form."""
 
     method: str
     values: tuple[tuple[str, str], ...]
@@ -50,11 +42,7 @@ class GridPoint:
 
 
 def parse_varied(specs: Iterable[str]) -> Varied:
-    """What is varied, from texts such as `exit=-1,-2` and `kv.layers=3-5,"3,5"`.
-
-    Raises:
-        InvalidParameter: A text is malformed, or a parameter is varied twice, or has a value twice.
-    """
+    """What is varied, from texts such as `exit=-1,-2` and `kv.layers=3-5,"3,5"`."""
     found: Varied = {}
     for spec in specs:
         match = _SPEC.fullmatch(spec)
@@ -68,15 +56,9 @@ def parse_varied(specs: Iterable[str]) -> Varied:
 
 
 def points(method: str, varied: Varied) -> list[GridPoint]:
-    """Every combination of the values, the last parameter changing first.
+    """Every combination of the values in place of those in a method's text form, the last parameter changing first.
 
-    Args:
-        method: Text form; what it sets itself is replaced.
-        varied: Parameters of its terms; `name.parameter` where several have one of that name.
-
-    Raises:
-        UnknownMethod: No method has that name.
-        InvalidParameter: No term has such a parameter, or several have; or a value is wrong.
+    `varied` names parameters of the method's terms; `name.parameter` where several have one of that name.
     """
     terms = parse_terms(method.strip())
     places = {name: _place(terms, name) for name in varied}
@@ -96,13 +78,12 @@ def points(method: str, varied: Varied) -> list[GridPoint]:
 def _place(terms: Sequence[Term], name: str) -> tuple[int, str]:
     """The term that a parameter belongs to, and the parameter's own name."""
     wanted, _, parameter = name.rpartition(".")
-    places = [
-        at for at, term in enumerate(terms) if wanted in ("", term.name) and parameter in methods.describe(term.name)[1]
-    ]
+    offered = [(at, term.name, key) for at, term in enumerate(terms) for key in methods.describe(term.name)[1]]
+    places = [at for at, term, key in offered if wanted in ("", term) and parameter == key]
     written = print_terms(tuple(terms))
     if not places:
-        offered = sorted({f"{term.name}.{key}" for term in terms for key in methods.describe(term.name)[1]})
-        raise InvalidParameter(f"{written} has no parameter {name!r}; it has {', '.join(offered)}")
+        known = ", ".join(sorted({f"{term}.{key}" for _, term, key in offered}))
+        raise InvalidParameter(f"{written} has no parameter {name!r}; it has {known}")
     if len(places) > 1:
         choices = " or ".join(f"{terms[at].name}.{parameter}" for at in places)
         raise InvalidParameter(f"{name!r} is a parameter of several parts of {written}; write {choices}")
@@ -124,11 +105,7 @@ def runnable(texts: Iterable[str], backbone: Backbone) -> tuple[list[str], dict[
 
 
 def check_dev(dev: Task, reported: Iterable[Task]) -> None:
-    """Refuse to choose on what is also reported: a score on the set that one chose on says too much.
-
-    Raises:
-        InvalidParameter: The development set is one of those reported, under this or another name.
-    """
+    """Refuse to choose on what is also reported, under this or another name: its score would say too much."""
     for task in reported:
         if task.name == dev.name or digest(replace(task, name="")) == digest(replace(dev, name="")):
             same = "" if task.name == dev.name else f", which holds the same data as {task.name},"
@@ -138,14 +115,7 @@ def check_dev(dev: Task, reported: Iterable[Task]) -> None:
 
 
 def choose(outcomes: Sequence[TaskResult]) -> tuple[TaskResult, list[TaskResult]]:
-    """The best on the development set, and those that may be as good, the cheapest first.
-
-    Args:
-        outcomes: Of the combinations, one task. Of equal scores the first wins.
-
-    Raises:
-        InvalidParameter: There are none.
-    """
+    """The best on the development set, of equal scores the first, and those that may be as good, the cheapest first."""
     if not outcomes:
         raise InvalidParameter("none of the combinations can be run on this model and task; vary others")
     best = max(outcomes, key=lambda outcome: outcome.score())
@@ -155,29 +125,20 @@ def choose(outcomes: Sequence[TaskResult]) -> tuple[TaskResult, list[TaskResult]
 
 def chosen_by(best: TaskResult, reference: TaskResult | None) -> dict[str, Any]:
     """What was chosen and by what, as plain values."""
-    found: dict[str, Any] = {
-        "method": best.system.text,
-        "task": best.task,
-        "metric": best.metric,
-        "score": best.interval().rounded,
-    }
-    if reference is not None:
-        found |= {"reference": reference.system.text, "difference": best.difference(reference).rounded}
-    return found
+    score = best.interval().rounded
+    found = {"method": best.system.text, "task": best.task, "metric": best.metric, "score": score}
+    if reference is None:
+        return found
+    return {**found, "reference": reference.system.text, "difference": best.difference(reference).rounded}
 
 
-def curves(
-    found: Mapping[str, TaskResult], combinations: Iterable[GridPoint]
-) -> dict[str, dict[str, tuple[float, float, float]]]:
+def curves(found: Mapping[str, TaskResult], combinations: Iterable[GridPoint]) -> dict[str, dict[str, Interval]]:
     """By curve, the score with its interval at each value of the parameter that is varied first.
 
-    Args:
-        found: Outcomes by method.
-        combinations: In their order; those without an outcome are left out.
+    Combinations whose method is not among those found are left out.
     """
-    drawn: dict[str, dict[str, tuple[float, float, float]]] = {}
+    drawn: dict[str, dict[str, Interval]] = {}
     for point in combinations:
         if point.method in found:
-            interval = found[point.method].interval()
-            drawn.setdefault(point.others, {})[point.first] = (interval.value, interval.low, interval.high)
+            drawn.setdefault(point.others, {})[point.first] = found[point.method].interval()
     return drawn

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    Doubles = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+from eddy_embed.utils.arrays import Doubles, Ints
 
 SAMPLES = 1000
 """Bootstrap samples."""
@@ -25,15 +20,9 @@ _TOGETHER = 1_000_000
 
 
 def spearman(scores: Doubles, gold: Doubles, counts: Doubles | None = None) -> Doubles:
-    """Spearman's rank correlation, ties given their mean rank; 0 where one side is constant.
+    """Spearman's rank correlation, shape (samples,), ties given their mean rank; 0 where one side is constant.
 
-    Args:
-        scores: Shape (items,).
-        gold: Shape (items,).
-        counts: How often each item is there, shape (samples, items); None for once.
-
-    Returns:
-        Shape (samples,).
+    Of scores and gold of shape (items,), each item as often as counted, shape (samples, items), or once.
     """
     counts = np.ones((1, len(scores))) if counts is None else counts
     total = counts.sum(1, keepdims=True)
@@ -48,22 +37,18 @@ def _ranks(values: Doubles, counts: Doubles) -> Doubles:
     order = np.argsort(inverse, kind="stable")
     starts = np.searchsorted(inverse[order], np.arange(len(found)))
     groups = np.add.reduceat(counts[:, order], starts, axis=1)
-    middle = np.cumsum(groups, axis=1) - (groups - 1) / 2
-    return np.asarray(middle[:, inverse])
+    return np.asarray((np.cumsum(groups, axis=1) - (groups - 1) / 2)[:, inverse])
 
 
 def ndcg(grades: Doubles, ideal: Doubles, k: int = 10) -> float:
-    """Normalised discounted cumulative gain with linear gains, as trec_eval computes it.
+    """Normalised discounted cumulative gain of the first k with linear gains, as trec_eval computes it.
 
-    Args:
-        grades: Grade of each document in the order found, shape (found,).
-        ideal: Grades of all relevant documents, shape (relevant,).
-        k: Documents looked at.
+    `grades` are those of the documents in the order found, `ideal` those of all relevant documents, in any order.
     """
-    best = np.sort(ideal)[::-1][:k]
-    total = float((best / np.log2(np.arange(2, len(best) + 2))).sum())
-    found = grades[:k]
-    return float((found / np.log2(np.arange(2, len(found) + 2))).sum()) / total if total else 0.0
+    found, best = (
+        float((side / np.log2(np.arange(2, len(side) + 2))).sum()) for side in (grades[:k], np.sort(ideal)[::-1][:k])
+    )
+    return found / best if best else 0.0
 
 
 def recall(grades: Doubles, ideal: Doubles, k: int = 100) -> float:
@@ -77,8 +62,7 @@ def reciprocal_rank(grades: Doubles, k: int = 10) -> float:
     return 1.0 / (int(first[0]) + 1) if len(first) else 0.0
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """A value with the interval that holds `LEVEL` of its bootstrap distribution."""
 
     value: float
@@ -94,21 +78,17 @@ class Interval:
     @property
     def rounded(self) -> list[float]:
         """Value and bounds, to five digits behind the point."""
-        return [round(number, 5) for number in (self.value, self.low, self.high)]
+        return [round(number, 5) for number in self]
 
     @property
     def tie(self) -> bool:
-        """Whether a difference may as well be none."""
+        """Whether the interval of a difference holds 0."""
         return self.low <= 0.0 <= self.high
 
 
-def draws(items: int, seed: int = SEED) -> Iterator[Doubles]:
-    """How often each item is drawn in each bootstrap sample: the same for the same number of items, so paired.
-
-    Yields:
-        Counts, shape (some samples, items); `SAMPLES` rows in all.
-    """
-    generator = np.random.default_rng(seed)
+def draws(items: int) -> Iterator[Doubles]:
+    """How often each item is drawn in each of `SAMPLES` samples, the same for as many items, shape (some, items)."""
+    generator = np.random.default_rng(SEED)
     together = max(1, min(SAMPLES, _TOGETHER // items))
     for first in range(0, SAMPLES, together):
         rows = min(together, SAMPLES - first)
@@ -116,41 +96,36 @@ def draws(items: int, seed: int = SEED) -> Iterator[Doubles]:
         yield np.bincount(drawn.ravel(), minlength=rows * items).reshape(rows, items).astype(np.float64)
 
 
-def accuracy(train: NDArray[Any], labels: list[str], test: NDArray[Any], gold: list[str]) -> Doubles:
-    """Whether logistic regression on standardised vectors labels each test item rightly, shape (test items,)."""
+def _classifier() -> Any:
+    """Logistic regression on standardised vectors."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-    model.fit(train, labels)
-    return np.asarray(model.predict(test) == np.array(gold), np.float64)
+    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
 
 
-def cross_validated(vectors: NDArray[Any], labels: list[str], folds: int = 5) -> Doubles:
-    """`accuracy` of every item, predicted from the other folds; folds are stratified and fixed, shape (items,)."""
-    from sklearn.model_selection import StratifiedKFold
+def accuracy(train: NDArray[Any], labels: list[str], test: NDArray[Any], gold: list[str]) -> Doubles:
+    """Whether logistic regression on standardised vectors labels each test item rightly, shape (test items,)."""
+    return np.asarray(_classifier().fit(train, labels).predict(test) == np.array(gold), np.float64)
 
-    right = np.zeros(len(labels))
-    given = np.array(labels)
-    for train, test in StratifiedKFold(folds, shuffle=True, random_state=0).split(vectors, given):
-        right[test] = accuracy(vectors[train], given[train].tolist(), vectors[test], given[test].tolist())
-    return right
+
+def cross_validated(vectors: NDArray[Any], labels: list[str]) -> Doubles:
+    """`accuracy` of every item, predicted from the other ones of five fixed, stratified folds, shape (items,)."""
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
+    folds = StratifiedKFold(5, shuffle=True, random_state=0)
+    gold = np.array(labels)
+    return np.asarray(cross_val_predict(_classifier(), vectors, gold, cv=folds) == gold, np.float64)
 
 
 def odd_one_out(vectors: Doubles, questions: Ints, answers: Ints) -> Doubles:
     """Whether the vector furthest from the mean of its question's is the answer, shape (questions,).
 
     Of vectors of length 1 it is the one with the largest sum of cosine distances to the others (Duan et al. 2025,
-    appendix A.4).
-
-    Args:
-        vectors: Shape (vectors, width).
-        questions: Question of each vector, ascending from 0, shape (vectors,).
-        answers: Index among the vectors of each question's answer, shape (questions,).
+    appendix A.4). Questions of the vectors ascend from 0, shape (vectors,); answers are indices of vectors.
     """
-    borders = np.flatnonzero(np.diff(questions)) + 1
-    starts = np.concatenate([np.zeros(1, np.int64), borders])
-    distances = [np.linalg.norm(group - group.mean(0), axis=1) for group in np.split(vectors, borders)]
-    picked = starts + np.array([int(np.argmax(each)) for each in distances])
-    return np.asarray(picked == answers, np.float64)
+    starts = np.flatnonzero(np.diff(questions, prepend=-1))
+    groups = np.split(vectors, starts[1:])
+    furthest = [int(np.argmax(np.linalg.norm(group - group.mean(0), axis=1))) for group in groups]
+    return np.asarray(starts + furthest == answers, np.float64)

@@ -6,21 +6,16 @@ import json
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from eddy_embed.analysis.evaluate.metrics import Interval, draws, spearman
 from eddy_embed.analysis.evaluate.systems import System
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.utils.arrays import Doubles
 from eddy_embed.utils.atomic_files import atomic_write
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    Doubles = NDArray[np.float64]
 
 Key = TypeVar("Key")
 Result = TypeVar("Result")
@@ -89,10 +84,8 @@ class TaskResult:
         found: dict[str, list[Doubles]] = {metric: [] for metric in self.metrics}
         for counts in draws(len(self.metrics[self.metric])):
             for metric, items in self.metrics.items():
-                paired = items.ndim == 2
-                found[metric].append(
-                    spearman(items[:, 0], items[:, 1], counts) if paired else counts @ items / len(items)
-                )
+                score = spearman(items[:, 0], items[:, 1], counts) if items.ndim == 2 else counts @ items / len(items)
+                found[metric].append(score)
         return {metric: np.concatenate(parts) for metric, parts in found.items()}
 
     def interval(self, metric: str | None = None) -> Interval:
@@ -108,19 +101,13 @@ class TaskResult:
 class JsonlStore(Generic[Key, Result]):
     """Results by key in a .jsonl file, one a line; a result is on the disk as soon as it is added.
 
-    A line that an interruption left unfinished is dropped.
-
-    Attributes:
-        results: The latest result of each key.
+    A line that an interruption left unfinished is dropped. `results` has the latest result of each key.
     """
 
     _hint = "repair the file, or move it away"
 
     def __init__(self, path: Path | None) -> None:
-        """Read the file.
-
-        Args:
-            path: A file, which need not exist; None keeps results in memory only.
+        """Read a file, which need not exist; None keeps results in memory only.
 
         Raises:
             InvalidParameter: A line of the file is no result.
@@ -175,15 +162,7 @@ class ResultStore(JsonlStore[tuple[str, str], TaskResult]):
     _hint = "name another file, or start anew with --fresh"
 
     def __init__(self, path: Path | None, *, fresh: bool = False) -> None:
-        """Read the file.
-
-        Args:
-            path: A .jsonl file, which need not exist; None keeps outcomes in memory only.
-            fresh: Whether to ignore the file's content; the first outcome then replaces it.
-
-        Raises:
-            InvalidParameter: A line of the file is no outcome.
-        """
+        """Read a file, as `JsonlStore` does, or with `fresh` ignore its content, which the first outcome replaces."""
         super().__init__(None if fresh else path)
         self._path = path
 
@@ -213,6 +192,5 @@ class ResultStore(JsonlStore[tuple[str, str], TaskResult]):
         metrics = {str(metric): np.array(items, np.float64) for metric, items in row["metrics"].items()}
         if not metrics or not all(len(items) for items in metrics.values()):
             raise ValueError("it has no scores")
-        return TaskResult(
-            System(**row["system"]), str(row["task"]), metrics, Cost(**row["cost"]), dict(row["identity"])
-        )
+        system, cost = System(**row["system"]), Cost(**row["cost"])
+        return TaskResult(system, str(row["task"]), metrics, cost, dict(row["identity"]))

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
 from eddy_embed import __version__, methods
-from eddy_embed.analysis.evaluate import baselines
 from eddy_embed.analysis.evaluate.metrics import accuracy, cross_validated, ndcg, odd_one_out, recall, reciprocal_rank
 from eddy_embed.analysis.evaluate.results import Cost, ResultStore, TaskResult
 from eddy_embed.analysis.evaluate.systems import WORDS, System
 from eddy_embed.analysis.evaluate.task_vectors import TaskVectors, embed
-from eddy_embed.analysis.evaluate.tasks import OddOneOut, Pairs, Retrieval, digest
+from eddy_embed.analysis.evaluate.tasks import OddOneOut, Pairs, Retrieval, Task, digest
+from eddy_embed.embedder import Embedder
 from eddy_embed.model.fingerprint import digest as hashed
+from eddy_embed.utils.arrays import Doubles
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from eddy_embed.analysis.evaluate.tasks import Task
-    from eddy_embed.embedder import Embedder
-
-    Doubles = NDArray[np.float64]
-    Todo = dict[str, dict[str, list[System]]]
-    Identities = dict[tuple[System, str], dict[str, Any]]
-
+Identities = dict[tuple[System, str], dict[str, Any]]
 Step = Callable[[str, int, int], None]
 """Told what is under way, and how many sequences of it are done of how many."""
 Said = Callable[[str], None]
@@ -35,14 +28,10 @@ Said = Callable[[str], None]
 
 @dataclass(eq=False)
 class Evaluation:
-    """Runs systems on tasks.
+    """Runs systems on tasks, and keeps outcomes in a journal.
 
-    Attributes:
-        open_embedder: Gives an embedder for a method without post-processing.
-        passage_size: Most tokens in a passage; a document is found by its best passage.
-        journal: Keeps outcomes.
-        said: Told of every outcome, in a line.
-        step: Told of progress.
+    `open_embedder` gives an embedder for a method without post-processing; `passage_size` is the most tokens in a
+    passage: a document is found by its best one.
     """
 
     open_embedder: Callable[[str], Embedder]
@@ -52,31 +41,27 @@ class Evaluation:
     step: Step = lambda *_: None
 
     def run(self, systems: list[System], tasks: list[Task]) -> list[TaskResult]:
-        """Outcomes of every system on every task, except where one has nothing to say on a kind of task.
+        """Outcomes of every system on every task, each given once, except where one has nothing to say on a task.
 
         So have baselines of another kind, and, where words are asked for, methods that read one token only.
-
-        Args:
-            systems: Each once.
-            tasks: Each once.
         """
         journal = self.journal or ResultStore(None)
         known = {task.name: task for task in tasks}
         wanted = [(system, task) for system in systems for task in tasks if applies(system, task)]
         identities, backbone = self._identified(wanted)
-        todo: Todo = {}
+        todo: dict[str, dict[str, list[System]]] = {}
         for system, task in wanted:
-            if journal.find(system, task.name, identities[system, task.name]) is None:
-                if journal.holds(system, task.name):
-                    self.said(f"{task.name}: {system.label}: model, data or settings have changed, measured again")
-                family = system.text if system.text in WORDS else system.family
-                todo.setdefault(family, {}).setdefault(task.name, []).append(system)
-            else:
+            if journal.find(system, task.name, identities[system, task.name]) is not None:
                 self.said(f"{task.name}: {system.label}: measured before")
+                continue
+            if journal.holds(system, task.name):
+                self.said(f"{task.name}: {system.label}: model, data or settings have changed, measured again")
+            family = system.text if system.text in WORDS else system.family
+            todo.setdefault(family, {}).setdefault(task.name, []).append(system)
         for group in todo.values():
-            for name, outcome in self._group(group, known, identities, backbone):
+            for outcome in self._group(group, known, identities, backbone):
                 journal.add(outcome)
-                self.said(f"{name}: {outcome.system.label}: {outcome.metric} {outcome.score():.4f}")
+                self.said(f"{outcome.task}: {outcome.system.label}: {outcome.metric} {outcome.score():.4f}")
         found = (journal.find(system, task.name, identities[system, task.name]) for system, task in wanted)
         return [outcome for outcome in found if outcome is not None]
 
@@ -85,36 +70,34 @@ class Evaluation:
         return self._identified([(system, task) for system in systems for task in tasks if applies(system, task)])[0]
 
     def _identified(self, wanted: list[tuple[System, Task]]) -> tuple[Identities, Any]:
+        """What each outcome follows from, and the model's backbone."""
         with self.open_embedder("plain") as embedder:
-            backbone = embedder.backbone
-            model = {"fingerprint": embedder.fingerprint, "backbone": backbone, **_where(embedder)}
+            backbone, host = embedder.backbone, embedder._pipeline.open_runner.host
+            # The dtype and the device change digits and times, and are not in a fingerprint.
+            dtype = str(host.dtype).removeprefix("torch.")
+            model = {"fingerprint": embedder.fingerprint, "dtype": dtype, "device": host.device.type}
         data = {task.name: digest(task) for task in {task.name: task for _, task in wanted}.values()}
-        found = {(system, task.name): self._identity(system, task, data[task.name], model) for system, task in wanted}
+        found: Identities = {}
+        for system, task in wanted:
+            about = found[system, task.name] = {"version": __version__, "data": data[task.name]}
+            if system.text not in WORDS:
+                about |= {**model, "method": hashed(methods.resolve(system.method, backbone).settings)}
+                if isinstance(task, Retrieval):
+                    about["passage_size"] = self.passage_size
         return found, backbone
 
-    def _identity(self, system: System, task: Task, data: str, model: dict[str, Any]) -> dict[str, Any]:
-        about: dict[str, Any] = {"version": __version__, "data": data}
-        if system.text in WORDS:
-            return about
-        resolved = methods.resolve(system.method, model["backbone"])
-        about |= {key: value for key, value in model.items() if key != "backbone"}
-        about["method"] = hashed(resolved.settings)
-        if isinstance(task, Retrieval):
-            about["passage_size"] = self.passage_size
-        return about
-
-    def _group(self, group: dict[str, list[System]], tasks: dict[str, Task], identities: Any, backbone: Any) -> Any:
-        first = next(iter(group.values()))[0]
-        if first.text in WORDS:
+    def _group(
+        self, group: dict[str, list[System]], tasks: dict[str, Task], identities: Identities, backbone: Any
+    ) -> Iterator[TaskResult]:
+        """Outcomes of the systems of one family, by task."""
+        every = [system for systems in group.values() for system in systems]
+        if every[0].text in WORDS:
             for name, systems in group.items():
                 for system in systems:
-                    yield name, self._words(system, tasks[name], identities[system, name])
+                    metrics = _shared_words(system, tasks[name])
+                    yield TaskResult(system, name, metrics, Cost(), identities[system, name])
             return
-        layers = {
-            system: methods.resolve(system.method, backbone).exit_layer
-            for systems in group.values()
-            for system in systems
-        }
+        layers = {system: methods.resolve(system.method, backbone).exit_layer for system in every}
         deepest = max(layers, key=lambda system: layers[system])
         text = str(methods.with_post(deepest.method, None))
         with self.open_embedder(text) as embedder:
@@ -131,19 +114,12 @@ class Evaluation:
                 )
                 at = dict(zip(needed, found, strict=True))
                 for system in systems:
-                    vectors = len(at[layers[system]].library)
-                    if (system.fit_on or 0) > vectors:
-                        self.said(f"{name}: {system.label}: left out, there are only {vectors} vectors to fit on")
+                    vectors = at[layers[system]]
+                    if (system.fit_on or 0) > len(vectors.library):
+                        few = f"left out, there are only {len(vectors.library)} vectors to fit on"
+                        self.said(f"{name}: {system.label}: {few}")
                         continue
-                    yield name, _judged(system, tasks[name], at[layers[system]], identities[system, name])
-
-    def _words(self, system: System, task: Task, identity: dict[str, Any]) -> TaskResult:
-        if isinstance(task, Retrieval):
-            metrics = _retrieval(task, baselines.bm25(task))
-        else:
-            pairs = cast("Pairs", task)
-            metrics = {"spearman": np.stack([baselines.overlap(pairs), np.array(pairs.gold)], axis=1)}
-        return TaskResult(system, task.name, metrics, Cost(), identity)
+                    yield _judged(system, tasks[name], vectors, identities[system, name])
 
 
 def applies(system: System, task: Task) -> bool:
@@ -156,10 +132,31 @@ def applies(system: System, task: Task) -> bool:
     return not system.query_mean or isinstance(task, Retrieval)
 
 
-def _where(embedder: Embedder) -> dict[str, str]:
-    """What changes digits and times, and is not in a fingerprint."""
-    host = embedder._pipeline.open_runner.host
-    return {"dtype": str(host.dtype).removeprefix("torch."), "device": host.device.type}
+def overlap(task: Pairs) -> Doubles:
+    """Jaccard overlap of the lower-cased words of each pair, shape (pairs,)."""
+    sets = [[set(re.findall(r"\w+", text.lower())) for text in side] for side in (task.first, task.second)]
+    return np.array([len(a & b) / max(len(a | b), 1) for a, b in zip(*sets, strict=True)])
+
+
+def bm25(task: Retrieval) -> Doubles:
+    """BM25 of every document for every query, shape (queries, documents).
+
+    Lucene's variant with k1 = 1.5 and b = 0.75, English stop words left out, words not stemmed.
+    """
+    import bm25s
+
+    index = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
+    index.index(bm25s.tokenize(task.texts, stopwords="en", show_progress=False), show_progress=False)
+    queries = bm25s.tokenize(task.queries, stopwords="en", show_progress=False, return_ids=False)
+    return np.stack([index.get_scores(words) for words in queries]).astype(np.float64)
+
+
+def _shared_words(system: System, task: Task) -> dict[str, Doubles]:
+    """Metrics of a system without a language model."""
+    if isinstance(task, Retrieval):
+        return _retrieval(task, bm25(task))
+    pairs = cast("Pairs", task)
+    return {"spearman": np.stack([overlap(pairs), np.array(pairs.gold)], axis=1)}
 
 
 def _judged(system: System, task: Task, vectors: TaskVectors, identity: dict[str, Any]) -> TaskResult:

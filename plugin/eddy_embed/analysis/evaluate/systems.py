@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from eddy_embed import methods
 from eddy_embed.errors import InvalidParameter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from eddy_embed.methods.method import Method
+from eddy_embed.methods.method import Method
 
 WORDS = ("bm25", "overlap")
 """Systems without a language model."""
@@ -22,12 +18,10 @@ BESIDE = (*WORDS, "plain:exit=0", "plain", "plain:pool=last")
 
 @dataclass(frozen=True)
 class System:
-    """One row of a table.
+    """One row of a table: a method's text form, or one of `WORDS`.
 
-    Attributes:
-        text: A method's text form, or one of `WORDS`.
-        query_mean: Whether queries lose a mean of their own, learned from other queries of the task.
-        fit_on: Vectors of the library that post-processing is fitted on; None for all.
+    With `query_mean`, queries lose a mean of their own, learned from other queries of the task; `fit_on` is the number
+    of the library's vectors that post-processing is fitted on, None for all.
     """
 
     text: str
@@ -36,12 +30,7 @@ class System:
 
     @classmethod
     def named(cls, text: str) -> System:
-        """A system by its name, methods in the form that they print.
-
-        Raises:
-            UnknownMethod: No method has that name.
-            InvalidParameter: A parameter is unknown, or its value is wrong.
-        """
+        """A system by its name, methods in the form that they print."""
         if text in WORDS:
             return cls(text)
         method = methods.parse(text)
@@ -83,22 +72,15 @@ class System:
 
 
 def beside(texts: Iterable[str], baseline: str, *, query_mean: bool = False) -> list[System]:
-    """The systems that a table shows: those that stand beside every other, those asked for, and what they need.
+    """The systems that a table shows: `BESIDE`, those asked for, and those that they are compared with.
 
-    Args:
-        texts: Methods' text forms, or `WORDS`.
-        baseline: What others are compared with.
-        query_mean: Whether every system with post-processing is also shown with a mean of its own for queries.
+    With `query_mean`, every system with post-processing is also shown with a mean of its own for queries.
     """
     found = [System.named(text) for text in (*BESIDE, baseline, *texts)]
     if query_mean:
         more = [replace(system, query_mean=True) for system in found if system.learns]
         found = [each for system in found for each in (system, *(one for one in more if one.text == system.text))]
-    references = {system: system.reference(System.named(baseline).text) for system in dict.fromkeys(found)}
-    shown: dict[System, None] = {}
-    for system, reference in references.items():
-        # The reference stands above the first that is compared with it.
-        shown.setdefault(reference)
-        shown.setdefault(system)
-    first = [System.named(text) for text in BESIDE]
-    return [*first, *(system for system in shown if system not in first)]
+    reference = System.named(baseline).text
+    # The reference stands above the first that is compared with it.
+    shown = [each for system in found for each in (system.reference(reference), system)]
+    return list(dict.fromkeys([*(System.named(text) for text in BESIDE), *shown]))

@@ -4,57 +4,43 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from eddy_embed.analysis.evaluate.metrics import Interval
+from eddy_embed.analysis.evaluate.results import TaskResult
+from eddy_embed.analysis.evaluate.systems import System
 from eddy_embed.model.fingerprint import digest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from eddy_embed.analysis.evaluate.results import TaskResult
-    from eddy_embed.analysis.evaluate.systems import System
-
-    Held = dict[tuple[System, str], TaskResult]
+Held = dict[tuple[System, str], TaskResult]
+Panels = dict[str, dict[str, dict[str, Interval]]]
 
 
 def table(outcomes: Sequence[TaskResult], baseline: str) -> str:
-    """A Markdown table: a row for each system, the main score of each task, then the cost.
-
-    Args:
-        outcomes: In the order of their rows.
-        baseline: What systems are compared with, under the same post-processing.
-    """
+    """A Markdown table: a row for each system, the main score of each task, then the cost over the baseline's."""
     held = {(outcome.system, outcome.task): outcome for outcome in outcomes}
     metric = {outcome.task: outcome.metric for outcome in outcomes}
-    lines = [
-        f"| method | {' | '.join(f'{task}, {name}' for task, name in metric.items())} | work | time |",
-        f"|---|{'---|' * (len(metric) + 2)}",
-    ]
-    for system in dict.fromkeys(outcome.system for outcome in outcomes):
+    heads = ["method", *(f"{task}, {name}" for task, name in metric.items()), "work", "time"]
+    rows = []
+    for system in dict.fromkeys(system for system, _ in held):
         cells = [*(_cell(held, system, task, baseline) for task in metric), *_costs(held, system, baseline, metric)]
-        lines.append(f"| `{system.label}` | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append([f"`{system.label}`", *cells])
+    return _markdown(heads, rows)
 
 
 def retrieval_table(outcomes: Sequence[TaskResult]) -> str:
     """A Markdown table of all scores of retrieval tasks; empty where there is no such task."""
     held = {(outcome.system, outcome.task): outcome for outcome in outcomes if outcome.metric == "ndcg@10"}
-    columns = [
-        (task, name) for task, names in {o.task: list(o.metrics) for o in held.values()}.items() for name in names
-    ]
+    columns = list(dict.fromkeys((outcome.task, name) for outcome in held.values() for name in outcome.metrics))
     if not columns:
         return ""
-    lines = [
-        f"| method | {' | '.join(f'{task}, {name}' for task, name in columns)} |",
-        f"|---|{'---|' * len(columns)}",
-    ]
+    rows = []
     for system in dict.fromkeys(system for system, _ in held):
         cells = [f"{held[system, task].score(name):.3f}" if (system, task) in held else "" for task, name in columns]
-        lines.append(f"| `{system.label}` | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append([f"`{system.label}`", *cells])
+    return _markdown(["method", *(f"{task}, {name}" for task, name in columns)], rows)
 
 
 def legend(outcomes: Sequence[TaskResult], baseline: str, passage_size: int) -> str:
@@ -83,23 +69,21 @@ def by_sample(outcomes: Sequence[TaskResult]) -> str:
     """A Markdown table of scores against the number of vectors that post-processing was fitted on."""
     found = panels(outcomes)
     sizes = list(dict.fromkeys(size for curves in found.values() for points in curves.values() for size in points))
-    lines = [f"| task | method | {' | '.join(sizes)} |", f"|---|---|{'---|' * len(sizes)}"]
-    for task, curves in found.items():
-        for system, points in curves.items():
-            cells = [_shown(Interval(*points[size])) if size in points else "" for size in sizes]
-            lines.append(f"| {task} | `{system}` | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    rows = [
+        [task, f"`{system}`", *(_shown(points[size]) if size in points else "" for size in sizes)]
+        for task, curves in found.items()
+        for system, points in curves.items()
+    ]
+    return _markdown(["task", "method", *sizes], rows)
 
 
-def panels(outcomes: Sequence[TaskResult]) -> dict[str, dict[str, dict[str, tuple[float, float, float]]]]:
+def panels(outcomes: Sequence[TaskResult]) -> Panels:
     """By task and system, the score with its interval at each number of vectors fitted on, "all" last."""
-    found: dict[str, dict[str, dict[str, tuple[float, float, float]]]] = {}
+    found: Panels = {}
     for outcome in sorted(outcomes, key=lambda outcome: outcome.system.fit_on or math.inf):
         size = "all" if outcome.system.fit_on is None else f"{outcome.system.fit_on:,}"
-        interval = outcome.interval()
         curves = found.setdefault(f"{outcome.task}, {outcome.metric}", {})
-        points = curves.setdefault(replace(outcome.system, fit_on=None).label, {})
-        points[size] = (interval.value, interval.low, interval.high)
+        curves.setdefault(replace(outcome.system, fit_on=None).label, {})[size] = outcome.interval()
     return found
 
 
@@ -109,9 +93,8 @@ def summary(outcomes: Sequence[TaskResult], baseline: str) -> list[dict[str, Any
     rows = []
     for outcome in outcomes:
         reference = held.get((outcome.system.reference(baseline), outcome.task))
-        row: dict[str, Any] = {"system": outcome.system.label, "task": outcome.task, "scores": {}}
-        for metric in outcome.metrics:
-            row["scores"][metric] = outcome.interval(metric).rounded
+        scores = {metric: outcome.interval(metric).rounded for metric in outcome.metrics}
+        row: dict[str, Any] = {"system": outcome.system.label, "task": outcome.task, "scores": scores}
         if reference is not None and reference is not outcome:
             row["reference"] = reference.system.label
             row["difference"] = outcome.difference(reference).rounded
@@ -136,6 +119,11 @@ def save(path: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     head = json.dumps(about, indent=1).removesuffix("\n}")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f'{head},\n "outcomes": [\n{lines}\n ]\n}}\n', encoding="utf-8")
+
+
+def _markdown(heads: list[str], rows: list[list[str]]) -> str:
+    head, *body = (f"| {' | '.join(cells)} |" for cells in (heads, *rows))
+    return "\n".join([head, f"|{'---|' * len(heads)}", *body])
 
 
 def _shown(interval: Interval) -> str:

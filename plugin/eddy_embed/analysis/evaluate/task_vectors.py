@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from eddy_embed.analysis.evaluate.results import Cost
-from eddy_embed.analysis.evaluate.tasks import OddOneOut, Pairs, Retrieval
+from eddy_embed.analysis.evaluate.tasks import OddOneOut, Pairs, Retrieval, Task
+from eddy_embed.embedder import Embedder
 from eddy_embed.encoding.finalize import VectorFinalizer, unit
-from eddy_embed.encoding.pipeline import Counts
+from eddy_embed.encoding.pipeline import Counts, Pipeline
 from eddy_embed.encoding.validation import PASSAGES
-from eddy_embed.parts.postprocess import RunningCovariance, fit
+from eddy_embed.parts.layout import TextRole
+from eddy_embed.parts.postprocess import Post, RunningCovariance, fit
+from eddy_embed.utils.arrays import Doubles, Floats, Ints
 from eddy_embed.utils.progress import Progress
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from eddy_embed.analysis.evaluate.tasks import Task
-    from eddy_embed.embedder import Embedder
-    from eddy_embed.encoding.pipeline import Pipeline
-    from eddy_embed.parts.layout import TextRole
-    from eddy_embed.parts.postprocess import Post
-
-    Doubles = NDArray[np.float64]
-    Ints = NDArray[np.int64]
-    Told = Callable[[int, int, str], None] | None
 
 SEED = 0
 """Of the order in which a library's vectors are drawn for fits on some of them, and of the queries' two halves."""
@@ -55,48 +43,42 @@ class TaskVectors:
     cost: Cost
 
     def processed(self, post: Post, *, query_mean: bool = False, fit_on: int | None = None) -> TaskVectors:
-        """The same texts under post-processing fitted on the library in one streaming pass.
+        """The same texts under post-processing fitted on the library, or on so many of its vectors.
 
-        Args:
-            post: What is done.
-            query_mean: Whether queries lose a mean of their own: each half of them, drawn once for all, that of the
-                other half, so that no query takes part in what is subtracted from it.
-            fit_on: Library vectors to fit on, None for all; fewer are among those of every larger number.
+        Fewer vectors are among those of every larger number. With `query_mean`, queries lose a mean of their own: each
+        half of them, drawn once for all, that of the other half, so that none takes part in what it loses.
         """
-        if not post.learns:
-            finish = VectorFinalizer(normalize=True, post=post)
-            asked = finish(self.asked, 0) if len(self.asked) else self.asked
-            return replace(self, library=finish(self.library, 0), asked=asked)
-        chosen = self.library
-        if fit_on is not None:
-            chosen = chosen[np.random.default_rng(SEED).permutation(len(chosen))[:fit_on]]
-        moments = RunningCovariance.of(chosen)
-        finish = VectorFinalizer(normalize=True, post=post, fitted=fit(post, moments))
+        fitted = moments = None
+        if post.learns:
+            order = np.random.default_rng(SEED).permutation(len(self.library))
+            moments = RunningCovariance.of(self.library if fit_on is None else self.library[order[:fit_on]])
+            fitted = fit(post, moments)
+        finish = VectorFinalizer(normalize=True, post=post, fitted=fitted)
         asked = self.asked
-        if query_mean:
+        if moments is not None and query_mean:
             half = np.zeros(len(asked), bool)
             half[np.random.default_rng(SEED).permutation(len(asked))[: len(asked) // 2]] = True
-            after: Doubles | None = None
+            after = []
             for mine in (half, ~half):
                 own = replace(finish, fitted=fit(post, moments, RunningCovariance.of(asked[~mine])))
-                found = own(asked[mine], 0, "query")
-                after = np.empty((len(asked), found.shape[1])) if after is None else after
-                after[mine] = found
-            asked = asked if after is None else after
+                after.append(own(asked[mine], 0, "query"))
+            # Back into the order of the queries.
+            asked = np.concatenate(after)[np.argsort(np.argsort(~half, kind="stable"))]
         elif len(asked):
             asked = finish(asked, 0)
         return replace(self, library=finish(self.library, 0), asked=asked)
 
 
-def embed(embedder: Embedder, layers: list[int], task: Task, passage_size: int, told: Told = None) -> list[TaskVectors]:
-    """A task's texts, at each of several exit layers.
+def embed(
+    embedder: Embedder,
+    layers: list[int],
+    task: Task,
+    passage_size: int,
+    told: Callable[[int, int, str], None] | None = None,
+) -> list[TaskVectors]:
+    """A task's texts at each of several exit layers, by an embedder without post-processing that runs all of them.
 
-    Args:
-        embedder: Without post-processing; its exit is the last of the layers, or a later one.
-        layers: Exit layers.
-        task: Whose texts.
-        passage_size: Most tokens in a passage.
-        told: Called with sequences done, their total, and "embed".
+    `told` is called with the number of sequences done, their total, and "embed".
     """
     counts = Counts()
     runner = embedder._pipeline.open_runner
@@ -128,8 +110,10 @@ def embed(embedder: Embedder, layers: list[int], task: Task, passage_size: int, 
 
 def _vectors(
     pipeline: Pipeline, task: Task, passage_size: int, late: bool, bar: Progress
-) -> tuple[NDArray[np.float32], Ints, NDArray[np.float32], Ints]:
-    def flat(texts: list[str], role: TextRole = "document") -> NDArray[np.float32]:
+) -> tuple[Floats, Ints, Floats, Ints]:
+    """`library`, `owners`, `asked` and `pairs` of `TaskVectors`; the layers of a vector stand beside each other."""
+
+    def flat(texts: list[str], role: TextRole = "document") -> Floats:
         rows = np.empty((len(texts), pipeline.open_runner.width), np.float32)
         for at, vector in pipeline.vectors(texts, role, bar):
             rows[at] = vector

@@ -6,14 +6,12 @@ import csv
 import gzip
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eddy_embed.errors import InvalidParameter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @dataclass(frozen=True)
@@ -30,13 +28,8 @@ class Pairs:
 class Retrieval:
     """Documents, queries, and grades of the relevant ones; scored by nDCG@10, recall and MRR@10.
 
-    Attributes:
-        name: Folder.
-        ids: Of the documents.
-        texts: Title and text of each document.
-        queries: Texts of the queries that have a relevant document.
-        grades: For each query, document id to grade above 0.
-        blank: Documents without text, which no system can find; they stay in the grades.
+    A document's text begins with its title. Each query has a relevant document; its grades, all above 0, are by the
+    document's id. No system can find the blank documents, which have no text; they stay in the grades.
     """
 
     name: str
@@ -62,12 +55,8 @@ class Classification:
 class OddOneOut:
     """A word in several sentences, in one of which it has another sense; scored by accuracy.
 
-    Attributes:
-        name: File.
-        texts: The sentences, question after question.
-        spans: Where the word first stands in each of them, in characters.
-        questions: For each sentence, the index of its question.
-        answers: For each question, the index in `texts` of the sentence with the other sense.
+    The texts are the sentences, question after question; a span is where the word first stands in one, in characters.
+    Each text has the index of its question, each question that of the text with the other sense, its answer.
     """
 
     name: str
@@ -86,11 +75,7 @@ def digest(task: Task) -> str:
 
 
 def find_tasks(folder: Path, names: list[str] | None = None) -> list[Task]:
-    """Tasks of a folder, in the order of their names, or those named.
-
-    Raises:
-        InvalidParameter: The folder holds none, or one of the names is not there.
-    """
+    """Tasks of a folder, in the order of their names, or those named."""
     readers: dict[str, Any] = {}
     for path in sorted((folder / "sts").glob("*.jsonl*")):
         readers[_stem(path)] = (_pairs, path)
@@ -111,21 +96,16 @@ def find_tasks(folder: Path, names: list[str] | None = None) -> list[Task]:
 
 def _pairs(path: Path) -> Pairs:
     rows = list(_rows(path))
-    return Pairs(
-        _stem(path), [row["a"] for row in rows], [row["b"] for row in rows], [float(row["score"]) for row in rows]
-    )
+    gold = [float(row["score"]) for row in rows]
+    return Pairs(_stem(path), [row["a"] for row in rows], [row["b"] for row in rows], gold)
 
 
 def _retrieval(folder: Path) -> Retrieval:
-    corpus = next(path for path in sorted(folder.glob("corpus.jsonl*")))
-    ids, texts, blank = [], [], 0
-    for row in _rows(corpus):
-        text = "\n\n".join(part for part in (row.get("title", "").strip(), row["text"].strip()) if part)
-        if text:
-            ids.append(str(row["id"]))
-            texts.append(text)
-        else:
-            blank += 1
+    corpus = [
+        (str(row["id"]), "\n\n".join(part for part in (row.get("title", "").strip(), row["text"].strip()) if part))
+        for row in _rows(min(folder.glob("corpus.jsonl*")))
+    ]
+    ids, texts = [key for key, text in corpus if text], [text for _, text in corpus if text]
     grades: dict[str, dict[str, float]] = {}
     with (folder / "qrels.tsv").open(encoding="utf-8", newline="") as table:
         for query, document, grade in list(csv.reader(table, delimiter="\t"))[1:]:
@@ -135,6 +115,7 @@ def _retrieval(folder: Path) -> Retrieval:
     asked = [key for key in queries if key in grades]
     if not asked:
         raise InvalidParameter(f"no query of {folder} has a relevant document; check that the ids agree")
+    blank = len(corpus) - len(ids)
     return Retrieval(folder.name, ids, texts, [queries[key] for key in asked], [grades[key] for key in asked], blank)
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eddy_embed.errors import InvalidParameter
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Doubles = NDArray[np.float64]
+from eddy_embed.utils.arrays import Doubles
 
 DROPPED = 0.1
 """Share of the points with the largest ratios that the fit leaves out, as Facco et al. do: they obey the law least."""
@@ -20,20 +17,12 @@ DISTANCES = 2**22
 
 
 def distinct(points: NDArray[Any]) -> Doubles:
-    """The points in float64, each once: two equal ones are at distance 0, for which the estimate has no ratio.
-
-    Args:
-        points: Shape (points, width).
-    """
+    """The points in float64, each once, shape (points, width): equal ones are at distance 0, which has no ratio."""
     return np.unique(np.asarray(points, np.float64), axis=0)
 
 
 def neighbours(points: Doubles) -> Doubles:
-    """Euclidean distances of every point to its two nearest neighbours, nearest first, shape (points, 2).
-
-    Args:
-        points: At least three, all different, shape (points, width).
-    """
+    """Distances of each of three or more different points to its two nearest, nearest first, shape (points, 2)."""
     # Around the mean, because the squares below lose the digits that all points have in common.
     centred = points - points.mean(axis=0)
     squares = np.einsum("nd,nd->n", centred, centred)

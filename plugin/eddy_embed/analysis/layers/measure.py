@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from eddy_embed import methods
 from eddy_embed.analysis.layers.intrinsic_dimension import distinct, intrinsic_dimension
 from eddy_embed.analysis.layers.proposal import Proposal, propose
 from eddy_embed.encoding.batching import budget, passes, run_halving
 from eddy_embed.encoding.build import host_for, open_model, planner_for
+from eddy_embed.encoding.planner import Planner
 from eddy_embed.encoding.runner import check_compatible
 from eddy_embed.encoding.validation import check_count, check_options, checked_text_list, torch_name
 from eddy_embed.errors import InvalidParameter, NotFinite
+from eddy_embed.model.host import Host
 from eddy_embed.text.sequence import pack
+from eddy_embed.utils.arrays import Doubles
 from eddy_embed.utils.progress import Progress
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
-
-    from eddy_embed.encoding.planner import Planner
-    from eddy_embed.model.host import Host
-    from eddy_embed.parts.layout import TextRole
-
-    Floats = NDArray[np.float32] | NDArray[np.float64]
 
 SENTENCES = 1000
 """Sentences that the paper measures on."""
@@ -100,8 +94,13 @@ def draw(sentences: Iterable[str], count: int = SENTENCES, seed: int = 0) -> lis
         raise InvalidParameter(
             f"the sample has {len(there)} different sentences, {count} are needed; add text to it{less}"
         )
-    chosen = np.random.default_rng(seed).choice(len(there), count, replace=False)
-    return [there[index] for index in np.sort(chosen).tolist()]
+    return chosen(there, count, seed)
+
+
+def chosen(texts: list[str], count: int, seed: int) -> list[str]:
+    """So many of the texts, drawn at random, in their order."""
+    drawn = np.random.default_rng(seed).choice(len(texts), count, replace=False)
+    return [texts[index] for index in np.sort(drawn).tolist()]
 
 
 def measure(
@@ -154,7 +153,7 @@ def measure(
     """
     named = {"device": torch_name(device), "dtype": torch_name(dtype)}
     check_options({**locals(), **named})
-    chosen = draw(sentences, count, seed)
+    texts = draw(sentences, count, seed)
     opened = open_model(
         model,
         methods.kv(layers="", exit=-2),
@@ -171,10 +170,11 @@ def measure(
     propose([1.0] * depth, width)  # a width that is refused should not wait for the pass
     host = host_for(opened)
     check_compatible(host, opened.method)
-    alone: dict[TextRole, str | None] = {"query": None, "document": None}
-    planner = planner_for(opened, host, max_length=None, overflow="error", instructions=alone, language="xx")
+    planner = planner_for(
+        opened, host, max_length=None, overflow="error", instructions={"query": None, "document": None}, language="xx"
+    )
     with Progress(show_progress) as bar:
-        states = last_states(host, planner, chosen, budget(batch_tokens, host.device), bar)
+        states = last_states(host, planner, texts, budget(batch_tokens, host.device), bar)
     dimensions, different = [], []
     for level, rows in enumerate(states):
         if not np.isfinite(rows).all():
@@ -187,7 +187,7 @@ def measure(
     )
 
 
-def different_states(rows: Floats) -> NDArray[np.float64]:
+def different_states(rows: NDArray[Any]) -> Doubles:
     """The different states; one where no text reaches the last token, which behind the embedding is always so."""
     points = distinct(rows)
     mean = points.mean(axis=0)
@@ -195,19 +195,8 @@ def different_states(rows: Floats) -> NDArray[np.float64]:
     return points[:1] if apart <= ALIKE * np.linalg.norm(mean) else points
 
 
-def last_states(host: Host, planner: Planner, texts: list[str], batch_tokens: int, bar: Progress) -> Floats:
-    """The state of every text's last token behind the embedding and behind each layer that runs.
-
-    Args:
-        host: The model, up to layer M.
-        planner: Lays texts out as one sequence each.
-        texts: Not blank, valid Unicode.
-        batch_tokens: Most tokens in a pass.
-        bar: Told of every text done.
-
-    Returns:
-        Shape (M + 1, texts, width).
-    """
+def last_states(host: Host, planner: Planner, texts: list[str], batch_tokens: int, bar: Progress) -> NDArray[Any]:
+    """Every text's last state behind the embedding and each of M layers that run, shape (M + 1, texts, width)."""
     sequences = [plan.windows[0].sequence for plan in planner.plan(texts, "document")]
     states = torch.empty(
         host.exit_layer + 1, len(texts), host.width, dtype=torch.promote_types(host.dtype, torch.float32)

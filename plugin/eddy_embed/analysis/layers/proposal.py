@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
-from typing import TYPE_CHECKING, Literal
+from itertools import groupby, takewhile
+from typing import Literal
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods import kv
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 CLEAR = 0.1
 """A minimum is clear where both neighbouring maxima tower over it by this share of theirs; the paper gives no test."""
@@ -92,11 +90,8 @@ def propose(dimensions: Sequence[float], width: int | None = None) -> Proposal:
         opened, reach = list(minima), width or int(WINDOW * depth) + 1
     else:
         rule = "low region"
-        late = {
-            index: value
-            for index, value in enumerate(dimensions)
-            if index >= int(EARLY * depth) and not math.isnan(value)
-        }
+        early = int(EARLY * depth)
+        late = {index: value for index, value in enumerate(dimensions) if index >= early and not math.isnan(value)}
         if not late:
             raise InvalidParameter(
                 "no state behind the early layers has an intrinsic dimension; give more, and more various, sentences"
@@ -114,12 +109,9 @@ def _tower(values: list[float], above: float) -> float:
 
 def _ranges(layers: tuple[int, ...]) -> tuple[int, int] | int | str:
     """Layers as the parameter of `kv`: a number, a range, or a list of both."""
-    runs: list[list[int]] = []
-    for layer in layers:
-        if runs and layer == runs[-1][-1] + 1:
-            runs[-1].append(layer)
-        else:
-            runs.append([layer])
+    # Layers that follow each other are as far from their places.
+    places = groupby(enumerate(layers), lambda pair: pair[1] - pair[0])
+    runs = [[layer for _, layer in run] for _, run in places]
     if len(runs) == 1:
         return layers[0] if len(layers) == 1 else (layers[0], layers[-1])
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from eddy_embed.errors import InvalidParameter, InvalidText
@@ -29,10 +30,7 @@ def read_sentences(path: Path, *, lines: bool = False, language: str = "en") -> 
     segmenter = Segmenter(language)
     found: list[str] = []
     for name, raw in _files(path):
-        try:
-            text = raw.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise InvalidText(f"{name}: byte {error.start} is not UTF-8; convert the file first") from None
+        text = decoded(name, raw)
         if lines:
             found += [line.strip() for line in text.split("\n") if line.strip()]
         else:
@@ -40,15 +38,25 @@ def read_sentences(path: Path, *, lines: bool = False, language: str = "en") -> 
     return found
 
 
-def _files(path: Path) -> list[tuple[str, bytes]]:
-    if str(path) == "-":
-        return [("standard input", sys.stdin.buffer.read())]
+def decoded(name: str, raw: bytes) -> str:
+    """The text of a file in UTF-8, without a byte order mark."""
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidText(f"{name}: byte {error.start} is not UTF-8; convert the file first") from None
+
+
+def _files(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Names and contents."""
     known = " or ".join(SUFFIXES)
-    if path.is_dir():
+    if str(path) == "-":
+        yield "standard input", sys.stdin.buffer.read()
+    elif path.is_dir():
         inside = sorted(each for each in path.rglob("*") if each.suffix.lower() in SUFFIXES and each.is_file())
         if not inside:
             raise InvalidParameter(f"the folder {path} has no {known} files; name one that has, or a file")
-        return [(str(each), each.read_bytes()) for each in inside]
-    if path.exists() and path.suffix.lower() not in SUFFIXES:
+        yield from ((str(each), each.read_bytes()) for each in inside)
+    elif path.exists() and path.suffix.lower() not in SUFFIXES:
         raise InvalidParameter(f"{path} must be a {known} file or a folder of them; convert it to text first")
-    return [(str(path), path.read_bytes())]
+    else:
+        yield str(path), path.read_bytes()
