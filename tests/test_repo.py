@@ -156,7 +156,7 @@ def test_references_are_independent() -> None:
 DEPENDENCIES = {"numpy", "rich", "safetensors", "spacy", "tokenizers", "torch", "transformers", "typer"}
 EXTRAS = {
     "model/loading/peft.py": {"peft"},
-    "analysis/evaluate/baselines.py": {"bm25s"},
+    "analysis/evaluate/runner.py": {"bm25s"},
     "analysis/evaluate/metrics.py": {"scipy", "sklearn"},
     "analysis/plots.py": {"matplotlib"},
 }
