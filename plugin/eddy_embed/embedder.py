@@ -6,12 +6,14 @@ import copy
 import json
 import os
 from collections.abc import Callable, Collection, Iterable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast, overload
+from types import TracebackType
+from typing import Any, cast, overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from eddy_embed import methods
 from eddy_embed.encoding.build import assemble, finish_for, first_finish, open_model
@@ -40,13 +42,7 @@ from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.postprocess import Fitted, RunningCovariance, fit
 from eddy_embed.utils.progress import Progress
 
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-    from types import TracebackType
-
-    from numpy.typing import NDArray
-
-    Vectors = NDArray[np.float32]
+Vectors = NDArray[np.float32]
 
 
 _MAKER = (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -11,17 +12,11 @@ import torch
 from eddy_embed.encoding.batching import passes
 from eddy_embed.model.attention import AttentionRecorder
 from eddy_embed.parts.attention import BackwardAttention
-from eddy_embed.parts.repetition import Repetition, pieces
+from eddy_embed.parts.repetition import RepeatedPiece, Repetition, pieces
+from eddy_embed.text.sequence import Ints, Sequence
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from collections.abc import Sequence as Seq
-
-    from eddy_embed.parts.repetition import RepeatedPiece
-    from eddy_embed.text.sequence import Ints, Sequence
-
-    Span = tuple[int, int]
-    Run = Callable[[list[Sequence], AttentionRecorder], object]
+Span = tuple[int, int]
+Run = Callable[[list[Sequence], AttentionRecorder], object]
 
 
 @dataclass(frozen=True, eq=False)

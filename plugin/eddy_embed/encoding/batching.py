@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 
 from eddy_embed.utils.memory import out_of_memory
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 PER_THREAD, ON_ACCELERATOR = 1024, 8192
 """Most tokens in a pass, unless said otherwise. The states of more tokens leave a processor's caches, and fewer do not

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 
@@ -16,20 +16,18 @@ from eddy_embed.encoding.pipeline import Pipeline
 from eddy_embed.encoding.planner import Overflow, Planner
 from eddy_embed.encoding.runner import Runner
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
+from eddy_embed.methods.method import Method
+from eddy_embed.model.backbone import Backbone
 from eddy_embed.model.host import Host
+from eddy_embed.model.loading.dense_head import Head
 from eddy_embed.model.loading.pretrained import BUNDLED, load, locate
 from eddy_embed.model.loading.sentence_transformers import LIBRARY, SentenceTransformerSpec, read, unwrapped
 from eddy_embed.model.speed.onednn_linear import unpack
 from eddy_embed.model.view import describe, device_of
+from eddy_embed.parts.layout import Layout, TextRole
 from eddy_embed.parts.postprocess import Fitted
 from eddy_embed.text.sentences import Segmenter
 from eddy_embed.text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from eddy_embed.methods.method import Method
-    from eddy_embed.model.backbone import Backbone
-    from eddy_embed.model.loading.dense_head import Head
-    from eddy_embed.parts.layout import Layout, TextRole
 
 
 @dataclass(frozen=True, eq=False)

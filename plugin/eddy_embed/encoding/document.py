@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eddy_embed.encoding.finalize import VectorFinalizer
+from eddy_embed.encoding.planner import TextPlan
+from eddy_embed.encoding.windows import Window
+from eddy_embed.parts.postprocess import Fitted
 from eddy_embed.text.sentences.blocks import Path, units
-from eddy_embed.text.sequence import last_overlapping, owners
+from eddy_embed.text.sequence import Ints, last_overlapping, owners
 
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from collections.abc import Sequence as Seq
+Vector = NDArray[np.float32]
+SpanVectors = tuple[Vector, Ints]
 
-    from numpy.typing import NDArray
-
-    from eddy_embed.encoding.planner import TextPlan
-    from eddy_embed.encoding.windows import Window
-    from eddy_embed.parts.postprocess import Fitted
-    from eddy_embed.text.sequence import Ints
-
-    Vector = NDArray[np.float32]
-    SpanVectors = tuple[Vector, Ints]
 
 Part = Literal["document", "passages", "sentences"]
 PassageUnit = Literal["tokens", "sentences"]

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 
 from eddy_embed.encoding.pipeline import repeated_tokens
-from eddy_embed.parts.readout import LayerMean
-from eddy_embed.text.sequence import PLACEHOLDER_ID, Role
-
-if TYPE_CHECKING:
-    from eddy_embed.encoding.planner import TextPlan
-    from eddy_embed.methods.method import Method
-    from eddy_embed.model.backbone import Pooling
-    from eddy_embed.model.host import Host
-    from eddy_embed.parts.layout import TextRole
-    from eddy_embed.parts.readout import Readout
-    from eddy_embed.text.sequence import Sequence
-    from eddy_embed.text.tokenizer import Tokenizer
+from eddy_embed.encoding.planner import TextPlan
+from eddy_embed.methods.method import Method
+from eddy_embed.model.backbone import Pooling
+from eddy_embed.model.host import Host
+from eddy_embed.parts.layout import TextRole
+from eddy_embed.parts.readout import LayerMean, Readout
+from eddy_embed.text.sequence import PLACEHOLDER_ID, Role, Sequence
+from eddy_embed.text.tokenizer import Tokenizer
 
 SHOWN = 40
 """Tokens that the text form lists."""

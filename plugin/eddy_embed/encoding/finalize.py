@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eddy_embed.errors import NotFinite, NotFitted
+from eddy_embed.model.loading.dense_head import Head
+from eddy_embed.parts.postprocess import Fitted, Post
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from eddy_embed.model.loading.dense_head import Head
-    from eddy_embed.parts.postprocess import Fitted, Post
-
-    Doubles = NDArray[np.float64]
-    Role = Literal["document", "query"]
+Doubles = NDArray[np.float64]
+Role = Literal["document", "query"]
 
 
 @dataclass(frozen=True)

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eddy_embed.encoding.document import LongDocument, Part, PassageUnit, assemble, group_sentences
+from eddy_embed.encoding.finalize import VectorFinalizer
+from eddy_embed.encoding.planner import Planner, TextPlan
+from eddy_embed.encoding.runner import PooledSums, Runner
 from eddy_embed.encoding.validation import chunks
+from eddy_embed.encoding.windows import LazyWindow, Window
 from eddy_embed.errors import EddyError, InvalidParameter
-from eddy_embed.text.sequence import Role
+from eddy_embed.parts.layout import TextRole
+from eddy_embed.parts.repetition import Repetition
+from eddy_embed.text.sequence import Ints, Role
+from eddy_embed.utils.progress import Progress
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-    from collections.abc import Sequence as Seq
+Vectors = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+SpanVectors = tuple[Vectors, Ints]
 
-    from numpy.typing import NDArray
-
-    from eddy_embed.encoding.finalize import VectorFinalizer
-    from eddy_embed.encoding.planner import Planner, TextPlan
-    from eddy_embed.encoding.runner import PooledSums, Runner
-    from eddy_embed.encoding.windows import LazyWindow, Window
-    from eddy_embed.parts.layout import TextRole
-    from eddy_embed.parts.repetition import Repetition
-    from eddy_embed.text.sequence import Ints
-    from eddy_embed.utils.progress import Progress
-
-    Vectors = NDArray[np.float32]
-    Doubles = NDArray[np.float64]
-    SpanVectors = tuple[Vectors, Ints]
 
 ALONE_CHARACTERS = 100_000
 """Characters of documents whose parts are embedded together, each by itself: enough for full batches."""

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 
 from eddy_embed.encoding.windows import LazyWindow, TokenOffsets, Window, WindowRange, count_once, plan_windows, split
 from eddy_embed.errors import InvalidParameter, InvalidText, TextTooLong
+from eddy_embed.parts.layout import Layout, Prompt, TextRole
 from eddy_embed.parts.repetition import shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence as Seq
-
-    from eddy_embed.parts.layout import Layout, Prompt, TextRole
-    from eddy_embed.text.sentences import Segmenter
-    from eddy_embed.text.sequence import Ints, Sequence
-    from eddy_embed.text.tokenizer import Tokenizer, Tokens
+from eddy_embed.text.sentences import Segmenter
+from eddy_embed.text.sequence import Ints, Sequence
+from eddy_embed.text.tokenizer import Tokenizer, Tokens
 
 Overflow = Literal["window", "error", "truncate"]
 

@@ -4,36 +4,30 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from eddy_embed.encoding.backward_attention import Refiner
 from eddy_embed.encoding.batching import passes, run_halving
 from eddy_embed.encoding.document import positions_by_span
+from eddy_embed.encoding.planner import TextPlan
+from eddy_embed.encoding.windows import Window
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
-from eddy_embed.model.host import TEMPERATURE
+from eddy_embed.methods.method import Method
+from eddy_embed.model.attention import AttentionWatcher
+from eddy_embed.model.host import TEMPERATURE, Host
 from eddy_embed.parts.copy_edges import copy_states
+from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.readout import LayerMean, Readout, gather
-from eddy_embed.text.sequence import pack
+from eddy_embed.text.sequence import Ints, Packed, Sequence, pack
+from eddy_embed.utils.progress import Progress
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence as Seq
-
-    from numpy.typing import NDArray
-
-    from eddy_embed.encoding.planner import TextPlan
-    from eddy_embed.encoding.windows import Window
-    from eddy_embed.methods.method import Method
-    from eddy_embed.model.attention import AttentionWatcher
-    from eddy_embed.model.host import Host
-    from eddy_embed.parts.layout import TextRole
-    from eddy_embed.text.sequence import Ints, Packed, Sequence
-    from eddy_embed.utils.progress import Progress
-
-    Raw = NDArray[np.float64]
+Raw = NDArray[np.float64]
 
 
 @dataclass(eq=False)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from numbers import Integral
 from types import NoneType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from eddy_embed.encoding.document import Part, PassageUnit
 from eddy_embed.encoding.planner import Overflow
@@ -14,9 +14,6 @@ from eddy_embed.errors import InvalidParameter, InvalidText
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.postprocess import Fitted
 from eddy_embed.text.tokenizer import raise_on_surrogates
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PARTS: tuple[Part, ...] = get_args(Part)
 """The parts of a document that have vectors."""

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from eddy_embed.errors import TextTooLong
-from eddy_embed.text.sequence import owners
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from collections.abc import Sequence as Seq
-
-    from eddy_embed.text.sequence import Ints, Sequence
+from eddy_embed.text.sequence import Ints, Sequence, owners
 
 OVERLAP = 8
 """Consecutive windows share at most 1/OVERLAP of the budget."""

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.methods.method import Method
 from eddy_embed.methods.registry import build
 from eddy_embed.parts.copy_edges import CopyEdges
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.placeholders import Blocks
 from eddy_embed.parts.readout import Readout
-
-if TYPE_CHECKING:
-    from eddy_embed.methods.method import Method
 
 
 def htp(

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from eddy_embed.methods.method import Method
 from eddy_embed.methods.registry import build, build_term
 from eddy_embed.parts.postprocess import Post
-
-if TYPE_CHECKING:
-    from eddy_embed.methods.method import Method
 
 
 def centre() -> Method:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.methods.method import Method
 from eddy_embed.methods.registry import build
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.readout import Readout
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from eddy_embed.methods.method import Method
 
 EOL = 'This sentence : "{text}" means in one word:"'
 COT = 'After thinking step by step , this sentence : "{text}" means in one word:"'

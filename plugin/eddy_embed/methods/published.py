@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
+from eddy_embed.methods.method import Method, Term
+from eddy_embed.model.backbone import Backbone
+from eddy_embed.parts.attention import ExtraKeyValues
 from eddy_embed.parts.layout import Layout
-
-if TYPE_CHECKING:
-    from eddy_embed.methods.method import Method, Term
-    from eddy_embed.model.backbone import Backbone
-    from eddy_embed.parts.attention import ExtraKeyValues
-    from eddy_embed.parts.readout import Readout
+from eddy_embed.parts.readout import Readout
 
 _KEY = tuple[str, str, int, int]
 _Shape = tuple[str, int, int, int]

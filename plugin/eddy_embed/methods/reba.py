@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal, cast
 
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.methods.method import Method
 from eddy_embed.methods.registry import build
 from eddy_embed.parts.attention import BackwardAttention
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.readout import Readout
 from eddy_embed.parts.repetition import Repetition
-
-if TYPE_CHECKING:
-    from eddy_embed.methods.method import Method
 
 
 def reba(

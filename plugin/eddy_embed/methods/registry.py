@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from eddy_embed.errors import InvalidParameter, UnknownMethod
 from eddy_embed.methods.method import Method, Term, parse_terms
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+_F = TypeVar("_F", bound=Callable[..., Method])
 
-    _F = TypeVar("_F", bound=Callable[..., Method])
 
 GROUP = "eddy_embed.methods"
 """The entry points by which an installed package offers methods."""

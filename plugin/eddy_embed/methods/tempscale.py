@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.methods.method import Method
 from eddy_embed.methods.registry import build, build_term
 from eddy_embed.parts.attention import Temperature
-
-if TYPE_CHECKING:
-    from eddy_embed.methods.method import Method
 
 TAU = 0.8
 """Unless said otherwise in the paper."""

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.echo import echo
+from eddy_embed.methods.method import Method
 from eddy_embed.methods.plain import plain
 from eddy_embed.methods.prompts import cot, knowledge, metaeol, prompteol
 from eddy_embed.methods.registry import build
 from eddy_embed.parts.copy_edges import CopyEdges
 from eddy_embed.parts.layout import Layout
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from eddy_embed.methods.method import Method
 
 PROMPTS: dict[str, Callable[..., Method]] = {
     "plain": plain,

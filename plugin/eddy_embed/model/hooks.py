@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
@@ -24,12 +27,6 @@ from eddy_embed.model.attention import (
 from eddy_embed.model.view import DECODER
 from eddy_embed.parts.attention import ExtraKeyValues
 from eddy_embed.parts.copy_edges import copy_states
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from torch import nn
 
 ATTENTION = "eddy"
 """Name under which transformers' models find our attention; only views use it."""

@@ -5,15 +5,16 @@ With `view`, `hooks`, `loading/` and `speed/` it alone names what is transformer
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
-from eddy_embed.model.attention import BLOCKED, OWN, AttentionSpec, KernelChoice, group
+from eddy_embed.model.attention import BLOCKED, OWN, AttentionSpec, AttentionWatcher, KernelChoice, group
 from eddy_embed.model.hooks import ATTENTION, PassState, by_distance, current, install, register
 from eddy_embed.model.loading.peft import adapters, base_of
 from eddy_embed.model.self_check import SelfCheck, check_states_equal, check_windows, looks_ahead
@@ -33,13 +34,7 @@ from eddy_embed.model.view import (
     view_of,
 )
 from eddy_embed.parts.attention import ExtraKeyValues
-from eddy_embed.text.sequence import Packed, pack, padded_rows, plain
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from eddy_embed.model.attention import AttentionWatcher
-    from eddy_embed.text.sequence import Ints
+from eddy_embed.text.sequence import Ints, Packed, pack, padded_rows, plain
 
 TEMPERATURE = "a temperature"
 TRIED = 12

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,11 +11,7 @@ from eddy_embed.errors import NotFinite, UnsupportedModel
 from eddy_embed.model.attention import BLOCKED, AttentionSpec, KernelChoice, group
 from eddy_embed.model.hooks import PassState
 from eddy_embed.parts.attention import ExtraKeyValues
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from eddy_embed.text.sequence import Packed
+from eddy_embed.text.sequence import Packed
 
 AHEAD = 1e-3
 """Largest relative difference that later tokens may make to earlier states, for roundings alone."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from eddy_embed.model.hooks import PassState
+from eddy_embed.model.hooks import PassState
 
 _SOFTMAX = (functional.softmax, torch.softmax, torch.Tensor.softmax)
 _FUSED = (functional.scaled_dot_product_attention,)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, fields, replace
 from string import Formatter
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -13,13 +14,8 @@ from eddy_embed.errors import InvalidParameter
 from eddy_embed.parts.placeholders import Blocks, PlaceholderPositions
 from eddy_embed.parts.released import Revision, RewrittenText, revise
 from eddy_embed.parts.repetition import Repetition
-from eddy_embed.text.sequence import PLACEHOLDER_ID, Role, Sequence, last_overlapping, owners
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence as Seq
-
-    from eddy_embed.text.sequence import Ints
-    from eddy_embed.text.tokenizer import Tokens
+from eddy_embed.text.sequence import PLACEHOLDER_ID, Ints, Role, Sequence, last_overlapping, owners
+from eddy_embed.text.tokenizer import Tokens
 
 TextRole = Literal["document", "query"]
 TextSource = Literal["last", "text"]

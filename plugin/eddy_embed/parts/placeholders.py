@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.parts.released import block_sources
-from eddy_embed.text.sequence import Role, last_overlapping, owners
-
-if TYPE_CHECKING:
-    from eddy_embed.text.sequence import Ints
-    from eddy_embed.text.tokenizer import Tokens
+from eddy_embed.text.sequence import Ints, Role, last_overlapping, owners
+from eddy_embed.text.tokenizer import Tokens
 
 BlockSource = Literal["end", "released"]
 

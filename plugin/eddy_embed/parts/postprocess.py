@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 from zipfile import BadZipFile
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, NotFinite
 from eddy_embed.utils.atomic_files import atomic_write
 from eddy_embed.utils.diff import differences
 
-if TYPE_CHECKING:
-    import os
+Floats = NDArray[np.floating[Any]]
+Doubles = NDArray[np.float64]
 
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.floating[Any]]
-    Doubles = NDArray[np.float64]
 
 LEAST = 1e-12
 """Smallest variance over the largest with which the shrunk covariance still says something of every direction."""

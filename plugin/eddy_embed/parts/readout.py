@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.text.sequence import Role
+from eddy_embed.text.sequence import Ints, Role, Sequence
 
 if TYPE_CHECKING:
     import torch
-    from numpy.typing import NDArray
 
-    from eddy_embed.text.sequence import Ints, Sequence
 
 Pool = Literal["mean", "last", "hybrid", "weighted", "cls"]
 

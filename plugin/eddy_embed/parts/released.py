@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from eddy_embed.text.sequence import Ints
+from eddy_embed.text.sequence import Ints
 
 Revision = Literal["quoted", "sentences"]
 

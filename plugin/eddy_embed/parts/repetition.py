@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.text.sequence import Role, Sequence
-
-if TYPE_CHECKING:
-    from eddy_embed.text.sequence import Ints
+from eddy_embed.text.sequence import Ints, Role, Sequence
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence as Seq
+Ints = NDArray[np.int64]
 
-    from numpy.typing import NDArray
-
-    Ints = NDArray[np.int64]
 
 PLACEHOLDER_ID = -1
 """Id of a position whose embedding is a placeholder's value and not a row of the vocabulary."""

@@ -5,18 +5,15 @@ from __future__ import annotations
 import copy
 import hashlib
 import threading
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from tokenizers import normalizers
 
 from eddy_embed.errors import InvalidText, UnsupportedModel
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence as Seq
-
-    from eddy_embed.text.sequence import Ints
+from eddy_embed.text.sequence import Ints
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
-if TYPE_CHECKING:
-    from eddy_embed.model.attention.traits import AttentionSpec
+from eddy_embed.model.attention.traits import AttentionSpec
 
 SCORES = 2**24
 """Scores that the blocked kernel holds at once."""

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
 from eddy_embed.model.attention.blocked import capped
-
-if TYPE_CHECKING:
-    from eddy_embed.model.attention.groups import Group
-    from eddy_embed.model.attention.traits import AttentionSpec
-    from eddy_embed.parts.attention import ExtraKeyValues
+from eddy_embed.model.attention.groups import Group
+from eddy_embed.model.attention.traits import AttentionSpec
+from eddy_embed.parts.attention import ExtraKeyValues
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from eddy_embed.text.sequence import Ints
+from eddy_embed.text.sequence import Ints
 
 GROUP_WASTE = 1.25
 """Sequences share a fused call while the longest is at most this many times the shortest."""

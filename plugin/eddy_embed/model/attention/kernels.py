@@ -7,23 +7,19 @@ loaded on one, they are compared with the blocked kernel.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch.nn import functional
 
 from eddy_embed.model.attention.blocked import SCORES, between, blocked
-from eddy_embed.model.attention.extra_entries import with_entries
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from eddy_embed.model.attention.extra_entries import Angles
-    from eddy_embed.model.attention.groups import Group
-    from eddy_embed.model.attention.traits import AttentionSpec
-    from eddy_embed.model.attention.watcher import AttentionWatcher
-    from eddy_embed.parts.attention import ExtraKeyValues
+from eddy_embed.model.attention.extra_entries import Angles, with_entries
+from eddy_embed.model.attention.groups import Group
+from eddy_embed.model.attention.traits import AttentionSpec
+from eddy_embed.model.attention.watcher import AttentionWatcher
+from eddy_embed.parts.attention import ExtraKeyValues
 
 Kernel = Literal["fused", "flash", "efficient", "blocked", "own"]
 """`fused`: torch's scaled_dot_product_attention. `flash` and `efficient`: two of its kernels by name, because they also

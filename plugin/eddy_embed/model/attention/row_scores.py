@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
 from eddy_embed.model.attention.blocked import SCORES, between, capped, unseen
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from eddy_embed.model.attention.traits import AttentionSpec
+from eddy_embed.model.attention.traits import AttentionSpec
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,22 +6,18 @@ denominator; with it, any entry of the attention can be computed again from its 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 
 from eddy_embed.errors import InterventionDidNotRun
 from eddy_embed.model.attention.blocked import SCORES, capped, unseen
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from eddy_embed.model.attention.groups import Group
-    from eddy_embed.model.attention.traits import AttentionSpec
-    from eddy_embed.text.sequence import Ints
-
+from eddy_embed.model.attention.groups import Group
+from eddy_embed.model.attention.traits import AttentionSpec
+from eddy_embed.text.sequence import Ints
 
 CACHED = 2**19
 """Scores that are held at once on a processor: more of them leave its caches, and every one is touched three times."""

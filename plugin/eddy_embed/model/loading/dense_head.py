@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from eddy_embed.errors import UnsupportedModel
 from eddy_embed.model.fingerprint import weights_digest
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+Doubles = NDArray[np.float64]
+Weights = Mapping[str, torch.Tensor]
 
-    from numpy.typing import NDArray
-
-    Doubles = NDArray[np.float64]
-    Weights = Mapping[str, torch.Tensor]
 
 _ACTIVATIONS = ("torch.nn.modules.activation.", "torch.nn.modules.linear.Identity")
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from safetensors import SafetensorError
 from torch import nn
@@ -14,9 +15,6 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from eddy_embed.errors import ModelNotFound, UnsupportedModel
 from eddy_embed.model.view import dispatched, layer_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 KINDS = ("adalora", "ia3", "loha", "lokr", "lora", "trainable_tokens")
 """Kinds of adapter that do all they do inside the modules that they wrap."""

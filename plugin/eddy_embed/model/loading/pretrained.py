@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -21,15 +22,11 @@ from transformers import (
 from transformers.utils import logging
 
 from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
+from eddy_embed.model.backbone import Backbone, Pooling
 from eddy_embed.model.loading.peft import adapter_at, attach, holds
 from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16, prepack
 from eddy_embed.model.view import describe, layer_of
 from eddy_embed.utils.memory import out_of_memory
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from eddy_embed.model.backbone import Backbone, Pooling
 
 BUNDLED = {"eddy-tiny": Path(__file__).parents[1] / "tiny"}
 """Models that come with the package."""

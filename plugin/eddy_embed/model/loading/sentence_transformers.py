@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -15,9 +15,7 @@ from transformers.utils.hub import cached_file
 from eddy_embed.errors import ModelNotFound, UnsupportedModel
 from eddy_embed.model.backbone import Pooling
 from eddy_embed.model.loading.dense_head import Dense, Head, Norm, Normalize
-
-if TYPE_CHECKING:
-    from eddy_embed.parts.layout import TextRole
+from eddy_embed.parts.layout import TextRole
 
 LIBRARY = "sentence_transformers"
 _REMEDY = (

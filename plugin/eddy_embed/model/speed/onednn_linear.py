@@ -10,17 +10,15 @@ from __future__ import annotations
 import functools
 import platform
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from eddy_embed.model.view import unpacked
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROWS, SHARE, FEW = 8, 32, 8
 """Rows that a processor multiplies at a time, or half of them: behind many, one alone takes as long. For every number
