@@ -245,7 +245,7 @@ def explain(
         rewired = method.rewire.inputs(host.exit_layer)
         copied = method.copied(host.layers)
     rerouted = [layer for layer in (method.reroute.layers or () if method.reroute else ()) if layer <= host.exit_layer]
-    windows = [traits.window for traits in host.traits]
+    windows = [spec.window for spec in host.specs]
     repetition = method.layout.repetition if method.layout else None
     return Explanation(
         method=str(method),

@@ -183,9 +183,9 @@ class Spectra:
         number: int,
         query: torch.Tensor,
         key: torch.Tensor,
-        mass: torch.Tensor,
+        lse: torch.Tensor,
         members: Group,
-        traits: AttentionSpec,
+        spec: AttentionSpec,
         bias: torch.Tensor | None,
         paid: torch.Tensor | None,
     ) -> None:
@@ -194,6 +194,6 @@ class Spectra:
         if paid is not None:
             self.entries[self._layer] = paid[0].double().mean(0).cpu().numpy()
         if self._wanted:
-            rows = Rows(query[0], key[0], mass[0], traits, members.factor, bias)
+            rows = Rows(query[0], key[0], lse[0], spec, members.factor, bias)
             one = rows.step >= query.shape[2]
             self.filters.append(Filter.of(FullAttention(next(rows.blocks())) if one else rows))
