@@ -126,7 +126,7 @@ def assemble(
     batch_tokens: int | None,
     batch_size: int | None,
 ) -> Pipeline:
-    """The pipeline of an opened model; see `Embedder` for the arguments."""
+    """The pipeline of a loaded model; see `Embedder` for the arguments."""
     host = host_for(opened)
     planner = planner_for(
         opened, host, max_length=max_length, overflow=overflow, instructions=instructions, language=language
@@ -136,7 +136,7 @@ def assemble(
 
 
 def host_for(opened: LoadedModel) -> Host:
-    """An opened model, up to the layer that its method reads."""
+    """A loaded model, up to the layer that its method reads."""
     make = partial(Host, opened.model, exit_layer=opened.method.exit_layer, layers=opened.backbone.layers)
     try:
         host = make()
@@ -156,7 +156,7 @@ def planner_for(
     instructions: dict[TextRole, str | None],
     language: str,
 ) -> Planner:
-    """What lays texts out for an opened model; see `Embedder` for the arguments."""
+    """The planner for a loaded model; see `Embedder` for the arguments."""
     own = opened.trained
     tokenizer = Tokenizer(opened.tokenizer, lower=own is not None and own.lower)
     rows = opened.backbone.window - host.first_position  # of a table of positions, those that tokens can stand at
@@ -178,12 +178,7 @@ def planner_for(
 
 
 def first_finish(opened: LoadedModel, post: Fitted | str | os.PathLike[str] | None, normalize: bool) -> VectorFinalizer:
-    """The last stage of an opened model; see `Embedder` for the arguments.
-
-    Raises:
-        InvalidParameter: As `finish_for`; or vectors of length 1 are asked of a model whose lengths mean something.
-        UnsupportedModel: What the model does to its pooled states does not go with their width.
-    """
+    """The last stage for a loaded model; see `Embedder` for the arguments."""
     own, width = opened.trained, opened.backbone.hidden
     head = None if own is None else own.head
     if head is not None and head.start not in (None, width):
@@ -202,12 +197,7 @@ def first_finish(opened: LoadedModel, post: Fitted | str | os.PathLike[str] | No
 def finish_for(
     method: Method, width: int, post: Fitted | str | os.PathLike[str] | None, normalize: bool, head: Head | None
 ) -> VectorFinalizer:
-    """The last stage for a method, whose vectors have that width before any post-processing.
-
-    Raises:
-        InvalidParameter: What was fitted goes with another method or another model, or post-processing asks for more
-            dimensions than the model has.
-    """
+    """The last stage for a method whose vectors have this width before any post-processing."""
     if method.post is not None:
         method.post.dimension(width)
     fitted = post if post is None or isinstance(post, Fitted) else Fitted.load(post)

@@ -175,13 +175,7 @@ def _hidden_from(hidden: HiddenPlaceholder) -> str:
 
 
 def _hidden(sequence: Sequence, windows: list[int | None], first: int) -> list[HiddenPlaceholder]:
-    """What windows hide of a sequence's placeholders.
-
-    Args:
-        sequence: The sequence.
-        windows: Of each layer that runs.
-        first: The first layer that sees copied states, counted from 1.
-    """
+    """Placeholders that sliding windows hide; `windows` of each layer, `first` layer that sees copied states."""
     text = np.flatnonzero(sequence.roles == Role.TEXT)
     found = []
     for window in sorted({window for window in windows[first - 1 :] if window is not None}):
@@ -217,16 +211,7 @@ def explain(
     role: TextRole,
     trained: Pooling | None = None,
 ) -> Explanation:
-    """Explain a planned text.
-
-    Args:
-        plan: The text.
-        method: The resolved method.
-        host: The model.
-        tokenizer: Its tokenizer.
-        role: What the text is.
-        trained: How an embedding model was trained to be read.
-    """
+    """Explain a planned text."""
     first = plan.windows[0].laid()
     sequence = first.sequence
     readout = cast("Readout", method.readout)
