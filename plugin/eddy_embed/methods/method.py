@@ -94,7 +94,7 @@ class Method:
         return Method(**chosen, decides=decides, terms=self.terms + other.terms if self.terms and other.terms else ())
 
     def _laid_out(self, own: Layout, theirs: Layout, other: Method) -> tuple[Layout, list[str]]:
-        """Both layouts in one, and what both choose."""
+        """Both layouts in one, and the parts that both choose."""
         if type(own) is not Layout or type(theirs) is not Layout:
             return own, ["layout"]
         if both := [part for part in own.chosen if part in theirs.chosen]:
@@ -152,7 +152,7 @@ _PARTS = [field.name for field in fields(Method) if field.name not in ("decides"
 
 
 def _values(part: Any) -> dict[str, Any]:
-    """The fields of a part; `specials` only where it is set: all other fingerprints are older than it."""
+    """The fields of a part; `specials` only if set, because fingerprints are older than it."""
     return {name: value for name, value in asdict(part).items() if name != "specials" or value}
 
 
@@ -167,11 +167,7 @@ def print_terms(terms: tuple[Term, ...]) -> str:
 
 
 def parse_terms(text: str) -> list[Term]:
-    """Text as terms, values as None, bool, int, float, (int, int) or str.
-
-    Raises:
-        InvalidParameter: The text is malformed; the message gives the place.
-    """
+    """Text as terms, values as None, bool, int, float, (int, int) or str; InvalidParameter gives the place of an error."""
     terms: list[Term] = []
     at = 0
     while True:

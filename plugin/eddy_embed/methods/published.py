@@ -46,11 +46,7 @@ _KV_LAYERS: dict[_Shape, tuple[int, ...]] = {
 
 
 def default_layers(backbone: Backbone) -> tuple[int, ...]:
-    """The layers that KV-Embedding re-routes on a backbone.
-
-    Raises:
-        InvalidParameter: None are published for it.
-    """
+    """The layers that KV-Embedding re-routes on a backbone; InvalidParameter if none are published for it."""
     shape = (backbone.architecture, backbone.layers, backbone.hidden, backbone.vocabulary)
     if shape not in _KV_LAYERS:
         raise InvalidParameter(

@@ -84,12 +84,7 @@ def describe(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def build_term(term: Term) -> Method:
-    """The method that a term names.
-
-    Raises:
-        UnknownMethod: No method has that name.
-        InvalidParameter: A parameter is unknown, or its value is wrong.
-    """
+    """The method that a term names; UnknownMethod or InvalidParameter if it is wrong."""
     function = _lookup(term.name)
     signature = inspect.signature(function).parameters
     given = dict(term.parameters)

@@ -86,7 +86,7 @@ class Packed:
 
 
 def pack(sequences: Seq[Sequence]) -> Packed:
-    """Lay sequences one behind the other."""
+    """Concatenate sequences."""
     lengths = np.array([len(sequence) for sequence in sequences], np.int64)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     ids = np.concatenate([sequence.ids for sequence in sequences])
@@ -99,18 +99,13 @@ def pack(sequences: Seq[Sequence]) -> Packed:
 
 
 def plain(ids: Ints) -> Sequence:
-    """A sequence of tokens of text alone, shape (tokens,)."""
+    """A sequence of text tokens alone, shape (tokens,)."""
     none = np.full(len(ids), -1, np.int64)
     return Sequence(ids, np.full(len(ids), int(Role.TEXT), np.int64), none, none, none, np.empty((0, 2), np.int64))
 
 
 def padded_rows(packed: Packed, rows: Ints) -> Packed:
-    """Some of the packed sequences, all filled up to one length behind their last token.
-
-    Args:
-        packed: Sequences.
-        rows: Index of each chosen sequence's tokens, its last repeated up to the longest, shape (sequences, longest).
-    """
+    """Some of the packed sequences, padded to one length; `rows` index their tokens, shape (sequences, longest)."""
     flat = rows.reshape(-1)
     where = np.full(packed.offsets[-1], -1, np.int64)
     where[flat[::-1]] = np.arange(len(flat))[::-1]  # of a token that is repeated, its first place
@@ -126,19 +121,7 @@ def padded_rows(packed: Packed, rows: Ints) -> Packed:
 
 
 def owners(starts: Ints, ends: Ints, spans: Ints) -> Ints:
-    """The span that each token belongs to: the first whose characters it overlaps.
-
-    A token that straddles a border thus belongs to the left span. A token of no width counts as the character it
-    stands at.
-
-    Args:
-        starts: First character of each token, shape (tokens,).
-        ends: Character after each token's last, shape (tokens,).
-        spans: Rows (start, end), ordered and disjoint, shape (spans, 2).
-
-    Returns:
-        Index of the owning span, -1 for none, shape (tokens,).
-    """
+    """Index of the first of ordered, disjoint spans whose characters each token overlaps, -1 for none, shape (tokens,)."""
     if len(spans) == 0:
         return np.full(len(starts), -1, np.int64)
     first = np.searchsorted(spans[:, 1], starts, side="right")
@@ -148,13 +131,7 @@ def owners(starts: Ints, ends: Ints, spans: Ints) -> Ints:
 
 
 def last_overlapping(starts: Ints, ends: Ints, spans: Ints) -> Ints:
-    """The last token that overlaps each span's characters, -1 where none does, shape (spans,).
-
-    Args:
-        starts: First character of each token, non-decreasing, shape (tokens,).
-        ends: Character after each token's last, shape (tokens,).
-        spans: Rows (start, end), shape (spans, 2).
-    """
+    """The last token that overlaps each span's characters, -1 for none, shape (spans,); starts do not decrease."""
     last = np.searchsorted(starts, spans[:, 1], side="left") - 1
     clipped = np.maximum(last, 0)
     overlaps = (last >= 0) & (np.maximum(ends, starts + 1)[clipped] > spans[:, 0])

@@ -137,17 +137,13 @@ class Tokenizer:
             return str(self._tokenizer.convert_ids_to_tokens(token))
 
     def specials_in(self, text: str) -> list[str]:
-        """Spellings of special tokens that a text holds, which are read as text here."""
+        """Special tokens spelled out in a text, where they are read as text."""
         with self._lock:
             return [token for token in self._tokenizer.all_special_tokens if token in text]
 
     @property
     def end(self) -> int:
-        """Id of the end token.
-
-        Raises:
-            UnsupportedModel: The tokenizer has none.
-        """
+        """Id of the end token; UnsupportedModel if the tokenizer has none."""
         if self._tokenizer.eos_token_id is None:
             raise UnsupportedModel("the method puts an end token behind the text, and this tokenizer has none")
         return int(self._tokenizer.eos_token_id)
@@ -161,11 +157,7 @@ class Tokenizer:
 
 
 def raise_on_surrogates(text: str, name: str) -> None:
-    """Refuse a string that holds half of a surrogate pair, which no encoding can carry.
-
-    Raises:
-        InvalidText: With the text's name, the character and its offset.
-    """
+    """Refuse a string with a lone surrogate, with its name, the character and its offset."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

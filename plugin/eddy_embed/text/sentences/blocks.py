@@ -41,14 +41,7 @@ _LABEL = re.compile(
 
 
 def blocks(text: str) -> Iterator[Block]:
-    """Divide a text into blocks; no sentence goes over the border of a block.
-
-    Args:
-        text: Any text. Lines end where ``str.splitlines`` ends them.
-
-    Yields:
-        Blocks in order. Characters outside of them are whitespace.
-    """
+    """Divide a text into blocks, in order, with whitespace between them; no sentence crosses the border of a block."""
     return _Reader(text).read()
 
 
@@ -87,7 +80,7 @@ class _Reader:
         yield from self._close()
 
     def _is_code(self, line: str, number: int) -> bool:
-        """Follow the fences; an opening fence that nothing closes is an ordinary line, or it would swallow the rest."""
+        """Track fences; an opening fence that nothing closes is an ordinary line, or it would swallow the rest."""
         if self.fence:
             if line.startswith(self.fence) and line.strip(self.fence[0]) == "":
                 self.fence = ""
@@ -177,7 +170,7 @@ class _Reader:
 
 
 def _speakers(texts: list[str]) -> set[int]:
-    """Return the lines that begin with a speaker's name or a field's: one alone, or a few in much prose, is chance."""
+    """Lines that begin with a speaker's or a field's name: one alone, or a few in much prose, is chance."""
     labels = {
         i: match.group().strip()
         for i, line in enumerate(texts)
@@ -190,7 +183,7 @@ def _speakers(texts: list[str]) -> set[int]:
 
 
 def _is_paragraph(line: str) -> bool:
-    """Whether a line is too long to be hard-wrapped, so that line breaks beside it mean something."""
+    """Whether a line is too long to be hard-wrapped, so that line breaks next to it have meaning."""
     return len(line) > _WRAP_WIDTH and (len(line.split()) >= _WRAP_WORDS or "。" in line)
 
 
@@ -215,7 +208,7 @@ _CAPITALS = 3
 
 
 def level_of(block: str) -> int:
-    """The level of a heading in Markdown, 1 to 6, of a block that is one: `## Tides`, or a line that is underlined."""
+    """Level of a Markdown heading, 1 to 6: `## Tides`, or a line that is underlined."""
     line = block.strip()
     marks = _HEADING_MARKS.match(line)
     if marks:
@@ -224,14 +217,7 @@ def level_of(block: str) -> int:
 
 
 def plain_level_of(line: str, in_capitals: bool) -> int:
-    """The level of a line that stands alone, 0 where it is no heading.
-
-    Chapters and parts are told by their word and number, sections by a number such as 2.1, others by capitals.
-
-    Args:
-        line: Without surrounding white space.
-        in_capitals: Whether the whole text is, so that capitals say nothing.
-    """
+    """Level of a stripped line that stands alone, 0 for none: chapters by word and number, 2.1, or capitals."""
     if len(line) > _HEADING_WIDTH:
         return 0
     ended = _HEADING_ENDED.search(line)
@@ -248,7 +234,7 @@ def plain_level_of(line: str, in_capitals: bool) -> int:
 
 
 def title_of(heading: str) -> str:
-    """The wording of a heading: without marks, without the line below it, its white space made single."""
+    """The wording of a heading, without marks or underline, its white space made single."""
     lines = heading.strip().splitlines()
     if len(lines) > 1 and not lines[-1].strip("=- \t"):
         lines.pop()

@@ -95,14 +95,7 @@ class Rules:
         self.has_ordinal_stop = language in lexicon.ORDINAL_STOP
 
     def boundaries(self, text: str) -> list[int]:
-        """Find the ends of sentences inside a block of prose.
-
-        Args:
-            text: One block, of any length, without whitespace at its end.
-
-        Returns:
-            Rising offsets behind the stop, its brackets and quotes; the end of the block is not among them.
-        """
+        """Rising ends of sentences inside a block of prose without trailing whitespace, that of the block excluded."""
         found: list[int] = []
         is_lower = text.islower()
         since = quotes = counted = 0
@@ -237,7 +230,7 @@ def _first_word(text: str, at: int) -> int:
 
 
 def _follows_name(stop: _Stop, word: str) -> bool:
-    """Whether "St." stands behind a name, as in "Main St.", and is no saint."""
+    """Whether "St." follows a name, as in "Main St.", and is no saint."""
     said = _LAST_WORD.search(stop.before[: -len(word)])
     return said is not None and said[1][0].isupper()
 
@@ -296,12 +289,7 @@ class Pipeline:
         return len(self.nlp.vocab.strings) - self.known_strings > _MOST_NEW_STRINGS
 
     def _word_before(self, run: str, stop: int) -> str:
-        """Return the token that a stop stands in or behind, without the stop.
-
-        Args:
-            run: Characters without whitespace.
-            stop: Offset of the stop in them.
-        """
+        """The token that a stop at an offset of a run without whitespace belongs to or follows, without the stop."""
         with self.lock:
             span = self.nlp.make_doc(run).char_span(stop - 1, stop, alignment_mode="expand")
         return run[span.start_char : stop] if span is not None else ""
