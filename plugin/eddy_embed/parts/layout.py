@@ -266,7 +266,7 @@ def _between(sequence: Sequence, before: Ints, after: Ints) -> Sequence:
         return sequence
 
     def around(values: Ints, special: int) -> Ints:
-        return np.pad(values, (len(before), len(after)), constant_values=special)
+        return np.concatenate([np.full(len(before), special), values, np.full(len(after), special)])
 
     return replace(
         sequence,

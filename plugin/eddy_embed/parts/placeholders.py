@@ -99,7 +99,7 @@ class Blocks:
         Args:
             tokens: Tokens of the filled prompt.
             own: Indices of those that are the text's, in order.
-            sentences: Rows (start, end) of the text's sentences in the prompt, shape (sentences, 2); None if not needed.
+            sentences: Rows (start, end) of the text's sentences in the prompt, shape (sentences, 2), if needed.
             length: Tokens of the sequence, an end token included.
         """
         if self.needs_sentences and sentences is None:

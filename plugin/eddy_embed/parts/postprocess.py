@@ -229,10 +229,9 @@ class Fitted:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to a .npz file, atomically."""
         arrays: dict[str, Any] = {"mean": self.mean, "post": json.dumps(asdict(self.post)), "count": self.count}
-        arrays["maker"] = json.dumps(self.maker)
-        optional = {"matrix": self.matrix, "query_mean": self.query_mean}
+        arrays |= {"maker": json.dumps(self.maker), "matrix": self.matrix, "query_mean": self.query_mean}
         with atomic_write(path) as file:
-            np.savez(file, **arrays, **{name: array for name, array in optional.items() if array is not None})
+            np.savez(file, **{name: array for name, array in arrays.items() if array is not None})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Fitted:

@@ -17,18 +17,16 @@ PLACEHOLDER_ID = -1
 
 
 class Role(IntEnum):
-    """What a token is there for."""
+    """What a token is: the tokenizer's special, prompt (or instruction), text, or one of two kinds of placeholder.
+
+    PST is before the text or before its block; B-PSTs, one for each block, are before the first block.
+    """
 
     SPECIAL = 0
-    """Put in front by the tokenizer (BOS); never pooled."""
     PROMPT = 1
-    """Template wording or instruction."""
     TEXT = 2
-    """The text to embed."""
     PST = 3
-    """Placeholder that stands before the text or before its block."""
     BPST = 4
-    """Block placeholder: the summaries of all blocks, ahead of the first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +57,7 @@ class Sequence:
 
     @property
     def text(self) -> Ints:
-        """Positions of the text's tokens, in the copy that is read where the text stands more than once."""
+        """Positions of the text's tokens, in the copy that is read if there are several."""
         if self.copies.size == 0:
             return np.empty(0, np.int64)
         read = 0 if self.first else self.copies.max()
@@ -68,10 +66,10 @@ class Sequence:
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """Sequences one behind the other, without padding: token i of sequence b stands at `offsets[b] + i`.
+    """Sequences one after another, without padding: token i of sequence b is at `offsets[b] + i`.
 
     Attributes:
-        ids: Vocabulary ids, shape (tokens,); 0 stands in at placeholders.
+        ids: Vocabulary ids, shape (tokens,); 0 at placeholders.
         positions: Position of each token in its own sequence, shape (tokens,).
         offsets: First token of every sequence and the total, shape (sequences + 1,).
         edges: Rows (destination, source), indices into the packed tokens, shape (edges, 2).
@@ -93,9 +91,9 @@ def pack(sequences: Seq[Sequence]) -> Packed:
     roles = np.concatenate([sequence.roles for sequence in sequences])
     positions = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
     edges = np.concatenate([s.edges + first for s, first in zip(sequences, offsets[:-1], strict=True)])
-    at = np.flatnonzero(ids == PLACEHOLDER_ID)
-    kinds = (roles[at] == Role.BPST).astype(np.int64)
-    return Packed(np.where(ids == PLACEHOLDER_ID, 0, ids), positions, offsets, edges, np.stack([at, kinds], axis=1))
+    index = np.flatnonzero(ids == PLACEHOLDER_ID)
+    placeholders = np.stack([index, (roles[index] == Role.BPST).astype(np.int64)], axis=1)
+    return Packed(np.where(ids == PLACEHOLDER_ID, 0, ids), positions, offsets, edges, placeholders)
 
 
 def plain(ids: Ints) -> Sequence:
@@ -107,10 +105,10 @@ def plain(ids: Ints) -> Sequence:
 def padded_rows(packed: Packed, rows: Ints) -> Packed:
     """Some of the packed sequences, padded to one length; `rows` index their tokens, shape (sequences, longest)."""
     flat = rows.reshape(-1)
-    where = np.full(packed.offsets[-1], -1, np.int64)
-    where[flat[::-1]] = np.arange(len(flat))[::-1]  # of a token that is repeated, its first place
-    edges = where[packed.edges]
-    placeholders = np.stack([where[packed.placeholders[:, 0]], packed.placeholders[:, 1]], axis=1)
+    new_index = np.full(packed.offsets[-1], -1, np.int64)
+    new_index[flat[::-1]] = np.arange(len(flat))[::-1]  # the first one of a token that is repeated
+    edges = new_index[packed.edges]
+    placeholders = np.stack([new_index[packed.placeholders[:, 0]], packed.placeholders[:, 1]], axis=1)
     return Packed(
         ids=packed.ids[flat],
         positions=packed.positions[flat],
@@ -121,7 +119,11 @@ def padded_rows(packed: Packed, rows: Ints) -> Packed:
 
 
 def owners(starts: Ints, ends: Ints, spans: Ints) -> Ints:
-    """Index of the first of ordered, disjoint spans whose characters each token overlaps, -1 for none, shape (tokens,)."""
+    """Index of the first span whose characters each token overlaps, -1 for none, shape (tokens,).
+
+    Spans are ordered and disjoint, so a token across a border belongs to the left one. A token of no width counts as
+    one character.
+    """
     if len(spans) == 0:
         return np.full(len(starts), -1, np.int64)
     first = np.searchsorted(spans[:, 1], starts, side="right")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 Line = tuple[int, int]
 Block = tuple[int, int, bool, int]
-"""Start, end, whether it is prose: otherwise it is one unit, however many stops it has; and its level as a heading."""
+"""Start, end, whether it is prose (otherwise it is one unit, however many stops it has), and its level as a heading."""
 
 _WRAP_WIDTH = 200
 _WRAP_WORDS = 20
@@ -58,13 +58,13 @@ class _Reader:
         self.in_capitals = text.isupper()
 
     def read(self) -> Iterator[Block]:
-        at = 0
+        offset = 0
         lines = self.text.splitlines(keepends=True)
         if "```" in self.text or "~~~" in self.text:
             bare = (line.strip() for line in lines)
             self.last_fence = {line[0]: i for i, line in enumerate(bare) if line and line.strip(line[0]) == ""}
         for number, line in enumerate(lines):
-            start, at = at, at + len(line)
+            start, offset = offset, offset + len(line)
             bare_line = line.strip()
             if not bare_line:
                 yield from self._close()
@@ -72,9 +72,9 @@ class _Reader:
                 continue
             if self._is_code(bare_line, number):
                 yield from self._close()
-                yield start, at, False, 0
+                yield start, offset, False, 0
                 continue
-            yield from self._line((start, at), bare_line.lstrip(_INVISIBLE_LEAD) or bare_line)
+            yield from self._line((start, offset), bare_line.lstrip(_INVISIBLE_LEAD) or bare_line)
             if line.endswith("\u2029"):
                 yield from self._close()
         yield from self._close()
@@ -244,22 +244,20 @@ def title_of(heading: str) -> str:
 
 
 def units(levels: Iterable[int]) -> list[tuple[int, int]]:
-    """First and last sentence of what stays together: a sentence, with the headings that lead to it.
+    """First and last sentence of what stays together: a sentence with the headings that lead to it.
 
-    A heading leads to what follows unless that is a heading of its own level or above: then it has no text.
-
-    Args:
-        levels: Of each sentence, 0 where it is no heading.
+    A heading leads to what follows unless that is a heading of its own level or above. `levels` are those of sentences,
+    0 for no heading.
     """
-    found: list[tuple[int, int]] = []
+    kept: list[tuple[int, int]] = []
     above = 0
-    for at, level in enumerate(levels):
+    for index, level in enumerate(levels):
         if above and (level == 0 or level > above or level == CONTINUED):
-            found[-1] = (found[-1][0], at)
+            kept[-1] = (kept[-1][0], index)
         else:
-            found.append((at, at))
+            kept.append((index, index))
         above = level
-    return found
+    return kept
 
 
 class Path:
@@ -269,7 +267,7 @@ class Path:
         self._open: list[tuple[int, str]] = []
 
     def read(self, level: int, heading: str) -> None:
-        """Go on to a heading; it closes those of its own level and below."""
+        """Read a heading; it closes those of its own level and below."""
         if level == CONTINUED and self._open:
             above, begun = self._open.pop()
             self._open.append((above, f"{begun} {title_of(heading)}"))
