@@ -23,13 +23,7 @@ StateMix = tuple[int, torch.Tensor]
 
 @dataclass(frozen=True)
 class Refiner:
-    """Refines the states that a readout reads.
-
-    Attributes:
-        watch: The method's.
-        repetition: Its layout's; with pieces, attention is recorded in passes over the pieces.
-        batch_tokens: Most tokens in one of these passes.
-    """
+    """Refines the states that a readout reads; attention is recorded in passes over pieces, if there are any."""
 
     watch: BackwardAttention
     repetition: Repetition | None

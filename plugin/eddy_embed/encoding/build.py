@@ -32,16 +32,7 @@ from eddy_embed.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """A model with the method resolved for it.
-
-    Attributes:
-        name: The requested name, or its class.
-        model: The base model, or the given loaded one.
-        tokenizer: Its tokenizer.
-        backbone: Shape of the full model.
-        method: With every default filled in.
-        trained: What an embedding model of sentence-transformers brings with its weights, None for others.
-    """
+    """A model, by its requested name or its class, with the method resolved for it; `trained` for embedding models."""
 
     name: str
     model: torch.nn.Module

@@ -81,12 +81,7 @@ class LongDocument:
     n_truncated: int
 
     def processed(self, fitted: Fitted, normalize: bool = True) -> LongDocument:
-        """The same document under post-processing that was fitted after it was embedded.
-
-        Args:
-            fitted: What was learned.
-            normalize: Whether the vectors get length 1.
-        """
+        """The same document with post-processing that was fitted later, and vectors of length 1 if `normalize`."""
         finish = VectorFinalizer(normalize=normalize, post=fitted.post, fitted=fitted)
 
         def again(vector: Vector) -> Vector:

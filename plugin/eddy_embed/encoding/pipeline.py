@@ -69,14 +69,7 @@ class Counts:
 
 @dataclass(eq=False)
 class Pipeline:
-    """The three stages, and what has passed through them.
-
-    Attributes:
-        planner: Texts to sequences.
-        runner: Sequences to sums of states; None once it is closed.
-        finish: Sums to vectors.
-        counts: What was read so far.
-    """
+    """Texts to sequences, to sums of states (None once it is closed), to vectors; and counts of what was read."""
 
     planner: Planner
     runner: Runner | None

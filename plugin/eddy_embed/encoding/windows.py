@@ -54,13 +54,7 @@ def plan_windows(costs: Seq[int], budget: int) -> list[WindowRange]:
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """A sequence to run.
-
-    Attributes:
-        sequence: Its tokens; offsets count characters of the text.
-        counted: Positions of the text tokens that it accounts for, in order.
-        share: Its weight among the sequences of the text, by the tokens it accounts for; they sum to 1.
-    """
+    """A sequence to run, the positions of the text tokens it accounts for, and its share of those in the text."""
 
     sequence: Sequence
     counted: Ints
@@ -83,14 +77,7 @@ class Window:
 
 @dataclass(frozen=True, eq=False)
 class LazyWindow:
-    """A window that is laid out when it is run: all windows of a long text at once would take memory as it grows.
-
-    Attributes:
-        length: Tokens of its sequence.
-        count: Text tokens that it accounts for.
-        lay: Gives its sequence and the positions of those tokens.
-        share: Its weight among the sequences of the text.
-    """
+    """A window that `lay` lays out when it is run, so that memory does not grow with the text."""
 
     length: int
     count: int

@@ -1,4 +1,4 @@
-"""Hidden states between layers: copies from one position to another."""
+"""Copies of hidden states between layers, from one position to another."""
 
 from __future__ import annotations
 

@@ -94,14 +94,7 @@ class Blocks:
         return (budget - own) * self.every // (self.every + own) if isinstance(self.every, int) else budget - own
 
     def inserts(self, tokens: Tokens, own: Ints, sentences: Ints | None, length: int) -> PlaceholderPositions:
-        """The placeholders of one text.
-
-        Args:
-            tokens: Tokens of the filled prompt.
-            own: Indices of those that are the text's, in order.
-            sentences: Rows (start, end) of the text's sentences in the prompt, shape (sentences, 2), if needed.
-            length: Tokens of the sequence, an end token included.
-        """
+        """The placeholders of a sequence of this length, by the text's `own` tokens and its sentences in the prompt."""
         if self.needs_sentences and sentences is None:
             raise InvalidParameter("a layout with blocks needs the text's sentences")
         every = self.settled(len(own), 0 if sentences is None else len(sentences)).every

@@ -208,11 +208,7 @@ class Fitted:
         return sha.hexdigest()
 
     def apply(self, vectors: Floats, role: Literal["document", "query"] = "document") -> Doubles:
-        """Process vectors of shape (.., width), without normalising them.
-
-        Args:
-            vectors: Of length 1, as they leave the method.
-            role: Whether they are documents' or queries'.
+        """Process unit vectors of documents or queries, shape (.., width), without normalising the result.
 
         Raises:
             InvalidParameter: They have another width.

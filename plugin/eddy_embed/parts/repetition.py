@@ -68,14 +68,7 @@ def shortened(sequence: Sequence, length: int) -> Sequence:
 
 @dataclass(frozen=True, eq=False)
 class RepeatedPiece:
-    """A piece of a text, repeated by itself.
-
-    Attributes:
-        sequence: Specials, then the copies.
-        start: Position of its first token in the text's own sequence.
-        size: Tokens of one copy.
-        front: Number of specials before them.
-    """
+    """A piece of a text: a sequence of `front` specials and the copies, where it starts in the text's own, its size."""
 
     sequence: Sequence
     start: int

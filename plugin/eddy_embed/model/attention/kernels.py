@@ -54,15 +54,7 @@ OWN = KernelChoice("own", "own")
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """On which device and in which dtype a layer computes.
-
-    Attributes:
-        device: Kind of device, such as "cpu".
-        dtype: Such as "float32".
-        width: Head width of queries and keys.
-        value_width: Head width of values.
-        capability: Compute capability of an NVIDIA device, None for others.
-    """
+    """Device, dtype, head widths and, for NVIDIA devices, compute capability with which a layer computes."""
 
     device: str
     dtype: str

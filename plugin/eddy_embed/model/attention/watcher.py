@@ -55,12 +55,7 @@ class AttentionWatcher(Protocol):
 
 
 class AttentionRecorder:
-    """Records a rectangle of each sequence's attention in one pass: rows from one to the last, and some columns.
-
-    Attributes:
-        first_rows: First row of each rectangle, shape (sequences,).
-        columns: First column and the one after the last, shape (sequences, 2).
-    """
+    """Records a rectangle of each sequence's attention: from a first row on, columns of shape (sequences, 2)."""
 
     def __init__(self, first_rows: Ints, columns: Ints) -> None:
         self.first_rows, self.columns = first_rows, columns

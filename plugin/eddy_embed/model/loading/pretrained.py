@@ -68,30 +68,7 @@ def load(
     pooling: Pooling | None = None,
     subfolder: str = "",
 ) -> tuple[torch.nn.Module, Any, Backbone]:
-    """Load a model's base up to its exit layer, and its tokenizer.
-
-    Args:
-        name: Bundled name, folder or hub id.
-        exit_of: Gives the exit layer M for a backbone.
-        device: Where to put the weights; None: an accelerator if there is one, else the processor.
-        dtype: "auto", "float32", "bfloat16", "float16" or "float64". "auto" is what the variable EDDY_DTYPE names,
-            else the checkpoint's own on an accelerator; on a processor bfloat16 where it multiplies in it and the
-            checkpoint is in half precision, else float32.
-        options: Keyword arguments of every `from_pretrained` (revision, cache_dir, ..).
-        model_kwargs: Further keyword arguments of the model's `from_pretrained`.
-        tokenizer: A tokenizer to use instead of the model's own.
-        show_progress: Show a bar while weights are read.
-        pooling: How an embedding model was trained to be read.
-        subfolder: Where in the folder or repository the model is.
-
-    Returns:
-        The base model without head and upper layers, the tokenizer, and the shape of the full model.
-
-    Raises:
-        ModelNotFound: Nothing usable is there.
-        UnsupportedModel: It is no causal language model, or weights are missing.
-        InvalidParameter: The device, the dtype, one of `model_kwargs` or a variable cannot be used.
-    """
+    """Load a model's base up to its exit layer, and its tokenizer; see `Embedder` for the arguments."""
     where, prepacked = locate(name), prepacks()
     options = {**options, "subfolder": subfolder} if subfolder else options
     if device is not None and "device_map" in model_kwargs:
@@ -248,7 +225,11 @@ def best_device() -> str:
 
 
 def chosen_dtype(name: str, device: str, config: Any, quantised: bool) -> Any:
-    """The torch dtype that a name means for a checkpoint on a device, or "auto" for the checkpoint's own."""
+    """The torch dtype that a name means for a checkpoint on a device, or "auto" for the checkpoint's own.
+
+    "auto" means what the variable EDDY_DTYPE names, else the checkpoint's own on an accelerator, else, on a processor,
+    bfloat16 if it multiplies in it and the checkpoint is in half precision, and float32 if not.
+    """
     known = {"float32", "bfloat16", "float16", "float64"}
     origin = "dtype"
     if name == "auto" and (named := os.environ.get(DTYPE)):
