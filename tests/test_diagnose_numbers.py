@@ -134,7 +134,7 @@ def eager(family: str, text: str) -> list[torch.Tensor]:
 @pytest.mark.parametrize("rows", [2**24, 3 * 4 * 40], ids=["whole", "blocks"])
 @pytest.mark.parametrize("family", WATCHED)
 def test_watched_attention_is_the_models_own(family: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention.row_scores, "SCORES", rows)
+    monkeypatch.setattr(attention.blocked, "SCORES", rows)
     model, tokenizer = families.build(family)
     found = see(Embedder(model, tokenizer=tokenizer, method="plain")._pipeline, TEXT)
     expected = eager(family, TEXT)

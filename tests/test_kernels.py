@@ -204,7 +204,7 @@ def test_other_sequences_are_gathered() -> None:
 @pytest.mark.parametrize("family", ["mistral", "gemma3"])
 def test_short_texts_go_through_a_fused_kernel_whatever_their_company(family: str) -> None:
     e = embedder(family, "plain+reroute:layers=2")
-    local = [at for at, traits in enumerate(e._pipeline.open_runner.host.traits) if traits.window]
+    local = [at for at, traits in enumerate(e._pipeline.open_runner.host.specs) if traits.window]
     short, long = e.explain("Salt."), e.explain(TEXTS[0])
     assert len(short.tokens) <= families.SLIDING < len(long.tokens)
     assert [short.kernels[at] for at in local] == ["flash" if at == 1 else "fused" for at in local]

@@ -49,7 +49,7 @@ def test_both_kernels_equal_a_softmax_over_all_entries(entries: int, shared: int
     reroute = ExtraKeyValues((1,), bias=0.7, entries=entries)
     sinks = torch.linspace(-1, 3, heads, dtype=torch.float64) if sunk else None
     traits = AttentionSpec(0.3, None, None, sunk)
-    kernels = attention.choose(traits, attention.DeviceInfo.of(query, value), mass=True)
+    kernels = attention.choose(traits, attention.DeviceInfo.of(query, value), needs_lse=True)
     assert kernels.at(30) == "flash"
     groups = attention.group(np.concatenate([[0], np.cumsum(lengths)]), [1.25] * len(lengths))
     fused = attention.attend(query, key, value, groups, traits, kernels, reroute, sinks=sinks)

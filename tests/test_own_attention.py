@@ -152,14 +152,14 @@ def test_fused_attention_is_given_the_temperature_beside_its_mask(named: bool) -
         query, key, value = torch.randn(3, 2, 4, 7, 8, dtype=torch.float64)
         mask = torch.randn(2, 1, 7, 7, dtype=torch.float64)
     mask[..., 3:] = mask[..., 3:].masked_fill(torch.ones(7, 4).triu(-2).bool(), torch.finfo(mask.dtype).min)
-    with softmax_hook.softened(call, 1.25, (2, 7), transformers.MPNetConfig(**families._shape(None))):
+    with softmax_hook.SoftmaxTemperatureMode(call, (2, 7), transformers.MPNetConfig(**families._shape(None))):
         found = attend(query, key, value, attn_mask=mask) if named else attend(query, key, value, mask)
         seen = attend(query, key, value, attn_mask=mask > -9)
         other = attend(query[..., :1, :], key, value)
     logits = query @ key.mT / 8**0.5
     assert (found - (1.25 * (logits + mask)).softmax(-1) @ value).abs().max() <= 1e-12
     assert (seen - (1.25 * logits.masked_fill(mask <= -9, -torch.inf)).softmax(-1) @ value).abs().max() <= 1e-12
-    assert (other - logits[..., :1, :].softmax(-1) @ value).abs().max() <= 1e-12 and call.softened == 2
+    assert (other - logits[..., :1, :].softmax(-1) @ value).abs().max() <= 1e-12 and call.ran["softmax"] == 2
 
 
 def test_other_threads_and_other_shapes_keep_their_softmax() -> None:
@@ -167,13 +167,13 @@ def test_other_threads_and_other_shapes_keep_their_softmax() -> None:
     scores = torch.tensor([0.0, 1.0]).expand(1, 3, 2, 2)
     right, sharp = scores.softmax(-1), (2 * scores).softmax(-1)
     config = transformers.MPNetConfig(**families._shape(None, num_attention_heads=3))
-    with softmax_hook.softened(call, 2.0, (1, 2), config), ThreadPoolExecutor(1) as pool:
+    with softmax_hook.SoftmaxTemperatureMode(call, (1, 2), config), ThreadPoolExecutor(1) as pool:
         elsewhere = pool.submit(torch.softmax, scores, -1).result()
         several = [torch.softmax(scores, -1), torch.nn.functional.softmax(scores, dim=-1), scores.softmax(dim=-1)]
         others = [torch.softmax(scores[0, 0], -1), torch.softmax(scores[..., :1, :], dim=-1)]
     assert torch.equal(elsewhere, right) and all(torch.equal(each, sharp) for each in several)
     assert torch.equal(others[0], right[0, 0]) and torch.equal(others[1], right[..., :1, :])
-    assert call.softened == len(several)
+    assert call.ran["softmax"] == len(several)
     assert torch.equal(torch.softmax(scores, -1), right)
 
 

@@ -298,21 +298,21 @@ def _later_only(first: int, weights: torch.Tensor) -> tuple[int, torch.Tensor]:
 
 
 def _with_bos(patch: pytest.MonkeyPatch) -> None:
-    watching = backward_attention.Refiner.watching
+    recorder = backward_attention.Refiner.recorder
 
     def mutated(self: Any, spans: Any) -> AttentionRecorder:
-        made = watching(self, spans)
+        made = recorder(self, spans)
         made.first_rows -= 1
         return made
 
-    patch.setattr(backward_attention.Refiner, "watching", mutated)
+    patch.setattr(backward_attention.Refiner, "recorder", mutated)
     _weights(patch, lambda first, weights: (first, torch.cat([weights[1:2], weights[1:]])))
 
 
 def _column_off(patch: pytest.MonkeyPatch) -> None:
-    watching = backward_attention.Refiner.watching
-    off = lambda self, spans: watching(self, [(a - 1, b - 1) for a, b in spans])  # noqa: E731
-    patch.setattr(backward_attention.Refiner, "watching", off)
+    recorder = backward_attention.Refiner.recorder
+    off = lambda self, spans: recorder(self, [(a - 1, b - 1) for a, b in spans])  # noqa: E731
+    patch.setattr(backward_attention.Refiner, "recorder", off)
 
 
 MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {

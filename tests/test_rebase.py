@@ -103,7 +103,8 @@ def test_a_position_off_by_one_is_noticed(family: str, monkeypatch: pytest.Monke
 def test_angles_of_another_kind_of_layer_are_noticed(kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Gemma 3 turns by smaller angles in layers without a window; 2 and 4 have one, 3 has none.
     e, right = embedder("gemma3", METHOD, exactly=True), hooks._given
-    monkeypatch.setattr(hooks, "_given", lambda call, _: right(call, (call.turns[kind].cos,)) if call.turns else None)
+    other = lambda call, _: right(call, (call.computed_angles[kind].cos,)) if call.computed_angles else None  # noqa: E731
+    monkeypatch.setattr(hooks, "_given", other)
     assert difference(e, *loaded("gemma3")) > 1e-5
 
 

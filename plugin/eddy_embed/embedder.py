@@ -6,12 +6,14 @@ import copy
 import json
 import os
 from collections.abc import Callable, Collection, Iterable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast, overload
+from types import TracebackType
+from typing import Any, cast, overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from eddy_embed import methods
 from eddy_embed.encoding.build import assemble, finish_for, first_finish, open_model
@@ -40,13 +42,7 @@ from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.postprocess import Fitted, RunningCovariance, fit
 from eddy_embed.utils.progress import Progress
 
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-    from types import TracebackType
-
-    from numpy.typing import NDArray
-
-    Vectors = NDArray[np.float32]
+Vectors = NDArray[np.float32]
 
 
 _MAKER = (
@@ -58,7 +54,7 @@ _MAKER = (
 class Embedder:
     """Turns a causal language model into an embedding model.
 
-    Thread-safe. Vectors of a text are the same alone and in any company: within 1e-5 in float32, 2e-2 in bfloat16.
+    Thread-safe. The vector of a text does not depend on the texts beside it: within 1e-5 in float32, 2e-2 in bfloat16.
 
     Attributes:
         method: The method, with every default filled in for this model.
@@ -99,14 +95,14 @@ class Embedder:
             tokenizer: The tokenizer of a loaded model (a fast one).
             max_length: Most tokens in a pass, prompt and placeholders included; None: the model's window.
             overflow: Longer texts: "window" reads all of it in overlapping windows, "error" refuses, "truncate" cuts
-                the end and counts what was cut.
-            query_instruction: Put in front of queries. None: the model's own prompt, if its folder has one.
-            text_instruction: Put in front of documents. None: likewise.
+                the end and counts the tokens cut.
+            query_instruction: Put before queries. None: the model's own prompt, if its folder has one.
+            text_instruction: Put before documents. None: likewise.
             normalize: Whether vectors have length 1.
-            post: For a method with post-processing: what an earlier fit learned, or the file that holds it.
+            post: For a method with post-processing: what an earlier fit learned, or its file.
             batch_size: Most texts in a pass, None for no limit.
-            batch_tokens: Most tokens in a pass; None: 1,024 for each thread of a processor, at most
-                8,192, and 8,192 elsewhere.
+            batch_tokens: Most tokens in a pass; None: 1,024 for each thread of a processor, at most 8,192, and 8,192
+                elsewhere.
             device: "cpu", "cuda", "mps" ..; None: an accelerator if there is one. A loaded model stays where it is.
             dtype: "auto" (the checkpoint's own; on a processor float32, if it has no bfloat16), "float32", "bfloat16",
                 ..; device and dtype also as torch's objects.
@@ -162,7 +158,7 @@ class Embedder:
 
         Args:
             texts: One text or several.
-            show_progress: Show a bar; None: as the embedder was told.
+            show_progress: Show a bar; None: as the embedder was set.
 
         Returns:
             float32, shape (dimension,) for one text, (texts, dimension) for several, in their order.
@@ -217,12 +213,12 @@ class Embedder:
 
         Args:
             texts: One text or several.
-            passage_size: Most tokens in a passage, which holds whole sentences, at least one; headings stay with it.
+            passage_size: Most tokens in a passage, which holds whole sentences, at least one, with their headings.
             passage_unit: "sentences" to count these instead.
-            late: Passages and sentences are read out of the pass over the whole document, so that they know what
-                surrounds them (late chunking). False: each is embedded by itself.
-            parts: Which vectors are wanted: "document", "passages", "sentences". What is left out costs nothing.
-            show_progress: Show a bar; None: as the embedder was told.
+            late: Passages and sentences are read out of the pass over the whole document, so that they have context
+                (late chunking). False: each is embedded by itself.
+            parts: Which vectors are wanted: "document", "passages", "sentences". Others cost nothing.
+            show_progress: Show a bar; None: as the embedder was set.
             progress: Called with the number of windows done, their total, and "embed".
 
         Returns:
@@ -241,16 +237,16 @@ class Embedder:
             raise IncompatibleMethods(
                 f"{self.method} gives no vectors for parts of a text; use late=False, or a method such as htp:pool=mean"
             )
-        given = checked_texts(texts)
+        checked = checked_texts(texts)
         with self._bar(show_progress, progress) as bar:
-            documents = list(self._pipeline.documents(given, passage_size, late, bar, parts, passage_unit))
+            documents = list(self._pipeline.documents(checked, passage_size, late, bar, parts, passage_unit))
         return documents[0] if isinstance(texts, str) else documents
 
     def encode_words(self, text: str, spans: Iterable[tuple[int, int]]) -> Vectors:
         """Vectors of words in their text: for each, the mean over the tokens that overlap its characters.
 
-        What is averaged is what the method averages over the text: states at its exit layer, in the copy that it reads;
-        for reba, e of the first copy, whatever its `pool`.
+        It averages what the method averages over the text: states at its exit layer, in the copy that it reads; for
+        reba, e of the first copy, whatever its `pool`.
 
         Args:
             text: The text, with the document's wording and instruction.
@@ -288,10 +284,10 @@ class Embedder:
 
         Args:
             texts: The library, or a sample of it.
-            queries: Questions such as will be asked, a few dozen or more: queries then lose their own mean instead of
-                the library's. None: they are taken like documents.
+            queries: Typical questions, a few dozen or more: queries then lose their own mean instead of the library's.
+                None: they are treated as documents.
             passage_size: Most tokens in a passage.
-            show_progress: Show a bar; None: as the embedder was told.
+            show_progress: Show a bar; None: as the embedder was set.
 
         Returns:
             What was learned; its `save` writes a file for `post=`.
@@ -309,12 +305,12 @@ class Embedder:
             documents = plain.encode_long(
                 chunk, passage_size=passage_size, late=self.reads_spans, parts=PASSAGES, show_progress=show_progress
             )
-            moments.add(unit(np.stack([passage.vector for each in documents for passage in each.passages])))
-        asked = None
+            moments.add(unit(np.stack([passage.vector for document in documents for passage in document.passages])))
+        query_moments = None
         if queries is not None:
             vectors = plain.encode_query(checked_texts(queries), show_progress=show_progress)
-            asked = RunningCovariance.of(unit(vectors.astype(np.float64)))
-        fitted = replace(fit(self.method.post, moments, asked), maker=self.maker)
+            query_moments = RunningCovariance.of(unit(vectors.astype(np.float64)))
+        fitted = replace(fit(self.method.post, moments, query_moments), maker=self.maker)
         self._pipeline.finish = replace(self._pipeline.finish, fitted=fitted)
         self._settings = None
         return fitted
@@ -332,35 +328,29 @@ class Embedder:
         check_kind("fitted", fitted, Fitted | None, "what fit() returned, or None; Fitted.load reads it from a file")
         if fitted is not None:
             fitted.check_maker(self.maker)
-        other = copy.copy(self)
-        other.method = methods.with_post(self.method, None if fitted is None else fitted.post)
-        finish = finish_for(other.method, self.width, fitted, self.normalize, self._pipeline.finish.head)
-        other._pipeline = replace(self._pipeline, finish=finish, counts=Counts())
-        other._settings = None
+        method = methods.with_post(self.method, None if fitted is None else fitted.post)
+        finish = finish_for(method, self.width, fitted, self.normalize, self._pipeline.finish.head)
+        other = self._copy(finish=finish)
+        other.method = method
         return other
 
     def with_instructions(self, *, query: str | None = None, text: str | None = None) -> Embedder:
         """The same embedder with other instructions; it shares the loaded model.
 
         Args:
-            query: In front of queries; "" for none, None for the one that is there.
-            text: In front of documents; likewise.
+            query: Before queries; "" for none, None for the present one.
+            text: Before documents; likewise.
 
         Raises:
             InvalidParameter: One is no string.
             FingerprintMismatch: There is post-processing, which was learned with the old ones.
         """
         check_options({"query_instruction": query, "text_instruction": text})
-        given: dict[TextRole, str] = {}
-        given |= {} if query is None else {"query": query}
-        given |= {} if text is None else {"document": text}
+        roles: dict[TextRole, str | None] = {"query": query, "document": text}
+        new = {role: instruction for role, instruction in roles.items() if instruction is not None}
         planner = self._pipeline.planner
-        other = copy.copy(self)
-        planner = replace(
-            planner, instructions={**planner.instructions, **given}, attached=planner.attached - given.keys()
-        )
-        other._pipeline = replace(self._pipeline, planner=planner, counts=Counts())
-        other._settings = None
+        instructions, attached = {**planner.instructions, **new}, planner.attached - new.keys()
+        other = self._copy(planner=replace(planner, instructions=instructions, attached=attached))
         if other.post is not None:
             other.post.check_maker(other.maker)
         return other
@@ -370,13 +360,13 @@ class Embedder:
     @overload
     def count_tokens(self, texts: list[str] | tuple[str, ...], *, role: TextRole | None = None) -> list[int]: ...
     def count_tokens(self, texts: str | Iterable[str], *, role: TextRole | None = None) -> int | list[int]:
-        """Tokens of texts; the model does not run.
+        """Number of tokens of texts; the model does not run.
 
         Args:
             texts: One text or several.
-            role: None: of the text alone, as `passage_size` is measured; blank texts may be counted too. "document" or
-                "query": of the sequence that it becomes, with prompt, instruction, placeholders and specials, and its
-                longest wording. A text of more than `max_length` is read in windows, refused or cut.
+            role: None: of the text alone, as `passage_size` is measured; it may be blank. "document" or "query": of
+                its sequence, with prompt, instruction, placeholders and specials, in its longest wording. A text of
+                more than `max_length` is read in windows, refused or cut.
 
         Returns:
             A number for one text, a list for several.
@@ -385,29 +375,27 @@ class Embedder:
             InvalidParameter: No such role.
             InvalidText: A text is no string, not valid Unicode, or, for a role, blank.
         """
-        given = checked_texts(texts, blank=role is None)
+        checked = checked_texts(texts, blank=role is None)
         planner = self._pipeline.planner
-        sizes: list[int] = []
-        for _, chunk in chunks(given):
-            if role is None:
-                sizes += [len(planner.tokenizer.places(text)[0]) for text in chunk]
-            else:
-                sizes += planner.lengths(chunk, checked_role(role))
+        if role is None:
+            sizes = [len(planner.tokenizer.places(text)[0]) for text in checked]
+        else:
+            sizes = [size for _, chunk in chunks(checked) for size in planner.lengths(chunk, checked_role(role))]
         return sizes[0] if isinstance(texts, str) else sizes
 
     def text_of(self, ids: Iterable[int]) -> str:
-        """The text that token ids of this model's tokenizer stand for, as some clients send it.
+        """The text of token ids, which some clients send in place of it.
 
         Args:
-            ids: Of the text alone, or with the specials that the tokenizer puts around it.
+            ids: Ids of this model's tokenizer, with or without the specials that it puts around a text.
 
         Raises:
-            InvalidText: The tokenizer makes no such ids of any text: they may be those of another tokenizer.
+            InvalidText: The tokenizer gives no text these ids: they may be another tokenizer's.
         """
         return self._pipeline.planner.tokenizer.text(list(ids))
 
     def explain(self, text: str, *, role: TextRole = "document") -> Explanation:
-        """What happens to a text: its tokens, placeholders, copies, layers, pooled positions, kernels and cost.
+        """How a text becomes a vector: its tokens, placeholders, copies, layers, pooled positions, kernels and cost.
 
         Raises:
             InvalidParameter: No such role.
@@ -435,12 +423,12 @@ class Embedder:
 
     @property
     def reads_spans(self) -> bool:
-        """Whether parts of a text can be read out of a pass over the whole: where the method averages positions."""
+        """Whether parts of a text can be read out of a pass over the whole, since the method averages positions."""
         return self.method.reads_spans
 
     @property
     def reads_words(self) -> bool:
-        """Whether words have vectors: where the method averages positions, or weighs states for each token."""
+        """Whether words have vectors, since the method averages positions, or weighs states for each token."""
         return self.method.reads_words
 
     @property
@@ -450,7 +438,7 @@ class Embedder:
 
     @property
     def device(self) -> str:
-        """Where texts enter the model, such as "cpu" or "cuda:0"."""
+        """Device of the model's input, such as "cpu" or "cuda:0"."""
         return str(self._pipeline.open_runner.host.device)
 
     @property
@@ -470,40 +458,41 @@ class Embedder:
 
     @property
     def post(self) -> Fitted | None:
-        """What the post-processing learned, None where there is none or it has not been fitted."""
+        """What the post-processing learned, None if there is none or it has not been fitted."""
         return self._pipeline.finish.fitted
 
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that decides a vector, as plain values."""
         if self._settings is None:
+            planner, host, head = self._pipeline.planner, self._pipeline.open_runner.host, self._pipeline.finish.head
             self._settings = {
                 "format": 1,
                 "architecture": self.backbone.architecture,
-                "config": self._pipeline.open_runner.host.settings,
-                "weights": weights_digest(self._pipeline.open_runner.host.tensors()),
-                "tokenizer": self._pipeline.planner.tokenizer.digest,
+                "config": host.settings,
+                "weights": weights_digest(host.tensors()),
+                "tokenizer": planner.tokenizer.digest,
                 "method": self.method.settings,
-                "segmenter": self._pipeline.planner.segmenter.fingerprint,
+                "segmenter": planner.segmenter.fingerprint,
                 "max_length": self.max_length,
-                "overflow": self._pipeline.planner.overflow,
-                "query_instruction": self._pipeline.planner.instructions["query"],
-                "text_instruction": self._pipeline.planner.instructions["document"],
+                "overflow": planner.overflow,
+                "query_instruction": planner.instructions["query"],
+                "text_instruction": planner.instructions["document"],
                 "normalize": self.normalize,
                 "post": None if self.post is None else self.post.digest,
             }
             if self.backbone.pooling is not None:
-                head, attached = self._pipeline.finish.head, self._pipeline.planner.attached
                 self._settings["head"] = None if head is None else head.digest
-                self._settings |= {"query_attached": "query" in attached, "text_attached": "document" in attached}
+                self._settings["query_attached"] = "query" in planner.attached
+                self._settings["text_attached"] = "document" in planner.attached
         return self._settings
 
     @property
     def maker(self) -> dict[str, Any]:
         """What decides the vectors that post-processing is fitted on and applied to, as plain values."""
         method = {part: value for part, value in self.settings["method"].items() if part != "post"}
-        told = {name: self.settings[name] for name in _MAKER if name in self.settings}
-        return cast("dict[str, Any]", json.loads(json.dumps({**told, "method": method})))
+        others = {name: self.settings[name] for name in _MAKER if name in self.settings}
+        return cast("dict[str, Any]", json.loads(json.dumps({**others, "method": method})))
 
     @property
     def fingerprint(self) -> str:
@@ -511,18 +500,23 @@ class Embedder:
         return digest(self.settings)
 
     def close(self) -> None:
-        """Let go of the model; a shared one stays with its owner."""
+        """Release the model; a shared one stays with its owner."""
         self._pipeline.runner = None
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
     def __enter__(self) -> Embedder:
-        """Use as a context manager: closed at the end."""
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        """Close."""
         self.close()
+
+    def _copy(self, **changes: Any) -> Embedder:
+        """The same embedder with another planner or finish in its pipeline, and its own counts."""
+        other = copy.copy(self)
+        other._pipeline = replace(self._pipeline, counts=Counts(), **changes)
+        other._settings = None
+        return other
 
     def _bar(
         self, show: bool | None, callback: Callable[[int, int, str], None] | None = None
@@ -531,9 +525,9 @@ class Embedder:
         return Progress(show, callback) if show or callback is not None else nullcontext()
 
     def _encode(self, texts: str | Iterable[str], role: TextRole, show_progress: bool | None) -> Vectors:
-        given = checked_texts(texts)
-        vectors = np.empty((len(given), self.dimension), np.float32)
+        checked = checked_texts(texts)
+        vectors = np.empty((len(checked), self.dimension), np.float32)
         with self._bar(show_progress) as bar:
-            for at, vector in self._pipeline.vectors(given, role, bar):
-                vectors[at] = vector
+            for index, vector in self._pipeline.vectors(checked, role, bar):
+                vectors[index] = vector
         return cast("Vectors", vectors[0]) if isinstance(texts, str) else vectors

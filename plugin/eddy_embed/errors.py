@@ -20,7 +20,7 @@ class InterventionDidNotRun(EddyError):
 
 
 class TextTooLong(EddyError):
-    """A text exceeds the window and the embedder was asked not to cut or window it."""
+    """A text exceeds the window and the embedder may not cut it or read it in windows."""
 
 
 class InvalidText(EddyError, ValueError):

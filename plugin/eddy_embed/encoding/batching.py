@@ -1,59 +1,45 @@
-"""Which sequences share a pass, and what happens when a pass does not fit in memory."""
+"""Which sequences share a pass, and what happens if a pass does not fit in memory."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 
 from eddy_embed.utils.memory import out_of_memory
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 PER_THREAD, ON_ACCELERATOR = 1024, 8192
-"""Most tokens in a pass, unless said otherwise. The states of more tokens leave a processor's caches, and fewer do not
-keep its threads busy: measured in docs/performance.md."""
+"""Default of most tokens in a pass. The states of more tokens leave a processor's caches, and fewer do not keep its
+threads busy: measured in docs/performance.md."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def budget(given: int | None, device: torch.device) -> int:
-    """Most tokens in a pass on a device; given: what was asked for, None for the usual."""
-    if device.type != "cpu":
-        return given or ON_ACCELERATOR
-    return given or min(PER_THREAD * torch.get_num_threads(), ON_ACCELERATOR)
+    """Most tokens in a pass on a device: the given number, or the default for None."""
+    usual = min(PER_THREAD * torch.get_num_threads(), ON_ACCELERATOR) if device.type == "cpu" else ON_ACCELERATOR
+    return given or usual
 
 
 def passes(lengths: Sequence[int], batch_tokens: int, batch_size: int | None) -> list[list[int]]:
-    """Indices of the sequences of each pass, longest first, so that memory is short at the start or not at all.
-
-    Sequences of like length come together, which is what attention wants; nothing is padded.
-
-    Args:
-        lengths: Tokens of each sequence.
-        batch_tokens: Most tokens in a pass; a longer sequence has a pass of its own.
-        batch_size: Most sequences in a pass, None for no limit.
-    """
-    found: list[list[int]] = []
+    """Indices of the sequences of each pass, longest first, so that memory runs out at the start or not at all."""
+    # Sequences of similar length come together, which is what attention wants; nothing is padded.
+    batches: list[list[int]] = []
     total = 0
     for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        full = batch_size is not None and bool(found) and len(found[-1]) >= batch_size
-        if not found or full or total + lengths[index] > batch_tokens:
-            found.append([])
+        full = batch_size is not None and bool(batches) and len(batches[-1]) >= batch_size
+        if not batches or full or total + lengths[index] > batch_tokens:
+            batches.append([])
             total = 0
-        found[-1].append(index)
+        batches[-1].append(index)
         total += lengths[index]
-    return found
+    return batches
 
 
 def run_halving(run: Callable[[list[Item]], list[Result]], items: list[Item]) -> list[Result]:
-    """Run items together, or in halves where memory does not suffice.
-
-    Raises:
-        MemoryError: One item alone does not fit.
-    """
+    """Run items together, or in halves if memory does not suffice; MemoryError if one alone does not fit."""
     try:
         return run(items)
     except (MemoryError, RuntimeError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 
@@ -16,34 +16,23 @@ from eddy_embed.encoding.pipeline import Pipeline
 from eddy_embed.encoding.planner import Overflow, Planner
 from eddy_embed.encoding.runner import Runner
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
+from eddy_embed.methods.method import Method
+from eddy_embed.model.backbone import Backbone
 from eddy_embed.model.host import Host
+from eddy_embed.model.loading.dense_head import Head
 from eddy_embed.model.loading.pretrained import BUNDLED, load, locate
 from eddy_embed.model.loading.sentence_transformers import LIBRARY, SentenceTransformerSpec, read, unwrapped
 from eddy_embed.model.speed.onednn_linear import unpack
 from eddy_embed.model.view import describe, device_of
+from eddy_embed.parts.layout import Layout, TextRole
 from eddy_embed.parts.postprocess import Fitted
 from eddy_embed.text.sentences import Segmenter
 from eddy_embed.text.tokenizer import Tokenizer
 
-if TYPE_CHECKING:
-    from eddy_embed.methods.method import Method
-    from eddy_embed.model.backbone import Backbone
-    from eddy_embed.model.loading.dense_head import Head
-    from eddy_embed.parts.layout import Layout, TextRole
-
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """A model with the method resolved for it.
-
-    Attributes:
-        name: Under which it was asked for, or its class.
-        model: The base model, or the loaded one that was given.
-        tokenizer: Its tokenizer.
-        backbone: Shape of the full model.
-        method: With every default filled in.
-        trained: What an embedding model of sentence-transformers brings beside its weights, None for any other.
-    """
+    """A model, by its requested name or its class, with the method resolved for it; `trained` for embedding models."""
 
     name: str
     model: torch.nn.Module
@@ -75,14 +64,15 @@ def open_model(
     if isinstance(model, torch.nn.Module):
         if tokenizer is None:
             raise InvalidParameter("a loaded model needs tokenizer=, the one it was trained with")
-        asked = {"revision": revision, "cache_folder": cache_folder, "model_kwargs": model_kwargs}
-        refused = [name for name, value in asked.items() if value]
-        first, place = next(model.parameters()), device_of(model)
-        if device is not None and device not in (str(place), place.type):
-            refused.append("device")
-        if dtype not in ("auto", str(first.dtype).removeprefix("torch.")):
-            refused.append("dtype")
-        if refused:
+        own_device, own_dtype = device_of(model), str(next(model.parameters()).dtype).removeprefix("torch.")
+        changes = {
+            "revision": revision,
+            "cache_folder": cache_folder,
+            "model_kwargs": model_kwargs,
+            "device": device is not None and device not in (str(own_device), own_device.type),
+            "dtype": dtype not in ("auto", own_dtype),
+        }
+        if refused := [name for name, value in changes.items() if value]:
             raise InvalidParameter(
                 f"{', '.join(refused)}: a loaded model stays as it is and where it is; leave this out, or name it"
             )
@@ -93,21 +83,17 @@ def open_model(
     if not isinstance(model, str | os.PathLike):
         raise InvalidParameter(f"model={model!r:.80} must be a name, a folder, or a loaded model")
     name = os.fspath(model)
-    options = {
-        "revision": revision,
-        "cache_dir": None if cache_folder is None else os.fspath(cache_folder),
-        "trust_remote_code": trust_remote_code,
-        "local_files_only": local_files_only,
-    }
-
-    told = {key: value for key, value in options.items() if value not in (None, False)}
-    trained = None if name in BUNDLED else read(locate(model), told)
+    cache_dir = None if cache_folder is None else os.fspath(cache_folder)
+    options = {"revision": revision, "cache_dir": cache_dir, "trust_remote_code": trust_remote_code}
+    options["local_files_only"] = local_files_only
+    options = {key: value for key, value in options.items() if value not in (None, False)}
+    trained = None if name in BUNDLED else read(locate(model), options)
     base, tokenizer, backbone = load(
         model,
         exit_of=lambda backbone: methods.resolve(method, backbone).exit_layer,
         device=device,
         dtype=dtype,
-        options=told,
+        options=options,
         model_kwargs=model_kwargs,
         tokenizer=tokenizer,
         show_progress=show_progress,
@@ -128,25 +114,24 @@ def assemble(
     batch_tokens: int | None,
     batch_size: int | None,
 ) -> Pipeline:
-    """The pipeline of an opened model; see `Embedder` for the arguments."""
+    """The pipeline of a loaded model; see `Embedder` for the arguments."""
     host = host_for(opened)
     planner = planner_for(
         opened, host, max_length=max_length, overflow=overflow, instructions=instructions, language=language
     )
-    most = budget(batch_tokens, host.device)
-    return Pipeline(planner, Runner(host, opened.method, batch_tokens=most, batch_size=batch_size), finish)
+    batch_tokens = budget(batch_tokens, host.device)
+    return Pipeline(planner, Runner(host, opened.method, batch_tokens=batch_tokens, batch_size=batch_size), finish)
 
 
 def host_for(opened: LoadedModel) -> Host:
-    """An opened model, up to the layer that its method reads."""
+    """A loaded model, up to the layer that its method reads."""
     make = partial(Host, opened.model, exit_layer=opened.method.exit_layer, layers=opened.backbone.layers)
     try:
-        host = make()
+        return make()
     except UnsupportedModel:
         if not unpack(opened.model):
             raise
-        host = make()  # a few models, such as Mamba, look at weights past their modules
-    return host
+    return make()  # a few models, such as Mamba, read weights without calling their modules
 
 
 def planner_for(
@@ -158,11 +143,17 @@ def planner_for(
     instructions: dict[TextRole, str | None],
     language: str,
 ) -> Planner:
-    """What lays texts out for an opened model; see `Embedder` for the arguments."""
+    """The planner for a loaded model; see `Embedder` for the arguments."""
     own = opened.trained
     tokenizer = Tokenizer(opened.tokenizer, lower=own is not None and own.lower)
-    rows = opened.backbone.window - host.first_position  # of a table of positions, those that tokens can stand at
+    positions = opened.backbone.window - host.first_position  # of tokens
     made_for = tokenizer.max_length if own is None or own.max_length is None else own.max_length
+    window = min(positions, max(made_for, tokenizer.max_length))
+    if max_length is not None and not 1 <= max_length <= window:
+        raise InvalidParameter(
+            f"max_length={max_length} must lie between 1 and the model's window of {window} tokens; longer texts are "
+            "read in windows"
+        )
     attached = frozenset(role for role, given in instructions.items() if own and given is None and own.prompts[role])
     if own is not None:
         instructions = {role: own.prompts[role] if role in attached else given for role, given in instructions.items()}
@@ -171,7 +162,7 @@ def planner_for(
         layout=cast("Layout", opened.method.layout),
         tokenizer=tokenizer,
         segmenter=Segmenter(language),
-        max_length=_window(max_length, min(rows, made_for), min(rows, max(made_for, tokenizer.max_length))),
+        max_length=min(positions, made_for) if max_length is None else int(max_length),
         overflow=overflow,
         instructions=instructions,
         closed=host.bidirectional or own is not None,
@@ -180,12 +171,7 @@ def planner_for(
 
 
 def first_finish(opened: LoadedModel, post: Fitted | str | os.PathLike[str] | None, normalize: bool) -> VectorFinalizer:
-    """The last stage of an opened model; see `Embedder` for the arguments.
-
-    Raises:
-        InvalidParameter: As `finish_for`; or vectors of length 1 are asked of a model whose lengths mean something.
-        UnsupportedModel: What the model does to its pooled states does not go with their width.
-    """
+    """The last stage for a loaded model; see `Embedder` for the arguments."""
     own, width = opened.trained, opened.backbone.hidden
     head = None if own is None else own.head
     if head is not None and head.start not in (None, width):
@@ -204,12 +190,7 @@ def first_finish(opened: LoadedModel, post: Fitted | str | os.PathLike[str] | No
 def finish_for(
     method: Method, width: int, post: Fitted | str | os.PathLike[str] | None, normalize: bool, head: Head | None
 ) -> VectorFinalizer:
-    """The last stage for a method, whose vectors have that width before any post-processing.
-
-    Raises:
-        InvalidParameter: What was fitted goes with another method or another model, or post-processing asks for more
-            dimensions than the model has.
-    """
+    """The last stage for a method whose vectors have this width before any post-processing."""
     if method.post is not None:
         method.post.dimension(width)
     fitted = post if post is None or isinstance(post, Fitted) else Fitted.load(post)
@@ -228,19 +209,8 @@ def finish_for(
 
 def _check_prompts(name: str, tokenizer: Tokenizer, prompts: list[str | None]) -> None:
     for prompt in prompts:
-        if prompt and (found := tokenizer.specials_in(prompt)):
+        if prompt and (specials := tokenizer.specials_in(prompt)):
             raise UnsupportedModel(
-                f"{name}: its prompt {prompt!r} holds the special token {found[0]!r}, which would be text here; "
+                f"{name}: its prompt {prompt!r} holds the special token {specials[0]!r}, which would be text here; "
                 "pass query_instruction= and text_instruction=, each a wording of yours or '' for none"
             )
-
-
-def _window(max_length: int | None, usual: int, window: int) -> int:
-    if max_length is None:
-        return usual
-    if not 1 <= max_length <= window:
-        raise InvalidParameter(
-            f"max_length={max_length} must lie between 1 and the model's window of {window} tokens; longer texts are "
-            "read in windows"
-        )
-    return int(max_length)

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eddy_embed.encoding.finalize import VectorFinalizer
+from eddy_embed.encoding.planner import TextPlan
+from eddy_embed.encoding.windows import Window
+from eddy_embed.parts.postprocess import Fitted
 from eddy_embed.text.sentences.blocks import Path, units
-from eddy_embed.text.sequence import last_overlapping, owners
+from eddy_embed.text.sequence import Ints, last_overlapping, owners
 
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from collections.abc import Sequence as Seq
+Vector = NDArray[np.float32]
+SpanVectors = tuple[Vector, Ints]
 
-    from numpy.typing import NDArray
-
-    from eddy_embed.encoding.planner import TextPlan
-    from eddy_embed.encoding.windows import Window
-    from eddy_embed.parts.postprocess import Fitted
-    from eddy_embed.text.sequence import Ints
-
-    Vector = NDArray[np.float32]
-    SpanVectors = tuple[Vector, Ints]
 
 Part = Literal["document", "passages", "sentences"]
 PassageUnit = Literal["tokens", "sentences"]
@@ -36,8 +32,8 @@ class Span:
     Attributes:
         start: Its first character in the document's text.
         end: The character after its last.
-        n_tokens: Tokens averaged in its vector; 0 where the tokenizer drops all of its characters, and the vector is
-            that of the passage or document around it.
+        n_tokens: Tokens averaged in its vector; 0 if the tokenizer drops all of its characters, and the vector is that
+            of the passage or document around it.
         vector: Shape (dimension,), float32, normalised where the embedder normalises.
     """
 
@@ -54,7 +50,7 @@ class Passage(Span):
     Attributes:
         first_sentence: Index of its first sentence in the document's.
         last_sentence: Index of its last sentence, included.
-        headings: What it stands under, the widest first: the headings in force at its first sentence that is none.
+        headings: The headings above its first sentence that is none, the widest first.
     """
 
     first_sentence: int
@@ -68,9 +64,9 @@ class LongDocument:
 
     Attributes:
         text: The document.
-        vector: Of the whole, the same as `encode_document` gives, shape (dimension,); (0,) where it was not asked for.
-        passages: In order; they cover every sentence. Empty where they were not asked for.
-        sentences: In order; between two of them there is only white space. Empty where they were not asked for.
+        vector: Of the whole, the same as `encode_document` gives, shape (dimension,); (0,) if not requested.
+        passages: In order; they cover every sentence. Empty if not requested.
+        sentences: In order; between two of them there is only white space. Empty if not requested.
         n_tokens: Tokens of the text, without prompt and placeholders.
         n_windows: Passes over the text; above 1, it exceeds the model's window.
         n_truncated: Tokens at its end that were not read (only with overflow="truncate").
@@ -85,12 +81,7 @@ class LongDocument:
     n_truncated: int
 
     def processed(self, fitted: Fitted, normalize: bool = True) -> LongDocument:
-        """The same document under post-processing that was fitted after it was embedded.
-
-        Args:
-            fitted: What was learned.
-            normalize: Whether the vectors get length 1.
-        """
+        """The same document with post-processing that was fitted later, and vectors of length 1 if `normalize`."""
         finish = VectorFinalizer(normalize=normalize, post=fitted.post, fitted=fitted)
 
         def again(vector: Vector) -> Vector:
@@ -103,15 +94,7 @@ class LongDocument:
 
 
 def group_sentences(sizes: Seq[int], most: int, levels: Seq[int]) -> list[tuple[int, int]]:
-    """First and last sentence of each passage: as many whole sentences as fit, at least one.
-
-    A heading stays with the sentence behind it, in a passage that is longer if need be.
-
-    Args:
-        sizes: Tokens of each sentence.
-        most: Most tokens in a passage.
-        levels: Level of each sentence as a heading, 0 where it is none.
-    """
+    """First and last sentence of passages of at most `most` tokens, or one sentence with the headings before it."""
     groups: list[tuple[int, int]] = []
     total = 0
     for first, last in units(levels):
@@ -126,24 +109,17 @@ def group_sentences(sizes: Seq[int], most: int, levels: Seq[int]) -> list[tuple[
 
 
 def paths(text: str, spans: Ints, levels: Seq[int], groups: Seq[tuple[int, int]]) -> list[tuple[str, ...]]:
-    """The headings that each passage stands under.
-
-    Args:
-        text: The document.
-        spans: Rows (start, end) of its sentences, shape (sentences, 2).
-        levels: Level of each sentence as a heading, 0 where it is none.
-        groups: First and last sentence of each passage.
-    """
-    path, found = Path(), []
+    """The headings above each passage, which `groups` gives by its first and last sentence."""
+    path, above = Path(), []
     for first, last in groups:
         titles: tuple[str, ...] | None = None
-        for at in range(first, last + 1):
-            if levels[at]:
-                path.read(levels[at], text[slice(*spans[at])])
+        for index in range(first, last + 1):
+            if levels[index]:
+                path.read(levels[index], text[slice(*spans[index])])
             elif titles is None:
                 titles = path.titles
-        found.append(path.titles if titles is None else titles)
-    return found
+        above.append(path.titles if titles is None else titles)
+    return above
 
 
 def heading_path(headings: Seq[str]) -> str:
@@ -151,30 +127,22 @@ def heading_path(headings: Seq[str]) -> str:
     return " > ".join(headings)
 
 
-def positions_by_span(job: Window, spans: Ints) -> tuple[Ints, list[Ints]]:
-    """The counted tokens of a job that belong to each span.
-
-    Args:
-        job: A sequence of the text that the spans divide.
-        spans: Rows (start, end), ordered and disjoint, shape (spans, 2).
-
-    Returns:
-        Indices of the spans that have tokens here, and the positions of each.
-    """
-    starts, ends = job.sequence.starts[job.counted], job.sequence.ends[job.counted]
-    # Only the spans that the job touches: with all of them, the work on a long text would grow with its square.
+def positions_by_span(window: Window, spans: Ints) -> tuple[Ints, list[Ints]]:
+    """Indices of the ordered, disjoint spans that have tokens in a window, and the counted positions of each."""
+    starts, ends = window.sequence.starts[window.counted], window.sequence.ends[window.counted]
+    # Only the spans that the window touches: with all of them, the work on a long text would grow with its square.
     low = int(np.searchsorted(spans[:, 1], starts[0], side="right"))
     spans = spans[low : int(np.searchsorted(spans[:, 0], ends.max() + 1))]
     owner = owners(starts, ends, spans)
     inside = np.flatnonzero(owner >= 0)
     runs = np.split(inside, np.flatnonzero(np.diff(owner[inside])) + 1) if len(inside) else []
-    found = {int(owner[run[0]]): job.counted[run] for run in runs}
+    positions = {int(owner[run[0]]): window.counted[run] for run in runs}
     # A span all of whose characters lie in a token of its left neighbour reads that token.
     for span, last in enumerate(last_overlapping(starts, ends, spans).tolist()):
-        if last >= 0 and span not in found:
-            found[span] = job.counted[last : last + 1]
-    order = sorted(found)
-    return np.array(order, np.int64) + low, [found[span] for span in order]
+        if last >= 0 and span not in positions:
+            positions[span] = window.counted[last : last + 1]
+    order = sorted(positions)
+    return np.array(order, np.int64) + low, [positions[span] for span in order]
 
 
 def assemble(
@@ -186,41 +154,30 @@ def assemble(
     vector: Vector | None,
     parts: Collection[Part],
 ) -> LongDocument:
-    """A document out of the vectors of its parts.
-
-    Args:
-        text: The document.
-        plan: Its plan, with its sentences.
-        groups: First and last sentence of each passage.
-        sentences: Vectors of the sentences, and the tokens averaged in each; None where they were not made.
-        passages: The same of the passages.
-        vector: Of the whole; None where it was not made.
-        parts: What the document shall hold.
-    """
+    """A document out of the vectors of its parts and their token counts; None for parts that were not made."""
     spans = np.zeros((0, 2), np.int64) if plan.spans is None else plan.spans
-    nothing = np.zeros(0, np.float32)
-    around = nothing if vector is None else vector
-    found: list[Passage] = []
-    inside = np.zeros(len(spans), np.int64)
+    empty = np.zeros(0, np.float32)
+    whole = empty if vector is None else vector
+    made: list[Passage] = []
+    passage_of = np.zeros(len(spans), np.int64)
     levels = [] if plan.levels is None else plan.levels.tolist()
     headings = paths(text, spans, levels, groups) if passages is not None else []
-    for at, (first, last) in enumerate(groups):
-        inside[first : last + 1] = at
+    for index, (first, last) in enumerate(groups):
+        passage_of[first : last + 1] = index
         if passages is not None:
-            size = int(passages[1][at])
-            own = passages[0][at] if size else around
-            found.append(Passage(int(spans[first, 0]), int(spans[last, 1]), size, own, first, last, headings[at]))
+            size = int(passages[1][index])
+            own = passages[0][index] if size else whole
+            made.append(Passage(int(spans[first, 0]), int(spans[last, 1]), size, own, first, last, headings[index]))
     lines: list[Span] = []
     if sentences is not None and "sentences" in parts:
-        rows = zip(spans.tolist(), sentences[1].tolist(), sentences[0], inside.tolist(), strict=True)
-        for (start, end), size, own, passage in rows:
-            lines.append(Span(start, end, size, own if size else found[passage].vector))
+        rows = zip(spans.tolist(), sentences[1].tolist(), sentences[0], passage_of.tolist(), strict=True)
+        lines = [Span(a, b, size, own if size else made[passage].vector) for (a, b), size, own, passage in rows]
     return LongDocument(
-        text,
-        around if "document" in parts else nothing,
-        found if "passages" in parts else [],
-        lines,
-        plan.tokens,
-        plan.window_count,
-        plan.truncated,
+        text=text,
+        vector=whole if "document" in parts else empty,
+        passages=made if "passages" in parts else [],
+        sentences=lines,
+        n_tokens=plan.tokens,
+        n_windows=plan.window_count,
+        n_truncated=plan.truncated,
     )

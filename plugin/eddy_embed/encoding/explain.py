@@ -1,25 +1,21 @@
-"""What happens to a text, made visible."""
+"""An explanation of how a text becomes a vector."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 
 from eddy_embed.encoding.pipeline import repeated_tokens
-from eddy_embed.parts.readout import LayerMean
-from eddy_embed.text.sequence import PLACEHOLDER_ID, Role
-
-if TYPE_CHECKING:
-    from eddy_embed.encoding.planner import TextPlan
-    from eddy_embed.methods.method import Method
-    from eddy_embed.model.backbone import Pooling
-    from eddy_embed.model.host import Host
-    from eddy_embed.parts.layout import TextRole
-    from eddy_embed.parts.readout import Readout
-    from eddy_embed.text.sequence import Sequence
-    from eddy_embed.text.tokenizer import Tokenizer
+from eddy_embed.encoding.planner import TextPlan
+from eddy_embed.methods.method import Method
+from eddy_embed.model.backbone import Pooling
+from eddy_embed.model.host import Host
+from eddy_embed.parts.layout import TextRole
+from eddy_embed.parts.readout import LayerMean, Readout
+from eddy_embed.text.sequence import PLACEHOLDER_ID, Role, Sequence
+from eddy_embed.text.tokenizer import Tokenizer
 
 SHOWN = 40
 """Tokens that the text form lists."""
@@ -33,9 +29,9 @@ class ExplainedToken:
     Attributes:
         piece: Its spelling; `<PST>` and `<B-PST>` for placeholders.
         id: Its id in the vocabulary, -1 for placeholders.
-        role: What it is there for.
-        start: Its first character in the text, -1 where it is not text.
-        end: The character after its last, -1 where it is not text.
+        role: What it is.
+        start: Its first character in the text, -1 if it is not text.
+        end: The character after its last, -1 if it is not text.
         source: The position whose state it gets between layers, None for none.
         weight: Its share of the pooled state.
     """
@@ -57,8 +53,8 @@ class HiddenPlaceholder:
         role: Their kind.
         window: Tokens that a token of these layers sees, itself included.
         layers: Layers with that window among those that see copied states, counted from 1.
-        none: Text tokens behind placeholders of that kind that see none of them.
-        partly: Text tokens that see some of those in front of them and not all.
+        none: Text tokens after placeholders of that kind that see none of them.
+        partly: Text tokens that see some of those before them and not all.
     """
 
     role: Role
@@ -84,13 +80,13 @@ class Explanation:
         averaged: Layers whose states are averaged, the one read included.
         layers: Layers of the full model.
         rewired: Layers on whose input states are copied, counted from 1.
-        copied_at_exit: Layers whose states are copied once more before they are averaged, placeholders included.
-        hidden: What sliding windows hide of the placeholders; empty where they hide nothing.
-        rerouted: Layers whose attention has further entries, counted from 1.
-        entries: How many of the last tokens these entries are of.
-        rebased: Whether their keys are turned to the positions before the first token.
+        copied_at_exit: Layers whose states are copied again before they are averaged, placeholders included.
+        hidden: Placeholders that sliding windows hide; empty for none.
+        rerouted: Layers whose attention has extra entries, counted from 1.
+        entries: Number of last tokens whose keys and values these entries are.
+        rebased: Whether their keys are moved to the positions before the first token.
         watched: Layers whose attention weighs the states that are read, counted from 1.
-        watched_tokens: Tokens of the first window that are watched; of these, attention by every later one is kept.
+        watched_tokens: Tokens of the first window for which the attention of every later token is recorded.
         logits: Factor on the attention logits of the first window.
         logits_from: Where that factor comes from, empty without a temperature.
         kernels: Attention kernel of each layer that runs, for the first window.
@@ -158,12 +154,12 @@ class Explanation:
             "",
             f"{'':>5} {'token':<16} {'role':<8} {'characters':<12} {'copied from':<12} weight",
         ]
-        for at, token in enumerate(self.tokens[:SHOWN]):
+        for index, token in enumerate(self.tokens[:SHOWN]):
             characters = f"{token.start}-{token.end}" if token.start >= 0 else ""
             source = "" if token.source is None else str(token.source)
             weight = f"{token.weight:.4f}" if token.weight else ""
             lines.append(
-                f"{at:>5} {token.piece:<16} {token.role.name:<8} {characters:<12} {source:<12} {weight}".rstrip()
+                f"{index:>5} {token.piece:<16} {token.role.name:<8} {characters:<12} {source:<12} {weight}".rstrip()
             )
         if len(self.tokens) > SHOWN:
             lines.append(f"      .. {len(self.tokens) - SHOWN} more tokens in the first window")
@@ -179,17 +175,11 @@ def _hidden_from(hidden: HiddenPlaceholder) -> str:
 
 
 def _hidden(sequence: Sequence, windows: list[int | None], first: int) -> list[HiddenPlaceholder]:
-    """What windows hide of a sequence's placeholders.
-
-    Args:
-        sequence: The sequence.
-        windows: Of each layer that runs.
-        first: The first layer that sees copied states, counted from 1.
-    """
+    """Placeholders that sliding windows hide; `windows` of each layer, `first` layer that sees copied states."""
     text = np.flatnonzero(sequence.roles == Role.TEXT)
-    found = []
+    hidden = []
     for window in sorted({window for window in windows[first - 1 :] if window is not None}):
-        layers = tuple(at for at, each in enumerate(windows, start=1) if at >= first and each == window)
+        layers = tuple(layer for layer, own in enumerate(windows, start=1) if layer >= first and own == window)
         for role in _NAMES:
             placed = np.flatnonzero(sequence.roles == role)
             before = np.searchsorted(placed, text)
@@ -197,40 +187,21 @@ def _hidden(sequence: Sequence, windows: list[int | None], first: int) -> list[H
             none = int(((before > 0) & (unseen == before)).sum())
             partly = int(((unseen > 0) & (unseen < before)).sum())
             if none or partly:
-                found.append(HiddenPlaceholder(role, window, layers, none, partly))
-    return found
+                hidden.append(HiddenPlaceholder(role, window, layers, none, partly))
+    return hidden
 
 
 def _pooling(readout: Readout, trained: Pooling | None) -> str:
-    covered = {
-        "prompt": readout.prompt,
-        "specials": readout.specials,
-        "placeholders": readout.placeholders,
-    }
-    also = "".join(f", {name}" for name, asked in covered.items() if asked and readout.pool not in ("last", "cls"))
+    covered = [name for name in ("prompt", "specials", "placeholders") if getattr(readout, name)]
+    also = "".join(f", {name}" for name in covered if readout.pool not in ("last", "cls"))
     own = f"; the model was trained with {trained.named}" if trained else ""
     return f"{readout.pool} over the text{also}{own}" if readout.spans else f"{readout.pool}{also}{own}"
 
 
 def explain(
-    plan: TextPlan,
-    *,
-    method: Method,
-    host: Host,
-    tokenizer: Tokenizer,
-    role: TextRole,
-    trained: Pooling | None = None,
+    plan: TextPlan, *, method: Method, host: Host, tokenizer: Tokenizer, role: TextRole, trained: Pooling | None = None
 ) -> Explanation:
-    """Explain a planned text.
-
-    Args:
-        plan: The text.
-        method: The resolved method.
-        host: The model.
-        tokenizer: Its tokenizer.
-        role: What the text is.
-        trained: How an embedding model was trained to be read.
-    """
+    """Explain a planned text."""
     first = plan.windows[0].laid()
     sequence = first.sequence
     readout = cast("Readout", method.readout)
@@ -239,23 +210,24 @@ def explain(
     np.add.at(weights, index, weight)
     sources = dict(sequence.edges.tolist())
     tokens = []
-    for at, (token, kind) in enumerate(zip(sequence.ids.tolist(), sequence.roles.tolist(), strict=True)):
+    columns = (array.tolist() for array in (sequence.ids, sequence.roles, sequence.starts, sequence.ends, weights))
+    for position, (token, kind, start, end, share) in enumerate(zip(*columns, strict=True)):
         piece = _NAMES[Role(kind)] if token == PLACEHOLDER_ID else tokenizer.piece(token)
-        start, end = int(sequence.starts[at]), int(sequence.ends[at])
-        tokens.append(ExplainedToken(piece, token, Role(kind), start, end, sources.get(at), float(weights[at])))
+        tokens.append(ExplainedToken(piece, token, Role(kind), start, end, sources.get(position), share))
     averaged = (method.average or LayerMean(1)).layers(host.exit_layer)
     rewired = copied = range(0)
     if method.rewire and len(sequence.edges):
         rewired = method.rewire.inputs(host.exit_layer)
         copied = method.copied(host.layers)
     rerouted = [layer for layer in (method.reroute.layers or () if method.reroute else ()) if layer <= host.exit_layer]
-    windows = [traits.window for traits in host.traits]
+    windows = [spec.window for spec in host.specs]
     repetition = method.layout.repetition if method.layout else None
+    query = role == "query"
     return Explanation(
         method=str(method),
         tokens=tokens,
         text_tokens=plan.tokens,
-        sequence_tokens=sum(each.length + repeated_tokens(each, repetition) for each in plan.windows),
+        sequence_tokens=sum(window.length + repeated_tokens(window, repetition) for window in plan.windows),
         windows=plan.window_count,
         truncated=plan.truncated,
         pooling=_pooling(readout, trained),
@@ -270,9 +242,9 @@ def explain(
         rebased=bool(rerouted) and method.reroute is not None and method.reroute.rebase,
         watched=list(range(1, host.exit_layer + 1)) if method.watch else [],
         watched_tokens=int(np.ptp(index)) + 1 if method.watch else 0,
-        logits=method.temperature.factor(len(sequence), role == "query") if method.temperature else 1.0,
-        logits_from=method.temperature.reason(len(sequence), role == "query") if method.temperature else "",
-        kernels=[each.at(len(sequence)) for each in host.kernels(method.reroute, method.watch is not None)],
+        logits=method.temperature.factor(len(sequence), query) if method.temperature else 1.0,
+        logits_from=method.temperature.reason(len(sequence), query) if method.temperature else "",
+        kernels=[kernel.at(len(sequence)) for kernel in host.kernels(method.reroute, method.watch is not None)],
         bytes=host.bytes,
         device=str(host.device),
         dtype=str(host.dtype).removeprefix("torch."),

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eddy_embed.errors import NotFinite, NotFitted
+from eddy_embed.model.loading.dense_head import Head
+from eddy_embed.parts.layout import TextRole
+from eddy_embed.parts.postprocess import Fitted, Post
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from eddy_embed.model.loading.dense_head import Head
-    from eddy_embed.parts.postprocess import Fitted, Post
-
-    Doubles = NDArray[np.float64]
-    Role = Literal["document", "query"]
+Doubles = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class VectorFinalizer:
-    """What happens to states after pooling.
+    """Makes vectors of pooled states: head, post-processing, normalisation.
 
     Attributes:
         normalize: Whether vectors end with length 1.
         post: Post-processing of the method, None for none.
-        fitted: The same with what it learned, None where it has not been fitted.
-        head: What a fine-tuned model does to its pooled states first, None for nothing.
+        fitted: The same with what it learned, None if it has not been fitted.
+        head: Layers that a fine-tuned model applies to its pooled states first, None for none.
     """
 
     normalize: bool
@@ -35,20 +31,8 @@ class VectorFinalizer:
     fitted: Fitted | None = None
     head: Head | None = None
 
-    def __call__(self, raw: Doubles, text: int, role: Role = "document") -> Doubles:
-        """Vectors of pooled states.
-
-        Post-processing takes vectors of length 1, so that it can also be fitted on, and applied to, stored ones.
-
-        Args:
-            raw: Shape (width,) or (vectors, width).
-            text: Index of the text, for messages.
-            role: What the texts are.
-
-        Raises:
-            NotFinite: A state is NaN or infinite.
-            NotFitted: The method has post-processing that has not been fitted.
-        """
+    def __call__(self, raw: Doubles, text: int, role: TextRole = "document") -> Doubles:
+        """Vectors of pooled states, shape (width,) or (vectors, width); messages give the index of the text."""
         _check_finite(raw, text)
         if self.head is not None:
             raw = self.head(raw)
@@ -61,6 +45,7 @@ class VectorFinalizer:
                     f"{self.post.kind} has learned nothing yet: call fit(texts) with the library's texts, or pass "
                     "post= what an earlier fit saved"
                 )
+            # Unit vectors, so that it can also be fitted on, and applied to, stored ones.
             raw = self.fitted.apply(unit(raw), role)
             _check_finite(raw, text)
         return unit(raw) if self.normalize else raw
@@ -75,6 +60,6 @@ def _check_finite(raw: Doubles, text: int) -> None:
 
 
 def unit(vectors: Doubles) -> Doubles:
-    """Vectors of shape (.., width) divided by their length; a vector of zeros stays one."""
+    """Vectors of shape (.., width) divided by their length; zeros stay zeros."""
     length = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return np.asarray(vectors / np.maximum(length, np.finfo(np.float64).tiny))

@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from itertools import islice
+from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eddy_embed.encoding.document import LongDocument, Part, PassageUnit, assemble, group_sentences
+from eddy_embed.encoding.finalize import VectorFinalizer
+from eddy_embed.encoding.planner import Planner, TextPlan
+from eddy_embed.encoding.runner import PooledSums, Runner
 from eddy_embed.encoding.validation import chunks
+from eddy_embed.encoding.windows import LazyWindow, Window
 from eddy_embed.errors import EddyError, InvalidParameter
-from eddy_embed.text.sequence import Role
+from eddy_embed.parts.layout import TextRole
+from eddy_embed.parts.repetition import Repetition
+from eddy_embed.text.sequence import Ints, Role
+from eddy_embed.utils.progress import Progress
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-    from collections.abc import Sequence as Seq
+Vectors = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+SpanVectors = tuple[Vectors, Ints]
 
-    from numpy.typing import NDArray
-
-    from eddy_embed.encoding.finalize import VectorFinalizer
-    from eddy_embed.encoding.planner import Planner, TextPlan
-    from eddy_embed.encoding.runner import PooledSums, Runner
-    from eddy_embed.encoding.windows import LazyWindow, Window
-    from eddy_embed.parts.layout import TextRole
-    from eddy_embed.parts.repetition import Repetition
-    from eddy_embed.text.sequence import Ints
-    from eddy_embed.utils.progress import Progress
-
-    Vectors = NDArray[np.float32]
-    Doubles = NDArray[np.float64]
-    SpanVectors = tuple[Vectors, Ints]
 
 ALONE_CHARACTERS = 100_000
-"""Characters of documents whose parts are embedded together, each by itself: enough for full batches."""
-
-
+"""Characters of documents whose parts, each embedded by itself, share batches: enough to fill these."""
 FINISHED = 1024
 """Vectors of a text's spans that are finished together."""
 
@@ -74,14 +69,7 @@ class Counts:
 
 @dataclass(eq=False)
 class Pipeline:
-    """The three stages, and what has passed through them.
-
-    Attributes:
-        planner: Texts to sequences.
-        runner: Sequences to sums of states; None once it is closed.
-        finish: Sums to vectors.
-        counts: What was read so far.
-    """
+    """Texts to sequences, to sums of states (None once it is closed), to vectors; and counts of what was read."""
 
     planner: Planner
     runner: Runner | None
@@ -90,11 +78,7 @@ class Pipeline:
 
     @property
     def open_runner(self) -> Runner:
-        """The runner.
-
-        Raises:
-            EddyError: It was closed.
-        """
+        """The runner; EddyError if it was closed."""
         if self.runner is None:
             raise EddyError("this embedder is closed; make a new one")
         return self.runner
@@ -104,8 +88,8 @@ class Pipeline:
         for first, chunk in chunks(texts):
             planned = self.planner.plan(chunk, role, first=first)
             self.counts.add(planned)
-            for at, sums in enumerate(self._run(planned, [[] for _ in planned], bar, role), start=first):
-                yield at, self.finish(sums.document, at, role)
+            for index, sums in enumerate(self._run(planned, None, bar, role), start=first):
+                yield index, self.finish(sums.document, index, role)
 
     def documents(
         self,
@@ -116,16 +100,7 @@ class Pipeline:
         parts: Collection[Part],
         passage_unit: PassageUnit = "tokens",
     ) -> Iterator[LongDocument]:
-        """Every text with the vectors of its parts.
-
-        Args:
-            texts: The documents.
-            passage_size: Most tokens in a passage.
-            late: Whether parts are read out of the pass over the whole.
-            bar: Told of every window done, None for nobody.
-            parts: Which vectors are wanted.
-            passage_unit: What `passage_size` counts.
-        """
+        """Every text with the vectors of its parts; see `Embedder.encode_long` for the arguments."""
         for first, chunk in chunks(texts):
             planned = self.planner.plan(chunk, "document", first=first, sentences=True)
             self.counts.add(planned)
@@ -137,57 +112,51 @@ class Pipeline:
                 # Passages are read in any case: a sentence without tokens has its passage's vector.
                 kinds = (0, 1) if "sentences" in parts else (1,) if "passages" in parts else ()
                 sums = self._run(planned, [[spans[kind] for kind in kinds] for spans in divisions], bar)
-                wholes = [each.document for each in sums]
-                read = (self._within(each, kinds, at) for at, each in enumerate(sums, start=first))
+                wholes = [total.document for total in sums]
+                read = (self._within(total, kinds, index) for index, total in enumerate(sums, start=first))
             else:
                 if "document" in parts:
-                    wholes = [each.document for each in self._run(planned, [[] for _ in planned], bar)]
+                    wholes = [total.document for total in self._run(planned, None, bar)]
                 read = self._alone(chunk, divisions, parts, first, bar)
-            for at, (text, plan, (sentences, passages)) in enumerate(zip(chunk, planned, read, strict=True)):
-                whole = wholes[at]
-                vector = None if whole is None else self.finish(whole, first + at).astype(np.float32)
-                yield assemble(text, plan, groups[at], sentences, passages, vector, parts)
+            for index, (text, plan, (sentences, passages)) in enumerate(zip(chunk, planned, read, strict=True)):
+                whole = wholes[index]
+                vector = None if whole is None else self.finish(whole, first + index).astype(np.float32)
+                yield assemble(text, plan, groups[index], sentences, passages, vector, parts)
 
     def _run(
         self,
         planned: Seq[TextPlan],
-        divisions: Seq[Seq[Ints]],
+        divisions: Seq[Seq[Ints]] | None = None,
         bar: Progress | None = None,
         role: TextRole = "document",
     ) -> list[PooledSums]:
-        windows = [window for plan in planned for window in plan.windows]
-        self.counts.positions += sum(
-            window.length + repeated_tokens(window, self.planner.layout.repetition) for window in windows
-        )
-        return self.open_runner.run(planned, divisions, bar, role)
+        repetition = self.planner.layout.repetition
+        for plan in planned:
+            self.counts.positions += sum(w.length + repeated_tokens(w, repetition) for w in plan.windows)
+        return self.open_runner.run(planned, [[] for _ in planned] if divisions is None else divisions, bar, role)
 
     def words(self, text: str, spans: list[tuple[int, int]], bar: Progress | None = None) -> Doubles:
-        """Vectors of spans of a text's characters, shape (spans, width); they may overlap.
-
-        Raises:
-            InvalidParameter: A span has no token that is read.
-        """
+        """Vectors of spans of a text's characters, which may overlap, shape (spans, width)."""
         (plan,) = planned = self.planner.plan([text], "document")
         self.counts.add(planned)
-        # A division of its own for each: divisions are ordered and disjoint, words need not be.
+        # A division of its own for each: the spans of a division are ordered and disjoint, words need not be.
         (sums,) = self._run(planned, [[np.array([span], np.int64) for span in spans]], bar)
-        for at, (size, span) in enumerate(zip(sums.sizes, spans, strict=True)):
-            if size[0] == 0:
-                cut = f", of which the last {plan.truncated} tokens are cut" if plan.truncated else ""
-                raise InvalidParameter(
-                    f"span {at}, {span}, has no token in the text that is read{cut}; choose another span or a longer "
-                    "max_length"
-                )
-        means = [total[0] / size[0] for total, size in zip(sums.parts, sums.sizes, strict=True)]
-        return self.finish(np.stack(means), 0)
+        sizes = np.concatenate(sums.sizes)
+        for index in np.flatnonzero(sizes == 0).tolist():
+            cut = f", of which the last {plan.truncated} tokens are cut" if plan.truncated else ""
+            raise InvalidParameter(
+                f"span {index}, {spans[index]}, has no token in the text that is read{cut}; choose another span or a "
+                "longer max_length"
+            )
+        return self.finish(np.concatenate(sums.parts) / sizes[:, None], 0)
 
     def _within(self, sums: PooledSums, kinds: Seq[int], text: int) -> tuple[SpanVectors | None, SpanVectors | None]:
         """Sentences (kind 0) and passages (kind 1) out of the pass over the whole; None for those not summed."""
-        found = {
+        vectors = {
             kind: (self._means(total, sizes, text), sizes)
             for kind, total, sizes in zip(kinds, sums.parts, sums.sizes, strict=True)
         }
-        return found.get(0), found.get(1)
+        return vectors.get(0), vectors.get(1)
 
     def _means(self, total: Doubles, sizes: Ints, text: int) -> Vectors:
         # In groups: several copies in double precision of all sentences of a long text would take more than the text.
@@ -200,9 +169,9 @@ class Pipeline:
     ) -> Iterator[tuple[SpanVectors | None, SpanVectors | None]]:
         """Sentences and passages of each text, each embedded by itself; None for those not wanted."""
         for begin, group in chunks(texts, ALONE_CHARACTERS):
-            at = range(begin, begin + len(group))
+            numbers = range(begin, begin + len(group))
             sentences, passages = (
-                self._each(texts, [(number, divisions[number][kind]) for number in at], first, bar)
+                self._each(texts, [(number, divisions[number][kind]) for number in numbers], first, bar)
                 if name in parts
                 else [None] * len(group)
                 for kind, name in enumerate(("sentences", "passages"))
@@ -212,17 +181,18 @@ class Pipeline:
     def _each(
         self, texts: list[str], spans: list[tuple[int, Ints]], first: int, bar: Progress | None
     ) -> list[SpanVectors]:
-        cut = [texts[number][start:end] for number, rows in spans for start, end in rows.tolist()]
-        planned = self.planner.plan(cut, "document")
-        sums = self._run(planned, [[] for _ in planned], bar)
-        found: list[SpanVectors] = []
-        at = 0
+        """Vectors of the spans of numbered texts, each span embedded by itself."""
+        planned = self.planner.plan(
+            [texts[number][a:b] for number, rows in spans for a, b in rows.tolist()], "document"
+        )
+        results = iter(zip(self._run(planned, None, bar), planned, strict=True))
+        vectors: list[SpanVectors] = []
         for number, rows in spans:
-            raw = np.stack([each.document for each in sums[at : at + len(rows)]])
-            sizes = np.array([plan.tokens for plan in planned[at : at + len(rows)]], np.int64)
-            found.append((self.finish(raw, first + number).astype(np.float32), sizes))
-            at += len(rows)
-        return found
+            own = list(islice(results, len(rows)))
+            raw = np.stack([sums.document for sums, _ in own])
+            sizes = np.array([plan.tokens for _, plan in own], np.int64)
+            vectors.append((self.finish(raw, first + number).astype(np.float32), sizes))
+        return vectors
 
 
 def _passages(plan: TextPlan, size: int, unit: PassageUnit) -> list[tuple[int, int]]:
@@ -232,14 +202,14 @@ def _passages(plan: TextPlan, size: int, unit: PassageUnit) -> list[tuple[int, i
 
 
 def _divisions(plan: TextPlan, passages: list[tuple[int, int]]) -> list[Ints]:
-    """The sentences' spans, and the passages' from their first sentence's start to their last one's end."""
+    """Spans of the sentences, and of the passages from their first sentence's start to their last one's end."""
     spans = cast("Ints", plan.spans)
     around = [(spans[first, 0], spans[last, 1]) for first, last in passages]
     return [spans, np.array(around, np.int64).reshape(-1, 2)]
 
 
 def repeated_tokens(window: Window | LazyWindow, repetition: Repetition | None) -> int:
-    """Tokens of all pieces of a text, which run beside its own sequence."""
+    """Tokens of all pieces of a text, which run besides its own sequence."""
     if repetition is None or repetition.piece is None:
         return 0
     sequence = window.sequence

@@ -4,36 +4,30 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from eddy_embed.encoding.backward_attention import Refiner
 from eddy_embed.encoding.batching import passes, run_halving
 from eddy_embed.encoding.document import positions_by_span
+from eddy_embed.encoding.planner import TextPlan
+from eddy_embed.encoding.windows import Window
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
-from eddy_embed.model.host import TEMPERATURE
+from eddy_embed.methods.method import Method
+from eddy_embed.model.attention import AttentionWatcher
+from eddy_embed.model.host import TEMPERATURE, Host
 from eddy_embed.parts.copy_edges import copy_states
+from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.readout import LayerMean, Readout, gather
-from eddy_embed.text.sequence import pack
+from eddy_embed.text.sequence import Ints, Packed, Sequence, pack
+from eddy_embed.utils.progress import Progress
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence as Seq
-
-    from numpy.typing import NDArray
-
-    from eddy_embed.encoding.planner import TextPlan
-    from eddy_embed.encoding.windows import Window
-    from eddy_embed.methods.method import Method
-    from eddy_embed.model.attention import AttentionWatcher
-    from eddy_embed.model.host import Host
-    from eddy_embed.parts.layout import TextRole
-    from eddy_embed.text.sequence import Ints, Packed, Sequence
-    from eddy_embed.utils.progress import Progress
-
-    Raw = NDArray[np.float64]
+Raw = NDArray[np.float64]
 
 
 @dataclass(eq=False)
@@ -52,7 +46,7 @@ class PooledSums:
 
     @classmethod
     def zero(cls, width: int, divisions: Seq[Ints]) -> PooledSums:
-        """Nothing summed yet, for divisions of shape (spans, 2)."""
+        """Sums of nothing, for divisions of shape (spans, 2)."""
         return cls(
             document=np.zeros(width),
             parts=[np.zeros((len(spans), width)) for spans in divisions],
@@ -62,7 +56,7 @@ class PooledSums:
 
 @dataclass(frozen=True, eq=False)
 class PoolingIndex:
-    """What one window reads: the document's positions and weights, then the positions of spans of each division."""
+    """Positions that one window reads, with weights: the document's, then those of spans of each division."""
 
     index: Ints
     weight: Raw
@@ -74,14 +68,7 @@ class Runner:
     """Runs planned texts with one method on one host."""
 
     def __init__(self, host: Host, method: Method, *, batch_tokens: int, batch_size: int | None) -> None:
-        """Prepare the placeholders' values.
-
-        Args:
-            host: The model.
-            method: A resolved method.
-            batch_tokens: Most tokens in a pass.
-            batch_size: Most sequences in a pass, None for no limit.
-        """
+        """Prepare a resolved method: its placeholders' values, and a trial of what it asks of attention."""
         self.host = host
         self._readout = cast("Readout", method.readout)
         self._rewired = method.rewire.inputs(host.exit_layer) if method.rewire else range(0)
@@ -93,15 +80,11 @@ class Runner:
         self._refiner = None if method.watch is None else Refiner(method.watch, repetition, batch_tokens)
         check_compatible(host, method)
         # What a method asks of attention is tried when it is prepared, not with the first text.
-        inside = {
-            TEMPERATURE: method.temperature,
-            "re-routed entries": method.reroute,
-            "a watch": method.watch,
-        }
+        inside = {TEMPERATURE: method.temperature, "re-routed entries": method.reroute, "a watch": method.watch}
         host.check_attention_reachable([name for name, part in inside.items() if part is not None])
         host.kernels(self._reroute, watched=method.watch is not None)
         self._values = host.placeholder_values(method.rewire.seed) if method.rewire else None
-        # Passes of several threads beside each other would only share the processor, and multiply the memory.
+        # Concurrent passes of several threads would only share the processor, and multiply the memory.
         self._lock = threading.Lock()
         self.batch_tokens = batch_tokens
         self._batch_size = batch_size
@@ -115,12 +98,9 @@ class Runner:
     def at_layers(self, layers: tuple[int, ...]) -> Runner:
         """The same runner, reading the states of several layers side by side out of each pass.
 
-        Args:
-            layers: Each at most the host's exit layer.
-
         Raises:
-            InvalidParameter: A layer is not run, or the method copies states at its exit, which is one layer, or
-                weighs them by the attention up to it.
+            InvalidParameter: A layer is above the host's exit, or the method copies states at its exit, or weighs them
+                by the attention up to it.
         """
         if self._refiner is not None:
             raise InvalidParameter(
@@ -141,31 +121,21 @@ class Runner:
         bar: Progress | None = None,
         role: TextRole = "document",
     ) -> list[PooledSums]:
-        """Run texts.
-
-        Args:
-            planned: The texts.
-            divisions: For each text, the divisions whose spans are wanted, each of shape (spans, 2).
-            bar: Told of every window done, None for nobody.
-            role: What the texts are.
-
-        Returns:
-            Sums for each text.
-        """
-        windows = [(at, window) for at, plan in enumerate(planned) for window in plan.windows]
+        """Sums of each planned text; `divisions` are those whose spans are wanted of each, of shape (spans, 2)."""
+        windows = [(owner, window) for owner, plan in enumerate(planned) for window in plan.windows]
         if bar is not None:
             bar.expect(len(windows))
         sums = [PooledSums.zero(self.width, spans) for spans in divisions]
 
-        def together(members: list[tuple[int, Window]]) -> list[tuple[PoolingIndex, Raw]]:
-            return self._pass([window for _, window in members], [divisions[at] for at, _ in members], role)
+        def run_together(members: list[tuple[int, Window]]) -> list[tuple[PoolingIndex, Raw]]:
+            return self._pass([window for _, window in members], [divisions[owner] for owner, _ in members], role)
 
         for batch in passes([window.length for _, window in windows], self.batch_tokens, self._batch_size):
-            members = [(at, window.laid()) for at, window in (windows[index] for index in batch)]
+            members = [(owner, window.laid()) for owner, window in (windows[index] for index in batch)]
             with self._lock:
-                results = run_halving(together, members)
-            for (at, window), (read, rows) in zip(members, results, strict=True):
-                _add(sums[at], window.share, read, rows)
+                results = run_halving(run_together, members)
+            for (owner, window), (read, rows) in zip(members, results, strict=True):
+                _add(sums[owner], window.share, read, rows)
             if bar is not None:
                 bar.advance(len(batch))
         return sums
@@ -182,7 +152,7 @@ class Runner:
             rows = gather(hidden, *(torch.from_numpy(array).to(hidden.device) for array in (index, weight, lengths)))
             if self._refiner is not None:
                 totals = np.add.reduceat(weight, np.cumsum(lengths) - lengths)
-                rows = self._refiner.shared(rows, torch.from_numpy(totals).to(rows))
+                rows = self._refiner.normalized(rows, torch.from_numpy(totals).to(rows))
         split = np.cumsum([len(read.lengths) for read in reads])[:-1]
         return list(zip(reads, np.split(rows.double().cpu().numpy(), split), strict=True))
 
@@ -197,30 +167,23 @@ class Runner:
         spans = [(int(read.index.min()), int(read.index.max()) + 1) for read in reads]
         if refiner.by_pieces:
             hidden, packed = self.hidden(sequences, role)
-            blocks = refiner.pieced(sequences, spans, lambda pieces, watching: self.hidden(pieces, role, watching))
+            mixes = refiner.piecewise(sequences, spans, lambda pieces, recorder: self.hidden(pieces, role, recorder))
         else:
-            watching = refiner.watching(spans)
-            hidden, packed = self.hidden(sequences, role, watching)
-            blocks = refiner.watched(watching, len(sequences))
-        return refiner.states(hidden, packed.offsets, spans, blocks)
+            recorder = refiner.recorder(spans)
+            hidden, packed = self.hidden(sequences, role, recorder)
+            mixes = refiner.recorded(recorder, len(sequences))
+        return refiner.states(hidden, packed.offsets, spans, mixes)
 
     def hidden(
         self,
         sequences: list[Sequence],
         role: TextRole,
-        watching: AttentionWatcher | None = None,
+        watcher: AttentionWatcher | None = None,
         leaves: list[torch.Tensor] | None = None,
     ) -> tuple[torch.Tensor, Packed]:
-        """States of all tokens of some sequences in one pass, before any readout.
+        """States of all tokens in one pass, before any readout, shape (tokens, layers * width), and the packed tokens.
 
-        Args:
-            sequences: Laid out.
-            role: What their texts are.
-            watching: Watches the attention of every layer, None for nobody.
-            leaves: Where given, gradients are recorded, and the states that enter the model are added to it.
-
-        Returns:
-            States of the layers that are read, side by side, shape (tokens, layers * width), and where they stand.
+        See `Host.run` for `watcher` and `leaves`.
         """
         packed = pack(sequences)
         factors = None
@@ -229,12 +192,12 @@ class Runner:
         wanted = [self._average.layers(layer) for layer in self._layers]
         flat = tuple(layer for layers in wanted for layer in layers)
         hidden = self.host.run(
-            packed, self._rewired, self._values, factors, self._reroute, flat, watching, leaves=leaves
+            packed, self._rewired, self._values, factors, self._reroute, flat, watcher, leaves=leaves
         )
         if len(packed.edges) and any(layer in self._copied for layer in flat):
             edges = torch.from_numpy(packed.edges).to(hidden.device)
-            each = zip(flat, torch.tensor_split(hidden, len(flat), dim=1), strict=True)
-            hidden = torch.cat([copy_states(h, edges) if layer in self._copied else h for layer, h in each], dim=1)
+            states = zip(flat, torch.tensor_split(hidden, len(flat), dim=1), strict=True)
+            hidden = torch.cat([copy_states(h, edges) if layer in self._copied else h for layer, h in states], dim=1)
         if self._average.count == 1:
             return hidden, packed
         several = hidden.to(torch.promote_types(hidden.dtype, torch.float32)).reshape(
@@ -244,13 +207,7 @@ class Runner:
 
 
 def check_compatible(host: Host, method: Method) -> None:
-    """Hold that a method asks a bidirectional model for nothing that makes up for reading from left to right.
-
-    And no other model for its first token.
-
-    Raises:
-        UnsupportedModel: It does.
-    """
+    """Refuse methods that make up for left-to-right reading if the model is bidirectional, pool=cls if not."""
     wording = method.layout.chosen if method.layout is not None else {}
     parts = {
         "a prompt": "template" in wording,
@@ -277,8 +234,8 @@ def _read(readout: Readout, window: Window, divisions: Seq[Ints]) -> PoolingInde
     index, weight = readout.weights(window.sequence, window.counted)
     indices, lengths, present = [index], [len(index)], []
     for spans in divisions:
-        found, positions = positions_by_span(window, spans)
-        present.append(found)
+        present_spans, positions = positions_by_span(window, spans)
+        present.append(present_spans)
         indices += positions
         lengths += [len(run) for run in positions]
     flat = np.concatenate(indices)
@@ -289,8 +246,9 @@ def _read(readout: Readout, window: Window, divisions: Seq[Ints]) -> PoolingInde
 
 def _add(sums: PooledSums, share: float, read: PoolingIndex, rows: Raw) -> None:
     sums.document += share * rows[0]
-    at = 1
-    for total, size, found in zip(sums.parts, sums.sizes, read.spans, strict=True):
-        total[found] += rows[at : at + len(found)]
-        size[found] += read.lengths[at : at + len(found)]
-        at += len(found)
+    start = 1
+    for total, size, spans in zip(sums.parts, sums.sizes, read.spans, strict=True):
+        end = start + len(spans)
+        total[spans] += rows[start:end]
+        size[spans] += read.lengths[start:end]
+        start = end

@@ -1,12 +1,12 @@
-"""What a caller hands over, checked before anything runs."""
+"""Checks of a caller's arguments, before anything runs."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from numbers import Integral
 from types import NoneType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from eddy_embed.encoding.document import Part, PassageUnit
 from eddy_embed.encoding.planner import Overflow
@@ -15,16 +15,11 @@ from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.postprocess import Fitted
 from eddy_embed.text.tokenizer import raise_on_surrogates
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 PARTS: tuple[Part, ...] = get_args(Part)
 """The parts of a document that have vectors."""
 PASSAGES: tuple[Part, ...] = ("passages",)
 CHUNK_CHARACTERS = 4_000_000
-"""Characters of text planned at once: enough to sort by length, little enough to hold."""
-
-
+"""Characters of text planned at once: enough to sort by length, few enough for memory."""
 _FLAG = (bool, "True or False")
 _KINDS: dict[str, tuple[Any, str]] = {
     "query_instruction": ((str, NoneType), "a string, or None for none"),
@@ -45,12 +40,7 @@ _COUNTS = {"max_length": True, "batch_size": True, "batch_tokens": True, "passag
 
 
 def check_options(given: Mapping[str, Any]) -> None:
-    """Refuse options of another kind; names that are no options are passed by.
-
-    Raises:
-        InvalidParameter: With the option, its value and what it must be.
-        InvalidText: An instruction is not valid Unicode.
-    """
+    """Refuse options of another kind with InvalidParameter, instructions with lone surrogates with InvalidText."""
     for name, value in given.items():
         if name in _COUNTS:
             check_count(name, value, optional=_COUNTS[name])
@@ -64,29 +54,21 @@ def check_options(given: Mapping[str, Any]) -> None:
 
 
 def torch_name(value: Any) -> Any:
-    """The name of one of torch's devices or dtypes; everything else as it is."""
+    """The name of a torch device or dtype; everything else as it is."""
     return str(value).removeprefix("torch.") if type(value).__module__ == "torch" else value
 
 
 def check_parts(parts: Any) -> None:
-    """Refuse what names no part of a document.
-
-    Raises:
-        InvalidParameter: With the choices.
-    """
-    checked_text_list = isinstance(parts, Collection) and not isinstance(parts, str) and len(parts) > 0
-    if not checked_text_list or any(part not in PARTS for part in parts):
+    """Refuse what names no part of a document with InvalidParameter."""
+    several = isinstance(parts, Collection) and not isinstance(parts, str) and len(parts) > 0
+    if not several or any(part not in PARTS for part in parts):
         raise InvalidParameter(
             f"parts={parts!r} must hold one or more of {', '.join(PARTS)}, as in parts=('passages',)"
         )
 
 
 def check_count(name: str, value: Any, *, optional: bool = False) -> None:
-    """Refuse what is no whole number of at least 1.
-
-    Raises:
-        InvalidParameter: With the option and its value.
-    """
+    """Refuse what is no whole number of at least 1 with InvalidParameter."""
     if optional and value is None:
         return
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
@@ -94,46 +76,26 @@ def check_count(name: str, value: Any, *, optional: bool = False) -> None:
 
 
 def check_kind(name: str, value: Any, kinds: Any, wanted: str) -> None:
-    """Refuse a value of another kind.
-
-    Raises:
-        InvalidParameter: With the value and what it must be.
-    """
+    """Refuse a value of another kind with InvalidParameter."""
     if not isinstance(value, kinds):
         raise InvalidParameter(f"{name}={value!r:.80} must be {wanted}")
 
 
 def checked_role(role: TextRole) -> TextRole:
-    """What a text is.
-
-    Raises:
-        InvalidParameter: With the choices.
-    """
+    """The role of a text, or InvalidParameter with the choices."""
     if role not in get_args(TextRole):
         raise InvalidParameter(f"role={role!r} is unknown; choose one of {', '.join(get_args(TextRole))}")
     return role
 
 
 def check_one(text: Any) -> None:
-    """Refuse what is not one string.
-
-    Raises:
-        InvalidText: With the value.
-    """
+    """Refuse what is not one string with InvalidText."""
     if not isinstance(text, str):
         raise InvalidText(f"expected one string, not a {type(text).__name__}: {text!r:.60}")
 
 
 def checked_texts(texts: str | Iterable[str], *, blank: bool = False) -> list[str]:
-    """The texts as a list.
-
-    Args:
-        texts: One text or several.
-        blank: Whether blank texts may be among them.
-
-    Raises:
-        InvalidText: One of them is no string, blank, or not valid Unicode; the message gives its index.
-    """
+    """One or several texts as a list; InvalidText gives the index of one that is no string, blank, or not Unicode."""
     # A mapping would give its keys, a set no order, a table its columns, and a nested array its rows.
     others = isinstance(texts, bytes | bytearray | Mapping | Set) or getattr(texts, "ndim", 1) != 1
     if others or not isinstance(texts, Iterable):
@@ -153,15 +115,10 @@ def checked_texts(texts: str | Iterable[str], *, blank: bool = False) -> list[st
 
 
 def checked_spans(text: str, spans: Any) -> list[tuple[int, int]]:
-    """Spans of characters of a text.
-
-    Raises:
-        InvalidParameter: One of them is no pair of numbers, lies outside the text, or holds nothing but white space;
-            the message gives its index.
-    """
+    """Spans of a text's characters; InvalidParameter gives the index of one that is no pair, outside or blank."""
     if isinstance(spans, str | bytes) or not isinstance(spans, Iterable):
         raise InvalidParameter(f"spans={spans!r:.60} must be a list of pairs (start, end) of characters")
-    found = []
+    checked = []
     for index, span in enumerate(spans):
         pair = tuple(span) if isinstance(span, Iterable) and not isinstance(span, str | bytes) else ()
         if len(pair) != 2 or any(isinstance(side, bool) or not isinstance(side, Integral) for side in pair):
@@ -174,28 +131,24 @@ def checked_spans(text: str, spans: Any) -> list[tuple[int, int]]:
             )
         if not text[start:end].strip():
             raise InvalidParameter(f"span {index}, ({start}, {end}), holds only white space; choose one with a word")
-        found.append((start, end))
-    return found
+        checked.append((start, end))
+    return checked
 
 
 def checked_text_list(texts: Iterable[str]) -> list[str]:
-    """As `checked_texts`, where one string would be taken for a list of its characters.
-
-    Raises:
-        InvalidText: It is one string, or one of the texts is no text to embed.
-    """
+    """As `checked_texts`, but refuse one string, which would be taken for a list of its characters."""
     if isinstance(texts, str):
         raise InvalidText(f"expected a list of strings, not one string: {texts!r:.60}; put it in a list")
     return checked_texts(texts)
 
 
 def chunks(texts: list[str], characters: int = CHUNK_CHARACTERS) -> Iterator[tuple[int, list[str]]]:
-    """Runs of texts of so many characters together, at least one text, each with the index of its first."""
+    """Runs of texts of at most so many characters together, at least one text, each with the index of its first."""
     first, size = 0, 0
-    for at, text in enumerate(texts):
-        if at > first and size + len(text) > characters:
-            yield first, texts[first:at]
-            first, size = at, 0
+    for index, text in enumerate(texts):
+        if index > first and size + len(text) > characters:
+            yield first, texts[first:index]
+            first, size = index, 0
         size += len(text)
     if texts:
         yield first, texts[first:]

@@ -1,21 +1,16 @@
-"""A text longer than the model's window: which sentences each pass reads, and which tokens it answers for."""
+"""A text longer than the model's window: which sentences each window reads, and which tokens it accounts for."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from eddy_embed.errors import TextTooLong
-from eddy_embed.text.sequence import owners
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from collections.abc import Sequence as Seq
-
-    from eddy_embed.text.sequence import Ints, Sequence
+from eddy_embed.text.sequence import Ints, Sequence, owners
 
 OVERLAP = 8
 """Consecutive windows share at most 1/OVERLAP of the budget."""
@@ -30,18 +25,9 @@ class WindowRange:
 
 
 def plan_windows(costs: Seq[int], budget: int) -> list[WindowRange]:
-    """Ranges of whole units that fit the budget and overlap by whole units.
+    """Ranges of whole units, of these costs in tokens, that fit the budget; consecutive ones overlap by whole units.
 
-    Args:
-        costs: Tokens that each unit takes in a window, its placeholders included.
-        budget: Most tokens that the units of a window may take together.
-
-    Returns:
-        Windows in order, which cover every unit. Each begins and ends later than the one before it, and no unit is in
-        more than two.
-
-    Raises:
-        TextTooLong: One unit alone exceeds the budget.
+    Each begins and ends later than the one before it, and no unit is in more than two.
     """
     for unit, cost in enumerate(costs):
         if cost > budget:
@@ -68,13 +54,7 @@ def plan_windows(costs: Seq[int], budget: int) -> list[WindowRange]:
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """A sequence to run.
-
-    Attributes:
-        sequence: Its tokens; offsets count characters of the text.
-        counted: Positions of the text tokens that it answers for, in order.
-        share: Its weight among the sequences of the text, by the tokens it answers for; they sum to 1.
-    """
+    """A sequence to run, the positions of the text tokens it accounts for, and its share of those in the text."""
 
     sequence: Sequence
     counted: Ints
@@ -87,7 +67,7 @@ class Window:
 
     @property
     def count(self) -> int:
-        """Text tokens that it answers for."""
+        """Text tokens that it accounts for."""
         return len(self.counted)
 
     def laid(self) -> Window:
@@ -97,14 +77,7 @@ class Window:
 
 @dataclass(frozen=True, eq=False)
 class LazyWindow:
-    """A window that is laid out when it is run: all windows of a long text at once would take memory as it grows.
-
-    Attributes:
-        length: Tokens of its sequence.
-        count: Text tokens that it answers for.
-        lay: Gives its sequence and the positions of those.
-        share: Its weight among the sequences of the text.
-    """
+    """A window that `lay` lays out when it is run, so that memory does not grow with the text."""
 
     length: int
     count: int
@@ -118,7 +91,7 @@ class LazyWindow:
 
     @property
     def counted(self) -> Ints:
-        """Positions of the text tokens that it answers for, laid out anew."""
+        """Positions of the text tokens that it accounts for, laid out anew."""
         return self.lay()[1]
 
     def laid(self) -> Window:
@@ -135,17 +108,13 @@ class TokenOffsets:
 
     @classmethod
     def of(cls, starts: Ints, ends: Ints) -> TokenOffsets:
-        """Tokens of which some may have no width."""
+        """Offsets of tokens of which some may have no width."""
         return cls(starts, np.maximum(ends, starts + 1))
 
     def count_before(self, end: int) -> int:
         """Tokens that end at a character or before."""
-        # By the tokens' ends: one that brings the blank before a sentence along is that sentence's.
+        # By the tokens' ends: one that includes the blank before a sentence is that sentence's.
         return int(np.searchsorted(self.ends, end, side="right"))
-
-    def count(self, start: int, end: int) -> int:
-        """Tokens that end behind one character, and at another or before."""
-        return self.count_before(end) - self.count_before(start)
 
     def begin(self, token: int) -> int:
         """The first token of the character at which a token begins."""
@@ -153,25 +122,17 @@ class TokenOffsets:
 
     def sizes(self, spans: Ints) -> Ints:
         """Tokens of each span, shape (spans,)."""
-        found = owners(self.starts, self.ends, spans)
-        return np.bincount(found[found >= 0], minlength=len(spans)).astype(np.int64)
+        owner = owners(self.starts, self.ends, spans)
+        return np.bincount(owner[owner >= 0], minlength=len(spans)).astype(np.int64)
 
 
 def split(spans: Ints, whole: TokenOffsets, text: str, budget: int) -> Ints:
-    """Sentences, those of more tokens than the budget cut between tokens, after white space where there is any.
-
-    Args:
-        spans: Rows (start, end) of the sentences, shape (sentences, 2).
-        whole: The text's tokens.
-        text: The text.
-        budget: Most tokens in a unit.
-    """
+    """Spans of sentences, those over the budget of tokens cut between tokens, after white space if there is any."""
     units: list[tuple[int, int]] = []
-    nexts = np.append(spans[1:, 0], len(text))
-    for at, (start, end) in enumerate(spans.tolist()):
-        # The gap behind a sentence is read with it; the one before the first sentence too.
-        begin = 0 if at == 0 else start
-        first, last = whole.count_before(begin), whole.count_before(int(nexts[at]))
+    next_starts = np.append(spans[1:, 0], len(text)).tolist()
+    for (start, end), next_start in zip(spans.tolist(), next_starts, strict=True):
+        # The gap after a sentence is read with it, and the one before the first sentence.
+        first, last = whole.count_before(start if units else 0), whole.count_before(next_start)
         while last - first > budget:
             # A character's tokens stay together: only the first of them may begin a unit.
             latest = whole.begin(first + budget)
@@ -185,45 +146,37 @@ def split(spans: Ints, whole: TokenOffsets, text: str, budget: int) -> Ints:
     return np.array(units, np.int64)
 
 
-def _after_space(text: str, at: int) -> bool:
-    return text[at].isspace() or text[at - 1].isspace()
+def _after_space(text: str, index: int) -> bool:
+    return text[index].isspace() or text[index - 1].isspace()
 
 
 def count_once(
     lay: Callable[[int], Sequence], ranges: Seq[tuple[int, int]], text: str, keep: bool
 ) -> list[Window | LazyWindow]:
-    """Share the text among its windows: a token that stands in two counts where it is further from the border.
+    """Assign tokens to windows, each token of an overlap where it is further from the border; leave out empty windows.
 
-    No more than two windows are laid out at a time.
-
-    Args:
-        lay: Lays the window of a number out.
-        ranges: The characters that each window reads, in order.
-        text: The whole text.
-        keep: Whether the windows stay as they are laid out here.
-
-    Returns:
-        The windows that answer for any token.
+    `lay` lays out the window of a number, `ranges` are the characters that each window reads. No more than two windows
+    are laid out at a time; with `keep`, they are kept, otherwise each is laid out again when it is run.
     """
-    found: list[Window | LazyWindow] = []
+    windows: list[Window | LazyWindow] = []
     low, sequence = 0, lay(0)
     begins = _begins(sequence, text)
-    for at, (_, end) in enumerate(ranges):
+    for number, (_, end) in enumerate(ranges):
         this, own, high = sequence, begins, len(text) + 1
-        if at + 1 < len(ranges):
-            sequence = lay(at + 1)
+        if number + 1 < len(ranges):
+            sequence = lay(number + 1)
             begins = _begins(sequence, text)
-            high = _border(own, begins, ranges[at + 1][0], end)
+            high = _border(own, begins, ranges[number + 1][0], end)
         counted = _counted(this, own, low, high)
         if len(counted):
-            later = LazyWindow(len(this), len(counted), partial(_laid, lay, at, low, high, text))
-            found.append(Window(this, counted) if keep else later)
+            lazy = LazyWindow(len(this), len(counted), partial(_laid, lay, number, low, high, text))
+            windows.append(Window(this, counted) if keep else lazy)
         low = high
-    return found
+    return windows
 
 
-def _laid(lay: Callable[[int], Sequence], at: int, low: int, high: int, text: str) -> tuple[Sequence, Ints]:
-    sequence = lay(at)
+def _laid(lay: Callable[[int], Sequence], number: int, low: int, high: int, text: str) -> tuple[Sequence, Ints]:
+    sequence = lay(number)
     return sequence, _counted(sequence, _begins(sequence, text), low, high)
 
 
@@ -232,19 +185,19 @@ def _counted(sequence: Sequence, begins: Ints, low: int, high: int) -> Ints:
 
 
 def _begins(sequence: Sequence, text: str) -> Ints:
-    """First character of each text token that is not blank; a token's first where all are, shape (tokens,)."""
+    """First visible character of each text token, its first character if it has none, shape (tokens,)."""
     starts, ends = sequence.starts[sequence.text], sequence.ends[sequence.text]
     if len(starts) == 0:
         return starts
     low = int(starts[0])
     part = text[low : int(ends.max()) + 1]
-    visible = np.array([len(text) if character.isspace() else at for at, character in enumerate(part, start=low)])
+    visible = np.array([len(text) if character.isspace() else i for i, character in enumerate(part, start=low)])
     following = np.minimum.accumulate(np.append(visible, len(text))[::-1])[::-1][starts - low]
     return np.where(following < ends, following, starts)
 
 
 def _border(left: Ints, right: Ints, begin: int, end: int) -> int:
-    """Where two windows that share the characters begin .. end part: as near the middle as both begin a token."""
+    """The border of two windows that share characters begin .. end: both begin a token there, near the middle."""
     inside = right[(right >= begin) & (right < end)]
     middle = int(inside[(len(inside) + 1) // 2]) if len(inside) > 1 else end
     both = np.append(np.intersect1d(left, inside), end)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.methods.method import Method
 from eddy_embed.methods.registry import build
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.readout import Readout
-
-if TYPE_CHECKING:
-    from eddy_embed.methods.method import Method
 
 LAYOUTS = {
     "rewrite": Layout("Rewrite the sentence: {text}, rewritten sentence: {text}"),

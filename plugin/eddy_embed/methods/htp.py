@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.methods.method import Method
 from eddy_embed.methods.registry import build
 from eddy_embed.parts.copy_edges import CopyEdges
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.placeholders import Blocks
 from eddy_embed.parts.readout import Readout
-
-if TYPE_CHECKING:
-    from eddy_embed.methods.method import Method
 
 
 def htp(
@@ -35,36 +31,25 @@ def htp(
         k: Sentences of a block.
         range: (s, e): copies on h[s] .. h[e-1]. None: table 9's for the backbone, else [1, min(7, max(2, L/4))].
         exit: Layer read, counted over h[0] .. h[L]. None: the published one for the backbone, else -2.
-        pool: "mean": over the text's tokens (released). "all": over placeholders too (section 4.4 read
-            literally), after one more copy where the exit lies inside the range. None: as the model was trained to be
-            read, if it is an embedding model, else the mean.
+        pool: "mean": over the text's tokens (released). "all": over placeholders too (section 4.4 read literally),
+            after one more copy if the exit lies inside the range. None: the pooling of an embedding model, else the
+            mean.
         local_only: Only the placeholder before each block (table 4).
-        global_only: Only those ahead of all blocks (table 4).
+        global_only: Only those before all blocks (table 4).
         every: Tokens of a block instead (section 5.4); "auto": the document's tokens divided by its sentences.
-        source: Whose state the placeholders of a block get. "end": the last token's that overlaps the block's
-            characters (the paper). "released": the token's before the next placeholder; for the last block the first
-            one's behind the text, an end token where nothing else follows.
-        released_text: Whether the text is rewritten as in the authors' code: a period behind each sentence unless it
+        source: The token whose state the placeholders of a block get. "end": the last that overlaps the block's
+            characters (the paper). "released": the one before the next placeholder; for the last block the first one
+            after the text, an end token if nothing else follows.
+        released_text: Whether the text is rewritten as in the authors' code: a period after each sentence unless it
             ends in one of . ! ? ", one blank between two.
         seed: Seed of the placeholders' values.
 
     Raises:
         InvalidParameter: A value is outside its range.
     """
+    given = dict(locals())
     if pool not in (None, "mean", "all"):
         raise InvalidParameter(f"htp: pool={pool!r} is unknown; choose mean or all")
-    given = {
-        "k": k,
-        "range": range,
-        "exit": exit,
-        "pool": pool,
-        "local_only": local_only,
-        "global_only": global_only,
-        "every": every,
-        "source": source,
-        "released_text": released_text,
-        "seed": seed,
-    }
     blocks = Blocks(k, every, local=not global_only, summary=not local_only, source=source)  # type: ignore[arg-type]
     layout = Layout(blocks=blocks, revision="sentences" if released_text else None)
     readout = Readout(exit=exit, pool=None if pool is None else "mean", placeholders=pool == "all")

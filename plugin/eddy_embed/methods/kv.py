@@ -1,17 +1,13 @@
-"""KV-Embedding: the last token's keys and values, within every token's reach."""
+"""KV-Embedding: every token attends to the last token's keys and values."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.methods.method import Method
 from eddy_embed.methods.registry import build
 from eddy_embed.parts.attention import ExtraKeyValues
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.readout import Pool, Readout
-
-if TYPE_CHECKING:
-    from eddy_embed.methods.method import Method
 
 
 def kv(
@@ -33,27 +29,18 @@ def kv(
             shipped table; `eddy layers` finds them for other models.
         bias: b, added to the logits of the entries; -inf switches them off.
         n: Entries: the last n tokens.
-        rebase: Whether the entry's key is turned to position -1, one before the first token (the paper counts tokens
-            from 1 and says 0); with n entries the last token stands at -1, the one before it at -2, and so on. For
+        rebase: Whether the entry's key is moved to position -1, one before the first token (the paper counts tokens
+            from 1 and says 0); with n entries the last token's to -1, that of the one before it to -2, and so on. For
             models with rotary positions.
-        verb: What the prompt asks for (table 22): one word, as in "Compress the Context in one word:", or a phrase that
-            takes its place up to the colon, as "Extract key concept" and "Compress to one word" do.
+        verb: What the prompt asks for (table 22): one word, as in "Compress the Context in one word:", or a phrase up
+            to the colon, such as "Extract key concept" and "Compress to one word".
         pool: "hybrid" over the text and its prompt, as in the paper, or another.
         exit: Layer read, counted over h[0] .. h[L].
 
     Raises:
         InvalidParameter: A value is outside its range.
     """
-    chosen = None if layers is None else _layers(layers)
-    given = {
-        "layers": layers,
-        "bias": bias,
-        "n": n,
-        "rebase": rebase,
-        "verb": verb,
-        "pool": pool,
-        "exit": exit,
-    }
+    given = dict(locals())
     if not verb.strip() or "{" in verb or "}" in verb:
         raise InvalidParameter(f"kv: verb={verb!r} must be a word or a phrase")
     asked = verb if " " in verb.strip() else f"{verb} the {{kind}} in one word"
@@ -62,7 +49,7 @@ def kv(
         kv,
         given,
         layout=Layout(document, query),
-        reroute=ExtraKeyValues(chosen, float(bias), n, rebase),
+        reroute=ExtraKeyValues(_layers(layers), float(bias), n, rebase),
         readout=Readout(exit=exit, pool=pool, prompt=True),
     )
 
@@ -70,7 +57,7 @@ def kv(
 def reroute(
     layers: tuple[int, int] | int | str | None = None, bias: float = 1.0, n: int = 1, rebase: bool = False
 ) -> Method:
-    """The entries of kv alone, without its prompt and readout: join it to a method that brings them.
+    """The entries of kv alone, without its prompt and readout: join it to a method that has them.
 
     Args:
         layers: As in kv.
@@ -81,21 +68,19 @@ def reroute(
     Raises:
         InvalidParameter: A value is outside its range.
     """
-    given = {"layers": layers, "bias": bias, "n": n, "rebase": rebase}
-    chosen = None if layers is None else _layers(layers)
-    return build(reroute, given, reroute=ExtraKeyValues(chosen, float(bias), n, rebase))
+    return build(reroute, dict(locals()), reroute=ExtraKeyValues(_layers(layers), float(bias), n, rebase))
 
 
-def _layers(layers: tuple[int, int] | int | str) -> tuple[int, ...]:
-    if isinstance(layers, tuple):
-        layers = f"{layers[0]}-{layers[1]}"
-    layers = str(layers)
-    found: set[int] = set()
+def _layers(layers: tuple[int, int] | int | str | None) -> tuple[int, ...] | None:
+    if layers is None:
+        return None
+    layers = f"{layers[0]}-{layers[1]}" if isinstance(layers, tuple) else str(layers)
+    numbers: set[int] = set()
     for part in layers.replace(" ", "").split(","):
         first, _, last = part.partition("-")
         if part and not (first.isdigit() and (last or first).isdigit()):
             raise InvalidParameter(f"kv: layers={layers!r} must be numbers and ranges, such as 11,12,27-32")
         if part and int(first) > int(last or first):
             raise InvalidParameter(f"kv: layers={layers!r}: {part} counts down; write the lower layer first")
-        found.update(range(int(first), int(last or first) + 1) if part else ())
-    return tuple(sorted(found))
+        numbers.update(range(int(first), int(last or first) + 1) if part else ())
+    return tuple(sorted(numbers))

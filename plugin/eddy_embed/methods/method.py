@@ -33,19 +33,19 @@ class Term:
 
 @dataclass(frozen=True)
 class Method:
-    """What one forward pass does at the moments that a method may touch. A part that is None is left as it is.
+    """What a method changes in a forward pass; it leaves the parts that are None as they are.
 
     Attributes:
-        layout: The tokens laid out.
-        rewire: A layer's input.
-        temperature: Inside attention: what divides its logits.
-        reroute: Inside attention: its further entries.
-        watch: Beside attention: what later tokens paid to earlier ones, for the readout.
-        readout: Hidden states to vectors.
-        average: Before the readout: the layers whose states are averaged.
+        layout: How a text becomes tokens.
+        rewire: Copies of states on the inputs of layers.
+        temperature: What divides attention's logits.
+        reroute: Extra keys and values in attention.
+        watch: How attention that later tokens pay to earlier ones refines the states that are read.
+        readout: Which hidden states become vectors.
+        average: The layers whose states are averaged before the readout.
         post: What is done to vectors, fitted on a library.
-        decides: Whether the readout takes the place of that of a method joined to it.
-        terms: The registered names and parameters it was made from; empty for a method put together by hand.
+        decides: Whether the readout replaces that of a method joined to it.
+        terms: The registered names and parameters it was made from; empty for a method composed by hand.
     """
 
     layout: Layout | None = None
@@ -62,8 +62,8 @@ class Method:
     def __or__(self, other: Method) -> Method:
         """Join two methods that set different parts; truncation may follow other post-processing.
 
-        Two layouts join where one brings the wording and the other the placeholders. A readout that `decides` takes
-        the place of the other's.
+        Two layouts join if one has the wording and the other the placeholders. A readout that `decides` replaces the
+        other's.
 
         Raises:
             IncompatibleMethods: Both set the same part, or the parts do not go together.
@@ -94,7 +94,7 @@ class Method:
         return Method(**chosen, decides=decides, terms=self.terms + other.terms if self.terms and other.terms else ())
 
     def _laid_out(self, own: Layout, theirs: Layout, other: Method) -> tuple[Layout, list[str]]:
-        """Both layouts in one, and what both choose."""
+        """Both layouts in one, and the parts that both choose."""
         if type(own) is not Layout or type(theirs) is not Layout:
             return own, ["layout"]
         if both := [part for part in own.chosen if part in theirs.chosen]:
@@ -110,40 +110,29 @@ class Method:
 
     @property
     def exit_layer(self) -> int:
-        """The layer that is read.
-
-        Raises:
-            InvalidParameter: It depends on the model, and the method is not resolved for one.
-        """
+        """The layer that is read; InvalidParameter if it depends on a model that the method is not resolved for."""
         if self.readout is None or self.readout.exit is None or self.readout.exit < 0:
             raise InvalidParameter(f"{self}: its exit layer depends on the model; resolve the method for one first")
         return self.readout.exit
 
     @property
     def reads_spans(self) -> bool:
-        """Whether parts of a text can be read out of a pass over the whole: where positions are averaged."""
+        """Whether parts of a text can be read out of a pass over the whole, since positions are averaged."""
         return self.readout is not None and self.readout.spans
 
     @property
     def reads_words(self) -> bool:
-        """Whether words have vectors: where positions are averaged, or states weighed for each token."""
+        """Whether words have vectors, since positions are averaged, or states weighed for each token."""
         return self.reads_spans or self.watch is not None
 
     def copied(self, layers: int) -> range:
-        """Layers where, if they are read, states are copied once more: placeholders that are pooled (HTP, section 4.4).
-
-        Args:
-            layers: Of the full model.
-        """
+        """Layers of the full model whose states, if read, are copied again to placeholders (HTP, section 4.4)."""
         pools = self.readout is not None and self.readout.placeholders
         return self.rewire.inputs(layers) if self.rewire is not None and pools else range(0)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Everything that decides a vector, as plain values; registered names do not.
-
-        A part of a class that is not Eddy's brings the name of the class.
-        """
+        """Everything that decides a vector, as plain values: no registered names, but names of classes not Eddy's."""
         parts = {name: getattr(self, name) for name in _PARTS}
         return {name: {**_values(part), **_class_of(part)} for name, part in parts.items() if part is not None}
 
@@ -152,7 +141,7 @@ _PARTS = [field.name for field in fields(Method) if field.name not in ("decides"
 
 
 def _values(part: Any) -> dict[str, Any]:
-    """The fields of a part; `specials` only where it is set: all other fingerprints are older than it."""
+    """The fields of a part; `specials` only if set, because fingerprints are older than it."""
     return {name: value for name, value in asdict(part).items() if name != "specials" or value}
 
 
@@ -163,50 +152,49 @@ def _class_of(part: object) -> dict[str, str]:
 
 def print_terms(terms: tuple[Term, ...]) -> str:
     """Terms as text."""
-    return "+".join(_print_term(term) for term in terms)
+    printed = []
+    for term in terms:
+        parameters = ",".join(f"{key}={_print(value)}" for key, value in term.parameters)
+        printed.append(f"{term.name}:{parameters}" if parameters else term.name)
+    return "+".join(printed)
 
 
 def parse_terms(text: str) -> list[Term]:
-    """Text as terms, values as None, bool, int, float, (int, int) or str.
-
-    Raises:
-        InvalidParameter: The text is malformed; the message gives the place.
-    """
+    """Text as terms, with values None, bool, int, float, (int, int) or str; InvalidParameter names the offset."""
     terms: list[Term] = []
-    at = 0
+    offset = 0
     while True:
-        name, at = _expect(_NAME, text, at, "a method's name")
-        parameters: list[tuple[str, Any]] = []
+        name, offset = _expect(_NAME, text, offset, "a method's name")
+        parameters: dict[str, Any] = {}
         separator = ":"
-        while text[at : at + 1] == separator:
-            key, at = _expect(_NAME, text, at + 1, "a parameter's name")
-            _, at = _expect(re.compile("="), text, at, "'=' and a value")
-            value, at = _value(text, at)
-            if key in dict(parameters):
+        while text[offset : offset + 1] == separator:
+            key, offset = _expect(_NAME, text, offset + 1, "a parameter's name")
+            _, offset = _expect(re.compile("="), text, offset, "'=' and a value")
+            value, offset = _value(text, offset)
+            if key in parameters:
                 raise InvalidParameter(f"{key!r} is given twice in {text!r}")
-            parameters.append((key, value))
+            parameters[key] = value
             separator = ","
-        terms.append(Term(name, tuple(parameters)))
-        if at == len(text):
+        terms.append(Term(name, tuple(parameters.items())))
+        if offset == len(text):
             return terms
-        _, at = _expect(re.compile(r"\+"), text, at, "',' or '+'")
+        _, offset = _expect(re.compile(r"\+"), text, offset, "',' or '+'")
 
 
-def _expect(pattern: re.Pattern[str], text: str, at: int, what: str) -> tuple[str, int]:
-    match = pattern.match(text, at)
+def _expect(pattern: re.Pattern[str], text: str, offset: int, what: str) -> tuple[str, int]:
+    match = pattern.match(text, offset)
     if match is None:
-        raise InvalidParameter(f"method {text!r}: expected {what} at character {at}, as in 'htp:range=1-7,exit=-2'")
+        raise InvalidParameter(f"method {text!r}: expected {what} at character {offset}, as in 'htp:range=1-7,exit=-2'")
     return match.group(), match.end()
 
 
-def _value(text: str, at: int) -> tuple[Any, int]:
-    if text[at : at + 1] == '"':
+def _value(text: str, offset: int) -> tuple[Any, int]:
+    if text[offset : offset + 1] == '"':
         try:
-            value, end = json.JSONDecoder().raw_decode(text, at)
+            return json.JSONDecoder().raw_decode(text, offset)
         except json.JSONDecodeError as error:
-            raise InvalidParameter(f"method {text!r}: unfinished quotation at character {at}") from error
-        return value, end
-    bare, end = _expect(_BARE, text, at, "a value")
+            raise InvalidParameter(f"method {text!r}: unfinished quotation at character {offset}") from error
+    bare, end = _expect(_BARE, text, offset, "a value")
     return _read(bare), end
 
 
@@ -223,11 +211,6 @@ def _read(bare: str) -> Any:
     return bare
 
 
-def _print_term(term: Term) -> str:
-    parameters = ",".join(f"{key}={_print(value)}" for key, value in term.parameters)
-    return f"{term.name}:{parameters}" if parameters else term.name
-
-
 def _print(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return next(word for word, meant in _WORDS.items() if meant is value)
@@ -235,5 +218,5 @@ def _print(value: Any) -> str:
         return f"{value[0]}-{value[1]}"
     if isinstance(value, str) and (not _BARE.fullmatch(value) or _read(value) != value):
         return json.dumps(value)
-    # Without the plus sign of 1e+16, which joins terms.
+    # Without the plus sign of 1e+16, since plus signs join terms.
     return repr(value).replace("+", "") if isinstance(value, float) else str(value)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.methods.method import Method
 from eddy_embed.methods.registry import build
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.readout import LayerMean, Pool, Readout
-
-if TYPE_CHECKING:
-    from eddy_embed.methods.method import Method
-
 
 INSTRUCTED = {"bare": "{instruction} {prompt}", "htp": "{instruction} Text: {prompt}"}
 
@@ -20,20 +15,19 @@ def plain(pool: Pool | None = None, exit: int | None = -1, preset: str = "bare")
     """The text as it is, pooled.
 
     Args:
-        pool: "mean", "last", "hybrid", "weighted" (SGPT, Muennighoff 2022) or, for encoders, "cls". None: as the model
-            was trained to be read, if it is an embedding model, else the mean.
+        pool: "mean", "last", "hybrid", "weighted" (SGPT, Muennighoff 2022) or, for encoders, "cls". None: the pooling
+            of an embedding model, else the mean.
         exit: Layer read, counted over h[0] .. h[L].
-        preset: What stands between an instruction and the text: a blank, "bare", or " Text: ", as the HTP paper runs
-            its models, "htp".
+        preset: What separates an instruction from the text: a blank, "bare", or " Text: ", as the HTP paper runs its
+            models, "htp".
 
     Raises:
         InvalidParameter: The pooling or the preset is unknown.
     """
     if preset not in INSTRUCTED:
         raise InvalidParameter(f"plain: preset={preset!r} is unknown; choose one of {', '.join(INSTRUCTED)}")
-    given = {"pool": pool, "exit": exit, "preset": preset}
     layout = Layout(instructed=INSTRUCTED[preset])
-    return build(plain, given, layout=layout, readout=Readout(exit=exit, pool=pool))
+    return build(plain, dict(locals()), layout=layout, readout=Readout(exit=exit, pool=pool))
 
 
 def last2avg() -> Method:
@@ -51,19 +45,19 @@ def readout(
     prompt: bool = False,
     specials: bool = False,
 ) -> Method:
-    """Where vectors are read, whatever the methods joined to it would read.
+    """The readout of vectors, instead of that of the methods joined to it.
 
     Args:
-        pool: "mean", "last", "hybrid", "weighted" (SGPT, Muennighoff 2022) or, for encoders, "cls". None: as the model
-            was trained to be read, if it is an embedding model, else the mean.
+        pool: "mean", "last", "hybrid", "weighted" (SGPT, Muennighoff 2022) or, for encoders, "cls". None: the pooling
+            of an embedding model, else the mean.
         exit: Layer read, counted over h[0] .. h[L]. None: the published one for the methods and the backbone, else -2.
         placeholders: Whether the mean also covers placeholders.
         prompt: Whether the mean also covers the prompt around the text, an instruction included.
-        specials: Whether the mean also covers the tokenizer's specials, such as BOS, or [CLS] and [SEP]; those ahead of
+        specials: Whether the mean also covers the tokenizer's specials, such as BOS, or [CLS] and [SEP]; those before
             a prompt only with the prompt.
 
     Raises:
-        InvalidParameter: What a mean covers is said, and there is none.
+        InvalidParameter: It is set what a mean covers, and the pooling takes none.
     """
     covered = {"placeholders": placeholders, "prompt": prompt, "specials": specials}
     if pool in ("last", "cls") and any(covered.values()):

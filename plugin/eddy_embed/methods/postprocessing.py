@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from eddy_embed.methods.method import Method
 from eddy_embed.methods.registry import build, build_term
 from eddy_embed.parts.postprocess import Post
-
-if TYPE_CHECKING:
-    from eddy_embed.methods.method import Method
 
 
 def centre() -> Method:
@@ -38,8 +35,8 @@ def whiten(dims: int | None = None) -> Method:
 def truncate(dims: int | None = None) -> Method:
     """The first dimensions of vectors, after all other post-processing; nothing has to be fitted.
 
-    What sentence-transformers does with `truncate_dim`. It serves models and whitened vectors whose first dimensions
-    say the most; a raw language model's do not.
+    As sentence-transformers' `truncate_dim`. It suits models and whitened vectors whose first dimensions hold the most
+    information; a raw language model's do not.
 
     Args:
         dims: Dimensions kept, None for all.

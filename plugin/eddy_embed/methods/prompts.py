@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.methods.method import Method
 from eddy_embed.methods.registry import build
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.readout import Readout
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from eddy_embed.methods.method import Method
 
 EOL = 'This sentence : "{text}" means in one word:"'
 COT = 'After thinking step by step , this sentence : "{text}" means in one word:"'
@@ -41,7 +38,7 @@ def prompteol(exit: int | None = -1, released_text: bool = False) -> Method:
         exit: Layer read, counted over h[0] .. h[L].
         released_text: Whether the text is rewritten as in Token Prepending's code.
     """
-    return _last(prompteol, {"exit": exit, "released_text": released_text}, Layout(EOL))
+    return _last(prompteol, dict(locals()), Layout(EOL))
 
 
 def cot(exit: int | None = -1, released_text: bool = False) -> Method:
@@ -51,7 +48,7 @@ def cot(exit: int | None = -1, released_text: bool = False) -> Method:
         exit: Layer read, counted over h[0] .. h[L].
         released_text: Whether the text is rewritten as in Token Prepending's code.
     """
-    return _last(cot, {"exit": exit, "released_text": released_text}, Layout(COT))
+    return _last(cot, dict(locals()), Layout(COT))
 
 
 def knowledge(exit: int | None = -1, released_text: bool = False) -> Method:
@@ -61,7 +58,7 @@ def knowledge(exit: int | None = -1, released_text: bool = False) -> Method:
         exit: Layer read, counted over h[0] .. h[L].
         released_text: Whether the text is rewritten as in Token Prepending's code.
     """
-    return _last(knowledge, {"exit": exit, "released_text": released_text}, Layout(KNOWLEDGE))
+    return _last(knowledge, dict(locals()), Layout(KNOWLEDGE))
 
 
 def metaeol(prompts: str | None = None, exit: int | None = -1, released_text: bool = False) -> Method:
@@ -79,8 +76,7 @@ def metaeol(prompts: str | None = None, exit: int | None = -1, released_text: bo
     if not wordings:
         raise InvalidParameter(f"metaeol: prompts={prompts!r} holds no wording; give one or more, one a line")
     first, *others = wordings
-    given = {"prompts": prompts, "exit": exit, "released_text": released_text}
-    return _last(metaeol, given, Layout(first, others=tuple(others)))
+    return _last(metaeol, dict(locals()), Layout(first, others=tuple(others)))
 
 
 def _last(function: Callable[..., Method], given: dict[str, Any], layout: Layout) -> Method:

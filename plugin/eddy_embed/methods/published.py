@@ -1,18 +1,15 @@
-"""What a method leaves open, filled in for a model: settings published for its backbone, and the rule for others."""
+"""Defaults of a method that depend on the model: settings published for its backbone, and a rule for others."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
+from eddy_embed.methods.method import Method, Term
+from eddy_embed.model.backbone import Backbone
+from eddy_embed.parts.attention import ExtraKeyValues
 from eddy_embed.parts.layout import Layout
-
-if TYPE_CHECKING:
-    from eddy_embed.methods.method import Method, Term
-    from eddy_embed.model.backbone import Backbone
-    from eddy_embed.parts.attention import ExtraKeyValues
-    from eddy_embed.parts.readout import Readout
+from eddy_embed.parts.readout import Readout
 
 _KEY = tuple[str, str, int, int]
 _Shape = tuple[str, int, int, int]
@@ -49,11 +46,7 @@ _KV_LAYERS: dict[_Shape, tuple[int, ...]] = {
 
 
 def default_layers(backbone: Backbone) -> tuple[int, ...]:
-    """The layers that KV-Embedding re-routes on a backbone.
-
-    Raises:
-        InvalidParameter: None are published for it.
-    """
+    """The layers that KV-Embedding re-routes on a backbone; InvalidParameter if none are published for it."""
     shape = (backbone.architecture, backbone.layers, backbone.hidden, backbone.vocabulary)
     if shape not in _KV_LAYERS:
         raise InvalidParameter(
@@ -67,16 +60,13 @@ def default_layers(backbone: Backbone) -> tuple[int, ...]:
 def published_names(terms: tuple[Term, ...]) -> list[str]:
     """Names under which a method's settings may have been published, Token Prepending's with and without its prompt."""
     prompts = [dict(term.parameters).get("prompt", "plain") for term in terms if term.name == "tp"]
-    # A prompt that is joined is the one that Token Prepending stands on.
+    # A prompt that is joined to Token Prepending is its prompt.
     prompts += [term.name for term in terms if prompts and term.name != "tp"]
     return [*(f"tp:{prompt}" for prompt in prompts), *(term.name for term in terms)]
 
 
 def default_range(methods: list[str], backbone: Backbone) -> tuple[int, int]:
-    """The rewire range of a method on a backbone: the published one, or [1, min(7, max(2, L/4))].
-
-    An embedding model is rewired on [1, min(7, L)], and read at its last layer.
-    """
+    """The rewire range of a method: the published one, or [1, min(7, max(2, L/4))]; [1, min(7, L)] for an embedder."""
     if backbone.pooling is not None:
         return 1, min(7, backbone.layers)
     fallback = (1, min(7, max(2, backbone.layers // 4), backbone.layers))
@@ -86,7 +76,7 @@ def default_range(methods: list[str], backbone: Backbone) -> tuple[int, int]:
 
 
 def default_exit(methods: list[str], backbone: Backbone) -> int:
-    """The exit layer of a method that re-wires, on a backbone: the published one, or -2; the last of an embedder's."""
+    """The exit layer of a method that rewires: the published one, or -2; the last layer of an embedding model."""
     if backbone.pooling is not None:
         return -1
     return next((_EXITS[key] for key in _keys(methods, backbone) if key in _EXITS), -2)
@@ -101,7 +91,7 @@ def resolve(method: Method, backbone: Backbone) -> Method:
 
     Raises:
         InvalidParameter: The method names layers that the backbone does not have, or has no effect on it.
-        UnsupportedModel: It names no pooling, and the model was trained to be read in a way that is not supported.
+        UnsupportedModel: It names no pooling, and the model was trained with one that is not supported.
     """
     rewire, read = method.rewire, method.readout
     if read is None:
@@ -137,14 +127,12 @@ def resolve(method: Method, backbone: Backbone) -> Method:
 def _pooled(read: Readout, method: Method, backbone: Backbone) -> Readout:
     """The readout with its pooling filled in: what the model was trained with, or the mean.
 
-    An embedding model's mean covers all that its sequence holds beside placeholders. Under a wording of a method's own
-    it covers what the method's mean covers.
+    An embedding model's mean covers its whole sequence except placeholders, but with a wording of the method's own it
+    covers what the method's mean covers.
     """
     own = backbone.pooling
-    if read.pool is not None:
-        return read
-    if own is None:
-        return replace(read, pool="mean")
+    if read.pool is not None or own is None:
+        return replace(read, pool=read.pool or "mean")
     if own.pool is None:
         raise UnsupportedModel(
             f"the model was trained to be read by {own.named}, which is not supported; name another pooling, as in "

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal, cast
 
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.methods.method import Method
 from eddy_embed.methods.registry import build
 from eddy_embed.parts.attention import BackwardAttention
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.readout import Readout
 from eddy_embed.parts.repetition import Repetition
-
-if TYPE_CHECKING:
-    from eddy_embed.methods.method import Method
 
 
 def reba(
@@ -29,18 +27,19 @@ def reba(
     any layer and head (algorithm 1).
 
     Args:
-        k: How often the text stands there.
+        k: Number of copies of the text.
         pool: "last": e of the first copy's last token. "mean": the mean of all e (equation 5), which also gives
             vectors for parts of a text.
-        joiner: Stands between the copies, which are then tokenized together; None: the text's ids are repeated.
-        piece: For long texts (section 6): the text is read once, and each piece of so many tokens repeated by itself.
+        joiner: String between the copies, which are then tokenized together; None: the text's ids are repeated.
+        piece: Tokens of a piece, for long texts (section 6): the text is read once, and each piece repeated by itself.
         variant: "paper", or "released" for what the authors' code does: weights that sum to 1, and for "last" the
-            last copy's last token, over all states before it; truncation, where chosen, cuts the repeated text.
+            last copy's last token, over all states before it; truncation, if chosen, cuts the repeated text.
         exit: Layer read, counted over h[0] .. h[L]; attention is that of the layers up to it.
 
     Raises:
         InvalidParameter: A value is outside its range, or two do not go together.
     """
+    given = dict(locals())
     if pool not in ("last", "mean"):
         raise InvalidParameter(f"reba: pool={pool!r} is unknown; choose last or mean")
     if variant not in ("paper", "released"):
@@ -48,7 +47,6 @@ def reba(
     released = variant == "released"
     if released and piece is not None:
         raise InvalidParameter(f"reba: piece={piece} is not in the released code; leave out piece or variant=released")
-    given = {"k": k, "pool": pool, "joiner": joiner, "piece": piece, "variant": variant, "exit": exit}
     read = cast("Literal['last', 'mean']", pool)
     return build(
         reba,

@@ -4,40 +4,38 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, TypeVar
+from operator import or_
+from typing import Any, TypeVar
 
 from eddy_embed.errors import InvalidParameter, UnknownMethod
 from eddy_embed.methods.method import Method, Term, parse_terms
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+_F = TypeVar("_F", bound=Callable[..., Method])
 
-    _F = TypeVar("_F", bound=Callable[..., Method])
 
 GROUP = "eddy_embed.methods"
 """The entry points by which an installed package offers methods."""
 
 _REGISTRY: dict[str, Callable[..., Method]] = {}
 _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
-    "int": (int, "a whole number"),
-    "int | None": (int, "a whole number"),
-    "float": ((float, int), "a number"),
-    "float | None": ((float, int), "a number"),
+    **dict.fromkeys(("int", "int | None"), (int, "a whole number")),
+    **dict.fromkeys(("float", "float | None"), ((float, int), "a number")),
     "bool": (bool, "true or false"),
     "int | str | None": ((int, str), "a whole number, or a name"),
     "str": (str, "a name"),
     "str | None": (str, "a text in quotation marks"),
-    "Pool": (str, "a name"),
-    "Pool | None": (str, "a name"),
+    **dict.fromkeys(("Pool", "Pool | None"), (str, "a name")),
     "tuple[int, int] | None": (tuple, "a range such as 1-7"),
     "tuple[int, int] | int | str | None": ((tuple, str, int), "a range such as 13-22 or a quoted list"),
 }
 
 
 def register(function: _F) -> _F:
-    """Let a method be called by the name of the function that makes it, also in text; usable as a decorator.
+    """Register a method under the name of the function that makes it, also for text; usable as a decorator.
 
     Args:
         function: Returns what `eddy_embed.methods.registry.build` makes. Every parameter has a default and a type that
@@ -53,7 +51,7 @@ def register(function: _F) -> _F:
     if not re.fullmatch(r"[A-Za-z_]\w*", name):
         raise InvalidParameter(f"a method needs a function with a name, not {name!r}; use def")
     taken = _REGISTRY.get(name)
-    # The same function again, as when a cell of a notebook is run twice, takes the place of the first.
+    # The same function again, as when a cell of a notebook is run twice, replaces the first.
     if taken is not None and (taken.__module__, taken.__qualname__) != (function.__module__, function.__qualname__):
         raise InvalidParameter(f"method {name!r} is registered already, by {taken.__module__}; choose another name")
     for key, parameter in inspect.signature(function).parameters.items():
@@ -74,23 +72,14 @@ def names() -> list[str]:
 
 
 def describe(name: str) -> tuple[str, dict[str, Any]]:
-    """First line of a method's description, and its parameters with their defaults.
-
-    Raises:
-        UnknownMethod: No method has that name.
-    """
+    """First line of a method's description, and its parameters with their defaults; UnknownMethod if there is none."""
     function = _lookup(name)
     summary = (inspect.getdoc(function) or "").partition("\n")[0]
     return summary, {key: parameter.default for key, parameter in inspect.signature(function).parameters.items()}
 
 
 def build_term(term: Term) -> Method:
-    """The method that a term names.
-
-    Raises:
-        UnknownMethod: No method has that name.
-        InvalidParameter: A parameter is unknown, or its value is wrong.
-    """
+    """The method that a term names; UnknownMethod or InvalidParameter if it is wrong."""
     function = _lookup(term.name)
     signature = inspect.signature(function).parameters
     given = dict(term.parameters)
@@ -161,9 +150,6 @@ def parse(text: str) -> Method:
     if not isinstance(text, str):
         raise InvalidParameter(f"method must be a text such as 'htp' or a Method, not {text!r}")
     built = [build_term(term) for term in parse_terms(text.strip())]
-    # The readout that settles the others' conflict comes first, wherever it stands in the text.
-    first, *more = sorted(built, key=lambda method: not method.decides)
-    method = first
-    for other in more:
-        method = method | other
-    return replace(method, terms=tuple(term for each in built for term in each.terms) if method.terms else ())
+    # The readout that settles the others' conflict is joined first, wherever it is in the text.
+    method = reduce(or_, sorted(built, key=lambda method: not method.decides))
+    return replace(method, terms=tuple(term for part in built for term in part.terms) if method.terms else ())

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.methods.method import Method
 from eddy_embed.methods.registry import build, build_term
 from eddy_embed.parts.attention import Temperature
 
-if TYPE_CHECKING:
-    from eddy_embed.methods.method import Method
-
 TAU = 0.8
-"""Unless said otherwise in the paper."""
+"""The paper's default."""
 
 
 def tempscale(
@@ -32,7 +29,7 @@ def tempscale(
         query_tau: Temperature for queries, None for the same.
         lengths: Temperatures by the number of tokens of the sequence, such as "1:1,512:0.9,2048:0.8": 1 below 512
             tokens, 0.9 from there, 0.8 from 2,048. The paper finds lower ones best for longer texts (appendix E.6);
-            vectors of texts on two sides of a border are made differently.
+            texts with different temperatures get vectors that are made differently.
         rule: "fixed", or one of the paper's comparison rows: "log" multiplies by ln n, "rate" by 1 + rate * ln n, with
             n the number of tokens of the sequence, prompt and placeholders included.
         rate: The rate of that rule.
@@ -40,7 +37,7 @@ def tempscale(
     Raises:
         InvalidParameter: A value is outside its range, or would have no effect.
     """
-    given = {"tau": tau, "query_tau": query_tau, "lengths": lengths, "rule": rule, "rate": rate}
+    given = dict(locals())
     table = () if lengths is None else _table(lengths)
     if tau is None and not table and rule == "fixed":
         tau = TAU

@@ -8,12 +8,12 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Pooling:
-    """How an embedding model was trained to be read.
+    """The pooling that an embedding model was trained with.
 
     Attributes:
-        named: In the words of its own configuration.
-        pool: The readout's pooling that is the same; None where there is none.
-        prompt: Whether a mean also covers the instruction, and the specials ahead of it.
+        named: Its name in the model's own configuration.
+        pool: The same pooling of the readout; None if there is none.
+        prompt: Whether a mean also covers the instruction, and the specials before it.
     """
 
     named: str
@@ -31,7 +31,7 @@ class Backbone:
         hidden: Width of a hidden state.
         vocabulary: Number of rows of the embedding matrix.
         window: Longest sequence the model was made for, in tokens.
-        pooling: How it was trained to be read, for an embedding model; None: it is no such model.
+        pooling: The pooling that an embedding model was trained with, None for other models.
     """
 
     architecture: str

@@ -1,15 +1,15 @@
-"""What made a vector, as a hash."""
+"""Hashes of settings and weights."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import torch
+
 
 SAMPLED = 1024
 """Values of each tensor that enter the weights' digest."""
@@ -29,10 +29,10 @@ def weights_digest(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
 
     from eddy_embed.model.view import unpacked
 
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     for name, tensor in sorted(tensors, key=lambda pair: pair[0]):
         flat = unpacked(tensor.detach()).reshape(-1)
-        at = torch.linspace(0, max(flat.numel() - 1, 0), min(SAMPLED, flat.numel()), dtype=torch.float64).long()
-        values = flat[at.to(flat.device)].to(torch.bfloat16).float().cpu().numpy()
-        found.update(f"{name}{tuple(tensor.shape)}".encode() + values.tobytes())
-    return found.hexdigest()
+        index = torch.linspace(0, max(flat.numel() - 1, 0), min(SAMPLED, flat.numel()), dtype=torch.float64).long()
+        values = flat[index.to(flat.device)].to(torch.bfloat16).float().cpu().numpy()
+        sha.update(f"{name}{tuple(tensor.shape)}".encode() + values.tobytes())
+    return sha.hexdigest()

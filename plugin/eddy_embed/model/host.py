@@ -5,19 +5,20 @@ With `view`, `hooks`, `loading/` and `speed/` it alone names what is transformer
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
-from eddy_embed.model.attention import BLOCKED, OWN, AttentionSpec, KernelChoice, group
-from eddy_embed.model.hooks import ATTENTION, PassState, by_distance, current, install, register
+from eddy_embed.model.attention import BLOCKED, OWN, AttentionSpec, AttentionWatcher, KernelChoice, group
+from eddy_embed.model.hooks import ATTENTION, RUNS, PassState, by_distance, current, install, register
 from eddy_embed.model.loading.peft import adapters, base_of
 from eddy_embed.model.self_check import SelfCheck, check_states_equal, check_windows, looks_ahead
-from eddy_embed.model.softmax_hook import softened
+from eddy_embed.model.softmax_hook import SoftmaxTemperatureMode
 from eddy_embed.model.speed.onednn_linear import pad_rows, use_onednn
 from eddy_embed.model.view import (
     device_of,
@@ -33,13 +34,7 @@ from eddy_embed.model.view import (
     view_of,
 )
 from eddy_embed.parts.attention import ExtraKeyValues
-from eddy_embed.text.sequence import Packed, pack, padded_rows, plain
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from eddy_embed.model.attention import AttentionWatcher
-    from eddy_embed.text.sequence import Ints
+from eddy_embed.text.sequence import Ints, Packed, pack, padded_rows, plain
 
 TEMPERATURE = "a temperature"
 TRIED = 12
@@ -66,32 +61,23 @@ class Host:
         # h[0] is read on the way into the first layer, so one layer always stays.
         self.kept = max(exit_layer, 1)
         self.first_position = 0  # where the model's own positions begin
-        self.own = False  # whether attention is the model's own, out of our reach
-        self._ahead = False  # whether such a model's tokens see later ones
+        self.own = False  # whether the model computes attention itself, out of our reach
+        self._looks_ahead = False  # whether tokens of such a model see later ones
+        self.specs: tuple[AttentionSpec, ...] = ()
+        self._kernels: dict[tuple[ExtraKeyValues | None, bool], tuple[KernelChoice, ...]] = {}
         self.name = type(model).__name__
         base = base_of(model) if hasattr(model, "get_base_model") else getattr(model, "base_model", model)
         with trial(base):
-            self._view = view_of(text_model(base))
-            if getattr(self._view, "pooler", None) is not None:
-                self._view.pooler = None  # makes of the states something that is never read
-            stack = find_layers(self._view)
-            places = ((parent, *each) for parent in self._view.modules() for each in parent.named_children())
-            self._parent, name = next((parent, name) for parent, name, child in places if child is stack)
-            self._stack = nn.ModuleList(list(stack)[: self.kept])
-            setattr(self._parent, name, self._stack)
-            self._view.config.num_hidden_layers = self.kept
-            if getattr(self._view.config, "is_encoder_decoder", False):
-                self._view.config.is_encoder_decoder = False  # no decoder is in the view
-            self._view.eval()
-            adapted = any(type(module).__module__.startswith("peft.") for module in self._view.modules())
+            self._make_view(base)
+            modules, embedding = list(self._view.modules()), self._view.get_input_embeddings()
+            adapted = any(type(module).__module__.startswith("peft.") for module in modules)
             self.adapters = adapters(self._view) if adapted else []  # refused before a pass changes shared weights
-            self.device = device_of(self._view.get_input_embeddings())
+            self.device = device_of(embedding)
             self.dtype = next(p.dtype for p in self._view.parameters() if p.is_floating_point())
             self.coarse = self.dtype.itemsize < 4 or quantised(self._view)
             use_onednn(self._view)
-            rotary = [module for module in self._view.modules() if type(module).__name__.endswith("RotaryEmbedding")]
-            install(self._view.get_input_embeddings(), self._stack, rotary)
-            self._rows = int(self._view.get_input_embeddings().weight.shape[0])
+            install(embedding, self._stack, [m for m in modules if type(m).__name__.endswith("RotaryEmbedding")])
+            self._rows = int(embedding.weight.shape[0])
             if exit_layer < layers:
                 # Below the full depth nothing reads the final norm.
                 two = pack([plain(np.zeros(2, np.int64))])
@@ -99,9 +85,22 @@ class Host:
                     self._parent, self._stack, lambda: self._forward(two, PassState(group(two.offsets)))
                 ):
                     setattr(self._parent, name, nn.Identity())
-            self.traits: tuple[AttentionSpec, ...] = ()
-            self._kernels: dict[tuple[ExtraKeyValues | None, bool], tuple[KernelChoice, ...]] = {}
             self._check()
+
+    def _make_view(self, base: nn.Module) -> None:
+        """Copy a base model around its weights, and cut the copy down to the text model's layers up to the exit."""
+        self._view = view_of(text_model(base))
+        if getattr(self._view, "pooler", None) is not None:
+            self._view.pooler = None  # nobody reads its output
+        stack = find_layers(self._view)
+        children = ((parent, *named) for parent in self._view.modules() for named in parent.named_children())
+        self._parent, name = next((parent, name) for parent, name, child in children if child is stack)
+        self._stack = nn.ModuleList(list(stack)[: self.kept])
+        setattr(self._parent, name, self._stack)
+        self._view.config.num_hidden_layers = self.kept
+        if getattr(self._view.config, "is_encoder_decoder", False):
+            self._view.config.is_encoder_decoder = False  # no decoder is in the view
+        self._view.eval()
 
     @property
     def width(self) -> int:
@@ -111,12 +110,12 @@ class Host:
     @property
     def bidirectional(self) -> bool:
         """Whether tokens see later ones."""
-        return self._ahead or any(not traits.causal for traits in self.traits)
+        return self._looks_ahead or any(not spec.causal for spec in self.specs)
 
     @property
     def settings(self) -> dict[str, Any]:
         """The configuration that decides hidden states, as plain values, and what was found in the attention layers."""
-        config, attention = relevant_config(self._view.config, self.kept), [t.stated for t in self.traits]
+        config, attention = relevant_config(self._view.config, self.kept), [spec.stated for spec in self.specs]
         return {"config": config, "attention": attention, **({"adapters": self.adapters} if self.adapters else {})}
 
     @property
@@ -145,7 +144,7 @@ class Host:
         factors: list[float] | None = None,
         reroute: ExtraKeyValues | None = None,
         layers: tuple[int, ...] | None = None,
-        watching: AttentionWatcher | None = None,
+        watcher: AttentionWatcher | None = None,
         rows: torch.Tensor | None = None,
         leaves: list[torch.Tensor] | None = None,
     ) -> torch.Tensor:
@@ -156,11 +155,11 @@ class Host:
             rewired: Indices l whose state h[l] is copied along the edges on its way into layer l+1.
             values: Values of the two kinds of placeholder, shape (2, width); needed where the sequences hold any.
             factors: Factor on the logits of each sequence, None for 1.
-            reroute: Further entries in the attention of some layers, None for none.
+            reroute: Extra entries in the attention of some layers, None for none.
             layers: Layers l whose states are read, each at most M; None: M alone.
-            watching: Watches the attention of every layer, None for nobody.
+            watcher: Observes the attention of every layer.
             rows: Tokens whose states are read, None for all; of the others nothing is kept.
-            leaves: Where given, gradients are recorded, and the states that enter the model are added to it.
+            leaves: If given, gradients are recorded, and the model's input embeddings are added to it.
 
         Returns:
             The h[l] side by side, shape (tokens, layers * width), in the model's dtype.
@@ -175,22 +174,28 @@ class Host:
             )
         wanted = (self.exit_layer,) if layers is None else layers
         if self.own:
-            return self._beside(packed, rewired, values, factors, wanted, rows, leaves)
-        windows = [traits.window for traits in self.traits if traits.window is not None]
+            return self._run_rows(packed, rewired, values, factors, wanted, rows, leaves)
+        windows = [spec.window for spec in self.specs if spec.window is not None]
         groups = group(packed.offsets, factors, windows, self.bidirectional, self.device)
-        call = PassState(groups, reroute=reroute, traits=self.traits, captures=frozenset(wanted), rows=rows)
-        # Only the blocked kernel gives the denominator a gradient too.
-        chosen = self.kernels(reroute, watching is not None) if leaves is None else (BLOCKED,) * self.kept
-        call.leaves, call.kernels, call.watching = leaves, chosen, watching
-        if watching is not None:
-            watching.begin(groups, packed.offsets)
+        call = PassState(
+            groups,
+            reroute=reroute,
+            watcher=watcher,
+            specs=self.specs,
+            # Only the blocked kernel gives the denominator a gradient too.
+            kernels=self.kernels(reroute, watcher is not None) if leaves is None else (BLOCKED,) * self.kept,
+            captures=frozenset(wanted),
+            rows=rows,
+            leaves=leaves,
+        )
+        if watcher is not None:
+            watcher.begin(groups, packed.offsets)
         routes = sum(layer <= self.kept for layer in reroute.layers or ()) if reroute else 0
-        watches = self.kept if watching is not None else 0
-        inside = {"attention": self.kept, "re-routing": routes, "watch": watches, "softmax": 0}
-        self._counted(call, packed, rewired, values, inside)
+        inside = {"attention": self.kept, "re-routing": routes, "watch": self.kept * (watcher is not None)}
+        self._run_counted(call, packed, rewired, values, inside)
         return call.side_by_side(wanted)
 
-    def _beside(
+    def _run_rows(
         self,
         packed: Packed,
         rewired: range,
@@ -200,28 +205,27 @@ class Host:
         rows: torch.Tensor | None,
         leaves: list[torch.Tensor] | None,
     ) -> torch.Tensor:
-        """`run` where attention is the model's own: each sequence in a row of its own, beside others of like length.
+        """`run` where the model computes attention itself: sequences of like length as the rows of a batch.
 
-        What a row is filled up with stands behind its tokens, and causality hides it from them; where tokens see later
-        ones, only rows of one length share a pass.
+        Padding comes after a row's tokens, where causality hides it from them; if tokens see later ones, only sequences
+        of equal length share a batch.
         """
         states = torch.empty(0, device=self.device)
-        inside = {"attention": 0, "re-routing": 0, "watch": 0, "softmax": 0 if factors is None else self.kept}
         for members in group(packed.offsets, factors, even=self.bidirectional):
             part = padded_rows(packed, members.rows.numpy())
             factor = None if factors is None else members.factor
             call = PassState([], captures=frozenset(wanted), factor=factor, leaves=leaves)
-            self._counted(call, part, rewired, values, inside)
-            found = call.side_by_side(wanted)
+            self._run_counted(call, part, rewired, values, {"softmax": 0 if factors is None else self.kept})
+            batch = call.side_by_side(wanted)
             if not len(states):
-                states = found.new_empty(len(packed.ids), found.shape[1])
-            states[members.tokens.to(found.device)] = found[members.real.to(found.device)]
+                states = batch.new_empty(len(packed.ids), batch.shape[1])
+            states[members.tokens.to(batch.device)] = batch[members.real.to(batch.device)]
         return states if rows is None else states[rows.to(states.device)]
 
-    def _counted(
+    def _run_counted(
         self, call: PassState, packed: Packed, rewired: range, values: torch.Tensor | None, inside: dict[str, int]
     ) -> None:
-        """Run a pass with its placeholders and copies, and count; `inside`: how often attention is to be touched."""
+        """Run a pass with its placeholders and copies; check that it changed attention as often as `inside` says."""
         if len(packed.placeholders):
             if values is None:
                 raise InterventionDidNotRun("the sequences hold placeholders, but no values were given for them")
@@ -231,77 +235,56 @@ class Host:
             call.edges = torch.from_numpy(packed.edges).to(self.device)
             call.rewired = rewired
         self._forward(packed, call)
-        expected = {"embedding": 1, "copy": len(call.rewired), **inside}
-        ran = {
-            "embedding": call.embedded,
-            "copy": call.copies,
-            "attention": len(call.seen),
-            "re-routing": call.rerouted,
-            "watch": call.watched,
-            "softmax": call.softened,
-        }
-        if ran != expected or call.captured.keys() != call.captures:
-            raise InterventionDidNotRun(f"{self.name}: expected {expected} runs, counted {ran}; no vector is returned")
+        expected = dict.fromkeys(RUNS, 0) | {"embedding": 1, "copy": len(call.rewired)} | inside
+        if call.ran != expected or call.captured.keys() != call.captures:
+            raise InterventionDidNotRun(
+                f"{self.name}: expected {expected} runs, counted {call.ran}; no vector is returned"
+            )
 
     def check_attention_reachable(self, asked: list[str]) -> None:
-        """Hold that attention can be given what a method asks of it.
-
-        Of a model that computes its attention itself, the softmax can be found, and so it can be given a temperature.
-
-        Args:
-            asked: What it asks, in words; `TEMPERATURE` is one of them.
-
-        Raises:
-            UnsupportedModel: The model computes its attention out of our reach.
-        """
-        if self.own and asked and not (asked == [TEMPERATURE] and self._softens()):
+        """Refuse what a method asks of attention (in words) if the model computes it itself; a `TEMPERATURE` may do."""
+        if self.own and asked and not (asked == [TEMPERATURE] and self._softmax_found()):
             raise UnsupportedModel(
                 f"{self.name} computes its attention itself, past transformers' registry, so {' and '.join(asked)} "
                 "cannot be put into it; use a method that leaves attention as it is, such as plain, prompteol or htp"
             )
 
-    def _softens(self) -> bool:
+    def _softmax_found(self) -> bool:
         """Whether the softmax of every layer's attention is found."""
         call = PassState([], factor=1.0)
-        self._forward(self._text(TRIED), call)
-        return call.softened == self.kept
+        self._forward(pack([plain(self._trial_ids(TRIED))]), call)
+        return call.ran["softmax"] == self.kept
 
     def kernels(self, reroute: ExtraKeyValues | None, watched: bool) -> tuple[KernelChoice, ...]:
-        """The kernels of each layer that runs: chosen once for a method, and tried then and there.
-
-        Args:
-            reroute: Further entries in the attention of some layers, None for none.
-            watched: Whether attention is watched.
-
-        Raises:
-            UnsupportedModel: A kernel does not give what the blocked one gives here, or keys cannot be re-based.
-        """
+        """The kernels of each layer that runs, chosen once for a method, and compared with the blocked one at once."""
         if self.own:
             return (OWN,) * self.kept
         key = (reroute, watched)
         if key not in self._kernels:
-            trial = SelfCheck(self.name, self._forward, self._text(TRIED), self.traits, self.exit_layer, self.coarse)
-            self._kernels[key] = trial.kernels(reroute, watched)
+            text = pack([plain(self._trial_ids(TRIED))])
+            check = SelfCheck(self.name, self._forward, text, self.specs, self.exit_layer, self.coarse)
+            self._kernels[key] = check.kernels(reroute, watched)
         return self._kernels[key]
 
-    def _text(self, length: int) -> Packed:
-        return pack([plain(self._trial(length))])
-
-    def _trial(self, length: int) -> Ints:
+    def _trial_ids(self, length: int) -> Ints:
         return np.arange(length, dtype=np.int64) * 7919 % int(self._view.config.vocab_size)
 
     def _forward(self, packed: Packed, call: PassState, counted: bool = True) -> torch.Tensor:
-        # Our attention knows the sequences of one long row; the model's own takes one in each.
+        """Last hidden states, shape (tokens, width); not `counted`: the model counts positions itself."""
+        # Our attention takes all sequences in one long row, the model's own takes one in each row.
         rows, call.tokens = len(packed.offsets) - 1 if self.own else 1, len(packed.ids)
         ours = call.kernels is not None and call.leaves is None  # nothing but our attention mixes rows
-        more = pad_rows(call.tokens, self.device) - call.tokens if ours else 0
-        laid = (torch.from_numpy(each) for each in (packed.ids, packed.positions + self.first_position))
-        ids, positions = (nn.functional.pad(each, (0, more)).to(self.device).view(rows, -1) for each in laid)
-        factor = call.factor  # of attention that the model computes itself
-        temperature = nullcontext() if factor is None else softened(call, factor, ids.shape, self._view.config)
+        padding = pad_rows(call.tokens, self.device) - call.tokens if ours else 0
+        arrays = (torch.from_numpy(array) for array in (packed.ids, packed.positions + self.first_position))
+        ids, positions = (nn.functional.pad(array, (0, padding)).to(self.device).view(rows, -1) for array in arrays)
+        mode = torch.inference_mode() if call.leaves is None else torch.enable_grad()
+        # Of attention that the model computes itself.
+        temperature = (
+            nullcontext() if call.factor is None else SoftmaxTemperatureMode(call, ids.shape, self._view.config)
+        )
         token = current.set(call)
         try:
-            with call.mode, temperature:
+            with mode, temperature:
                 out = self._view(input_ids=ids, position_ids=positions if counted else None, use_cache=False)
         finally:
             current.reset(token)
@@ -315,42 +298,43 @@ class Host:
         return states
 
     def _check(self) -> None:
-        """Compare the view with the model's own attention, and a packed sequence with the same one alone.
+        """Compare the view with the model's own attention, and packed sequences with the same ones run alone.
 
-        This finds out architectures that pass the attention registry by, mix neighbouring tokens in other ways, or
-        treat positions differently, whatever their class is called.
+        This finds architectures that bypass the attention registry, mix neighbouring tokens in other ways, or treat
+        positions differently, whatever their class is called.
         """
-        # Two of one length behind each other go to attention in another way than others.
-        texts = [*np.split(self._trial(TRIED - 2), 2), self._trial(TRIED - 2), self._trial(TRIED)]
+        # Two sequences of equal length in a row take another path through attention than others.
+        texts = [*np.split(self._trial_ids(TRIED - 2), 2), self._trial_ids(TRIED - 2), self._trial_ids(TRIED)]
         alone = [pack([plain(ids)]) for ids in texts]
-        given = self._view.config._attn_implementation
-        settable = self._view._can_set_attn_implementation()  # setting what cannot be set only makes a warning
+        original = self._view.config._attn_implementation
+        settable = self._view._can_set_attn_implementation()  # setting it elsewhere only makes a warning
         if settable:
             self._view.set_attn_implementation("eager")
-        with rows_of_positions(self._view) as found:  # the model counts its positions itself
+        with rows_of_positions(self._view) as first_rows:
             expected = torch.cat([self._states(packed, counted=False) for packed in alone])
-        self.first_position = found[0] if found else 0
+        self.first_position = first_rows[0] if first_rows else 0
         call = PassState(group(alone[0].offsets))
         if settable:
             register()
             by_distance(self._view)
             self._view.set_attn_implementation(ATTENTION)
             self._forward(alone[0], call)
-        if 0 < len(call.seen) < self.kept:
+        self.specs = tuple(call.declared_specs)
+        if 0 < len(self.specs) < self.kept:
             raise UnsupportedModel(
-                f"{self.name}: {len(call.seen)} of {self.kept} layers run their attention through transformers' "
+                f"{self.name}: {len(self.specs)} of {self.kept} layers run their attention through transformers' "
                 "registry, so it cannot be computed exactly here; use a model whose class supports attention_interface"
             )
-        self.traits, self.own = tuple(call.seen), not call.seen
+        self.own = not self.specs
         if self.own:
             if settable:
-                self._view.set_attn_implementation(given)
-            # The same tokens, and behind them others.
+                self._view.set_attn_implementation(original)
+            # The same tokens, followed by others.
             half = TRIED // 2
-            ends = (texts[-1], np.tile(texts[-1][:half], 2))
-            self._ahead = looks_ahead(*(self._states(pack([plain(ids)]))[:half] for ids in ends))
+            texts_ahead = (texts[-1], np.tile(texts[-1][:half], 2))
+            self._looks_ahead = looks_ahead(*(self._states(pack([plain(ids)]))[:half] for ids in texts_ahead))
         kinds = list(getattr(self._view.config, "layer_types", None) or [])[: self.kept]
-        check_windows(self.name, self.traits, kinds, call.local)
+        check_windows(self.name, self.specs, kinds, call.mask_windows)
         ours = self.run(pack([plain(ids) for ids in texts]), range(0), None)
         check_states_equal(self.name, ours, expected, self.width, self.coarse)
 

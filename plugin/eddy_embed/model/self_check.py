@@ -1,9 +1,9 @@
-"""Trials on tiny texts, of a model: does it run exactly here? Of a method: do its kernels, can its keys be moved?"""
+"""Checks on tiny texts: whether a model runs exactly here, and whether a method's kernels and moved keys do."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,53 +11,33 @@ from eddy_embed.errors import NotFinite, UnsupportedModel
 from eddy_embed.model.attention import BLOCKED, AttentionSpec, KernelChoice, group
 from eddy_embed.model.hooks import PassState
 from eddy_embed.parts.attention import ExtraKeyValues
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from eddy_embed.text.sequence import Packed
+from eddy_embed.text.sequence import Packed
 
 AHEAD = 1e-3
-"""Largest relative difference that later tokens may make to earlier states, for roundings alone."""
+"""Largest relative difference that rounding alone may make to states when later tokens change."""
 
 
 @dataclass(frozen=True, eq=False)
 class SelfCheck:
-    """A tiny text, and a model to run it.
-
-    Attributes:
-        name: The model's.
-        forward: Runs a pass.
-        packed: The text.
-        traits: What each layer does inside its attention.
-        exit_layer: The layer that is read.
-        coarse: Whether it computes in half precision, or with codes.
-    """
+    """A tiny text, and a model to run it; `coarse`: in half precision, or with quantised weights."""
 
     name: str
     forward: Callable[[Packed, PassState], object]
     packed: Packed
-    traits: tuple[AttentionSpec, ...]
+    specs: tuple[AttentionSpec, ...]
     exit_layer: int
     coarse: bool
 
     def kernels(self, reroute: ExtraKeyValues | None, watched: bool) -> tuple[KernelChoice, ...]:
-        """Choose kernels, and compare those that give masses with the blocked one.
-
-        Args:
-            reroute: Further entries in the attention of some layers, None for none.
-            watched: Whether attention is watched.
-
-        Raises:
-            UnsupportedModel: They differ, or keys cannot be re-based.
-        """
+        """Choose kernels, and refuse a model where those that give a log-sum-exp differ from the blocked one."""
         if reroute is not None and reroute.rebase and reroute.layers:
-            self._rebased(reroute)
-        chosen = self._pass(reroute=reroute, mass=watched)
-        kernels = tuple(chosen.chosen)
+            self._check_rebase(reroute)
+        chosen = self._pass(reroute=reroute, needs_lse=watched)
+        kernels = tuple(chosen.chosen_kernels)
         if watched or (reroute is not None and reroute.layers):
             blocked = self._pass(reroute=reroute, kernels=(BLOCKED,) * len(kernels))
-            difference = _apart(chosen.captured[self.exit_layer], blocked.captured[self.exit_layer], self.coarse)
+            states, expected = (call.captured[self.exit_layer] for call in (chosen, blocked))
+            difference = _state_difference(states, expected, self.coarse)
             if not difference <= allowed(self.coarse):
                 names = sorted({kernel.within for kernel in kernels})
                 raise UnsupportedModel(
@@ -68,55 +48,48 @@ class SelfCheck:
 
     def _pass(self, packed: Packed | None = None, **settings: object) -> PassState:
         packed = self.packed if packed is None else packed
-        call = PassState(group(packed.offsets), traits=self.traits, captures=frozenset({self.exit_layer}), **settings)  # type: ignore[arg-type]
+        call = PassState(group(packed.offsets), specs=self.specs, captures=frozenset({self.exit_layer}), **settings)  # type: ignore[arg-type]
         self.forward(packed, call)
         return call
 
-    def _rebased(self, reroute: ExtraKeyValues) -> None:
-        """Compare keys that were moved to -1, -2 .. with those of the same text read at the positions that end there.
+    def _check_rebase(self, reroute: ExtraKeyValues) -> None:
+        """Compare keys moved to -1, -2 .. with those of the same text run at positions that end there.
 
-        A rotary embedding only knows distances, so that no state depends on where the text begins.
+        Rotary embeddings only know distances, so no state depends on the position where the text begins.
         """
-        remedy = "leave rebase out, or name layers with rotary positions"
-        moved = self._pass(reroute=reroute, probe={})
-        if not moved.turns:
+        moved = self._pass(reroute=reroute, probed_keys={})
+        if not moved.computed_angles:
             raise UnsupportedModel(
                 f"{self.name} has no rotary positions (they are learned, or there are none), so a key that stands at "
                 "one cannot be moved to position -1; leave rebase out"
             )
         positions = self.packed.positions - len(self.packed.positions)
-        there = self._pass(replace(self.packed, positions=positions), reroute=replace(reroute, rebase=False), probe={})
-        for layer, keys in (moved.probe or {}).items():
-            count = min(reroute.entries, len(positions))
-            expected = (there.probe or {})[layer][:, :, :count]
+        unmoved = replace(reroute, rebase=False)
+        shifted = self._pass(replace(self.packed, positions=positions), reroute=unmoved, probed_keys={})
+        count = min(reroute.entries, len(positions))
+        for layer, keys in (moved.probed_keys or {}).items():
+            expected = (shifted.probed_keys or {})[layer][:, :, :count]
             if not _difference(keys[:, :, :count], expected) <= allowed(self.coarse):
                 raise UnsupportedModel(
                     f"{self.name}: keys of layer {layer} are not turned by their position in the usual way, so they "
-                    f"cannot be moved to position -1; {remedy}"
+                    "cannot be moved to position -1; leave rebase out, or name layers with rotary positions"
                 )
 
 
 def allowed(coarse: bool) -> float:
-    """Largest relative difference of states that are the same; `coarse`: half precision, or codes."""
+    """Largest relative difference of states that are the same; `coarse`: half precision, or quantised."""
     return 5e-2 if coarse else 1e-4
 
 
-def check_windows(name: str, traits: tuple[AttentionSpec, ...], kinds: list[str], sizes: set[int]) -> None:
-    """Hold that no window reaches the layers through a mask alone, which a short trial text cannot show.
+def check_windows(name: str, specs: tuple[AttentionSpec, ...], kinds: list[str], mask_windows: set[int]) -> None:
+    """Refuse sliding windows that masks were asked for and no layer declares, which a short trial text cannot show.
 
-    Args:
-        name: The model's.
-        traits: What each layer said of itself.
-        kinds: What the configuration says of each layer, empty for nothing.
-        sizes: Windows for which masks were asked.
-
-    Raises:
-        UnsupportedModel: One does.
+    `kinds` is what the configuration calls each layer, empty where it says nothing.
     """
-    if not traits or (kinds and all(kind == "full_attention" for kind in kinds)):
+    if not specs or (kinds and all(kind == "full_attention" for kind in kinds)):
         return
     # A mask for both directions is given the largest distance seen, one less than the window.
-    unknown = sizes - {each.window and each.window - (not each.causal) for each in traits}
+    unknown = mask_windows - {spec.window and spec.window - (not spec.causal) for spec in specs}
     if unknown:
         raise UnsupportedModel(
             f"{name}: its attention hides keys beyond {min(unknown)} tokens by a mask that its layers do not "
@@ -125,40 +98,22 @@ def check_windows(name: str, traits: tuple[AttentionSpec, ...], kinds: list[str]
 
 
 def looks_ahead(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether states depend on what tokens follow.
-
-    Args:
-        one: States of the first tokens of a text, shape (tokens, width).
-        other: States of the same tokens with others behind them, as many.
-    """
+    """Whether states of the same first tokens, shape (tokens, width), depend on the tokens that follow."""
     # The passes have one shape and make the same roundings, in any dtype.
     return bool(torch.isfinite(one).all()) and not _difference(one, other) <= AHEAD
 
 
 def check_states_equal(name: str, ours: torch.Tensor, own: torch.Tensor, width: int, coarse: bool) -> None:
-    """Hold that states of packed sequences are the model's own, each shape (tokens, width).
-
-    Args:
-        name: The model's.
-        ours: States of packed sequences.
-        own: The model's own.
-        width: The model's.
-        coarse: Whether the model computes in half precision, or with codes.
-
-    Raises:
-        UnsupportedModel: They are not.
-        NotFinite: The model's are not finite.
-    """
+    """Refuse a model whose states of packed sequences are not its own, each shape (tokens, width)."""
     if ours.shape != own.shape or ours.shape[1] != width:
         raise UnsupportedModel(f"{name}: hidden states have shape {tuple(ours.shape)}, not width {width}")
     if not torch.isfinite(own).all():
         raise NotFinite(f"{name} gives NaN or infinity in {own.dtype}; its weights are damaged, or overflow there")
-    most = allowed(coarse)
-    difference = _apart(ours, own, coarse)
-    if not difference <= most:
+    difference = _state_difference(ours, own, coarse)
+    if not difference <= allowed(coarse):
         raise UnsupportedModel(
-            f"{name}: hidden states of packed sequences differ from the model's own by "
-            f"{difference:.2g} (allowed {most:.0e}); its layers mix tokens in a way that is not supported"
+            f"{name}: hidden states of packed sequences differ from the model's own by {difference:.2g} (allowed "
+            f"{allowed(coarse):.0e}); its layers mix tokens in a way that is not supported"
         )
 
 
@@ -166,14 +121,14 @@ def _difference(one: torch.Tensor, other: torch.Tensor) -> float:
     return float((one.double() - other.double()).norm() / other.double().norm())
 
 
-def _apart(one: torch.Tensor, other: torch.Tensor, coarse: bool) -> float:
-    """Relative difference of states, each shape (tokens, width); that of the median token in half precision and codes.
+def _state_difference(one: torch.Tensor, other: torch.Tensor, coarse: bool) -> float:
+    """Relative difference of states, each shape (tokens, width); the median token's in half precision or quantised.
 
-    Where experts are all but equally good for a token, such roundings choose another, and that token's state jumps. So
-    it does where a value stands between two codes. A fault shows in most tokens.
+    Such rounding may choose another of two experts that are all but equally good for a token, or another of two
+    neighbouring codes, and that token's state jumps. A fault shows in most tokens.
     """
     if not coarse:
         return _difference(one, other)
-    apart = (one.double() - other.double()).norm(dim=1)
-    # The row that stands for padding may be zeros, and so may all states of its token be.
-    return float(torch.where(apart == 0, 0.0, apart / other.double().norm(dim=1)).median())
+    distance = (one.double() - other.double()).norm(dim=1)
+    # The embedding of the padding token may be zeros, and so may all of its states.
+    return float(torch.where(distance == 0, 0.0, distance / other.double().norm(dim=1)).median())

@@ -29,11 +29,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 @contextmanager
 def trial(model: nn.Module) -> Iterator[None]:
-    """Say that a model cannot be run, whatever its own code raises on a text that it certainly could read.
-
-    Raises:
-        UnsupportedModel: In place of what the model raised.
-    """
+    """Raise UnsupportedModel in place of whatever a model's own code raises on a trial text."""
     try:
         yield
     except (EddyError, MemoryError):
@@ -50,11 +46,7 @@ def trial(model: nn.Module) -> Iterator[None]:
 
 
 def describe(config: Any) -> Backbone:
-    """The shape of a model, from its configuration.
-
-    Raises:
-        UnsupportedModel: It is no causal language model's configuration.
-    """
+    """The shape of a model, from its configuration; refuse what is no causal language model's."""
     try:
         return Backbone(
             architecture=str(config.model_type),
@@ -76,12 +68,7 @@ _INCIDENTAL = re.compile(
 
 
 def relevant_config(config: Any, kept: int) -> dict[str, Any]:
-    """The entries of a configuration that decide hidden states, as plain values.
-
-    Args:
-        config: A transformers configuration.
-        kept: Layers that run; of a list by layer, what is said of these.
-    """
+    """The entries of a configuration that decide the states of the `kept` layers that run, as plain values."""
     entries = {key: value for key, value in config.to_dict().items() if not _INCIDENTAL.fullmatch(key)}
     run = {key: value[:kept] if isinstance(value, list) else value for key, value in entries.items()}
     found: dict[str, Any] = json.loads(json.dumps(run, default=str))
@@ -89,7 +76,7 @@ def relevant_config(config: Any, kept: int) -> dict[str, Any]:
 
 
 def _window(config: Any) -> int:
-    """The longest sequence in which a token's state does not depend on how long the others of its pass are.
+    """The longest sequence whose states do not depend on the lengths of others in the pass, in tokens.
 
     Models with "longrope" angles switch to others when a pass holds a sequence longer than their original window.
     """
@@ -102,7 +89,7 @@ def _window(config: Any) -> int:
 
 
 def text_model(base: Any) -> Any:
-    """What of a model reads text: all of it, or the encoder where that is a model of its own, with the same words."""
+    """The part of a model that reads text: all of it, or an encoder that shares its word embeddings."""
     encoder: Any = getattr(base, "encoder", None)
     if not hasattr(encoder, "get_input_embeddings"):
         return base
@@ -110,93 +97,63 @@ def text_model(base: Any) -> Any:
 
 
 def find_layers(base: Any) -> nn.ModuleList:
-    """The model's stack of layers: the one ModuleList as long as the configuration says.
-
-    Raises:
-        UnsupportedModel: There is none, or more than one.
-    """
+    """The model's stack of layers: the one ModuleList as long as the configuration says."""
     wanted = int(base.config.num_hidden_layers)
-    found: dict[str, nn.ModuleList] = {}
+    stacks: dict[str, nn.ModuleList] = {}
     for name, module in base.named_modules():
-        inside = any(name.startswith(f"{outer}.") for outer in found)
+        inside = any(name.startswith(f"{outer}.") for outer in stacks)
         if isinstance(module, nn.ModuleList) and len(module) == wanted and not inside:
-            found[name] = module
-    if len(found) != 1:
-        names = ", ".join(found) or "none"
+            stacks[name] = module
+    if len(stacks) != 1:
+        names = ", ".join(stacks) or "none"
         raise UnsupportedModel(f"{type(base).__name__}: expected one list of {wanted} layers, found {names}")
-    return next(iter(found.values()))
+    return next(iter(stacks.values()))
 
 
 def modules_after_layers(parent: nn.Module, layers: nn.ModuleList, run: Callable[[], object]) -> set[str]:
-    """Names of a module's children that run after the last of its layers.
-
-    Args:
-        parent: The module.
-        layers: The layers, one of its children.
-        run: Runs a pass.
-    """
-    tail: set[str] = set()
-    left = False
-
-    def note(name: str) -> Any:
-        def hook(*_: Any) -> None:
-            nonlocal left
-            left = left or name == ""
-            if left and name:
-                tail.add(name)
-
-        return hook
-
-    handles = [layers[-1].register_forward_hook(note(""))]
+    """Names of a module's children that run after the last of its `layers` when `run` runs a pass."""
+    ran: list[str] = []
+    handles = [layers[-1].register_forward_hook(lambda *_: ran.append(""))]
     for name, child in parent.named_children():
         if child is not layers:
-            handles.append(child.register_forward_pre_hook(note(name)))
+            handles.append(child.register_forward_pre_hook(lambda *_, name=name: ran.append(name)))
     run()
     for handle in handles:
         handle.remove()
-    return tail
+    return set(ran[ran.index("") :]) - {""} if "" in ran else set()
 
 
 @contextmanager
 def rows_of_positions(base: Any) -> Iterator[list[int]]:
-    """The first row that each pass looks up in a table of learned positions; nothing where there is no such table.
-
-    RoBERTa's positions begin behind the row that stands for padding, BERT's at the first.
-    """
+    """The first row that each pass looks up in a table of learned positions; RoBERTa's begin after the padding row."""
     rows, words = getattr(base.config, "max_position_embeddings", None), base.get_input_embeddings()
     tables = [m for m in base.modules() if type(m) is nn.Embedding and m.num_embeddings == rows and m is not words]
-    found: list[int] = []
-    handles = [m.register_forward_pre_hook(lambda _, args: found.append(int(args[0].min()))) for m in tables]
+    first_rows: list[int] = []
+    handles = [m.register_forward_pre_hook(lambda _, args: first_rows.append(int(args[0].min()))) for m in tables]
     try:
-        yield found
+        yield first_rows
     finally:
         for handle in handles:
             handle.remove()
 
 
 def spread_of(embedding: nn.Module, rows: int, device: torch.device) -> float:
-    """Standard deviation of what a module that looks tokens up puts out, over a sample of its rows."""
+    """Standard deviation of a token embedding's output, over a sample of its rows."""
     ids = torch.from_numpy(np.linspace(0, rows - 1, min(rows, VALUES_SAMPLED)).astype(np.int64))
     with torch.inference_mode():
         return float(embedding(ids.to(device)).double().std(correction=0))
 
 
 def view_of(base: nn.Module) -> Any:
-    """Copy a model's modules around its weights.
-
-    Nothing that is done to the copy can be seen from the model itself, at any moment, from any thread.
-
-    Raises:
-        UnsupportedModel: The model copies its tensors too.
-    """
+    """Copy a model's modules around its weights; nothing done to the copy can be seen from the model itself."""
     # Buffers outside the state dict are working memory, which a module may write to in a pass (rotary angles).
     own = {id(module._buffers[name]) for module in base.modules() for name in module._non_persistent_buffers_set}
     shared = {id(tensor): tensor for tensor in [*base.parameters(), *base.buffers()] if id(tensor) not in own}
     # Parameters that a pass changes are copied too, around the same memory.
     changing = {name for name, tensor in base.named_parameters() if copies_itself(tensor)}
-    for tensor in (base.get_parameter(name) for name in changing):
-        del shared[id(tensor)]
-    # Other people's hooks belong to their model: they must not fire on our passes, nor need they be fit to be copied.
+    for name in changing:
+        del shared[id(base.get_parameter(name))]
+    # Hooks of others stay with their model: they must not fire in our passes, and may not be copyable.
     hooks = {id(getattr(module, kind)): OrderedDict[int, Any]() for module in base.modules() for kind in _HOOKS}
     try:
         with SharedCopies(own) if quantised(base) or dispatched(base) else nullcontext():
@@ -210,14 +167,10 @@ def view_of(base: nn.Module) -> Any:
     return view
 
 
-_PLAIN = (nn.Parameter.__deepcopy__, torch.Tensor.__deepcopy__)
-
-
 class SharedCopies(TorchFunctionMode):
-    """While it is on, a deep copy of a tensor is the tensor itself: what holds it is copied around it."""
+    """While it is on, a deep copy of a tensor, except those whose ids are `own`, is the tensor itself."""
 
     def __init__(self, own: set[int]) -> None:
-        """Args: own: ids of the tensors that are to be copied all the same."""
         super().__init__()
         self.own = own
 
@@ -229,21 +182,18 @@ class SharedCopies(TorchFunctionMode):
 
 
 def copies_itself(tensor: torch.Tensor) -> bool:
-    """Whether a parameter keeps more than its data, and says how that is copied.
-
-    bitsandbytes' do. Their modules change them in a pass (the scales move elsewhere, the data is packed anew), so a
-    view needs such parameters of its own around the same memory.
-    """
-    return type(tensor).__deepcopy__ not in _PLAIN and not is_traceable_wrapper_subclass(tensor)
+    """Whether a parameter has a `__deepcopy__` of its own, as bitsandbytes' do, whose modules change them in a pass."""
+    plain = (nn.Parameter.__deepcopy__, torch.Tensor.__deepcopy__)
+    return type(tensor).__deepcopy__ not in plain and not is_traceable_wrapper_subclass(tensor)
 
 
 def unpacked(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor as it came, where oneDNN holds it in an order of its own."""
+    """A tensor in the usual layout, if oneDNN holds it in its own."""
     return tensor.to_dense() if tensor.is_mkldnn else tensor
 
 
 def quantised(model: nn.Module) -> bool:
-    """Whether some of a model's weights are stored as codes, for which scales stand elsewhere."""
+    """Whether some of a model's weights are stored as codes with separate scales."""
     return getattr(getattr(model, "config", None), "quantization_config", None) is not None or any(
         copies_itself(p) or is_traceable_wrapper_subclass(p) for p in model.parameters()
     )
@@ -256,12 +206,12 @@ def hooks_of(module: nn.Module) -> list[Any]:
 
 
 def dispatched(model: nn.Module) -> bool:
-    """Whether parts of a model stand on several devices, or are fetched for each pass."""
+    """Whether parts of a model are on several devices, or are fetched for each pass."""
     return any(hooks_of(module) for module in model.modules())
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """Where a module computes, wherever its weights are kept."""
+    """The device on which a module computes, wherever its weights are kept."""
     for hook in hooks_of(module):
         if hook.execution_device is not None:
             return torch.empty(0, device=hook.execution_device).device
@@ -270,21 +220,25 @@ def device_of(module: nn.Module) -> torch.device:
 
 def layer_of(name: str) -> int:
     """Index of the layer that a tensor or a module belongs to, -1 outside the layers."""
-    number = re.search(r"(?:^|\.)(\d+)(?:\.|$)", name)
-    return int(number[1]) if number else -1
+    return next((int(part) for part in name.split(".") if part.isdigit()), -1)
 
 
 def named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Names and tensors of a model, each tensor once: codes and scales of quantised ones, fetched from outside."""
+    """Names and tensors of a model, each once: quantised ones as codes and scales, offloaded ones fetched."""
     seen: set[int] = set()
-    saved = {name: module for name, module in model.named_modules() if _saves_more(module)}
+    # Modules that write more into a checkpoint than their parameters and buffers, such as scales.
+    saved = {
+        name: module
+        for name, module in model.named_modules()
+        if any(copies_itself(p) for p in module.parameters(recurse=False))
+    }
     outside = dict(_outside(model))
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if id(tensor) in seen or name.rpartition(".")[0] in saved:
+        parent, _, last = name.rpartition(".")
+        if id(tensor) in seen or parent in saved:
             continue
         seen.add(id(tensor))
-        found = outside[name][name.rpartition(".")[2]] if name in outside else tensor
-        yield from _parts(name, found)
+        yield from _parts(name, outside[name][last] if name in outside else tensor)
     for name, module in saved.items():
         # Saving may repack what is saved: let it do that to a copy.
         with SharedCopies(set()):
@@ -300,17 +254,10 @@ def _parts(name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]
         yield from _parts(f"{name}.{part}", getattr(tensor, part))
 
 
-def _saves_more(module: nn.Module) -> bool:
-    """Whether a module writes more into a checkpoint than its parameters and buffers, such as scales."""
-    return any(copies_itself(p) for p in module.parameters(recurse=False))
-
-
 def _outside(model: nn.Module) -> Iterator[tuple[str, Mapping[str, torch.Tensor]]]:
-    """Names of tensors that stand on no device between passes, and the map that has them under their last name."""
+    """Names of tensors that are on no device between passes, and the map that holds them under their last name."""
     for prefix, module in model.named_modules():
-        for hook in hooks_of(module):
-            if not getattr(hook, "offload", False):
-                continue
+        for hook in (hook for hook in hooks_of(module) if getattr(hook, "offload", False)):
             for name, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
                 if tensor.is_meta:
                     yield f"{prefix}.{name}".lstrip("."), hook.weights_map

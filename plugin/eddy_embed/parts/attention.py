@@ -14,16 +14,19 @@ from eddy_embed.errors import InvalidParameter
 class Temperature:
     """What divides the logits of every layer before the softmax (TempScale, Zhou et al. 2025, equation 8).
 
-    Its n is the number of tokens of the sequence: of the text, its prompt and its placeholders; there is no padding.
+    Its n is the number of tokens of the sequence: of the text, its prompt and its placeholders, without padding.
 
     Attributes:
         tau: Temperature, above 0 and at most 1; lower is sharper. None: the lengths or the rule decide.
         query_tau: Temperature for queries, None for the same.
-        lengths: Rows (n, temperature): from n tokens on, the temperature; in order, the first with n = 1.
-        rule: "fixed": divide by tau. "log": multiply by ln n instead, which for one token is 0 and changes nothing,
-            since there is nothing to choose from. "rate": multiply by 1 + rate * ln n instead. The last two are the
-            paper's comparison rows (appendix F.3).
+        lengths: Rows (n, temperature): the temperature from n tokens on; in order, the first with n = 1.
+        rule: "fixed": divide by tau. "log": multiply by ln n instead, which is 0 for one token and changes nothing
+            there. "rate": multiply by 1 + rate * ln n instead. The last two are the paper's comparison rows
+            (appendix F.3).
         rate: The rate of that rule.
+
+    Raises:
+        InvalidParameter: A value is outside its range, or would have no effect.
     """
 
     tau: float | None = None
@@ -33,11 +36,6 @@ class Temperature:
     rate: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range, and those that would have no effect.
-
-        Raises:
-            InvalidParameter: With the value.
-        """
         by_length = [(f"lengths, from {first}", tau) for first, tau in self.lengths]
         for name, value in (("tau", self.tau), ("query_tau", self.query_tau), *by_length):
             if value is not None and not 0 < value <= 1:
@@ -89,15 +87,18 @@ class Temperature:
 
 @dataclass(frozen=True)
 class ExtraKeyValues:
-    """Keys and values of the last tokens, as further entries that every query may attend to (KV-Embedding).
+    """Keys and values of the last tokens, as extra entries that every query may attend to (KV-Embedding).
 
     Attributes:
         layers: Layers whose attention gets the entries, counted from 1; None: the backbone's default, filled in
             before anything runs.
         bias: Added to the logits of the entries, after everything else; minus infinity switches them off.
-        entries: How many of the last tokens.
-        rebase: Whether the keys are turned to the positions right before the first token, where models turn keys by
-            their position: the last one to -1, the one before it to -2, and so on.
+        entries: Number of last tokens.
+        rebase: Whether rotary keys are moved to the positions right before the first token: the last one to -1, the one
+            before it to -2, and so on.
+
+    Raises:
+        InvalidParameter: A value is outside its range.
     """
 
     layers: tuple[int, ...] | None
@@ -106,11 +107,6 @@ class ExtraKeyValues:
     rebase: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range.
-
-        Raises:
-            InvalidParameter: With the value.
-        """
         if any(layer < 1 for layer in self.layers or ()):
             raise InvalidParameter(f"kv: layers={self.layers} are counted from 1")
         if math.isnan(self.bias) or self.bias == math.inf:
@@ -121,14 +117,14 @@ class ExtraKeyValues:
 
 @dataclass(frozen=True)
 class BackwardAttention:
-    """States refined by the attention that other tokens paid to theirs (ReBA, Duan et al. 2025, section 3).
+    """States refined by the attention that other tokens pay to them (ReBA, Duan et al. 2025, section 3).
 
     With A[i, j] the largest (P + transposed P) / 2 of any layer and head, token i's state becomes the sum of
     A[i, j] * v_j over the tokens j from i on, where v are the states at the exit.
 
     Attributes:
-        earlier: Whether the sum also takes in the tokens before i.
-        share: Whether the weights of what is read are divided by their sum (both: the authors' code).
+        earlier: Whether the sum also includes the tokens before i.
+        share: Whether the weights of what is read are divided by their sum (both as in the authors' code).
     """
 
     earlier: bool = False

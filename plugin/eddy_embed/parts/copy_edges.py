@@ -1,4 +1,4 @@
-"""Hidden states between layers: copies from one position to another."""
+"""Copies of hidden states between layers, from one position to another."""
 
 from __future__ import annotations
 
@@ -16,20 +16,18 @@ class CopyEdges:
     """Copy states along a sequence's edges, on the inputs of layers s+1 .. e.
 
     Attributes:
-        span: (s, e) with 1 <= s <= e: the copy touches h[s] .. h[e-1]; s = e is empty. None: the backbone's default,
+        span: (s, e) with 1 <= s <= e: the copy changes h[s] .. h[e-1]; s = e is empty. None: the backbone's default,
             filled in before anything runs.
         seed: Seed of the placeholders' values.
+
+    Raises:
+        InvalidParameter: The range does not satisfy 1 <= s <= e, or the seed is negative.
     """
 
     span: tuple[int, int] | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse ranges that name no layer input, and seeds that numpy does not take.
-
-        Raises:
-            InvalidParameter: The range does not satisfy 1 <= s <= e, or the seed is negative.
-        """
         if self.seed < 0:
             raise InvalidParameter(f"seed={self.seed} must not be negative")
         if self.span is not None and not 1 <= self.span[0] <= self.span[1]:
@@ -44,13 +42,5 @@ class CopyEdges:
 
 
 def copy_states(hidden: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
-    """Copy states along edges, all at once: every source is read before any destination is written.
-
-    Args:
-        hidden: States, shape (tokens, width).
-        edges: Rows (destination, source), shape (edges, 2).
-
-    Returns:
-        A new tensor; the input is not written to.
-    """
+    """A copy of states, shape (tokens, width), with rows copied along (destination, source) edges, all at once."""
     return hidden.index_copy(0, edges[:, 0], hidden.index_select(0, edges[:, 1]))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, fields, replace
 from string import Formatter
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -13,13 +14,8 @@ from eddy_embed.errors import InvalidParameter
 from eddy_embed.parts.placeholders import Blocks, PlaceholderPositions
 from eddy_embed.parts.released import Revision, RewrittenText, revise
 from eddy_embed.parts.repetition import Repetition
-from eddy_embed.text.sequence import PLACEHOLDER_ID, Role, Sequence, last_overlapping, owners
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence as Seq
-
-    from eddy_embed.text.sequence import Ints
-    from eddy_embed.text.tokenizer import Tokens
+from eddy_embed.text.sequence import PLACEHOLDER_ID, Ints, Role, Sequence, last_overlapping, owners
+from eddy_embed.text.tokenizer import Tokens
 
 TextRole = Literal["document", "query"]
 TextSource = Literal["last", "text"]
@@ -35,14 +31,18 @@ class Layout:
         query_template: Wording for queries, where it differs.
         others: Further wordings; a text is run in each, and its vector is the mean over all.
         instructed: Wording around an instruction, with `{instruction}` and `{prompt}`.
-        placeholders: Number of PST placeholders ahead of the text (Token Prepending). They stand after the colon that
-            introduces the text, or right before the text without one.
+        placeholders: Number of PST placeholders before the text (Token Prepending): after the colon that introduces
+            it, or right before it without a colon.
         source: The token whose state they get: the sequence's "last", or the last of the "text" (of its last copy,
-            blanks at its end aside).
+            trailing blanks excepted).
         blocks: Placeholders by blocks of sentences instead.
-        end: Whether the tokenizer's end token stands behind it all.
-        revision: How the text is rewritten first; None: it stands there as it is.
-        repetition: The bare text several times over, the first copy read.
+        end: Whether the tokenizer's end token follows at the end.
+        revision: How the text is rewritten first; None: not at all.
+        repetition: Several copies of the bare text, of which the first is read.
+
+    Raises:
+        InvalidParameter: A template has no `{text}`, unknown fields, or unbalanced braces; or a negative number of
+            placeholders; or both kinds at once; or an unknown source; or blocks in a template with several copies.
     """
 
     template: str = "{text}"
@@ -57,12 +57,6 @@ class Layout:
     repetition: Repetition | None = None
 
     def __post_init__(self) -> None:
-        """Check the wordings.
-
-        Raises:
-            InvalidParameter: A template has no `{text}`, unknown fields, or unbalanced braces; or a negative number
-                of placeholders; or both kinds at once; or an unknown source; or blocks where the text stands twice.
-        """
         wordings = (self.template, self.query_template or "{text}", *self.others)
         for template in wordings:
             if _fields(template).count("text") < 1 or set(_fields(template)) - {"text"}:
@@ -89,7 +83,7 @@ class Layout:
 
     @property
     def chosen(self) -> dict[str, tuple[str, ...]]:
-        """What differs from the bare text, and the fields that say so."""
+        """The parts in which it differs from the bare text, and their fields."""
         parts: dict[str, tuple[str, ...]] = {
             "template": ("template", "query_template", "others", "end"),
             "placeholders": ("placeholders", "source", "blocks"),
@@ -100,14 +94,7 @@ class Layout:
         return {part: names for part, names in parts.items() if any(getattr(self, n) != bare[n] for n in names)}
 
     def joined(self, other: Layout) -> Layout:
-        """Both in one: the template of one, the placeholders of the other.
-
-        Args:
-            other: Chooses nothing that this one chooses.
-
-        Raises:
-            InvalidParameter: The two do not go together.
-        """
+        """This layout with what another one chooses."""
         return replace(self, **{n: getattr(other, n) for names in other.chosen.values() for n in names})
 
     @property
@@ -117,7 +104,7 @@ class Layout:
 
     @property
     def may_end(self) -> bool:
-        """Whether an end token may stand behind it all: it always does, or a state is to be read behind the text."""
+        """Whether an end token may follow the text: always, or because a state after the text is read."""
         return self.end or (self.blocks is not None and self.blocks.source == "released")
 
     @property
@@ -129,13 +116,9 @@ class Layout:
         return [replace(self, others=()), *more]
 
     def fill(self, text: str, role: TextRole, instruction: str | None, sentences: Ints | None = None) -> Prompt:
-        """Write the text into the wording for its role.
+        """Write a text that is not blank into the wording for its role, with an instruction around the prompt, if any.
 
-        Args:
-            text: The text, which is not blank.
-            role: What it is.
-            instruction: Stands around its prompt, None for none.
-            sentences: Rows (start, end) of its sentences, shape (sentences, 2); needed where `needs_sentences`.
+        `sentences` are rows (start, end) of its sentences, shape (sentences, 2), needed if `needs_sentences`.
         """
         revised = None
         if self.revision is not None:
@@ -157,7 +140,7 @@ class Layout:
                 string += text
         string += tail
         if self.revision == "quoted":
-            # Slots may then begin before the string: the blanks of their texts that were cut off.
+            # Slots may then begin before the string, where blanks of their texts were cut off.
             blank = len(string) - len(string.lstrip())
             string, introduced = string.strip(), introduced and introduced - blank
             slots = [(start - blank, end - blank) for start, end in slots]
@@ -166,28 +149,23 @@ class Layout:
     def arrange(
         self, prompt: Prompt, tokens: Tokens, prefix: Ints, end: int | None = None, suffix: Seq[int] = ()
     ) -> Sequence:
-        """Place a filled prompt's tokens, the specials around them, and the placeholders among them.
+        """The sequence of a filled prompt's tokens, specials and placeholders, with offsets in the text.
 
         Args:
             prompt: The filled prompt.
-            tokens: Its tokens, offsets counted in the prompt.
-            prefix: Ids of the specials that the tokenizer puts in front.
-            end: Id of the end token, None for none; it is left out where the layout needs one only if nothing else
-                stands behind the text, and something does.
-            suffix: Ids of the specials that the tokenizer puts behind, where they belong there; they take the place of
-                the end token.
-
-        Returns:
-            A sequence whose offsets count characters of the text.
+            tokens: Its tokens, with offsets in the prompt.
+            prefix: Ids of the specials that the tokenizer puts first.
+            end: Id of the end token, None for none; if the layout needs one only to have a token after the text, it is
+                left out where there is one.
+            suffix: Ids of the specials that the tokenizer puts last, if they are wanted; they replace the end token.
         """
         copies = owners(tokens.starts, tokens.ends, prompt.slots)
         straddling = (copies >= 0) & (tokens.starts < prompt.slots[np.maximum(copies, 0), 0])
-        for at in np.flatnonzero(straddling).tolist():
-            if prompt.wording_first(int(tokens.starts[at]), int(tokens.ends[at]), int(copies[at])):
-                copies[at] = -1
+        for index in np.flatnonzero(straddling).tolist():
+            if prompt.wording_first(int(tokens.starts[index]), int(tokens.ends[index]), int(copies[index])):
+                copies[index] = -1
         is_text = copies >= 0
-        slot_starts = prompt.slots[np.maximum(copies, 0), 0]
-        slot_ends = prompt.slots[np.maximum(copies, 0), 1]
+        slot_starts, slot_ends = prompt.slots[np.maximum(copies, 0)].T
         starts = np.maximum(tokens.starts, slot_starts) - slot_starts
         ends = np.minimum(tokens.ends, slot_ends) - slot_starts
         if prompt.revised is not None:
@@ -201,10 +179,10 @@ class Layout:
             edges=np.empty((0, 2), np.int64),
         )
         own = np.flatnonzero(is_text)
-        behind = np.array(suffix, np.int64)
-        if not len(behind) and end is not None and (self.end or (len(own) > 0 and int(own[-1]) == len(tokens.ids) - 1)):
-            behind = np.array([end], np.int64)
-        plain = _between(plain, _NONE, behind)
+        after = np.array(suffix, np.int64)
+        if not len(after) and end is not None and (self.end or (len(own) > 0 and int(own[-1]) == len(tokens.ids) - 1)):
+            after = np.array([end], np.int64)
+        plain = _between(plain, _NONE, after)
         sequence = _insert(plain, self._placeholders(prompt, tokens, own, len(plain)), prefix)
         return self.repetition.apply(sequence) if self.repetition is not None and len(own) else sequence
 
@@ -231,8 +209,8 @@ class Prompt:
         string: What is tokenized.
         slots: Rows (start, end) of the copies of the text, in characters of `string`, shape (copies, 2).
         introduced: Character after the colon that introduces the first copy, None without a colon.
-        sentences: Rows (start, end) of the sentences, counted in what stands in a slot, shape (sentences, 2).
-        revised: What stands in a slot, where that is not the text as it is.
+        sentences: Rows (start, end) of the sentences, in characters of a copy, shape (sentences, 2).
+        revised: The rewritten text of a copy, None if it is the text as it is.
     """
 
     string: str
@@ -243,13 +221,13 @@ class Prompt:
 
     @property
     def visible(self) -> Ints:
-        """Rows (start, end) of the copies without the blanks at their end, shape (copies, 2)."""
+        """Rows (start, end) of the copies without trailing blanks, shape (copies, 2)."""
         start, end = np.maximum(self.slots[-1], 0)
         blank = len(self.string[start:end]) - len(self.string[start:end].rstrip())
         return np.asarray(self.slots - np.array([0, blank]))
 
     def wording_first(self, start: int, end: int, slot: int) -> bool:
-        """Whether a token that reaches into a slot begins with the wording's own characters, blanks aside."""
+        """Whether a token that reaches into a slot begins with the wording's own characters, apart from blanks."""
         border = int(self.slots[slot, 0])
         return not (self.string[start:border].isspace() and self.string[border:end].strip())
 
@@ -282,19 +260,17 @@ def _around_prompt(instructed: str, instruction: str) -> tuple[str, str]:
     return head, tail or ""
 
 
-def _between(sequence: Sequence, before: Ints, behind: Ints) -> Sequence:
-    """The sequence between specials."""
-    if not len(before) and not len(behind):
+def _between(sequence: Sequence, before: Ints, after: Ints) -> Sequence:
+    """The sequence with specials before and after it."""
+    if not len(before) and not len(after):
         return sequence
 
     def around(values: Ints, special: int) -> Ints:
-        out = np.full(len(before) + len(values) + len(behind), special, np.int64)
-        out[len(before) : len(before) + len(values)] = values
-        return out
+        return np.concatenate([np.full(len(before), special), values, np.full(len(after), special)])
 
     return replace(
         sequence,
-        ids=np.concatenate([before, sequence.ids, behind]),
+        ids=np.concatenate([before, sequence.ids, after]),
         roles=around(sequence.roles, int(Role.SPECIAL)),
         starts=around(sequence.starts, -1),
         ends=around(sequence.ends, -1),

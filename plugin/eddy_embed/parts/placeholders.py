@@ -1,19 +1,16 @@
-"""Placeholders: before which token they stand, and whose state they get."""
+"""Placeholders: before which token they are inserted, and whose state they get."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.parts.released import block_sources
-from eddy_embed.text.sequence import Role, last_overlapping, owners
-
-if TYPE_CHECKING:
-    from eddy_embed.text.sequence import Ints
-    from eddy_embed.text.tokenizer import Tokens
+from eddy_embed.text.sequence import Ints, Role, last_overlapping, owners
+from eddy_embed.text.tokenizer import Tokens
 
 BlockSource = Literal["end", "released"]
 
@@ -33,7 +30,7 @@ class PlaceholderPositions:
 
     @classmethod
     def of_text(cls, count: int, before: int, source: int) -> PlaceholderPositions:
-        """Placeholders side by side that all get one state."""
+        """Adjacent placeholders that all get one state."""
         return cls(*(np.full(count, value, np.int64) for value in (before, int(Role.PST), source)))
 
 
@@ -44,10 +41,14 @@ class Blocks:
     Attributes:
         sentences: K, the sentences of a block.
         every: N, the tokens of a block instead; "auto" for a text's tokens divided by its sentences, at least 1.
-        local: Whether a PST stands before every block.
-        summary: Whether the B-PSTs of all blocks stand ahead of the first.
+        local: Whether there is a PST before every block.
+        summary: Whether the B-PSTs of all blocks come before the first block.
         source: The state that a block's placeholders get: "end", of the last token that overlaps its characters, or
             "released" (`released.block_sources`).
+
+    Raises:
+        InvalidParameter: K or N is below 1, both are given, neither kind of placeholder is wanted, or the source is
+            unknown.
     """
 
     sentences: int = 1
@@ -57,12 +58,6 @@ class Blocks:
     source: BlockSource = "end"
 
     def __post_init__(self) -> None:
-        """Refuse empty blocks.
-
-        Raises:
-            InvalidParameter: K or N is below 1, both are given, neither kind of placeholder is wanted, or the source
-                is unknown.
-        """
         if self.sentences < 1:
             raise InvalidParameter(f"k={self.sentences} must be at least 1")
         if isinstance(self.every, str) and self.every != "auto":
@@ -80,11 +75,11 @@ class Blocks:
 
     @property
     def needs_sentences(self) -> bool:
-        """Whether blocks depend on where the text's sentences end."""
+        """Whether blocks depend on the text's sentences."""
         return not isinstance(self.every, int)
 
     def settled(self, tokens: int, sentences: int) -> Blocks:
-        """The same blocks with the number of tokens that a text of so many tokens and sentences has in each."""
+        """The same blocks with "auto" replaced by tokens for each block of such a text."""
         return replace(self, every=max(1, tokens // max(sentences, 1))) if self.every == "auto" else self
 
     def count(self, tokens: int, sentences: int) -> int:
@@ -94,22 +89,12 @@ class Blocks:
         return blocks * (int(self.local) + int(self.summary))
 
     def room(self, budget: int) -> int:
-        """Most tokens of one sentence that, with its placeholders, do not exceed a budget; settled blocks."""
-        each = self.count(1, 1)
-        return (budget - each) * self.every // (self.every + each) if isinstance(self.every, int) else budget - each
+        """Most tokens of one sentence that fit in a budget with its placeholders; for settled blocks."""
+        own = self.count(1, 1)
+        return (budget - own) * self.every // (self.every + own) if isinstance(self.every, int) else budget - own
 
     def inserts(self, tokens: Tokens, own: Ints, sentences: Ints | None, length: int) -> PlaceholderPositions:
-        """The placeholders of one text.
-
-        Args:
-            tokens: Tokens of the filled prompt.
-            own: Indices of those that are the text's, in order.
-            sentences: Rows (start, end) of the text's sentences, counted in the prompt, shape (sentences, 2).
-            length: Tokens of the sequence, an end token included.
-
-        Raises:
-            InvalidParameter: Sentences are needed and were not given.
-        """
+        """The placeholders of a sequence of this length, by the text's `own` tokens and its sentences in the prompt."""
         if self.needs_sentences and sentences is None:
             raise InvalidParameter("a layout with blocks needs the text's sentences")
         every = self.settled(len(own), 0 if sentences is None else len(sentences)).every
@@ -122,13 +107,13 @@ class Blocks:
         first = np.full(len(before), own[0] if len(own) else len(tokens.ids), np.int64)
         kinds = [(first, Role.BPST)] * self.summary + [(before, Role.PST)] * self.local
         return PlaceholderPositions(
-            before=np.concatenate([at for at, _ in kinds]),
+            before=np.concatenate([index for index, _ in kinds]),
             roles=np.repeat([int(role) for _, role in kinds], len(before)),
             sources=np.tile(sources, len(kinds)),
         )
 
     def _by_sentence(self, tokens: Tokens, sentences: Ints) -> tuple[Ints, Ints]:
-        """The token that each block begins with, and the one that it ends with."""
+        """First and last token of each block."""
         firsts = sentences[:: self.sentences, 0]
         lasts = np.append(sentences[self.sentences - 1 :: self.sentences, 1], sentences[-1:, 1])[: len(firsts)]
         spans = np.stack([firsts, lasts], axis=1)

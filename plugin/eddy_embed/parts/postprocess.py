@@ -1,33 +1,31 @@
 """Post-processing fitted on a library's vectors, never on labels: centring, removal of top components, whitening.
 
-Vectors of a language model as it is lie in a narrow cone: their common direction says nothing about a text. What a
-library's own vectors have in common can be measured and taken out.
+Vectors of an untuned language model lie in a narrow cone: their common direction says nothing about a text. What a
+library's own vectors have in common can be measured and removed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 from zipfile import BadZipFile
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, NotFinite
 from eddy_embed.utils.atomic_files import atomic_write
 from eddy_embed.utils.diff import differences
 
-if TYPE_CHECKING:
-    import os
+Floats = NDArray[np.floating[Any]]
+Doubles = NDArray[np.float64]
 
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.floating[Any]]
-    Doubles = NDArray[np.float64]
 
 LEAST = 1e-12
-"""Smallest variance over the largest with which the shrunk covariance still says something of every direction."""
+"""Smallest ratio of least to largest variance with which the shrunk covariance is meaningful in every direction."""
 
 Kind = Literal["centre", "abtt", "whiten", "truncate"]
 
@@ -43,7 +41,10 @@ class Post:
             that is learned.
         components: Top components that "abtt" removes.
         dims: Components that "whiten" keeps, None for all.
-        keep: Leading dimensions that are kept of what comes out, None for all.
+        keep: Leading dimensions of the result that are kept, None for all.
+
+    Raises:
+        InvalidParameter: A value is outside its range.
     """
 
     kind: Kind
@@ -52,11 +53,6 @@ class Post:
     keep: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range.
-
-        Raises:
-            InvalidParameter: With the value.
-        """
         if self.kind not in get_args(Kind):
             raise InvalidParameter(f"post {self.kind!r} is unknown; choose one of {', '.join(get_args(Kind))}")
         if self.kind == "abtt" and self.components < 1:
@@ -74,18 +70,14 @@ class Post:
         return self.kind != "truncate"
 
     def joined(self, other: Post) -> Post | None:
-        """Both, where one of them only truncates, which is done last; None where they exclude each other."""
+        """Both, if one of them only truncates, which is done last; None if they exclude each other."""
         first, last = (other, self) if self.kind == "truncate" else (self, other)
         if last.kind != "truncate" or not first.learns or first.keep is not None:
             return None
         return replace(first, keep=last.keep)
 
     def dimension(self, width: int) -> int:
-        """Width of the vectors that come out, for those of `width` that go in.
-
-        Raises:
-            InvalidParameter: More dimensions or components are asked for than there are.
-        """
+        """Width of the result for vectors of this width; InvalidParameter if they have too few dimensions."""
         wanted = max(self.components, self.dims or 0, self.keep or 0)
         if wanted > width:
             what = "components" if self.learns and self.keep != wanted else "dimensions"
@@ -94,17 +86,13 @@ class Post:
 
 
 class RunningCovariance:
-    """Mean, covariance and shrinkage of vectors that pass by once, in float64.
+    """Mean, covariance and shrinkage of vectors, in one pass and float64.
 
     Sums are taken around the first batch's mean: in a narrow cone, sums around zero would cancel.
     """
 
     def __init__(self, width: int) -> None:
-        """Nothing seen yet.
-
-        Args:
-            width: Width of the vectors.
-        """
+        """Start for vectors of this width."""
         self.count = 0
         self._origin: Doubles | None = None
         self._sum = np.zeros(width)
@@ -114,17 +102,13 @@ class RunningCovariance:
 
     @classmethod
     def of(cls, vectors: Floats) -> RunningCovariance:
-        """Those of vectors of shape (vectors, width), which are seen at once."""
+        """Those of vectors of shape (vectors, width)."""
         moments = cls(vectors.shape[1])
         moments.add(vectors)
         return moments
 
     def add(self, vectors: Floats) -> None:
-        """See vectors of shape (vectors, width).
-
-        Raises:
-            NotFinite: One holds NaN or infinity.
-        """
+        """Add vectors of shape (vectors, width); NotFinite if one holds NaN or infinity."""
         x = np.asarray(vectors, np.float64)
         if not np.isfinite(x).all():
             raise NotFinite("a vector to fit on holds NaN or infinity; embed its text again")
@@ -181,9 +165,9 @@ class Fitted:
         post: What is done.
         mean: Subtracted, shape (width,).
         matrix: Applied after that, shape (width, components); None for none.
-        count: Vectors it was fitted on.
-        query_mean: Subtracted from queries instead of `mean`, shape (width,); None: queries are taken like documents.
-        maker: What decided the vectors that it was fitted on, as `Embedder.maker` says; None: unknown.
+        count: Number of vectors it was fitted on.
+        query_mean: Subtracted from queries instead of `mean`, shape (width,); None: queries are treated as documents.
+        maker: `Embedder.maker` of the vectors that it was fitted on; None: unknown.
     """
 
     post: Post
@@ -194,25 +178,15 @@ class Fitted:
     maker: dict[str, Any] | None = None
 
     def check_maker(self, maker: dict[str, Any]) -> None:
-        """Refuse vectors of another model, method or setting than those that it was fitted on.
-
-        Args:
-            maker: `Embedder.maker` of what makes the vectors.
-
-        Raises:
-            FingerprintMismatch: With what differs.
-        """
+        """Raise FingerprintMismatch if an `Embedder.maker` differs from that of the vectors that it was fitted on."""
         if self.maker is None:
             return
-        there, here = dict(self.maker), dict(maker)
-        if self.query_mean is None:  # then no query had a part in it
-            for told in (there, here):
-                for name in ("query_instruction", "query_attached"):
-                    told.pop(name, None)
-        found = differences(there, here)
-        if found:
-            shown = "; ".join(f"{name} {theirs!r:.40}, here {ours!r:.40}" for name, theirs, ours in found[:5])
-            more = f"; and {len(found) - 5} more" if len(found) > 5 else ""
+        # Without a query mean it was fitted on no query.
+        ignored = ("query_instruction", "query_attached") if self.query_mean is None else ()
+        theirs, ours = ({k: v for k, v in of.items() if k not in ignored} for of in (self.maker, maker))
+        if differing := differences(theirs, ours):
+            shown = "; ".join(f"{name} {there!r:.40}, here {here!r:.40}" for name, there, here in differing[:5])
+            more = f"; and {len(differing) - 5} more" if len(differing) > 5 else ""
             raise FingerprintMismatch(
                 f"the post-processing was fitted on vectors of another maker: {shown}{more}. Use the model, method and "
                 "settings that it was fitted with, or fit it again with these"
@@ -220,25 +194,21 @@ class Fitted:
 
     @property
     def dimension(self) -> int:
-        """Width of the vectors that come out."""
+        """Width of the processed vectors."""
         return self.post.dimension(len(self.mean))
 
     @property
     def digest(self) -> str:
         """Hash of the fitted values, rounded to float32."""
-        found = hashlib.sha256(json.dumps(asdict(self.post), sort_keys=True).encode())
+        sha = hashlib.sha256(json.dumps(asdict(self.post), sort_keys=True).encode())
         for array in (self.mean, self.matrix):
-            found.update(b"none" if array is None else array.astype("<f4").tobytes())
+            sha.update(b"none" if array is None else array.astype("<f4").tobytes())
         if self.query_mean is not None:
-            found.update(b"queries" + self.query_mean.astype("<f4").tobytes())
-        return found.hexdigest()
+            sha.update(b"queries" + self.query_mean.astype("<f4").tobytes())
+        return sha.hexdigest()
 
     def apply(self, vectors: Floats, role: Literal["document", "query"] = "document") -> Doubles:
-        """Process vectors of shape (.., width), without normalising them.
-
-        Args:
-            vectors: Of length 1, as they leave the method.
-            role: Whether they are documents' or queries'.
+        """Process unit vectors of documents or queries, shape (.., width), without normalising the result.
 
         Raises:
             InvalidParameter: They have another width.
@@ -253,15 +223,11 @@ class Fitted:
         return np.asarray((x if self.matrix is None else x @ self.matrix)[..., : self.post.keep])
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to a .npz file, whole or not at all."""
+        """Write to a .npz file, atomically."""
         arrays: dict[str, Any] = {"mean": self.mean, "post": json.dumps(asdict(self.post)), "count": self.count}
-        arrays["maker"] = json.dumps(self.maker)
-        if self.matrix is not None:
-            arrays["matrix"] = self.matrix
-        if self.query_mean is not None:
-            arrays["query_mean"] = self.query_mean
+        arrays |= {"maker": json.dumps(self.maker), "matrix": self.matrix, "query_mean": self.query_mean}
         with atomic_write(path) as file:
-            np.savez(file, **arrays)
+            np.savez(file, **{name: array for name, array in arrays.items() if array is not None})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Fitted:
@@ -282,12 +248,12 @@ class Fitted:
 
 
 def fit(post: Post, moments: RunningCovariance, queries: RunningCovariance | None = None) -> Fitted:
-    """Learn from vectors' moments.
+    """Fit post-processing on statistics of vectors.
 
     Args:
-        post: What is to be done.
-        moments: Of the library's passage vectors, as they leave the method.
-        queries: Of sample queries' vectors, for a mean of their own; None: queries are taken like documents.
+        post: The post-processing.
+        moments: Statistics of the library's passage vectors, as they leave the method.
+        queries: Statistics of sample queries' vectors, for a mean of their own; None: queries are treated as documents.
 
     Raises:
         InvalidParameter: There are fewer than two vectors, or more components are asked for than there are.
@@ -312,8 +278,8 @@ def fit(post: Post, moments: RunningCovariance, queries: RunningCovariance | Non
     shrinkage = moments.shrinkage
     shrunk = (1 - shrinkage) * np.maximum(values, 0) + shrinkage * values.mean()
     if shrunk[-1] < LEAST * shrunk[0]:
-        # Two vectors, or two that come equally often: they differ along one line, which the estimate takes for exact.
-        # All other directions would be blown up, so the covariance is shrunk to the sphere, and whitening centres.
+        # Two vectors, or two that occur equally often, differ along one line, which the estimate takes for exact.
+        # All other directions would explode, so the covariance is shrunk to the sphere, and whitening only centres.
         shrunk = np.full(width, values.mean())
     return Fitted(post, moments.mean, (axes / np.sqrt(shrunk))[:, : post.dims], moments.count, query_mean)
 
@@ -322,15 +288,15 @@ def _query_mean(queries: RunningCovariance, library: RunningCovariance) -> Doubl
     """The queries' mean, drawn towards the library's by as much as it may be off (James and Stein 1961).
 
     Its squared error is estimated by the queries' spread around it, the library's counted as one query more: a single
-    query, or several that are alike, then do not lose all that they say to their own mean.
+    query, or several that are alike, are then not reduced to nothing by their own mean.
     """
     spread = np.trace(library.covariance)
     if queries.count > 1:
         spread = spread / queries.count + np.trace(queries.covariance)
-    apart = queries.mean - library.mean
-    distance = float(apart @ apart)
+    difference = queries.mean - library.mean
+    distance = float(difference @ difference)
     weight = 1.0 if distance == 0 else min(1.0, float(spread) / queries.count / distance)
-    return np.asarray(queries.mean - weight * apart)
+    return np.asarray(queries.mean - weight * difference)
 
 
 def _signed(axes: Doubles) -> Doubles:

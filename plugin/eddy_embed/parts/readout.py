@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.text.sequence import Role
+from eddy_embed.text.sequence import Ints, Role, Sequence
 
 if TYPE_CHECKING:
     import torch
-    from numpy.typing import NDArray
 
-    from eddy_embed.text.sequence import Ints, Sequence
 
 Pool = Literal["mean", "last", "hybrid", "weighted", "cls"]
 
@@ -27,14 +26,17 @@ class Readout:
         exit: Layer M whose output h[M] is read, counted over h[0] .. h[L] as Python counts: -1 is h[L]. None: the
             backbone's default, filled in before anything runs.
         pool: "mean" over the text's tokens, "last" token of the sequence, "hybrid" (half of each), "weighted"
-            (mean with weights 1, 2, 3 ..; SGPT, Muennighoff 2022) or "cls", the first token of the sequence. None: as
-            the model was trained to be read, or the mean; filled in before anything runs.
+            (mean with weights 1, 2, 3 ..; SGPT, Muennighoff 2022) or "cls", the first token of the sequence. None: the
+            pooling that the model was trained with, or the mean; filled in before anything runs.
         placeholders: Whether the mean also covers placeholders (HTP, section 4.4 read literally).
         prompt: Whether the mean also covers the prompt around the text, an instruction included (KV-Embedding).
         end: Whether the mean also covers the sequence's end token (Echo as released).
         text_end: Whether "last" is the last token of the text that is read instead of the sequence's.
-        half: Whether the mean covers the first half of the sequence instead, whatever stands there (ReBA as released).
-        specials: Whether the mean also covers the tokenizer's specials; those ahead of a prompt only with the prompt.
+        half: Whether the mean covers the first half of the sequence instead, whatever it holds (ReBA as released).
+        specials: Whether the mean also covers the tokenizer's specials; those before a prompt only with the prompt.
+
+    Raises:
+        InvalidParameter: `pool` is unknown.
     """
 
     exit: int | None = -1
@@ -47,28 +49,19 @@ class Readout:
     specials: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse unknown poolings.
-
-        Raises:
-            InvalidParameter: `pool` is none of them.
-        """
         if self.pool is not None and self.pool not in get_args(Pool):
             raise InvalidParameter(f"pool={self.pool!r} is unknown; choose one of {', '.join(get_args(Pool))}")
 
     @property
     def spans(self) -> bool:
-        """Whether a part of a text can be read out of a pass over the whole: only where positions are averaged.
+        """Whether parts of a text can be read out of a pass over the whole, as means over their tokens.
 
-        A part's vector is the mean over its tokens. A class with weights of its own says so itself where that is fine.
+        False for a subclass with `weights` of its own, unless it overrides this.
         """
         return self.pool in (None, "mean", "weighted") and type(self).weights is Readout.weights
 
     def layer(self, layers: int) -> int:
-        """The exit layer M of a model of `layers` layers, 0 <= M <= layers.
-
-        Raises:
-            InvalidParameter: The model has no such layer.
-        """
+        """The exit layer M of a model of `layers` layers, 0 <= M <= layers; InvalidParameter if there is none."""
         if self.exit is None:
             raise InvalidParameter("the exit layer is not set; resolve the method against a backbone first")
         exit_layer = self.exit if self.exit >= 0 else self.exit + layers + 1
@@ -83,7 +76,7 @@ class Readout:
 
         Args:
             sequence: The sequence read.
-            counted: Positions of the text tokens that this sequence answers for, in order.
+            counted: Positions of the text tokens that this sequence accounts for, in order.
 
         Returns:
             Positions and weights, both of shape (positions,).
@@ -121,26 +114,20 @@ class LayerMean:
     """The states of several layers, averaged before they are read.
 
     Attributes:
-        count: Layers: that which is read and those right below it.
+        count: Number of layers: the exit layer and those right below it.
+
+    Raises:
+        InvalidParameter: `count` is below 1.
     """
 
     count: int = 2
 
     def __post_init__(self) -> None:
-        """Refuse the mean of nothing.
-
-        Raises:
-            InvalidParameter: `count` is below 1.
-        """
         if self.count < 1:
             raise InvalidParameter(f"count={self.count} must be at least 1")
 
     def layers(self, exit_layer: int) -> tuple[int, ...]:
-        """The layers averaged where `exit_layer` is read.
-
-        Raises:
-            InvalidParameter: There are not so many up to it.
-        """
+        """The layers averaged if `exit_layer` is read; InvalidParameter if there are too few."""
         if exit_layer < self.count - 1:
             raise InvalidParameter(
                 f"the mean of {self.count} layers needs {self.count - 1} below the exit, which is layer {exit_layer}; "
@@ -150,17 +137,10 @@ class LayerMean:
 
 
 def gather(hidden: torch.Tensor, index: torch.Tensor, weight: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Weighted sums over runs of positions, in float32 (float64 for float64 states).
+    """Weighted sums of states, shape (tokens, width), over runs of positions, shape (runs, width), in float32 or 64.
 
-    Args:
-        hidden: States, shape (tokens, width).
-        index: Positions read, run after run, shape (positions,).
-        weight: Weight of each position read, shape (positions,).
-        lengths: Number of positions in each run, shape (runs,).
-
-    Returns:
-        One sum for each run, shape (runs, width). Every run is summed by itself and in order, so that its value does
-        not depend on its neighbours.
+    `index` and `weight` hold the positions of all runs, `lengths` the number in each. Every run is summed by itself and
+    in order, so that its value does not depend on its neighbours.
     """
     import torch
 

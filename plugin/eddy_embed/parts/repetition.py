@@ -1,30 +1,29 @@
-"""The text's tokens several times over, the first copy read."""
+"""Several copies of the text's tokens, of which the first is read."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.text.sequence import Role, Sequence
-
-if TYPE_CHECKING:
-    from eddy_embed.text.sequence import Ints
+from eddy_embed.text.sequence import Ints, Role, Sequence
 
 
 @dataclass(frozen=True)
 class Repetition:
-    """How often the text stands there, nothing but the tokenizer's specials and an instruction in front of it.
+    """Number and form of the copies, before which there are only the tokenizer's specials and an instruction.
 
     Attributes:
-        times: Copies, the first included.
-        joiner: Stands between the copies, which are then written and tokenized as one string; None: the ids of the
-            one tokenized text are repeated.
-        piece: The text stands there once, and each piece of so many of its tokens is repeated by itself, in a
-            sequence of its own; None: the whole text is repeated.
-        cut: Whether truncation, where it is chosen, cuts the end of the last copy instead of the text itself.
+        times: Number of copies of the text.
+        joiner: String between the copies, which are then tokenized together; None: the ids of the tokenized text are
+            repeated.
+        piece: Tokens of a piece: the text is read once, and each piece is repeated by itself, in a sequence of its own;
+            None: the whole text is repeated.
+        cut: Whether truncation, if chosen, cuts the end of the last copy instead of the text itself.
+
+    Raises:
+        InvalidParameter: A number is below 1, or pieces are to be joined by a string.
     """
 
     times: int = 2
@@ -33,11 +32,6 @@ class Repetition:
     cut: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be repeated.
-
-        Raises:
-            InvalidParameter: A number is below 1, or pieces are to be joined by a string.
-        """
         if self.times < 1:
             raise InvalidParameter(f"k={self.times} must be at least 1")
         if self.piece is not None and self.piece < 1:
@@ -59,8 +53,8 @@ class Repetition:
         """The sequence with its text's tokens repeated, marked so that the first copy is read."""
         if self.joiner is None and self.piece is None:
             own = sequence.text
-            behind = np.arange(own[-1] + 1, len(sequence))
-            order = np.concatenate([np.arange(own[-1] + 1), *[own] * (self.times - 1), behind])
+            after = np.arange(own[-1] + 1, len(sequence))
+            order = np.concatenate([np.arange(own[-1] + 1), *[own] * (self.times - 1), after])
             copies = sequence.copies[order]
             copies[own[0] : own[0] + self.times * len(own)] = np.repeat(np.arange(self.times), len(own))
             sequence = _picked(sequence, order, copies)
@@ -68,20 +62,13 @@ class Repetition:
 
 
 def shortened(sequence: Sequence, length: int) -> Sequence:
-    """The first so many tokens of a sequence without edges."""
+    """The first `length` tokens of a sequence without edges."""
     return _picked(sequence, np.arange(length), sequence.copies[:length])
 
 
 @dataclass(frozen=True, eq=False)
 class RepeatedPiece:
-    """A piece of a text, repeated by itself.
-
-    Attributes:
-        sequence: Specials, then the copies.
-        start: Position of its first token in the text's own sequence.
-        size: Tokens of one copy.
-        front: Specials ahead of them.
-    """
+    """A piece of a text: a sequence of `front` specials and the copies, where it starts in the text's own, its size."""
 
     sequence: Sequence
     start: int
@@ -90,22 +77,17 @@ class RepeatedPiece:
 
 
 def pieces(sequence: Sequence, repetition: Repetition) -> list[RepeatedPiece]:
-    """The pieces of a text, in order, each behind the specials that stand in front of the text.
-
-    Args:
-        sequence: The text's own sequence.
-        repetition: With a length of piece.
-    """
+    """The pieces of a text's own sequence, in order, each after the specials that precede the text."""
     size = repetition.piece or len(sequence)
     front = np.flatnonzero(sequence.roles == Role.SPECIAL)
     own = sequence.text
-    found = []
+    repeated = []
     for first in range(0, len(own), size):
         run = own[first : first + size]
         order = np.concatenate([front, *[run] * repetition.times])
         copies = np.concatenate([np.full(len(front), -1, np.int64), np.repeat(np.arange(repetition.times), len(run))])
-        found.append(RepeatedPiece(_picked(sequence, order, copies), int(run[0]), len(run), len(front)))
-    return found
+        repeated.append(RepeatedPiece(_picked(sequence, order, copies), int(run[0]), len(run), len(front)))
+    return repeated
 
 
 def _picked(sequence: Sequence, order: Ints, copies: Ints) -> Sequence:

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence as Seq
+Ints = NDArray[np.int64]
 
-    from numpy.typing import NDArray
-
-    Ints = NDArray[np.int64]
 
 PLACEHOLDER_ID = -1
 """Id of a position whose embedding is a placeholder's value and not a row of the vocabulary."""
 
 
 class Role(IntEnum):
-    """What a token is there for."""
+    """What a token is: the tokenizer's special, prompt (or instruction), text, or one of two kinds of placeholder.
+
+    PST is before the text or before its block; B-PSTs, one for each block, are before the first block.
+    """
 
     SPECIAL = 0
-    """Put in front by the tokenizer (BOS); never pooled."""
     PROMPT = 1
-    """Template wording or instruction."""
     TEXT = 2
-    """The text to embed."""
     PST = 3
-    """Placeholder that stands before the text or before its block."""
     BPST = 4
-    """Block placeholder: the summaries of all blocks, ahead of the first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +57,7 @@ class Sequence:
 
     @property
     def text(self) -> Ints:
-        """Positions of the text's tokens, in the copy that is read where the text stands more than once."""
+        """Positions of the text's tokens, in the copy that is read if there are several."""
         if self.copies.size == 0:
             return np.empty(0, np.int64)
         read = 0 if self.first else self.copies.max()
@@ -71,10 +66,10 @@ class Sequence:
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """Sequences one behind the other, without padding: token i of sequence b stands at `offsets[b] + i`.
+    """Sequences one after another, without padding: token i of sequence b is at `offsets[b] + i`.
 
     Attributes:
-        ids: Vocabulary ids, shape (tokens,); 0 stands in at placeholders.
+        ids: Vocabulary ids, shape (tokens,); 0 at placeholders.
         positions: Position of each token in its own sequence, shape (tokens,).
         offsets: First token of every sequence and the total, shape (sequences + 1,).
         edges: Rows (destination, source), indices into the packed tokens, shape (edges, 2).
@@ -89,36 +84,31 @@ class Packed:
 
 
 def pack(sequences: Seq[Sequence]) -> Packed:
-    """Lay sequences one behind the other."""
+    """Concatenate sequences."""
     lengths = np.array([len(sequence) for sequence in sequences], np.int64)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     ids = np.concatenate([sequence.ids for sequence in sequences])
     roles = np.concatenate([sequence.roles for sequence in sequences])
     positions = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
     edges = np.concatenate([s.edges + first for s, first in zip(sequences, offsets[:-1], strict=True)])
-    at = np.flatnonzero(ids == PLACEHOLDER_ID)
-    kinds = (roles[at] == Role.BPST).astype(np.int64)
-    return Packed(np.where(ids == PLACEHOLDER_ID, 0, ids), positions, offsets, edges, np.stack([at, kinds], axis=1))
+    index = np.flatnonzero(ids == PLACEHOLDER_ID)
+    placeholders = np.stack([index, (roles[index] == Role.BPST).astype(np.int64)], axis=1)
+    return Packed(np.where(ids == PLACEHOLDER_ID, 0, ids), positions, offsets, edges, placeholders)
 
 
 def plain(ids: Ints) -> Sequence:
-    """A sequence of tokens of text alone, shape (tokens,)."""
+    """A sequence of text tokens alone, shape (tokens,)."""
     none = np.full(len(ids), -1, np.int64)
     return Sequence(ids, np.full(len(ids), int(Role.TEXT), np.int64), none, none, none, np.empty((0, 2), np.int64))
 
 
 def padded_rows(packed: Packed, rows: Ints) -> Packed:
-    """Some of the packed sequences, all filled up to one length behind their last token.
-
-    Args:
-        packed: Sequences.
-        rows: Index of each chosen sequence's tokens, its last repeated up to the longest, shape (sequences, longest).
-    """
+    """Some of the packed sequences, padded to one length; `rows` index their tokens, shape (sequences, longest)."""
     flat = rows.reshape(-1)
-    where = np.full(packed.offsets[-1], -1, np.int64)
-    where[flat[::-1]] = np.arange(len(flat))[::-1]  # of a token that is repeated, its first place
-    edges = where[packed.edges]
-    placeholders = np.stack([where[packed.placeholders[:, 0]], packed.placeholders[:, 1]], axis=1)
+    new_index = np.full(packed.offsets[-1], -1, np.int64)
+    new_index[flat[::-1]] = np.arange(len(flat))[::-1]  # the first one of a token that is repeated
+    edges = new_index[packed.edges]
+    placeholders = np.stack([new_index[packed.placeholders[:, 0]], packed.placeholders[:, 1]], axis=1)
     return Packed(
         ids=packed.ids[flat],
         positions=packed.positions[flat],
@@ -129,18 +119,10 @@ def padded_rows(packed: Packed, rows: Ints) -> Packed:
 
 
 def owners(starts: Ints, ends: Ints, spans: Ints) -> Ints:
-    """The span that each token belongs to: the first whose characters it overlaps.
+    """Index of the first span whose characters each token overlaps, -1 for none, shape (tokens,).
 
-    A token that straddles a border thus belongs to the left span. A token of no width counts as the character it
-    stands at.
-
-    Args:
-        starts: First character of each token, shape (tokens,).
-        ends: Character after each token's last, shape (tokens,).
-        spans: Rows (start, end), ordered and disjoint, shape (spans, 2).
-
-    Returns:
-        Index of the owning span, -1 for none, shape (tokens,).
+    Spans are ordered and disjoint, so a token across a border belongs to the left one. A token of no width counts as
+    one character.
     """
     if len(spans) == 0:
         return np.full(len(starts), -1, np.int64)
@@ -151,13 +133,7 @@ def owners(starts: Ints, ends: Ints, spans: Ints) -> Ints:
 
 
 def last_overlapping(starts: Ints, ends: Ints, spans: Ints) -> Ints:
-    """The last token that overlaps each span's characters, -1 where none does, shape (spans,).
-
-    Args:
-        starts: First character of each token, non-decreasing, shape (tokens,).
-        ends: Character after each token's last, shape (tokens,).
-        spans: Rows (start, end), shape (spans, 2).
-    """
+    """The last token that overlaps each span's characters, -1 for none, shape (spans,); starts do not decrease."""
     last = np.searchsorted(starts, spans[:, 1], side="left") - 1
     clipped = np.maximum(last, 0)
     overlaps = (last >= 0) & (np.maximum(ends, starts + 1)[clipped] > spans[:, 0])

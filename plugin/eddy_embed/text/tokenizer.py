@@ -5,18 +5,15 @@ from __future__ import annotations
 import copy
 import hashlib
 import threading
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from tokenizers import normalizers
 
 from eddy_embed.errors import InvalidText, UnsupportedModel
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence as Seq
-
-    from eddy_embed.text.sequence import Ints
+from eddy_embed.text.sequence import Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,14 +30,14 @@ TOGETHER = 2**16
 STRETCH = 2**15
 """Characters of a long text that are tokenized at once."""
 MARGIN = 2**10
-"""Characters beside a stretch."""
+"""Characters of context on both sides of a stretch."""
 
 
 class Tokenizer:
     """Tokenizes as the model's own tokenizer does, from any thread.
 
-    A copy is taken because fast tokenizers may not be used from two threads at once and the original may be in use
-    elsewhere. Wording that looks like a special token ("</s>" in a text about tokenizers) is read as text.
+    It uses a copy because fast tokenizers may not be used from two threads at once and the original may be in use.
+    Wording that looks like a special token ("</s>" in a text about tokenizers) is read as text.
     """
 
     def __init__(self, tokenizer: Any, lower: bool = False) -> None:
@@ -64,10 +61,9 @@ class Tokenizer:
             own = [] if backend.normalizer is None else [backend.normalizer]
             backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
         probe = self._tokenizer("a", return_special_tokens_mask=True)
-        body = probe["special_tokens_mask"].index(0) if 0 in probe["special_tokens_mask"] else 0
-        self.prefix: Ints = np.array(probe["input_ids"][:body], np.int64)
-        behind = probe["special_tokens_mask"][::-1].index(0) if 0 in probe["special_tokens_mask"] else 0
-        self.suffix: Ints = np.array(probe["input_ids"][len(probe["input_ids"]) - behind :], np.int64)
+        ids, body = np.array(probe["input_ids"], np.int64), np.flatnonzero(np.array(probe["special_tokens_mask"]) == 0)
+        self.prefix: Ints = ids[: body[0]] if len(body) else ids[:0]
+        self.suffix: Ints = ids[body[-1] + 1 :] if len(body) else ids[:0]
         # After the probe: a call through transformers sets all of these to its own arguments.
         self._tokenizer.backend_tokenizer.encode_special_tokens = True
         self._tokenizer.backend_tokenizer.no_truncation()
@@ -77,27 +73,29 @@ class Tokenizer:
 
     def __call__(self, texts: Seq[str]) -> list[Tokens]:
         """Tokenize strings of valid Unicode, without adding specials."""
-        found: list[Tokens] = []
+        tokens: list[Tokens] = []
         first = size = 0
-        for at, text in enumerate(texts, start=1):
+        for end, text in enumerate(texts, start=1):
             size += len(text)
-            if size < TOGETHER and at < len(texts):
+            if size < TOGETHER and end < len(texts):
                 continue
             with self._lock:
                 backend = self._tokenizer.backend_tokenizer
-                if at - first == 1:  # which needs no other thread
+                if end - first == 1:  # which needs no other thread
                     encodings = [backend.encode(texts[first], add_special_tokens=False)]
                 else:
-                    encodings = backend.encode_batch(texts[first:at], add_special_tokens=False)
-            found += map(_tokens, encodings)
-            first, size = at, 0
-        return found
+                    encodings = backend.encode_batch(texts[first:end], add_special_tokens=False)
+            for encoding in encodings:
+                offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+                tokens.append(Tokens(np.array(encoding.ids, np.int64), offsets[:, 0], offsets[:, 1]))
+            first, size = end, 0
+        return tokens
 
     def places(self, text: str) -> tuple[Ints, Ints]:
         """First character of each token of a text, and the one after its last, each of shape (tokens,).
 
-        A long text is tokenized in stretches, each with what stands on both sides of it, where tokens are those of the
-        whole text as long as no more than `MARGIN` characters decide on one.
+        A long text is tokenized in stretches with context on both sides; their tokens are those of the whole text as
+        long as no more than `MARGIN` characters decide on one.
         """
         if len(text) <= TOGETHER:
             (tokens,) = self([text])
@@ -113,22 +111,21 @@ class Tokenizer:
         return np.maximum.accumulate(np.concatenate(starts)), np.concatenate(ends)
 
     def text(self, ids: Seq[int]) -> str:
-        """The text that token ids stand for; the specials around it may be among them.
+        """The text of token ids, with or without the specials around it.
 
         Raises:
-            InvalidText: The tokenizer writes no text so: ids of another one, specials amid the text, or half of a
-                character.
+            InvalidText: No text has these ids: they are another tokenizer's, or hold specials or half of a character.
         """
-        before, behind, own = self.prefix.tolist(), self.suffix.tolist(), list(ids)
-        if before and own[: len(before)] == before:
-            own = own[len(before) :]
-        if behind and own[-len(behind) :] == behind:
-            own = own[: -len(behind)]
+        prefix, suffix, own = self.prefix.tolist(), self.suffix.tolist(), list(ids)
+        if prefix and own[: len(prefix)] == prefix:
+            own = own[len(prefix) :]
+        if suffix and own[-len(suffix) :] == suffix:
+            own = own[: -len(suffix)]
         with self._lock:
             size = self._tokenizer.backend_tokenizer.get_vocab_size(with_added_tokens=True)
-            known = all(0 <= each < size for each in own)
+            known = all(0 <= token < size for token in own)
             text = self._tokenizer.backend_tokenizer.decode(own, skip_special_tokens=False) if known else ""
-        # Ids of another tokenizer stand for some text here too; only its own are what it makes of that text.
+        # Ids of another tokenizer decode to some text too, but that text is tokenized to other ids.
         if not own or self([text])[0].ids.tolist() != own:
             shown = ", ".join(map(str, own[:5])) + ", .." * (len(own) > 5)
             raise InvalidText(f"no text has the token ids [{shown}] in this model's tokenizer; send the text itself")
@@ -140,17 +137,13 @@ class Tokenizer:
             return str(self._tokenizer.convert_ids_to_tokens(token))
 
     def specials_in(self, text: str) -> list[str]:
-        """Spellings of special tokens that a text holds, which are read as text here."""
+        """Special tokens spelled out in a text, where they are read as text."""
         with self._lock:
             return [token for token in self._tokenizer.all_special_tokens if token in text]
 
     @property
     def end(self) -> int:
-        """Id of the end token.
-
-        Raises:
-            UnsupportedModel: The tokenizer has none.
-        """
+        """Id of the end token; UnsupportedModel if the tokenizer has none."""
         if self._tokenizer.eos_token_id is None:
             raise UnsupportedModel("the method puts an end token behind the text, and this tokenizer has none")
         return int(self._tokenizer.eos_token_id)
@@ -164,11 +157,7 @@ class Tokenizer:
 
 
 def raise_on_surrogates(text: str, name: str) -> None:
-    """Refuse a string that holds half of a surrogate pair, which no encoding can carry.
-
-    Raises:
-        InvalidText: With the text's name, the character and its offset.
-    """
+    """Refuse a string with a lone surrogate, with its name, the character and its offset."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -176,8 +165,3 @@ def raise_on_surrogates(text: str, name: str) -> None:
             f"{name} holds the lone surrogate U+{ord(text[error.start]):04X} at character {error.start}, which is not "
             "valid Unicode; decode its source with errors='replace', or drop the character"
         ) from None
-
-
-def _tokens(encoding: Any) -> Tokens:
-    offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2)
-    return Tokens(np.array(encoding.ids, np.int64), offsets[:, 0], offsets[:, 1])

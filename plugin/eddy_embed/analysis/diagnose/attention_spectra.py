@@ -138,9 +138,9 @@ class Spectra:
         number: int,
         query: torch.Tensor,
         key: torch.Tensor,
-        mass: torch.Tensor,
+        lse: torch.Tensor,
         members: Group,
-        traits: AttentionSpec,
+        spec: AttentionSpec,
         bias: torch.Tensor | None,
         paid: torch.Tensor | None,
     ) -> None:
@@ -149,7 +149,7 @@ class Spectra:
         if paid is not None:
             self.entries[self._layer] = paid[0].double().mean(0).cpu().numpy()
         if self._wanted:
-            rows = Rows(query[0], key[0], mass[0], traits, members.factor, bias)
+            rows = Rows(query[0], key[0], lse[0], spec, members.factor, bias)
             # Attention that is one block is computed once, and not again in every step.
             blocks = partial(iter, list(rows.blocks())) if rows.step >= query.shape[2] else rows.blocks
             self.filters.append(Filter.of(blocks))

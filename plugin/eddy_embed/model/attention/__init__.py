@@ -1,18 +1,17 @@
-"""Inside attention: temperature, sinks, re-routed entries, a watch, and kernels; none builds an n x n matrix.
+"""Inside attention: temperature, sinks, extra entries, a watcher, and kernels; none builds an n x n matrix.
 
-Whole sequences go through torch's fused attention. `blocked` walks over blocks of queries, for layers whose
-logits are capped, which no fused kernel does, or whose window hides distant keys; scores in float32 (float64 for
-float64 queries). The kernels of a layer are chosen when the model is loaded (`choice`), and never changed.
+Whole sequences go through torch's fused attention. `blocked` loops over blocks of queries, for layers with capped
+logits, which no fused kernel has, or with a sliding window; scores in float32 (float64 for float64 queries). A layer's
+kernels are chosen when the model is loaded (`choose`), and never changed.
 """
 
 from __future__ import annotations
 
-from eddy_embed.model.attention.blocked import SCORES
+from eddy_embed.model.attention.blocked import SCORES, Rows
 from eddy_embed.model.attention.extra_entries import Angles, entry_keys
 from eddy_embed.model.attention.groups import Group, group
 from eddy_embed.model.attention.kernels import BLOCKED, OWN, DeviceInfo, Kernel, KernelChoice, attend, choose
-from eddy_embed.model.attention.row_scores import Rows
-from eddy_embed.model.attention.traits import AttentionSpec
+from eddy_embed.model.attention.spec import AttentionSpec
 from eddy_embed.model.attention.watcher import AttentionRecorder, AttentionWatcher
 
 __all__ = [

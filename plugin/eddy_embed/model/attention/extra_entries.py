@@ -1,18 +1,15 @@
-"""Further entries, merged into finished attention."""
+"""Extra entries (keys and values), merged into finished attention."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
 from eddy_embed.model.attention.blocked import capped
-
-if TYPE_CHECKING:
-    from eddy_embed.model.attention.groups import Group
-    from eddy_embed.model.attention.traits import AttentionSpec
-    from eddy_embed.parts.attention import ExtraKeyValues
+from eddy_embed.model.attention.groups import Group
+from eddy_embed.model.attention.spec import AttentionSpec
+from eddy_embed.parts.attention import ExtraKeyValues
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,13 +29,10 @@ class Angles:
     back_sin: torch.Tensor
 
     def rebased(self, key: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        """Keys of tokens turned from where they stand to positions -1, -2 ..
+        """Keys, shape (sequences, key-value heads, entries, head width), turned to positions -1, -2 ..
 
-        Dividing by cos^2 + sin^2 undoes what the model did to the bit of its own rounding, whatever it scales by.
-
-        Args:
-            key: Shape (sequences, key-value heads, entries, head width).
-            tokens: Their indices among the packed tokens, shape (sequences, entries).
+        `tokens` are their indices among the packed tokens, shape (sequences, entries). Dividing by cos^2 + sin^2 undoes
+        the model's own rotation up to its rounding, whatever it scales by.
         """
         half = self.cos.shape[-1] // 2
         cos, sin = (angle.to(key)[tokens][:, None, :, :half] for angle in (self.cos, self.sin))
@@ -53,23 +47,17 @@ class Angles:
 def entry_keys(
     key: torch.Tensor, members: Group, entries: int, angles: Angles | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keys of each sequence's last tokens, and their columns, negative where a sequence is too short.
+    """Keys of each sequence's last tokens, turned by `angles` if given, and their columns, the last token first.
 
-    Args:
-        key: Shape (sequences, key-value heads, tokens, head width).
-        members: The sequences.
-        entries: How many.
-        angles: To turn them by, None to leave them where they are.
-
-    Returns:
-        Shapes (sequences, key-value heads, entries, head width) and (sequences, entries); the last token first.
+    Shapes (sequences, key-value heads, entries, head width) and (sequences, entries). Columns are negative where a
+    sequence is too short.
     """
     columns = members.last[:, None] - torch.arange(entries, device=key.device)
-    at = columns.clamp(min=0)
-    found = key.gather(2, at[:, None, :, None].expand(-1, key.shape[1], -1, key.shape[3]))
+    index = columns.clamp(min=0)
+    keys = key.gather(2, index[:, None, :, None].expand(-1, key.shape[1], -1, key.shape[3]))
     if angles is not None:
-        found = angles.rebased(found.to(torch.promote_types(key.dtype, torch.float32)), members.rows.gather(1, at))
-    return found, columns
+        keys = angles.rebased(keys.to(torch.promote_types(key.dtype, torch.float32)), members.rows.gather(1, index))
+    return keys, columns
 
 
 def with_entries(
@@ -77,35 +65,35 @@ def with_entries(
     key: torch.Tensor,
     value: torch.Tensor,
     out: torch.Tensor,
-    mass: torch.Tensor,
+    lse: torch.Tensor,
     angles: Angles | None,
     members: Group,
-    traits: AttentionSpec,
+    spec: AttentionSpec,
     reroute: ExtraKeyValues,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Merge the entries of each sequence's last tokens into finished attention, exactly; the mass is then theirs too.
+    """Merge the entries of each sequence's last tokens into finished attention, exactly.
 
-    A softmax over more entries is the old one and the new entries, each weighted by its share of the whole mass; no
-    mask, and no longer matrix, is needed (KV-Embedding, equations 1 and 2).
+    A softmax over more entries is the old one and the new entries, each weighted by its share of the whole denominator;
+    no mask, and no longer matrix, is needed (KV-Embedding, equations 1 and 2).
 
     Returns:
-        Attention, mass, and what each row pays to all of its entries, shape (sequences, heads, tokens).
+        Attention, its log-sum-exp, and what each row pays to all of its entries, shape (sequences, heads, tokens).
     """
     batch, heads, length, width = query.shape
     shared = key.shape[1]
     k, columns = entry_keys(key, members, reroute.entries, angles)
-    k = k.unsqueeze(2).to(mass.dtype) * traits.scale
-    at = columns.clamp(min=0)[:, None, :, None]
-    v = value.gather(2, at.expand(-1, shared, -1, value.shape[3])).unsqueeze(2).to(mass.dtype)
-    q = query.reshape(batch, shared, heads // shared, length, width).to(mass.dtype)
-    scores = capped(q @ k.transpose(-1, -2), traits) * members.factor + reroute.bias
-    # Sequences with fewer tokens than entries bring as many as they have.
+    k = k.unsqueeze(2).to(lse.dtype) * spec.scale
+    index = columns.clamp(min=0)[:, None, :, None]
+    v = value.gather(2, index.expand(-1, shared, -1, value.shape[3])).unsqueeze(2).to(lse.dtype)
+    q = query.reshape(batch, shared, heads // shared, length, width).to(lse.dtype)
+    scores = capped(q @ k.transpose(-1, -2), spec) * members.factor + reroute.bias
+    # Sequences with fewer tokens than entries have an entry for each token.
     scores = scores.masked_fill((columns < 0)[:, None, None, None, :], float("-inf")).flatten(1, 2)
-    whole = torch.logaddexp(mass, scores.logsumexp(-1))
+    whole = torch.logaddexp(lse, scores.logsumexp(-1))
     shares = torch.exp(scores - whole.unsqueeze(-1))
     if reroute.entries == 1:  # the shares of old and new add up to 1, and one pass over the states merges them
         single = v.expand(-1, -1, heads // shared, -1, -1).flatten(1, 2)
-        return torch.lerp(out.to(mass.dtype), single, shares).to(query.dtype), whole, shares.squeeze(-1)
-    kept = torch.exp(mass - whole).unsqueeze(-1)
+        return torch.lerp(out.to(lse.dtype), single, shares).to(query.dtype), whole, shares.squeeze(-1)
+    kept = torch.exp(lse - whole).unsqueeze(-1)
     added = (shares.view(batch, shared, heads // shared, length, -1) @ v).flatten(1, 2)
-    return (out.to(mass.dtype) * kept + added).to(query.dtype), whole, shares.sum(-1)
+    return (out.to(lse.dtype) * kept + added).to(query.dtype), whole, shares.sum(-1)

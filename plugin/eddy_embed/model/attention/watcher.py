@@ -1,34 +1,30 @@
-"""Attention watched beside its kernel: for chosen columns, the largest that any layer and head paid, row by row.
+"""Attention observed while kernels compute it: in chosen columns, the largest that any layer and head paid in each row.
 
-Nothing of the size of a layer's attention is ever held. A kernel leaves the logarithm of each row's softmax
-denominator; with it, any entry of the attention can be computed again from its query and its key alone.
+Nothing of the size of a layer's attention is ever held. From the log-sum-exp that a kernel gives for each row, any
+entry of the attention can be recomputed from its query and its key alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 
 from eddy_embed.errors import InterventionDidNotRun
 from eddy_embed.model.attention.blocked import SCORES, capped, unseen
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from eddy_embed.model.attention.groups import Group
-    from eddy_embed.model.attention.traits import AttentionSpec
-    from eddy_embed.text.sequence import Ints
-
+from eddy_embed.model.attention.groups import Group
+from eddy_embed.model.attention.spec import AttentionSpec
+from eddy_embed.text.sequence import Ints
 
 CACHED = 2**19
 """Scores that are held at once on a processor: more of them leave its caches, and every one is touched three times."""
 
 
 class AttentionWatcher(Protocol):
-    """Is told of every layer's attention in a pass."""
+    """Is shown every layer's attention in a pass."""
 
     def begin(self, groups: Sequence[Group], offsets: Ints) -> None:
         """A pass begins, over groups of packed sequences; see `AttentionRecorder`."""
@@ -38,9 +34,9 @@ class AttentionWatcher(Protocol):
         number: int,
         query: torch.Tensor,
         key: torch.Tensor,
-        mass: torch.Tensor,
+        lse: torch.Tensor,
         members: Group,
-        traits: AttentionSpec,
+        spec: AttentionSpec,
         bias: torch.Tensor | None,
         paid: torch.Tensor | None,
     ) -> None:
@@ -50,93 +46,73 @@ class AttentionWatcher(Protocol):
             number: Which group; a layer shows all groups before the next layer shows its first.
             query: Shape (sequences, heads, tokens, head width).
             key: Shape (sequences, key-value heads, tokens, head width).
-            mass: Logarithm of each row's denominator, further entries included, shape (sequences, heads, tokens).
+            lse: Log-sum-exp of each row's logits, extra entries included, shape (sequences, heads, tokens).
             members: The group.
-            traits: What the layer does to its logits.
+            spec: What the layer does to its logits.
             bias: On its logits, as in `between`, None for none.
-            paid: What each row pays to further entries, shape (sequences, heads, tokens); None where there are none.
+            paid: What each row pays to extra entries, shape (sequences, heads, tokens); None for no entries.
         """
 
 
 class AttentionRecorder:
-    """One pass's watch over a rectangle of each sequence's attention: rows from one on, to the end, and some columns.
-
-    Attributes:
-        first_rows: First row of each rectangle, shape (sequences,).
-        columns: First column and the one after the last, shape (sequences, 2).
-    """
+    """Records a rectangle of each sequence's attention: from a first row on, columns of shape (sequences, 2)."""
 
     def __init__(self, first_rows: Ints, columns: Ints) -> None:
-        """Nothing seen yet."""
         self.first_rows, self.columns = first_rows, columns
         self._groups: list[_Rectangles] = []
-        self._places: dict[int, tuple[int, int]] = {}
+        self._index: dict[int, tuple[int, int]] = {}  # of a sequence: its group, and its index there
 
     def begin(self, groups: Sequence[Group], offsets: Ints) -> None:
-        """Make room for a pass over groups of packed sequences.
-
-        Args:
-            groups: The sequences, as the kernels will have them.
-            offsets: First token of every sequence and the total, shape (sequences + 1,).
-
-        Raises:
-            InterventionDidNotRun: The groups hold other sequences.
-        """
+        """Begin a pass over groups of packed sequences, with these offsets, shape (sequences + 1,)."""
         lengths = np.diff(offsets)
-        self._groups, self._places = [], {}
+        self._groups, self._index = [], {}
+        sides = np.column_stack([self.first_rows, lengths, self.columns])
         for number, members in enumerate(groups):
             sequences = np.searchsorted(offsets, members.rows[:, 0].cpu().numpy())
-            sides = (self.first_rows, lengths, self.columns[:, 0], self.columns[:, 1])
-            bounds = np.stack([side[sequences] for side in sides], axis=1)
-            self._groups.append(_Rectangles.over(bounds, members.rows.device))
-            self._places.update({int(s): (number, at) for at, s in enumerate(sequences)})
-        if len(self._places) != len(lengths):
-            raise InterventionDidNotRun(f"the pass has {len(lengths)} sequences, its groups {len(self._places)}")
+            self._groups.append(_Rectangles.over(sides[sequences], members.rows.device))
+            self._index.update({int(sequence): (number, index) for index, sequence in enumerate(sequences)})
+        if len(self._index) != len(lengths):
+            raise InterventionDidNotRun(f"the pass has {len(lengths)} sequences, its groups {len(self._index)}")
 
     def see(
         self,
         number: int,
         query: torch.Tensor,
         key: torch.Tensor,
-        mass: torch.Tensor,
+        lse: torch.Tensor,
         members: Group,
-        traits: AttentionSpec,
+        spec: AttentionSpec,
         bias: torch.Tensor | None = None,
         paid: torch.Tensor | None = None,
     ) -> None:
-        """Watch one layer's attention of one group; see `AttentionWatcher` for the arguments."""
-        self._groups[number].see(query, key, mass, members, traits)
+        """Record one layer's attention of one group; see `AttentionWatcher` for the arguments."""
+        self._groups[number].see(query, key, lse, members, spec)
 
     def weights(self, sequence: int, earlier: bool) -> tuple[int, torch.Tensor]:
-        """What the watched tokens' states are made of.
+        """First row, and A[column, row] of the recorded tokens of a sequence, shape (rows, columns).
 
-        Args:
-            sequence: Which sequence.
-            earlier: Whether tokens before a watched one count too.
-
-        Returns:
-            First row, and A[column, row], shape (rows, columns).
+        With `earlier`, tokens before a recorded one count too.
         """
-        number, at = self._places[sequence]
-        held = self._groups[number]
-        if held.largest is None:
+        number, index = self._index[sequence]
+        recorded = self._groups[number]
+        if recorded.largest is None:
             raise InterventionDidNotRun("attention was to be watched, but no layer ran")
-        first, bottom, left, right = held.bounds[at].tolist()
+        first, bottom, left, right = recorded.bounds[index].tolist()
         rows, columns = bottom - first, right - left
-        seen = held.largest[at, :rows, :columns]
-        own = torch.arange(max(first, left), min(first + rows, left + columns), device=seen.device)
+        weights = recorded.largest[index, :rows, :columns]
+        own = torch.arange(max(first, left), min(first + rows, left + columns), device=weights.device)
         # Symmetrised, an entry off the diagonal is half of one attention: the other half is what no token may see.
-        seen /= 2
-        seen[own - first, own - left] *= 2
+        weights /= 2
+        weights[own - first, own - left] *= 2
         if not earlier:
-            return first, seen
-        watched = columns - (first - left)
-        whole = seen.new_zeros(first + rows, watched)
-        whole[first:] = seen[:, first - left :]
-        before = seen[:watched].clone()
+            return first, weights
+        count = columns - (first - left)
+        both = weights.new_zeros(first + rows, count)
+        both[first:] = weights[:, first - left :]
+        before = weights[:count].clone()
         before[own - first, own - left] = 0
-        whole[left : left + columns] += before.T
-        return 0, whole
+        both[left : left + columns] += before.T
+        return 0, both
 
 
 @dataclass(eq=False)
@@ -158,7 +134,7 @@ class _Rectangles:
         return cls(bounds, padded(bounds[:, 0], bounds[:, 1]), padded(bounds[:, 2], bounds[:, 3]))
 
     def see(
-        self, query: torch.Tensor, key: torch.Tensor, mass: torch.Tensor, members: Group, traits: AttentionSpec
+        self, query: torch.Tensor, key: torch.Tensor, lse: torch.Tensor, members: Group, spec: AttentionSpec
     ) -> None:
         batch, heads, _, width = query.shape
         shared = key.shape[1]
@@ -166,23 +142,23 @@ class _Rectangles:
         rows, columns = self.rows.to(query.device), self.columns.to(query.device)
         count = columns.shape[1]
         if self.largest is None:
-            self.largest = mass.new_zeros(batch, rows.shape[1], count)
+            self.largest = lse.new_zeros(batch, rows.shape[1], count)
         self.largest = self.largest.to(query.device)
-        k = key.gather(2, columns[:, None, :, None].expand(-1, shared, -1, width)).to(mass.dtype).transpose(-1, -2)
+        k = key.gather(2, columns[:, None, :, None].expand(-1, shared, -1, width)).to(lse.dtype).transpose(-1, -2)
         step = max(1, (CACHED if query.device.type == "cpu" else SCORES) // (batch * heads * count))
         for start in range(0, rows.shape[1], step):
-            if traits.window is not None and (first_row + start - end_column).min() + 1 >= traits.window:
+            if spec.window is not None and (first_row + start - end_column).min() + 1 >= spec.window:
                 break
-            at = rows[:, start : start + step]
-            # No row of the block sees a column behind its own.
-            reach = min(count, int((first_row + start + at.shape[1] - first_column).max()))
-            q = query.gather(2, at[:, None, :, None].expand(-1, heads, -1, width)).to(mass.dtype) * traits.scale
+            block = rows[:, start : start + step]
+            # No row of the block sees a later column than its own.
+            reach = min(count, int((first_row + start + block.shape[1] - first_column).max()))
+            q = query.gather(2, block[:, None, :, None].expand(-1, heads, -1, width)).to(lse.dtype) * spec.scale
             # Heads that share keys are rows of one product, for which the keys need not be repeated.
-            scores = capped(q.view(batch, shared, -1, width) @ k[..., :reach], traits).view(batch, heads, -1, reach)
+            scores = capped(q.view(batch, shared, -1, width) @ k[..., :reach], spec).view(batch, heads, -1, reach)
             if members.factor != 1:
                 scores *= members.factor
-            scores -= mass.gather(2, at[:, None].expand(-1, heads, -1)).unsqueeze(-1)
-            distance = at[:, :, None] - columns[:, None, :reach]
-            paid = scores.amax(1).masked_fill(unseen(distance, traits), float("-inf")).exp()
-            held = self.largest[:, start : start + step, :reach]
-            torch.maximum(held, paid, out=held)
+            scores -= lse.gather(2, block[:, None].expand(-1, heads, -1)).unsqueeze(-1)
+            distance = block[:, :, None] - columns[:, None, :reach]
+            paid = scores.amax(1).masked_fill(unseen(distance, spec), float("-inf")).exp()
+            recorded = self.largest[:, start : start + step, :reach]
+            torch.maximum(recorded, paid, out=recorded)

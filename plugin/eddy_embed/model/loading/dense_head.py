@@ -1,48 +1,36 @@
-"""What a fine-tuned embedder does to its pooled states: projections and norms of its own, in float64."""
+"""The layers that a fine-tuned embedding model applies to its pooled states, in float64."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from eddy_embed.errors import UnsupportedModel
 from eddy_embed.model.fingerprint import weights_digest
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    Doubles = NDArray[np.float64]
-    Weights = Mapping[str, torch.Tensor]
-
+Doubles = NDArray[np.float64]
+Weights = Mapping[str, torch.Tensor]
 _ACTIVATIONS = ("torch.nn.modules.activation.", "torch.nn.modules.linear.Identity")
 
 
 class Head:
-    """Layers behind the pooling, one after the other.
+    """Layers after the pooling, in order.
 
     Attributes:
-        start: Width of what comes in, None for any.
-        width: Width of what goes out, None for that of what comes in.
+        start: Width of the input, None for any.
+        width: Width of the output, None for that of the input.
     """
 
-    def __init__(self, layers: list[nn.Module], told: str) -> None:
-        """Put layers together.
-
-        Args:
-            layers: In their order.
-            told: Their names and configurations.
-
-        Raises:
-            UnsupportedModel: One does not take what the one before it gives.
-        """
+    def __init__(self, layers: list[nn.Module], description: str) -> None:
+        """Put layers together; `description` holds their names and configurations, which enter the digest."""
         self._layers = nn.Sequential(*layers).double().eval()
-        self._told = told
+        self._description = description
         sized = [layer for layer in layers if isinstance(layer, Dense | Norm)]
         for before, after in pairwise(sized):
             if before.width != after.start:
@@ -60,18 +48,14 @@ class Head:
     @property
     def digest(self) -> str:
         """Hash of the layers, their order and their weights."""
-        return weights_digest([(self._told, torch.zeros(1)), *self._layers.named_parameters()])
+        return weights_digest([(self._description, torch.zeros(1)), *self._layers.named_parameters()])
 
 
 class Dense(nn.Module):
-    """A linear layer, an activation, and what came in added or not."""
+    """A linear layer and an activation, with or without a residual connection."""
 
     def __init__(self, config: Mapping[str, Any], weights: Weights) -> None:
-        """Make it from its configuration.
-
-        Raises:
-            UnsupportedModel: Its activation is not one of torch's, or it reads something else than a pooled state.
-        """
+        """Make it from its configuration; refuse activations that are not torch's."""
         super().__init__()
         self.start, self.width = int(config["in_features"]), int(config["out_features"])
         self.linear = nn.Linear(self.start, self.width, bias=bool(config.get("bias", True)))
@@ -113,11 +97,7 @@ class Normalize(nn.Module):
 
 
 def _filled(layer: nn.Module, weights: Weights, name: str) -> None:
-    """Give a layer its weights.
-
-    Raises:
-        UnsupportedModel: They are not those of such a layer.
-    """
+    """Load a layer's weights, or refuse those of another kind of layer."""
     try:
         layer.load_state_dict(dict(weights))
     except RuntimeError as error:

@@ -1,11 +1,12 @@
-"""PEFT adapters: on a model that is handed over, or in a folder that names the model that they were trained on."""
+"""PEFT adapters: on a loaded model, or in a folder that names the model that they were trained on."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from safetensors import SafetensorError
 from torch import nn
@@ -15,21 +16,14 @@ from transformers.utils.peft_utils import find_adapter_config_file
 from eddy_embed.errors import ModelNotFound, UnsupportedModel
 from eddy_embed.model.view import dispatched, layer_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 KINDS = ("adalora", "ia3", "loha", "lokr", "lora", "trainable_tokens")
-"""Kinds of adapter that do all they do inside the modules that they wrap."""
+"""Kinds of adapter that change nothing outside the modules that they wrap."""
 _PREFIX = "base_model.model."
 _REMEDY = "save the merged model (merge_and_unload), where PEFT can merge, and name that"
 
 
 def base_of(model: Any) -> nn.Module:
-    """A PeftModel without its head, adapters in place.
-
-    Raises:
-        UnsupportedModel: What was trained is a prompt, which stands in front of the model.
-    """
+    """A PeftModel without its head, adapters in place; refuse trained prompts, which stand before the model."""
     prompts = [name for name, each in getattr(model, "peft_config", {}).items() if each.is_prompt_learning]
     if prompts:
         raise UnsupportedModel(
@@ -42,16 +36,16 @@ def base_of(model: Any) -> nn.Module:
 
 
 def adapters(model: nn.Module) -> list[dict[str, Any]]:
-    """What decides vectors in a model's adapters beside their tensors, as plain values: one for each wrapped module.
+    """What decides vectors in a model's adapters apart from tensors, as plain values for each wrapped module.
 
     Raises:
-        UnsupportedModel: There are adapters of which it is not known that they keep to the modules that they wrap, or
-            merged ones were switched off, which are taken out of the weights in the next pass.
+        UnsupportedModel: Adapters may change more than the modules that they wrap, or merged ones were disabled, which
+            PEFT takes out of the weights in the next pass.
     """
-    found = []
+    states = []
     for name, module in _wrapped(model):
         kind = type(module).__module__.split(".")[2]
-        activated = any("ALora" in type(each).__name__ for each in getattr(module, "lora_variant", {}).values())
+        activated = any("ALora" in type(variant).__name__ for variant in getattr(module, "lora_variant", {}).values())
         if type(module).__module__.startswith("peft.tuners.") and (kind not in KINDS or activated):
             raise UnsupportedModel(
                 f"{type(model).__name__}: adapters of kind {'alora' if activated else kind} are not supported (those "
@@ -65,9 +59,9 @@ def adapters(model: nn.Module) -> list[dict[str, Any]]:
             )
         active = list(module.active_adapters)
         scaling = getattr(module, "scaling", {})
-        scales = {each: scaling[each] for each in active if each in scaling} if isinstance(scaling, dict) else {}
-        found.append({"module": name, "active": active, "merged": merged, "disabled": disabled, "scaling": scales})
-    return found
+        scales = {key: scaling[key] for key in active if key in scaling} if isinstance(scaling, dict) else {}
+        states.append({"module": name, "active": active, "merged": merged, "disabled": disabled, "scaling": scales})
+    return states
 
 
 def _wrapped(model: nn.Module) -> Iterator[tuple[str, Any]]:
@@ -77,18 +71,12 @@ def _wrapped(model: nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def adapter_at(where: str, options: dict[str, Any]) -> dict[str, Any] | None:
-    """The configuration of the adapter that a folder or a hub id holds, None where it holds none.
-
-    Raises:
-        ModelNotFound: It holds a whole model too, or does not say which model the adapter goes with.
-        UnsupportedModel: PEFT is not installed, or the adapter is of a kind that is not supported.
-    """
-    hub = {key: value for key, value in options.items() if key != "trust_remote_code"}
-    path = find_adapter_config_file(where, **hub)
+    """The configuration of the adapter that a folder or a hub id holds, None if it holds none."""
+    path = find_adapter_config_file(where, **_hub(options))
     if path is None:
         return None
     config: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
-    if holds(where, "config.json", options):
+    if file_at(where, "config.json", options):
         raise ModelNotFound(
             f"{where!r} holds a model (config.json) and an adapter (adapter_config.json), and which is meant cannot be "
             f"told; give the adapter a folder of its own, or {_REMEDY}"
@@ -103,26 +91,19 @@ def adapter_at(where: str, options: dict[str, Any]) -> dict[str, Any] | None:
     return config
 
 
-def holds(where: str, name: str, options: dict[str, Any]) -> bool:
-    """Whether a folder or a hub id holds a file."""
-    hub = {key: value for key, value in options.items() if key != "trust_remote_code"}
+def _hub(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments of functions that fetch single files."""
+    return {key: value for key, value in options.items() if key != "trust_remote_code"}
+
+
+def file_at(where: str, name: str, options: Mapping[str, Any]) -> str | None:
+    """Path of a file in a folder or of a hub id, None if there is none."""
     quiet = dict.fromkeys((f"_raise_exceptions_for_{e}" for e in ("missing_entries", "connection_errors")), False)
-    return cached_file(where, name, **hub, **quiet) is not None
+    return cached_file(where, name, **_hub(options), **quiet)
 
 
 def attach(model: nn.Module, where: str, options: dict[str, Any], kept: int) -> nn.Module:
-    """Put an adapter into a base model of which some upper layers were not loaded.
-
-    Args:
-        model: The base model.
-        where: Folder or hub id of the adapter.
-        options: Keyword arguments of every `from_pretrained`.
-        kept: Number of layers loaded.
-
-    Raises:
-        UnsupportedModel: The adapter's tensors are not those that the model has places for.
-        ModelNotFound: Its tensors cannot be read.
-    """
+    """Put the adapter at a folder or hub id into a base model of which only `kept` layers were loaded."""
     from peft import (
         PeftConfig,
         get_peft_model_state_dict,
@@ -131,35 +112,34 @@ def attach(model: nn.Module, where: str, options: dict[str, Any], kept: int) -> 
         set_peft_model_state_dict,
     )
 
-    hub = {key: value for key, value in options.items() if key != "trust_remote_code"}
     prefix = f"{getattr(model, 'base_model_prefix', '')}."
-    config = PeftConfig.from_pretrained(where, **hub)
+    config = PeftConfig.from_pretrained(where, **_hub(options))
     if dispatched(model):
         raise UnsupportedModel(
             f"{where!r}: the model is spread by device_map, so the adapter cannot be put in by name; hand over "
             "PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(..), ..)"
         )
     try:
-        read = load_peft_weights(where, device="cpu", **hub)
+        read = load_peft_weights(where, device="cpu", **_hub(options))
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelNotFound(f"the adapter's weights in {where!r} could not be read: {error}") from error
-    found = {name.removeprefix(_PREFIX): tensor for name, tensor in read.items()}
-    whole: nn.Module = model
-    if any(name.startswith(prefix) for name in found):
-        # Trained on the model with its head: so are the names in its configuration, and the head's part is left out.
-        found = {name: tensor for name, tensor in found.items() if name.startswith(prefix)}
-        whole = _Headless(model, prefix[:-1])
-    found = {name: tensor for name, tensor in found.items() if layer_of(name) < kept}
-    if not found:
+    tensors = {name.removeprefix(_PREFIX): tensor for name, tensor in read.items()}
+    target: nn.Module = model
+    if any(name.startswith(prefix) for name in tensors):
+        # Trained on the model with its head, which the names in its configuration show; the head's part is left out.
+        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        target = _Headless(model, prefix[:-1])
+    tensors = {name: tensor for name, tensor in tensors.items() if layer_of(name) < kept}
+    if not tensors:
         return model  # all of it is above the exit
     try:
-        inject_adapter_in_model(config, whole)
-        places = set(get_peft_model_state_dict(whole, save_embedding_layers=False))
-        if set(found) - places:  # embeddings are saved whole where tokens were added, or they are adapted
-            places |= set(found) & set(get_peft_model_state_dict(whole, save_embedding_layers=True))
-        if wrong := sorted(places ^ set(found)):
+        inject_adapter_in_model(config, target)
+        expected = set(get_peft_model_state_dict(target, save_embedding_layers=False))
+        if set(tensors) - expected:  # embeddings are saved whole where tokens were added, or they are adapted
+            expected |= set(tensors) & set(get_peft_model_state_dict(target, save_embedding_layers=True))
+        if wrong := sorted(expected ^ set(tensors)):
             raise ValueError(f"{len(wrong)} of its tensors do not fit, such as {wrong[0]}")
-        set_peft_model_state_dict(whole, found)
+        set_peft_model_state_dict(target, tensors)
     except (RuntimeError, ValueError) as error:
         raise UnsupportedModel(
             f"{where!r}: the adapter does not fit {type(model).__name__}: {error}; {_REMEDY}"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -21,15 +22,11 @@ from transformers import (
 from transformers.utils import logging
 
 from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
-from eddy_embed.model.loading.peft import adapter_at, attach, holds
+from eddy_embed.model.backbone import Backbone, Pooling
+from eddy_embed.model.loading.peft import adapter_at, attach, file_at
 from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16, prepack
 from eddy_embed.model.view import describe, layer_of
 from eddy_embed.utils.memory import out_of_memory
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from eddy_embed.model.backbone import Backbone, Pooling
 
 BUNDLED = {"eddy-tiny": Path(__file__).parents[1] / "tiny"}
 """Models that come with the package."""
@@ -40,24 +37,20 @@ PREPACK = "EDDY_PREPACK"
 
 
 def locate(name: str | os.PathLike[str]) -> str:
-    """The folder of a bundled or local model, or the hub id as it is.
-
-    Raises:
-        ModelNotFound: The name looks like a path, and nothing is there.
-    """
+    """The folder of a bundled or local model, or the hub id as it is; refuse what looks like a path and is none."""
     text = os.fspath(name)
     if text in BUNDLED:
         return str(BUNDLED[text])
     path = Path(text).expanduser()
     try:
-        there = path.exists()
+        exists = path.exists()
     except (OSError, ValueError) as error:  # longer than a path may be, or with a NUL in it
         raise ModelNotFound(f"model {text!r:.80} is no name of a model: {_first_line(error):.80}") from None
     if path.is_dir():
         if not any((path / file).is_file() for file in ("config.json", "modules.json", "adapter_config.json")):
             raise ModelNotFound(f"{text!r} holds no config.json; name the folder that save_pretrained wrote")
         return str(path)
-    if path.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1 or there:
+    if path.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1 or exists:
         raise ModelNotFound(f"no model folder at {text!r}; name a folder that save_pretrained wrote, or a hub id")
     return text
 
@@ -75,31 +68,8 @@ def load(
     pooling: Pooling | None = None,
     subfolder: str = "",
 ) -> tuple[torch.nn.Module, Any, Backbone]:
-    """Load a model's base up to its exit layer, and its tokenizer.
-
-    Args:
-        name: Bundled name, folder or hub id.
-        exit_of: Gives the exit layer M for a backbone.
-        device: Where to put the weights; None: an accelerator if there is one, else the processor.
-        dtype: "auto", "float32", "bfloat16", "float16" or "float64". "auto" is what the variable EDDY_DTYPE names,
-            else the checkpoint's own on an accelerator; on a processor bfloat16 where it multiplies in it and the
-            checkpoint is in half precision, else float32.
-        options: Keyword arguments of every `from_pretrained` (revision, cache_dir, ..).
-        model_kwargs: Further keyword arguments of the model's `from_pretrained`.
-        tokenizer: A tokenizer to use instead of the model's own.
-        show_progress: Show a bar while weights are read.
-        pooling: How an embedding model was trained to be read.
-        subfolder: Where in the folder or repository the model is.
-
-    Returns:
-        The base model without head and upper layers, the tokenizer, and the shape of the full model.
-
-    Raises:
-        ModelNotFound: Nothing usable is there.
-        UnsupportedModel: It is no causal language model, or weights are missing.
-        InvalidParameter: The device, the dtype, one of `model_kwargs` or a variable cannot be used.
-    """
-    where, laid = locate(name), prepacks()
+    """Load a model's base up to its exit layer, and its tokenizer; see `Embedder` for the arguments."""
+    where, prepacked = locate(name), prepacks()
     options = {**options, "subfolder": subfolder} if subfolder else options
     if device is not None and "device_map" in model_kwargs:
         raise InvalidParameter(
@@ -117,7 +87,7 @@ def load(
             "can be reached or is cached"
         ) from error
     quantised = "quantization_config" in model_kwargs or getattr(config, "quantization_config", None) is not None
-    kind = chosen_dtype(dtype, device, config, quantised)
+    torch_dtype = chosen_dtype(dtype, device, config, quantised)
     backbone = replace(describe(config), pooling=pooling)
     kept = max(exit_of(backbone), 1)
     for key, value in vars(config).items():
@@ -130,7 +100,7 @@ def load(
         model, info = _kind(config).from_pretrained(
             source.base,
             config=config,
-            dtype=kind,
+            dtype=torch_dtype,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # reported in `info`, and refused below
             **source.options,
@@ -141,15 +111,15 @@ def load(
         model = attach(model, source.adapter, options, kept)
     if "device_map" not in model_kwargs:
         model = model.to(device)
-        # Code of somebody else's, as an adapter's is, may look at weights past their modules.
-        if laid and source.adapter is None and type(model).__module__.startswith("transformers."):
+        # Other code, such as an adapter's, may read weights without calling their modules.
+        if prepacked and source.adapter is None and type(model).__module__.startswith("transformers."):
             prepack(model)
     return model, tokenizer, backbone
 
 
 @dataclass(frozen=True)
 class _Source:
-    """Where a model's weights are, and the adapter that goes on top, if any."""
+    """Where a model's weights are, and the adapter on top, if any."""
 
     own_options: dict[str, Any]
     base: str
@@ -161,20 +131,20 @@ class _Source:
         adapter = adapter_at(where, options)
         if adapter is None:
             return cls(options, where, options, None)
-        told = {key: value for key, value in options.items() if key not in ("revision", "subfolder")}
+        base_options = {key: value for key, value in options.items() if key not in ("revision", "subfolder")}
         if adapter.get("revision"):
-            told["revision"] = adapter["revision"]
-        return cls(options, locate(adapter["base_model_name_or_path"]), told, where)
+            base_options["revision"] = adapter["revision"]
+        return cls(options, locate(adapter["base_model_name_or_path"]), base_options, where)
 
     def tokenizer(self) -> Any:
-        """The adapter's own where it has one."""
-        if self.adapter is not None and holds(self.adapter, "tokenizer_config.json", self.own_options):
+        """The adapter's own if it has one."""
+        if self.adapter is not None and file_at(self.adapter, "tokenizer_config.json", self.own_options):
             return AutoTokenizer.from_pretrained(self.adapter, **self.own_options)
         return AutoTokenizer.from_pretrained(self.base, **self.options)
 
 
 def _complete(name: str | os.PathLike[str], info: dict[str, Any]) -> None:
-    # Nothing reads what an encoder's pooler makes, and many checkpoints leave it out.
+    # Nothing reads the output of an encoder's pooler, and many checkpoints leave it out.
     missing = (key for key in info["missing_keys"] if not key.startswith("pooler."))
     absent = sorted(missing) + sorted(str(entry) for entry in info["mismatched_keys"])
     if absent:
@@ -187,7 +157,7 @@ def _complete(name: str | os.PathLike[str], info: dict[str, Any]) -> None:
 
 @contextmanager
 def _reading(name: str | os.PathLike[str], model_kwargs: dict[str, Any], show_progress: bool) -> Iterator[None]:
-    """Say what is wrong with weights that cannot be read or put to use."""
+    """Report weights that cannot be read or used."""
     try:
         with _quiet(show_progress):
             yield
@@ -207,17 +177,17 @@ def _reading(name: str | os.PathLike[str], model_kwargs: dict[str, Any], show_pr
 
 
 def _kind(config: Any) -> Any:
-    """What loads a model without its head, and without the decoder where there is an encoder that stands alone."""
+    """The class that loads a model without its head, and without its decoder if the encoder can be used alone."""
     if type(config) not in MODEL_FOR_TEXT_ENCODING_MAPPING:
         return AutoModel
-    # A checkpoint of the encoder alone may say that it is none of an encoder and a decoder.
+    # A checkpoint of the encoder alone may have is_encoder_decoder=False.
     named = str(getattr(MODEL_FOR_TEXT_ENCODING_MAPPING[type(config)], "__name__", "")).endswith("EncoderModel")
     return AutoModelForTextEncoding if named or getattr(config, "is_encoder_decoder", False) else AutoModel
 
 
 @contextmanager
 def _quiet(show_progress: bool) -> Iterator[None]:
-    """Hold back the bar, and the report of unread tensors: it would list the layers left out on purpose."""
+    """Hide the progress bar, and the report of unread tensors, which would list the layers left out on purpose."""
     verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity(40)
     if not show_progress:
@@ -231,7 +201,7 @@ def _quiet(show_progress: bool) -> Iterator[None]:
 
 
 def _of_base(device_map: dict[str, Any], config: Any, kept: int) -> dict[str, Any]:
-    """The part of a device map that is about the base model's loaded layers, under the names that they have there."""
+    """The part of a device map for the base model's loaded layers, under the names that they have there."""
     prefix = f"{getattr(MODEL_MAPPING.get(type(config), None), 'base_model_prefix', '')}."
     if any(name.startswith(prefix) for name in device_map):  # written for the model with its head
         inside = {name: place for name, place in device_map.items() if name == "" or name.startswith(prefix)}
@@ -255,7 +225,11 @@ def best_device() -> str:
 
 
 def chosen_dtype(name: str, device: str, config: Any, quantised: bool) -> Any:
-    """What a name of a dtype stands for, with a checkpoint on a device: torch's, or "auto" for the checkpoint's own."""
+    """The torch dtype that a name means for a checkpoint on a device, or "auto" for the checkpoint's own.
+
+    "auto" means what the variable EDDY_DTYPE names, else the checkpoint's own on an accelerator, else, on a processor,
+    bfloat16 if it multiplies in it and the checkpoint is in half precision, and float32 if not.
+    """
     known = {"float32", "bfloat16", "float16", "float64"}
     origin = "dtype"
     if name == "auto" and (named := os.environ.get(DTYPE)):
@@ -274,11 +248,7 @@ def chosen_dtype(name: str, device: str, config: Any, quantised: bool) -> Any:
 
 
 def prepacks() -> bool:
-    """Whether weights are kept as they are multiplied by.
-
-    Raises:
-        InvalidParameter: The variable says neither 0 nor 1.
-    """
+    """Whether weights are kept in oneDNN's layout, as the variable EDDY_PREPACK says: 1, or 0 for no."""
     value = os.environ.get(PREPACK) or "1"
     if value not in ("0", "1"):
         raise InvalidParameter(f"{PREPACK}={value!r} is unknown; choose 1, or 0 for weights as the file has them")

@@ -1,23 +1,22 @@
-"""Models of sentence-transformers: what stands around the model in their folders, read without running their code."""
+"""Models of sentence-transformers: pooling, head and prompts from their folders, read without running their code."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from transformers.utils.hub import cached_file
 
 from eddy_embed.errors import ModelNotFound, UnsupportedModel
 from eddy_embed.model.backbone import Pooling
 from eddy_embed.model.loading.dense_head import Dense, Head, Norm, Normalize
-
-if TYPE_CHECKING:
-    from eddy_embed.parts.layout import TextRole
+from eddy_embed.model.loading.peft import file_at
+from eddy_embed.parts.layout import TextRole
 
 LIBRARY = "sentence_transformers"
 _REMEDY = (
@@ -46,14 +45,14 @@ _LAYERS = {"Dense": Dense, "LayerNorm": Norm}
 
 @dataclass(frozen=True, eq=False)
 class SentenceTransformerSpec:
-    """What an embedding model brings beside its weights.
+    """What an embedding model brings with its weights.
 
     Attributes:
-        pooling: How it is read.
+        pooling: How its states are pooled.
         head: What is done to its pooled states, None for nothing.
         unit: Whether its vectors have length 1.
         similarity: What its vectors are compared by: "cosine", "dot", "euclidean" or "manhattan".
-        prompts: What stands in front of a text, by role; None for nothing.
+        prompts: Prompt before a text, by role; None for none.
         subfolder: Where its weights and its tokenizer are.
         max_length: Most tokens that it was made for, None for the tokenizer's.
         lower: Whether text is put in lower case.
@@ -71,7 +70,7 @@ class SentenceTransformerSpec:
 
 @dataclass(frozen=True, eq=False)
 class Module:
-    """One module: the path of its class, its configuration, its weights when asked for."""
+    """One module: the path of its class, its configuration, and a function that reads its weights."""
 
     kind: str
     config: Mapping[str, Any]
@@ -79,16 +78,7 @@ class Module:
 
 
 def read(where: str, options: Mapping[str, Any]) -> SentenceTransformerSpec | None:
-    """What a folder or a hub repository says of its model; None where it is not one of sentence-transformers.
-
-    Args:
-        where: The folder, or the hub id.
-        options: Keyword arguments of every `from_pretrained`.
-
-    Raises:
-        UnsupportedModel: A part of the model cannot be run here; the message names it.
-        ModelNotFound: A file is missing or malformed.
-    """
+    """What a folder or a hub repository says of its model; None if it is not one of sentence-transformers."""
     listed = _json(where, "modules.json", options)
     if listed is None:
         return None
@@ -100,23 +90,15 @@ def read(where: str, options: Mapping[str, Any]) -> SentenceTransformerSpec | No
         if ".." in PurePosixPath(path).parts or PurePosixPath(path).is_absolute():
             raise UnsupportedModel(f"{where}: modules.json names the path {path!r}, which lies outside the folder")
         names = _TRANSFORMER_CONFIGS if not modules else ("config.json",)
-        told = (_json(where, _joined(path, name), options) for name in names)
-        config: Mapping[str, Any] = next((each for each in told if each is not None), {})
-
-        def weights(path: str = path) -> Mapping[str, torch.Tensor]:
-            return _weights(where, path, options)
-
-        modules.append(Module(str(entry["type"]), config, weights))
+        configs = (_json(where, _joined(path, name), options) for name in names)
+        config: Mapping[str, Any] = next((config for config in configs if config is not None), {})
+        modules.append(Module(str(entry["type"]), config, partial(_weights, where, path, options)))
     settings = _json(where, "config_sentence_transformers.json", options) or {}
     return trained(where, modules, settings, str(listed[0]["path"]) if listed else "")
 
 
 def unwrapped(model: Any) -> tuple[torch.nn.Module, Any, SentenceTransformerSpec]:
-    """The model inside a loaded SentenceTransformer, its tokenizer, and what it says of itself.
-
-    Raises:
-        UnsupportedModel: It is no SentenceTransformer, or a part of it cannot be run here; the message names it.
-    """
+    """The model inside a loaded SentenceTransformer, its tokenizer, and its specification."""
     name = type(model).__name__
     if name != "SentenceTransformer":
         raise UnsupportedModel(f"{name} is no SentenceTransformer; {_REMEDY}")
@@ -125,29 +107,14 @@ def unwrapped(model: Any) -> tuple[torch.nn.Module, Any, SentenceTransformerSpec
         kind = type(module)
         config = module.get_config_dict() if hasattr(module, "get_config_dict") else {}
         modules.append(Module(f"{kind.__module__}.{kind.__qualname__}", config, module.state_dict))
-    settings = {
-        "prompts": model.prompts,
-        "similarity_fn_name": model.similarity_fn_name,
-        "truncate_dim": model.truncate_dim,
-    }
-    found = trained(name, modules, settings)
-    return model[0].auto_model, model.tokenizer, found
+    settings = {name: getattr(model, name) for name in ("prompts", "similarity_fn_name", "truncate_dim")}
+    return model[0].auto_model, model.tokenizer, trained(name, modules, settings)
 
 
 def trained(
     name: str, modules: list[Module], settings: Mapping[str, Any], subfolder: str = ""
 ) -> SentenceTransformerSpec:
-    """What modules and settings say.
-
-    Args:
-        name: Of the model, for messages.
-        modules: In their order, the model itself first.
-        settings: Of the whole: its prompts, its similarity.
-        subfolder: Where the model itself is.
-
-    Raises:
-        UnsupportedModel: A part of the model cannot be run here; the message names it.
-    """
+    """The specification of modules, the model itself first, and of settings; refuse what cannot be run here."""
     kinds = [_class(name, module.kind) for module in modules]
     if kinds[:2] != ["Transformer", "Pooling"]:
         raise UnsupportedModel(
@@ -163,13 +130,12 @@ def trained(
         )
     config = modules[0].config
     _check_transformer(name, config)
-    behind = list(zip(kinds[2:], modules[2:], strict=True))
-    behind = [(kind, module) for kind, module in behind if kind != "Dropout"]
-    unit = bool(behind) and behind[-1][0] == "Normalize"
+    after = [(kind, module) for kind, module in zip(kinds[2:], modules[2:], strict=True) if kind != "Dropout"]
+    unit = bool(after) and after[-1][0] == "Normalize"
     prompts = settings.get("prompts") or {}
     return SentenceTransformerSpec(
         pooling=_pooling(modules[1].config),
-        head=_head(name, behind[:-1] if unit else behind),
+        head=_head(name, after[:-1] if unit else after),
         unit=unit,
         similarity=str(settings.get("similarity_fn_name") or "cosine"),
         prompts={"query": prompts.get("query") or None, "document": prompts.get("document") or None},
@@ -188,15 +154,18 @@ def _class(name: str, path: str) -> str:
 def _check_transformer(name: str, config: Mapping[str, Any]) -> None:
     """Refuse settings that would change what the model reads or gives."""
     task = config.get("transformer_task", "feature-extraction")
-    asked = {"transformer_task": None if task == "feature-extraction" else task}
     modalities = set(config.get("modality_config") or ("text",))
-    asked["modality_config"] = None if modalities == {"text"} else ", ".join(sorted(modalities))
+    unsupported = {
+        "transformer_task": None if task == "feature-extraction" else task,
+        "modality_config": None if modalities == {"text"} else ", ".join(sorted(modalities)),
+    }
     for key in ("processing_kwargs", "query_expansion", "query_length", "document_length", "tokenizer_name_or_path"):
-        asked[key] = config.get(key)
+        unsupported[key] = config.get(key)
     for kind in ("model", "tokenizer", "config", "processor"):
-        for given in (f"{kind}_args", f"{kind}_kwargs"):
-            asked[given] = {key: value for key, value in (config.get(given) or {}).items() if key not in _HARMLESS}
-    for key, value in asked.items():
+        for name_of in (f"{kind}_args", f"{kind}_kwargs"):
+            arguments = config.get(name_of) or {}
+            unsupported[name_of] = {key: value for key, value in arguments.items() if key not in _HARMLESS}
+    for key, value in unsupported.items():
         if value:
             raise UnsupportedModel(f"{name}: {key}={value!r} of its Transformer is not supported; {_REMEDY}")
 
@@ -227,8 +196,8 @@ def _head(name: str, modules: list[tuple[str, Module]]) -> Head | None:
             raise ModelNotFound(
                 f"{name}: the config.json of its module {kind} has no {error}; fetch it again"
             ) from None
-    told = json.dumps([[kind, dict(module.config)] for kind, module in modules], sort_keys=True, default=str)
-    return Head(layers, told) if layers else None
+    description = json.dumps([[kind, dict(module.config)] for kind, module in modules], sort_keys=True, default=str)
+    return Head(layers, description) if layers else None
 
 
 def _joined(path: str, name: str) -> str:
@@ -236,11 +205,11 @@ def _joined(path: str, name: str) -> str:
 
 
 def _json(where: str, name: str, options: Mapping[str, Any]) -> Any:
-    found = _file(where, name, options)
-    if found is None:
+    path = _file(where, name, options)
+    if path is None:
         return None
     try:
-        with open(found, encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             return json.load(file)
     except ValueError as error:
         raise ModelNotFound(f"{where}: {name} is no JSON ({error}); fetch the model again") from None
@@ -258,14 +227,7 @@ def _weights(where: str, path: str, options: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _file(where: str, name: str, options: Mapping[str, Any]) -> str | None:
-    known = {key: value for key, value in options.items() if key != "trust_remote_code"}
     try:
-        return cached_file(
-            where,
-            name,
-            **known,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
-        )
+        return file_at(where, name, options)
     except OSError as error:
         raise ModelNotFound(f"model {where!r} could not be opened: {error}") from error

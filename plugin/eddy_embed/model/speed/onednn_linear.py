@@ -1,8 +1,8 @@
 """Matrix products of a view's layers, by the library that is fastest on the processor at hand.
 
 In float32 torch multiplies with Intel's MKL, which on AMD's processors takes twice the time of oneDNN
-(docs/performance.md). Torch brings oneDNN too, behind the operator that its own compiler uses. And oneDNN lays a weight
-out anew for every product unless it is kept that way (prepacked), which with few rows is half of its time.
+(docs/performance.md). Torch has oneDNN too, in the operator that its own compiler uses. And oneDNN rearranges a weight
+for every product unless it is kept in that layout (prepacked), which with few rows is half of its time.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import functools
 import platform
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -19,24 +20,17 @@ from transformers.pytorch_utils import Conv1D
 
 from eddy_embed.model.view import unpacked
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 ROWS, SHARE, FEW = 8, 32, 8
-"""Rows that a processor multiplies at a time, or half of them: behind many, one alone takes as long. For every number
-of rows and every shape of weights oneDNN keeps kernels, half a MiB; so passes are filled up to few numbers, by a row in
-`SHARE`, and below `ROWS` * `FEW`, where each row takes its time, by one in `FEW`."""
-ALONE: tuple[Any, ...] = ("none", [], "")
-"""What comes behind a product in the same call: nothing."""
+"""Rows that a processor multiplies at a time, or half of them: one row more takes as long as all of these. For every
+number of rows and every shape of weights oneDNN keeps kernels, half a MiB; so passes are padded to few numbers of rows:
+by at most one in `SHARE`, and below `ROWS` * `FEW`, where each row counts, by one in `FEW`."""
+UNFUSED: tuple[Any, ...] = ("none", [], "")
+"""No operation is fused after a product."""
 CPUINFO = Path("/proc/cpuinfo")
 
 
 def use_onednn(view: nn.Module) -> None:
-    """Have a view's layers multiply as is fastest here; what they compute stays the same, to rounding.
-
-    Args:
-        view: Modules of our own around somebody's weights, which stay as they are.
-    """
+    """Have a view's layers multiply by the fastest library here; results stay the same, up to rounding."""
     if not slower_in_mkl():
         return
     for module in view.modules():
@@ -46,46 +40,39 @@ def use_onednn(view: nn.Module) -> None:
 
 
 def prepack(model: nn.Module) -> None:
-    """Keep a model's weights as oneDNN multiplies by them, in place of as they came, in as many bytes.
+    """Put a model's weights, which nobody else uses, in oneDNN's own layout, in as many bytes.
 
-    `weights.unpacked` gives the same values back. Left alone are modules of a kind of their own, weights that stand in
-    several places, and those that would take more bytes: not of a multiple of 64 outputs, say.
-
-    Args:
-        model: A model that nobody else holds.
+    `view.unpacked` gives the same values back. Left as they are: subclasses of Linear, shared weights, and those that
+    would take more bytes, such as ones whose outputs are not a multiple of 64.
     """
-    held = Counter(id(tensor) for _, tensor in model.named_parameters(remove_duplicate=False))
+    uses = Counter(id(tensor) for _, tensor in model.named_parameters(remove_duplicate=False))
     for module in model.modules():
-        if type(module) is not nn.Linear or not _plain(module) or held[id(module.weight)] > 1:
+        if type(module) is not nn.Linear or not _plain(module) or uses[id(module.weight)] > 1:
             continue
         if _packable(module.weight.dtype):
-            laid = torch.ops.mkldnn._reorder_linear_weight(module.weight.detach())
-            if torch.ops.mkldnn._nbytes(laid) == laid.numel() * laid.element_size():
-                module.weight = nn.Parameter(laid, requires_grad=False)
+            weight = torch.ops.mkldnn._reorder_linear_weight(module.weight.detach())
+            if torch.ops.mkldnn._nbytes(weight) == weight.numel() * weight.element_size():
+                module.weight = nn.Parameter(weight, requires_grad=False)
                 module.__class__ = _Linear
 
 
 def unpack(model: nn.Module) -> bool:
-    """Undo `prepack`.
-
-    Returns:
-        Whether there was anything to undo.
-    """
-    found = packed(model)
-    for module in found:
+    """Undo `prepack`; whether there was anything to undo."""
+    modules = packed(model)
+    for module in modules:
         module.weight = nn.Parameter(unpacked(module.weight.detach()), requires_grad=False)
         module.__class__ = nn.Linear
-    return bool(found)
+    return bool(modules)
 
 
 def packed(model: nn.Module) -> list[nn.Linear]:
-    """The modules whose weights `prepack` laid out."""
+    """The modules whose weights `prepack` rearranged."""
     modules = (module for module in model.modules() if type(module) is _Linear)
     return [module for module in modules if module.weight.is_mkldnn]
 
 
 def _packable(dtype: torch.dtype) -> bool:
-    """Whether products in a type of number are oneDNN's here, and it says how it lays weights out."""
+    """Whether oneDNN multiplies in a dtype here, and can say how it lays weights out."""
     if not (available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")):
         return False
     if dtype == torch.bfloat16:
@@ -94,12 +81,12 @@ def _packable(dtype: torch.dtype) -> bool:
 
 
 def multiplies_bfloat16() -> bool:
-    """Whether the processor multiplies bfloat16 matrices itself (AVX512_BF16, which every one with AMX has too)."""
+    """Whether the processor multiplies bfloat16 matrices itself (AVX512_BF16, which every one with AMX has)."""
     return bool(torch.cpu._is_avx512_bf16_supported())
 
 
 def pad_rows(rows: int, device: torch.device) -> int:
-    """Rows of a pass, with those that make it faster and are not read."""
+    """Rows of a pass, with padding that makes it faster and is not read."""
     if device.type != "cpu":
         return rows
     step = max(min(ROWS, _power(rows // FEW)), _power(rows // SHARE))
@@ -107,13 +94,13 @@ def pad_rows(rows: int, device: torch.device) -> int:
 
 
 def _power(number: int) -> int:
-    """The power of two at or below, 1 for none."""
+    """The largest power of two up to a number, at least 1."""
     return 1 << max(number, 1).bit_length() - 1
 
 
 @functools.cache
 def slower_in_mkl() -> bool:
-    """Whether torch would multiply with MKL here, on a processor that is not of its maker, and can do otherwise."""
+    """Whether torch would multiply with MKL, Intel's, on an AMD processor, and oneDNN is there."""
     return available() and vendor() == "AuthenticAMD"
 
 
@@ -124,7 +111,7 @@ def available() -> bool:
 
 
 def vendor() -> str:
-    """The maker of the processor, as it names itself; "" where that is not found out."""
+    """The maker of the processor, as it names itself; "" if unknown."""
     try:
         lines = CPUINFO.read_text(encoding="utf-8").splitlines()
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id"))
@@ -133,7 +120,7 @@ def vendor() -> str:
 
 
 def _plain(module: nn.Module) -> bool:
-    """Whether a module holds its weight in a plain tensor at hand, and nobody has replaced its forward."""
+    """Whether a module holds its weight in a plain tensor on the processor, and its forward is not replaced."""
     weight = cast("torch.Tensor", module.weight)
     here = type(weight.data) is torch.Tensor and weight.device.type == "cpu" and weight.layout == torch.strided
     return here and weight.is_contiguous() and "forward" not in vars(module)
@@ -141,18 +128,14 @@ def _plain(module: nn.Module) -> bool:
 
 @functools.cache
 def operator() -> Callable[..., torch.Tensor]:
-    """OneDNN's product of states, a weight and a bias, and of what comes behind it."""
+    """OneDNN's product of states, a weight and a bias, with an operation fused after it."""
     return cast("Callable[..., torch.Tensor]", torch.ops.mkldnn._linear_pointwise.default)
 
 
 def product(states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """`linear` by oneDNN, on a processor.
+    """`linear` by oneDNN, on a processor, for states of shape (.., in) and a (prepacked) weight of shape (out, in).
 
-    Args:
-        states: Shape (..., in).
-        weight: Shape (out, in), prepacked or not; one that is laid out neither by rows nor by columns takes hundreds of
-            times as long.
-        bias: Shape (out,), None for none.
+    A weight that is stored neither by rows nor by columns takes hundreds of times as long.
     """
     if not states.numel() or torch.is_autocast_enabled("cpu"):
         return nn.functional.linear(states, unpacked(weight), bias)
@@ -160,16 +143,16 @@ def product(states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
         if weight.is_mkldnn:
             return cast("torch.Tensor", _Product.apply(states, weight, bias))  # type: ignore[no-untyped-call]
         return nn.functional.linear(states, weight, bias)
-    return operator()(states, weight, bias, *ALONE)
+    return operator()(states, weight, bias, *UNFUSED)
 
 
 class _Product(torch.autograd.Function):
-    """A product by a prepacked weight, which is unpacked for the way back alone, and then let go."""
+    """A product by a prepacked weight, which is unpacked only for the backward pass."""
 
     @staticmethod
     def forward(context: Any, states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         context.weight = weight
-        return operator()(states, weight, bias, *ALONE)
+        return operator()(states, weight, bias, *UNFUSED)
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:

@@ -34,10 +34,10 @@ class Sentence:
 class Segmenter:
     """Splits a text into sentences; equal texts give equal sentences, in any thread and any process.
 
-    The sentences are in order and disjoint, and what lies between them is whitespace: joined with the gaps they give
-    the text back. A blank line, a list item, a heading, a table row, a line of a fenced code block and the line of
-    another speaker start a new sentence; a single line break does not, unless the lines are too long to be
-    hard-wrapped. A sentence longer than ``max_chars`` is cut at the border of a clause.
+    The sentences are in order and disjoint, with only whitespace between them. A blank line, a list item, a heading, a
+    table row, a line of a fenced code block and the line of another speaker start a new sentence; a single line break
+    does not, unless the lines are too long to be hard-wrapped. A sentence longer than ``max_chars`` is cut between
+    clauses.
 
     Args:
         language: Code of one of spaCy's languages (see ``languages()``); ``"xx"`` is the generic one. It chooses the

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 Line = tuple[int, int]
 Block = tuple[int, int, bool, int]
-"""Start, end, whether it is prose: otherwise it is one unit, however many stops it has; and its level as a heading."""
+"""Start, end, whether it is prose (otherwise it is one unit, however many stops it has), and its level as a heading."""
 
 _WRAP_WIDTH = 200
 _WRAP_WORDS = 20
@@ -41,14 +41,7 @@ _LABEL = re.compile(
 
 
 def blocks(text: str) -> Iterator[Block]:
-    """Divide a text into blocks; no sentence goes over the border of a block.
-
-    Args:
-        text: Any text. Lines end where ``str.splitlines`` ends them.
-
-    Yields:
-        Blocks in order. Characters outside of them are whitespace.
-    """
+    """Divide a text into blocks, in order, with whitespace between them; no sentence crosses the border of a block."""
     return _Reader(text).read()
 
 
@@ -65,13 +58,13 @@ class _Reader:
         self.in_capitals = text.isupper()
 
     def read(self) -> Iterator[Block]:
-        at = 0
+        offset = 0
         lines = self.text.splitlines(keepends=True)
         if "```" in self.text or "~~~" in self.text:
             bare = (line.strip() for line in lines)
             self.last_fence = {line[0]: i for i, line in enumerate(bare) if line and line.strip(line[0]) == ""}
         for number, line in enumerate(lines):
-            start, at = at, at + len(line)
+            start, offset = offset, offset + len(line)
             bare_line = line.strip()
             if not bare_line:
                 yield from self._close()
@@ -79,15 +72,15 @@ class _Reader:
                 continue
             if self._is_code(bare_line, number):
                 yield from self._close()
-                yield start, at, False, 0
+                yield start, offset, False, 0
                 continue
-            yield from self._line((start, at), bare_line.lstrip(_INVISIBLE_LEAD) or bare_line)
+            yield from self._line((start, offset), bare_line.lstrip(_INVISIBLE_LEAD) or bare_line)
             if line.endswith("\u2029"):
                 yield from self._close()
         yield from self._close()
 
     def _is_code(self, line: str, number: int) -> bool:
-        """Follow the fences; an opening fence that nothing closes is an ordinary line, or it would swallow the rest."""
+        """Track fences; an opening fence that nothing closes is an ordinary line, or it would swallow the rest."""
         if self.fence:
             if line.startswith(self.fence) and line.strip(self.fence[0]) == "":
                 self.fence = ""
@@ -177,7 +170,7 @@ class _Reader:
 
 
 def _speakers(texts: list[str]) -> set[int]:
-    """Return the lines that begin with a speaker's name or a field's: one alone, or a few in much prose, is chance."""
+    """Lines that begin with a speaker's or a field's name: one alone, or a few in much prose, is chance."""
     labels = {
         i: match.group().strip()
         for i, line in enumerate(texts)
@@ -190,7 +183,7 @@ def _speakers(texts: list[str]) -> set[int]:
 
 
 def _is_paragraph(line: str) -> bool:
-    """Whether a line is too long to be hard-wrapped, so that line breaks beside it mean something."""
+    """Whether a line is too long to be hard-wrapped, so that line breaks next to it have meaning."""
     return len(line) > _WRAP_WIDTH and (len(line.split()) >= _WRAP_WORDS or "。" in line)
 
 
@@ -215,7 +208,7 @@ _CAPITALS = 3
 
 
 def level_of(block: str) -> int:
-    """The level of a heading in Markdown, 1 to 6, of a block that is one: `## Tides`, or a line that is underlined."""
+    """Level of a Markdown heading, 1 to 6: `## Tides`, or a line that is underlined."""
     line = block.strip()
     marks = _HEADING_MARKS.match(line)
     if marks:
@@ -224,14 +217,7 @@ def level_of(block: str) -> int:
 
 
 def plain_level_of(line: str, in_capitals: bool) -> int:
-    """The level of a line that stands alone, 0 where it is no heading.
-
-    Chapters and parts are told by their word and number, sections by a number such as 2.1, others by capitals.
-
-    Args:
-        line: Without surrounding white space.
-        in_capitals: Whether the whole text is, so that capitals say nothing.
-    """
+    """Level of a stripped line that stands alone, 0 for none: chapters by word and number, 2.1, or capitals."""
     if len(line) > _HEADING_WIDTH:
         return 0
     ended = _HEADING_ENDED.search(line)
@@ -248,7 +234,7 @@ def plain_level_of(line: str, in_capitals: bool) -> int:
 
 
 def title_of(heading: str) -> str:
-    """The wording of a heading: without marks, without the line below it, its white space made single."""
+    """The wording of a heading, without marks or underline, its white space made single."""
     lines = heading.strip().splitlines()
     if len(lines) > 1 and not lines[-1].strip("=- \t"):
         lines.pop()
@@ -258,22 +244,20 @@ def title_of(heading: str) -> str:
 
 
 def units(levels: Iterable[int]) -> list[tuple[int, int]]:
-    """First and last sentence of what stays together: a sentence, with the headings that lead to it.
+    """First and last sentence of what stays together: a sentence with the headings that lead to it.
 
-    A heading leads to what follows unless that is a heading of its own level or above: then it has no text.
-
-    Args:
-        levels: Of each sentence, 0 where it is no heading.
+    A heading leads to what follows unless that is a heading of its own level or above. `levels` are those of sentences,
+    0 for no heading.
     """
-    found: list[tuple[int, int]] = []
+    kept: list[tuple[int, int]] = []
     above = 0
-    for at, level in enumerate(levels):
+    for index, level in enumerate(levels):
         if above and (level == 0 or level > above or level == CONTINUED):
-            found[-1] = (found[-1][0], at)
+            kept[-1] = (kept[-1][0], index)
         else:
-            found.append((at, at))
+            kept.append((index, index))
         above = level
-    return found
+    return kept
 
 
 class Path:
@@ -283,7 +267,7 @@ class Path:
         self._open: list[tuple[int, str]] = []
 
     def read(self, level: int, heading: str) -> None:
-        """Go on to a heading; it closes those of its own level and below."""
+        """Read a heading; it closes those of its own level and below."""
         if level == CONTINUED and self._open:
             above, begun = self._open.pop()
             self._open.append((above, f"{begun} {title_of(heading)}"))

@@ -1,4 +1,4 @@
-"""Over-long sentences cut at the borders of clauses."""
+"""Cuts overlong sentences at the borders of clauses."""
 
 from __future__ import annotations
 
@@ -22,20 +22,11 @@ _JOINERS = "\u200d\u034f"
 
 
 def cut(text: str, start: int, end: int, max_chars: int) -> Iterator[tuple[int, int]]:
-    """Cut a stretch of text into spans of at most ``max_chars`` characters without surrounding whitespace.
+    """Cut text, stripped from `start` to `end`, into stripped spans of at most ``max_chars`` characters.
 
-    Each span ends at the last border of the best kind in the window. Clauses that end in its first quarter don't count,
-    so that the spans don't become tiny. Where there is no border it ends at the limit, but not inside a combining
-    sequence, an emoji joined from several, a flag, or a Hangul syllable, unless that alone is longer than the limit.
-
-    Args:
-        text: The source text.
-        start: Offset of the first character, not whitespace.
-        end: Offset behind the last character, not whitespace.
-        max_chars: Most characters in a span.
-
-    Yields:
-        Pairs of offsets.
+    Each span ends at the last border of the best kind within the limit; borders in its first quarter don't count, so
+    that spans don't become tiny. Without a border it ends at the limit, but not inside a combining sequence, an emoji
+    joined from several, a flag, or a Hangul syllable, unless that alone is longer than the limit.
     """
     while end - start > max_chars:
         border = _border(text, start, start + max_chars)
@@ -51,9 +42,9 @@ def _border(text: str, start: int, limit: int) -> int:
     early = start + 1 + int((limit - start) * _LEAST_SHARE)
     for pattern, least in zip(_BORDERS, (early, early, start + 1, start + 1), strict=True):
         # One more character than the span may hold lets a border be seen that ends exactly at the limit.
-        found = [match.end() for match in pattern.finditer(text, least - 1, limit + 1) if least <= match.end() <= limit]
-        if found:
-            return found[-1]
+        ends = [match.end() for match in pattern.finditer(text, least - 1, limit + 1) if least <= match.end() <= limit]
+        if ends:
+            return ends[-1]
     border = limit
     while border > start + 1 and not _may_part(text, border):
         border -= 1

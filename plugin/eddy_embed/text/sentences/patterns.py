@@ -34,7 +34,7 @@ CJK_CHARACTER = re.compile(f"[{CJK}]")
 
 
 def wide_stops(inventory: Iterable[str]) -> str:
-    """Return the stops that need no space after them: those of all scripts but Latin's, from spaCy's inventory."""
+    """The stops that need no space after them: spaCy's of all scripts but Latin."""
     return "".join(sorted((set(inventory) | set(_EXTRA_STOPS)) - set(STRONG + ".…")))
 
 

@@ -47,17 +47,14 @@ _LOOK_AHEAD = 8
 
 @dataclass(frozen=True, slots=True)
 class _Stop:
-    """A run of stops that might end a sentence, with what stands around it."""
+    """A run of stops that might end a sentence, and its context."""
 
     text: str
-    since: int
-    """Where the sentence that it might end begins."""
+    since: int  # where the sentence that it might end begins
     start: int
     run: str
-    end: int
-    """Behind the stops and all that closes with them."""
-    next: int
-    """Where the next word, number or symbol begins."""
+    end: int  # after the stops and all that closes with them
+    next: int  # where the next word, number or symbol begins
     next_word: str
 
     @property
@@ -80,11 +77,7 @@ class Rules:
     """
 
     def __init__(
-        self,
-        language: str,
-        kept_whole: Iterable[str],
-        stops: Iterable[str],
-        word_before: Callable[[str, int], str],
+        self, language: str, kept_whole: Iterable[str], stops: Iterable[str], word_before: Callable[[str, int], str]
     ) -> None:
         self.word_before = word_before
         self.kept_whole = frozenset(word for word in kept_whole if len(word) > 1 and word[0].isalpha())
@@ -95,15 +88,8 @@ class Rules:
         self.has_ordinal_stop = language in lexicon.ORDINAL_STOP
 
     def boundaries(self, text: str) -> list[int]:
-        """Find the ends of sentences inside a block of prose.
-
-        Args:
-            text: One block, of any length, without whitespace at its end.
-
-        Returns:
-            Rising offsets behind the stop, its brackets and quotes; the end of the block is not among them.
-        """
-        found: list[int] = []
+        """Rising ends of sentences inside a block of prose without trailing whitespace, that of the block excluded."""
+        ends: list[int] = []
         is_lower = text.islower()
         since = quotes = counted = 0
         first_word = _first_word(text, 0)
@@ -119,18 +105,15 @@ class Rules:
             if position >= len(text):
                 break
             word = WORD.match(text, position)
-            has_word = first_word < match.start()
-            next_word = word.group() if word else ""
-            if has_word and self._ends(
-                _Stop(text, since, match.start(), match["run"], end, position, next_word), is_lower
-            ):
+            stop = _Stop(text, since, match.start(), match["run"], end, position, word.group() if word else "")
+            if first_word < match.start() and self._ends(stop, is_lower):
                 since = counted = end
                 quotes = 0
                 first_word = _first_word(text, since)
-                found.append(since)
-        if found and first_word >= len(text):
-            found.pop()
-        return found
+                ends.append(since)
+        if ends and first_word >= len(text):
+            ends.pop()
+        return ends
 
     def _may_stop(self, text: str, match: re.Match[str]) -> bool:
         end = match.end()
@@ -231,13 +214,13 @@ class Rules:
         return not begins
 
 
-def _first_word(text: str, at: int) -> int:
-    match = ALNUM.search(text, at)
+def _first_word(text: str, start: int) -> int:
+    match = ALNUM.search(text, start)
     return match.start() if match else len(text)
 
 
 def _follows_name(stop: _Stop, word: str) -> bool:
-    """Whether "St." stands behind a name, as in "Main St.", and is no saint."""
+    """Whether "St." follows a name, as in "Main St.", and is no saint."""
     said = _LAST_WORD.search(stop.before[: -len(word)])
     return said is not None and said[1][0].isupper()
 
@@ -249,14 +232,8 @@ def _is_number(stop: _Stop, low: str) -> bool:
 
 
 _MOST_NEW_STRINGS = 200_000
-
-
 _CACHED_WORDS = 20_000
-
-
 _pipelines: dict[str, Pipeline] = {}
-
-
 _pipelines_lock = threading.Lock()
 
 
@@ -269,19 +246,19 @@ def languages() -> tuple[str, ...]:
 
 
 class Pipeline:
-    """A blank spaCy pipeline of a language, whose tokenizer tells the rules which word stands before a stop.
+    """A blank spaCy pipeline of a language, whose tokenizer gives the rules the word before a stop.
 
-    spaCy's tokenizer treats every run of characters between whitespace for itself. So only the runs that hold a full
-    stop are given to it: the tokens are those that it would find in the whole text, in a tenth of the time, and its
-    vocabulary, which never forgets a word, stays small.
+    spaCy's tokenizer splits every run of characters between whitespace by itself. So it only gets the runs that hold a
+    full stop: the tokens are those of the whole text, in a tenth of the time, and its vocabulary, which never shrinks,
+    stays small.
     """
 
     def __init__(self, language: str) -> None:
         import spacy
         from spacy.pipeline import Sentencizer
 
-        # spaCy's own rule tokenizer for every language: those of Japanese, Korean, Thai and Vietnamese need further
-        # packages, and the sentences would depend on whether they are installed.
+        # spaCy's own rule tokenizer for every language: those of Japanese, Korean, Thai and Vietnamese need more
+        # packages, and sentences would depend on whether these are installed.
         tokenizer = {"nlp": {"tokenizer": {"@tokenizers": "spacy.Tokenizer.v1"}}}
         self.nlp = spacy.blank(language, config=tokenizer)
         kept_whole = {str(word)[:-1] for word in cast(Any, self.nlp.tokenizer).rules if str(word).endswith(".")}
@@ -292,16 +269,11 @@ class Pipeline:
 
     @property
     def is_full(self) -> bool:
-        """Whether the vocabulary has grown so far that a new pipeline should take over."""
+        """Whether the vocabulary has grown so much that a new pipeline should replace this one."""
         return len(self.nlp.vocab.strings) - self.known_strings > _MOST_NEW_STRINGS
 
     def _word_before(self, run: str, stop: int) -> str:
-        """Return the token that a stop stands in or behind, without the stop.
-
-        Args:
-            run: Characters without whitespace.
-            stop: Offset of the stop in them.
-        """
+        """The token that a stop at an offset of a run without whitespace belongs to or follows, without the stop."""
         with self.lock:
             span = self.nlp.make_doc(run).char_span(stop - 1, stop, alignment_mode="expand")
         return run[span.start_char : stop] if span is not None else ""

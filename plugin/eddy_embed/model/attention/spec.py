@@ -12,10 +12,10 @@ class AttentionSpec:
     Attributes:
         scale: Factor on the logits.
         cap: Soft cap c of c * tanh(logit / c), None for none.
-        window: Keys that a query sees, itself included, None for all.
+        window: Sliding window: keys that a query sees, itself included, None for all.
         sinks: Whether each head has a sink, a further logit that takes a share of every row and gives nothing.
-        causal: Whether a query sees no later keys. Without, a window of w hides what stands w or more tokens back or
-            ahead.
+        causal: Whether a query sees no later keys. If it does, a sliding window of w hides keys w or more tokens before
+            or after it.
         bias: Whether a bias by the distance of query and key is added to the logits, before any temperature.
     """
 
@@ -28,6 +28,6 @@ class AttentionSpec:
 
     @property
     def stated(self) -> dict[str, object]:
-        """As plain values; what few layers do is said of those alone."""
+        """As plain values; `bias`, which few layers have, for those alone."""
         values = asdict(self)
         return values if self.bias else {name: value for name, value in values.items() if name != "bias"}
