@@ -54,7 +54,7 @@ _MAKER = (
 class Embedder:
     """Turns a causal language model into an embedding model.
 
-    Thread-safe. The vector of a text does not depend on the texts beside it: within 1e-5 in float32, 2e-2 in bfloat16.
+    Thread-safe. The vector of a text does not depend on other texts: within 1e-5 in float32, 2e-2 in bfloat16.
 
     Attributes:
         method: The method, with every default filled in for this model.

@@ -1,4 +1,4 @@
-"""Hierarchical Token Prepending (Ding et al. 2025): block summaries ahead of the blocks they sum up."""
+"""Hierarchical Token Prepending (Ding et al. 2025): summaries of blocks before the blocks themselves."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _EXITS: dict[_KEY, int] = {
 
 # (architecture, layers, hidden, vocabulary) to layers counted from 1. KV-Embedding: those of its experiments. The last
 # is eddy-tiny: what `eddy layers` prints for the shipped weights on the held-out text of their corpus; on other text it
-# proposes more layers beside this one.
+# proposes more layers besides this one.
 _KV_LAYERS: dict[_Shape, tuple[int, ...]] = {
     ("qwen3", 36, 2560, 151936): tuple(range(13, 23)),
     ("mistral", 32, 4096, 32000): tuple(range(14, 21)),
