@@ -9,7 +9,14 @@ import pytest
 
 
 def mostly_slow(cases: Iterable[Any], usual: Container[Any]) -> list[Any]:
-    """All cases; those that are not `usual` are slow. A case of several parameters is a tuple."""
+    """All cases; those that are not `usual` are slow. A case of several parameters is a tuple.
+
+    Raises:
+        ValueError: No case is usual.
+    """
+    cases = list(cases)
+    if not any(case in usual for case in cases):
+        raise ValueError(f"none of {cases} is usual")
     return [
         case if case in usual else pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
         for case in cases

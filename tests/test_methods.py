@@ -17,10 +17,10 @@ def test_equals_the_reference(family: str, method: str) -> None:
     single, double = e.encode_query(texts), exact(exactly, texts, "query")
     for at, text in enumerate(texts):
         right = expected(family, method, text)
-        assert np.abs(double[at] - right).max() <= 1e-9
-        assert np.abs(exact(exactly, [text], "query")[0] - double[at]).max() <= 1e-12
-        assert np.abs(single[at] - right).max() <= 1e-5
-        assert np.abs(e.encode_query(text) - single[at]).max() <= 1e-5
+        assert np.abs(double[at] - right).max() <= 1e-9, text
+        assert np.abs(exact(exactly, [text], "query")[0] - double[at]).max() <= 1e-12, text
+        assert np.abs(single[at] - right).max() <= 1e-5, text
+        assert np.abs(e.encode_query(text) - single[at]).max() <= 1e-5, text
 
 
 @pytest.mark.parametrize(

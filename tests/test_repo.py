@@ -269,6 +269,12 @@ def test_import_is_light(module: str) -> None:
     assert not loaded & set(HEAVY)
 
 
+def test_adapters_import_without_torch() -> None:
+    loaded = modules_after("import chroma_eddy, langchain_eddy, llama_index.embeddings.eddy")
+    assert "chroma_eddy" in loaded
+    assert "torch" not in loaded
+
+
 # --- The wheel --------------------------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:

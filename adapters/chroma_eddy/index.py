@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,9 +19,11 @@ from chroma_eddy.types import Document, Hit
 from chroma_eddy.write import rebuild
 from chroma_eddy.write.integrity import check_rows, remove_documents
 from chroma_eddy.write.writer import Progress, Writer, WriteReport
-from eddy_embed import Embedder
 from eddy_embed.encoding.validation import check_kind, check_one, check_options
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
+
+if TYPE_CHECKING:
+    from eddy_embed import Embedder  # imports torch
 
 
 @dataclass(frozen=True)
@@ -220,8 +222,9 @@ class Index(IndexCore):
 
     def remove(self, ids: Iterable[str]) -> int:
         """Remove documents by their ids; return the number of those that existed."""
+        chosen = [ids] if isinstance(ids, str) else list(ids)
         with self.writing():
-            return remove_documents(self, [ids] if isinstance(ids, str) else list(ids))
+            return remove_documents(self, chosen)
 
     def reindex(
         self,

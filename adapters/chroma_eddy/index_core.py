@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from chromadb.api.models.Collection import Collection
 from chromadb.errors import InternalError, NotFoundError
@@ -24,9 +24,11 @@ from chroma_eddy.storage.recipe import Recipe, is_unfitted, json_settings
 from chroma_eddy.storage.store import Store
 from chroma_eddy.storage.swap import finish_swap, wait_for_swap
 from chroma_eddy.types import Document
-from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch
 from eddy_embed.parts.postprocess import Fitted
+
+if TYPE_CHECKING:
+    from eddy_embed import Embedder  # imports torch
 
 _ATTEMPTS, _PAUSE = 8, 0.02
 """Most attempts to read what another process is writing; seconds by which the pause between two attempts grows."""

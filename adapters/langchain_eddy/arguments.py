@@ -73,7 +73,7 @@ def _unpack_model_kwargs(values: dict[str, Any]) -> None:
     rest.update(rest.pop("model_kwargs", None) or {})
     if (backend := rest.pop("backend", "torch")) != "torch":
         raise InvalidParameter(f"model_kwargs['backend']={backend!r} is not offered; models run on torch.")
-    for name in _MODEL_HINTS.keys() & rest:
+    for name in [name for name in rest if name in _MODEL_HINTS]:
         raise InvalidParameter(f"model_kwargs has no entry {name!r} (given: {rest[name]!r}); {_MODEL_HINTS[name]}")
     for name in [name for name in rest if name in _MODEL]:
         value = rest.pop(name)

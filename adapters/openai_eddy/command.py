@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from importlib.util import find_spec
 from ipaddress import ip_address
@@ -11,7 +12,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from eddy_embed.errors import InvalidParameter, MissingExtra
+from eddy_embed.errors import EddyError, InvalidParameter, MissingExtra
 from openai_eddy import NEEDED
 
 Method = Annotated[
@@ -138,7 +139,13 @@ def serve(
         address, number = listener.getsockname()[:2]
         url = f"http://[{address}]:{number}/v1" if ":" in address else f"http://{address}:{number}/v1"
         typer.echo(f"{names[0]} with {', '.join(embedders)} at {url} (Ctrl-C ends it)", err=True)
-        Endpoint(app, limits, access_log=access_log).run([listener])
+        endpoint = Endpoint(app, limits, access_log=access_log)
+        # uvicorn handles SIGINT and SIGTERM; a closed terminal shall not drop requests either.
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, endpoint.handle_exit)
+        endpoint.run([listener])
+        if not endpoint.started:
+            raise EddyError(f"the server did not start on {url}; --access-log shows why")
         typer.echo("Everything accepted was answered.", err=True)
 
 

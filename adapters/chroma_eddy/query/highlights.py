@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chroma_eddy.errors import damaged
 from chroma_eddy.index_core import IndexCore
-from chroma_eddy.query.ranking import Doubles, cosines
+from chroma_eddy.query.ranking import cosines
 from chroma_eddy.rows.schema import DIGEST, PIECE, sentence_spans, span_id, split_sentences
 from chroma_eddy.storage.names import SENTENCES
 from chroma_eddy.types import Highlight, Hit
-from eddy_embed import Embedder
+from eddy_embed.utils.arrays import Doubles
+
+if TYPE_CHECKING:
+    from eddy_embed import Embedder  # imports torch
 
 Spans = Sequence[tuple[int, int]]
 

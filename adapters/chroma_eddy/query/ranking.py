@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-Doubles = NDArray[np.float64]
+from eddy_embed.utils.arrays import Doubles
+
 RANK_OFFSET = 60
 """Added to ranks, so that the first few weigh nearly the same (Cormack, Clarke and Büttcher 2009)."""
 

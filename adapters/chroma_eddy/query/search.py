@@ -13,7 +13,7 @@ from chromadb.errors import NotFoundError
 from chroma_eddy.errors import ForeignCollection, damaged
 from chroma_eddy.index_core import IndexCore
 from chroma_eddy.query.highlights import add_highlights
-from chroma_eddy.query.ranking import Doubles, cosines, mmr_order, reciprocal_rank_fusion
+from chroma_eddy.query.ranking import cosines, mmr_order, reciprocal_rank_fusion
 from chroma_eddy.rows.documents import read_texts
 from chroma_eddy.rows.schema import DIGEST, DOCUMENT, END, HEADINGS, PIECE, START, DocumentRow, user_metadata
 from chroma_eddy.storage.failures import translated_errors
@@ -21,6 +21,7 @@ from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES
 from chroma_eddy.types import RESERVED, Hit
 from eddy_embed.encoding.validation import check_count
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
+from eddy_embed.utils.arrays import Doubles
 
 Granularity = Literal["passages", "sentences", "documents"]
 Filter = dict[str, Any]
@@ -216,7 +217,7 @@ def _nearest(
     with translated_errors(index.store.place):
         got: Any = collection.query(
             query_embeddings=np.asarray(vector, np.float32)[None],
-            n_results=query.candidates,
+            n_results=int(query.candidates),
             ids=None if query.ids is None else list(query.ids),
             where=_conjunction(filters),
             where_document=query.where_document,  # type: ignore[arg-type]

@@ -6,12 +6,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch
 from eddy_embed.model.fingerprint import digest
 from eddy_embed.utils.diff import differences
+
+if TYPE_CHECKING:
+    from eddy_embed import Embedder  # imports torch
 
 FORMAT = 1
 _SIZES = ("passage_size", "late", "sentence_vectors")

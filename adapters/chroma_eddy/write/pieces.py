@@ -20,8 +20,7 @@ from chroma_eddy.types import is_storable_number
 from eddy_embed.encoding.finalize import VectorFinalizer
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-
-Floats = NDArray[np.float32]
+from eddy_embed.utils.arrays import Floats
 
 GROUP_PIECES = 5_000
 """Pieces that are looked up and written at a time."""

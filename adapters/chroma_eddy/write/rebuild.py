@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,14 @@ from chroma_eddy.storage.swap import finish_swap
 from chroma_eddy.write.integrity import remove_documents
 from chroma_eddy.write.pieces import move_pieces
 from chroma_eddy.write.writer import Progress, Writer, WriteReport
-from eddy_embed import Embedder, LongDocument
+from eddy_embed import LongDocument
 from eddy_embed.encoding.finalize import unit
 from eddy_embed.encoding.validation import checked_texts
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.parts.postprocess import Fitted, RunningCovariance, fit
+
+if TYPE_CHECKING:
+    from eddy_embed import Embedder  # imports torch
 
 
 def reindex(

@@ -1,4 +1,4 @@
-"""The command line: `eddy embed`, `eddy explain`, `eddy methods`, `eddy evaluate`, `eddy layers`, and those offered."""
+"""The command line `eddy`, with the commands that adapters add."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def embed(
     given = list(options.given_texts(texts, file))
     if not given:
         raise typer.BadParameter("no texts; give some, or a file with --input", param_hint="TEXTS")
-    # Opened first: a place that cannot be written to should not come to light after the work.
+    # Open the output first, so that an unwritable path fails before any embedding.
     with nullcontext() if output is None else atomic_write(output) as sink:
         embedder = options.open_embedder(model, method, instruction, max_length=max_length, device=device, dtype=dtype)
         embedder.show_progress = len(given) > 1 and sys.stderr.isatty()

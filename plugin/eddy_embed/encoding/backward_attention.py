@@ -13,7 +13,8 @@ from eddy_embed.encoding.batching import passes
 from eddy_embed.model.attention import AttentionRecorder
 from eddy_embed.parts.attention import BackwardAttention
 from eddy_embed.parts.repetition import Repetition, pieces
-from eddy_embed.text.sequence import Ints, Sequence
+from eddy_embed.text.sequence import Sequence
+from eddy_embed.utils.arrays import Ints
 
 Span = tuple[int, int]
 Run = Callable[[list[Sequence], AttentionRecorder], object]

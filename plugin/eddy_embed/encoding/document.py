@@ -15,7 +15,8 @@ from eddy_embed.encoding.planner import TextPlan
 from eddy_embed.encoding.windows import Window
 from eddy_embed.parts.postprocess import Fitted
 from eddy_embed.text.sentences.blocks import Path, units
-from eddy_embed.text.sequence import Ints, last_overlapping, owners
+from eddy_embed.text.sequence import last_overlapping, owners
+from eddy_embed.utils.arrays import Ints
 
 Vector = NDArray[np.float32]
 SpanVectors = tuple[Vector, Ints]

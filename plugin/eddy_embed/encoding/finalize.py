@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eddy_embed.errors import NotFinite, NotFitted
-from eddy_embed.model.loading.dense_head import Head
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.postprocess import Fitted, Post
+from eddy_embed.utils.arrays import Doubles
 
-Doubles = NDArray[np.float64]
+if TYPE_CHECKING:
+    from eddy_embed.model.loading.dense_head import Head  # imports torch
 
 
 @dataclass(frozen=True)

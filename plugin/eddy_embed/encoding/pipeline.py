@@ -20,11 +20,11 @@ from eddy_embed.encoding.windows import LazyWindow, Window
 from eddy_embed.errors import EddyError, InvalidParameter
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.repetition import Repetition
-from eddy_embed.text.sequence import Ints, Role
+from eddy_embed.text.sequence import Role
+from eddy_embed.utils.arrays import Doubles, Ints
 from eddy_embed.utils.progress import Progress
 
 Vectors = NDArray[np.float32]
-Doubles = NDArray[np.float64]
 SpanVectors = tuple[Vectors, Ints]
 
 

@@ -14,8 +14,9 @@ from eddy_embed.errors import InvalidParameter, InvalidText, TextTooLong
 from eddy_embed.parts.layout import Layout, Prompt, TextRole
 from eddy_embed.parts.repetition import shortened
 from eddy_embed.text.sentences import Segmenter
-from eddy_embed.text.sequence import Ints, Sequence
+from eddy_embed.text.sequence import Sequence
 from eddy_embed.text.tokenizer import Tokenizer, Tokens
+from eddy_embed.utils.arrays import Ints
 
 Overflow = Literal["window", "error", "truncate"]
 

@@ -24,7 +24,8 @@ from eddy_embed.model.host import TEMPERATURE, Host
 from eddy_embed.parts.copy_edges import copy_states
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.readout import LayerMean, Readout, gather
-from eddy_embed.text.sequence import Ints, Packed, Sequence, pack
+from eddy_embed.text.sequence import Packed, Sequence, pack
+from eddy_embed.utils.arrays import Ints
 from eddy_embed.utils.progress import Progress
 
 Raw = NDArray[np.float64]

@@ -10,7 +10,8 @@ from functools import partial
 import numpy as np
 
 from eddy_embed.errors import TextTooLong
-from eddy_embed.text.sequence import Ints, Sequence, owners
+from eddy_embed.text.sequence import Sequence, owners
+from eddy_embed.utils.arrays import Ints
 
 OVERLAP = 8
 """Consecutive windows share at most 1/OVERLAP of the budget."""

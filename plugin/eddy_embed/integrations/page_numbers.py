@@ -62,7 +62,7 @@ class Pages:
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> Pages:
-        """What a document's metadata say."""
+        """Page numbers in a document's metadata."""
         pages = json.loads(metadata.get(PAGES, "[]"))
         return cls(tuple(start for start, _ in pages), tuple(label for _, label in pages))
 

@@ -67,7 +67,7 @@ def open_embedder(model_name: str, settings: Mapping[str, Any], live: tuple[Any,
 
 
 def name_of(model: Any) -> str:
-    """Under which a loaded model was opened, or its class."""
+    """Name or path that a loaded model was opened with, else its class name."""
     return getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
 
 
@@ -88,7 +88,7 @@ class EmbedderOwner:
         raise NotImplementedError
 
     def _state(self) -> dict[str, Any]:
-        """What travels."""
+        """Configuration that is pickled."""
         raise NotImplementedError
 
     @classmethod
@@ -111,7 +111,7 @@ class EmbedderOwner:
 
     @classmethod
     def from_embedder(cls: type[_H], embedder: Embedder | Callable[[], Embedder]) -> _H:
-        """Embed with an embedder that is there already, its post-processing included.
+        """Embed with an existing embedder, its post-processing included.
 
         The object cannot be pickled, or rebuilt from its settings: both raise an error that says so.
 

@@ -24,10 +24,11 @@ def plain(pool: Pool | None = None, exit: int | None = -1, preset: str = "bare")
     Raises:
         InvalidParameter: The pooling or the preset is unknown.
     """
+    given = dict(locals())
     if preset not in INSTRUCTED:
         raise InvalidParameter(f"plain: preset={preset!r} is unknown; choose one of {', '.join(INSTRUCTED)}")
     layout = Layout(instructed=INSTRUCTED[preset])
-    return build(plain, dict(locals()), layout=layout, readout=Readout(exit=exit, pool=pool))
+    return build(plain, given, layout=layout, readout=Readout(exit=exit, pool=pool))
 
 
 def last2avg() -> Method:

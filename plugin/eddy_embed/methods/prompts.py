@@ -72,11 +72,12 @@ def metaeol(prompts: str | None = None, exit: int | None = -1, released_text: bo
     Raises:
         InvalidParameter: There is no wording, or one without `{text}`.
     """
+    given = dict(locals())
     wordings = TASKS if prompts is None else [line for line in prompts.split("\n") if line.strip()]
     if not wordings:
         raise InvalidParameter(f"metaeol: prompts={prompts!r} holds no wording; give one or more, one a line")
     first, *others = wordings
-    return _last(metaeol, dict(locals()), Layout(first, others=tuple(others)))
+    return _last(metaeol, given, Layout(first, others=tuple(others)))
 
 
 def _last(function: Callable[..., Method], given: dict[str, Any], layout: Layout) -> Method:

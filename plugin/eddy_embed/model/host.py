@@ -1,7 +1,4 @@
-"""The language model that does the work: shared or loaded up to the exit, run on packed sequences, left as is.
-
-With `view`, `hooks`, `loading/` and `speed/` it alone names what is transformers'.
-"""
+"""The language model that does the work: shared or loaded up to the exit, run on packed sequences, left as is."""
 
 from __future__ import annotations
 
@@ -34,7 +31,8 @@ from eddy_embed.model.view import (
     view_of,
 )
 from eddy_embed.parts.attention import ExtraKeyValues
-from eddy_embed.text.sequence import Ints, Packed, pack, padded_rows, plain
+from eddy_embed.text.sequence import Packed, pack, padded_rows, plain
+from eddy_embed.utils.arrays import Ints
 
 TEMPERATURE = "a temperature"
 TRIED = 12

@@ -14,8 +14,9 @@ from eddy_embed.errors import InvalidParameter
 from eddy_embed.parts.placeholders import Blocks, PlaceholderPositions
 from eddy_embed.parts.released import Revision, RewrittenText, revise
 from eddy_embed.parts.repetition import Repetition
-from eddy_embed.text.sequence import PLACEHOLDER_ID, Ints, Role, Sequence, last_overlapping, owners
+from eddy_embed.text.sequence import PLACEHOLDER_ID, Role, Sequence, last_overlapping, owners
 from eddy_embed.text.tokenizer import Tokens
+from eddy_embed.utils.arrays import Ints
 
 TextRole = Literal["document", "query"]
 TextSource = Literal["last", "text"]

@@ -9,8 +9,9 @@ import numpy as np
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.parts.released import block_sources
-from eddy_embed.text.sequence import Ints, Role, last_overlapping, owners
+from eddy_embed.text.sequence import Role, last_overlapping, owners
 from eddy_embed.text.tokenizer import Tokens
+from eddy_embed.utils.arrays import Ints
 
 BlockSource = Literal["end", "released"]
 

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, NotFinite
+from eddy_embed.utils.arrays import Doubles
 from eddy_embed.utils.atomic_files import atomic_write
 from eddy_embed.utils.diff import differences
 
 Floats = NDArray[np.floating[Any]]
-Doubles = NDArray[np.float64]
 
 
 LEAST = 1e-12

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.text.sequence import Ints, Role, Sequence
+from eddy_embed.text.sequence import Role, Sequence
+from eddy_embed.utils.arrays import Ints
 
 if TYPE_CHECKING:
     import torch

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from eddy_embed.text.sequence import Ints
+from eddy_embed.utils.arrays import Ints
 
 Revision = Literal["quoted", "sentences"]
 

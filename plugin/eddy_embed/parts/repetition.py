@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.text.sequence import Ints, Role, Sequence
+from eddy_embed.text.sequence import Role, Sequence
+from eddy_embed.utils.arrays import Ints
 
 
 @dataclass(frozen=True)

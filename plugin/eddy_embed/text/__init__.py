@@ -1,1 +1,1 @@
-"""Texts before the model: sentences, tokens, sequences; numpy only."""
+"""Texts before the model: sentences, tokens, sequences; no torch."""

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-
+from eddy_embed.utils.arrays import Ints
 
 PLACEHOLDER_ID = -1
 """Id of a position whose embedding is a placeholder's value and not a row of the vocabulary."""

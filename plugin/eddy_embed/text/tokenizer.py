@@ -13,7 +13,7 @@ import numpy as np
 from tokenizers import normalizers
 
 from eddy_embed.errors import InvalidText, UnsupportedModel
-from eddy_embed.text.sequence import Ints
+from eddy_embed.utils.arrays import Ints
 
 
 @dataclass(frozen=True, eq=False)

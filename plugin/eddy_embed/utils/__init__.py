@@ -1,1 +1,1 @@
-"""What every package may use: files, interrupts, progress, dtypes, memory."""
+"""What every package may use: files, differences, interrupts, progress, memory, types of arrays."""

@@ -1,4 +1,4 @@
-"""Ctrl-C, and being asked to end: one exception that unwinds what is under way, and leaves no traceback."""
+"""Turn Ctrl-C, SIGTERM and SIGHUP into one exception, which ends the program without a traceback."""
 
 from __future__ import annotations
 

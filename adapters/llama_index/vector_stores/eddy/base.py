@@ -109,7 +109,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         given = {k: v for k, v in locals().items() if k not in ("self", "others", "__class__")}
         # A serialised store names the base class's fields, too.
         others = {k: v for k, v in others.items() if k not in ("stores_text", "is_embedding_query")}
-        model = resolve_embed_model(embed_model, "an index is written to and search with")
+        model = resolve_embed_model(embed_model, "an index is written to and searched with")
         paths = {
             "persist_dir": None if persist_dir is None else str(persist_dir),
             "port": None if port is None else int(port),

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from llama_index.core.schema import BaseNode, ImageNode, IndexNode, MetadataMode
 from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
 
 from chroma_eddy import Index
-from chroma_eddy.query.ranking import Doubles
 from chroma_eddy.query.search import Query
 from chroma_eddy.rows.schema import FRAMEWORKS
 from chroma_eddy.storage.names import MAIN
-from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
 from eddy_embed.integrations.arguments import refuse_unknown
+from eddy_embed.utils.arrays import Doubles
 from llama_index.embeddings.eddy import vector_metadata
 from llama_index.vector_stores.eddy.filters import to_condition, to_where
+
+if TYPE_CHECKING:
+    from eddy_embed import Embedder  # imports torch
 
 _TEXT_MODES = "words alone are searched by LlamaIndex's BM25Retriever; 'hybrid' joins them to meaning"
 _MODES = {

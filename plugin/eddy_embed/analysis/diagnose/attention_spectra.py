@@ -58,7 +58,7 @@ class Filter:
 
 
 def uniform_attention(tokens: int) -> Iterator[torch.Tensor]:
-    """Blocks of one head's attention that pays alike to every token up to its own."""
+    """Blocks of uniform causal attention, for one head."""
     seen = torch.arange(tokens)
     for rows in torch.split(seen, max(1, SCORES // tokens)):
         yield ((seen <= rows[:, None]) / (rows[:, None] + 1.0)).unsqueeze(0)

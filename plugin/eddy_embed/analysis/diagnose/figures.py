@@ -1,4 +1,4 @@
-"""A diagnosis as pictures, each of which says by itself what is to be seen."""
+"""Figures of a diagnosis, each with a caption that explains it."""
 
 from __future__ import annotations
 

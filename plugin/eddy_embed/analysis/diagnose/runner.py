@@ -37,16 +37,16 @@ from eddy_embed.methods.tempscale import TAU
 from eddy_embed.utils.arrays import Doubles, Floats, Ints
 
 Step = Callable[[str, int, int], None]
-"""Told what is under way, and how much of it is done."""
+"""Called with the current stage, the finished count and the total."""
 EXAMPLE = 24
-"""Tokens that the example text has, or about so many."""
+"""Approximate number of tokens in the example text."""
 PLACES = 20
 """Places of a text, from its beginning to its end, over which curves are drawn."""
 
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is looked at.
+    """Limits on how much a diagnosis measures.
 
     Attributes:
         texts: Most texts; where there are more, as many are drawn.
@@ -69,7 +69,7 @@ class Extent:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what is no number of at least 1."""
+        """Refuse counts below 1."""
         for name in ("texts", "bins", "attention", "gradients", "tokens", "probes"):
             check_count(name, getattr(self, name))
 
@@ -93,7 +93,7 @@ def diagnose(
         method: Text form or Method. With a temperature of its own, it is compared with itself without.
         pairs: Texts that mean the same, for alignment.
         tau: Temperature of the comparison, where the method has none.
-        extent: How much is looked at.
+        extent: Limits on how much a diagnosis measures.
         step: Told of progress.
         **options: Further arguments of `Embedder`, such as `tokenizer`.
 

@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Cost:
-    """What a system's vectors took; post-processing, which takes next to nothing, left out.
+    """Cost of a system's vectors, without post-processing, which is negligible.
 
     Attributes:
         seconds: Spent embedding; 0 for systems without a model.

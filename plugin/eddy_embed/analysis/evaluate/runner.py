@@ -123,7 +123,7 @@ class Evaluation:
 
 
 def applies(system: System, task: Task) -> bool:
-    """Whether a system has anything to say on a kind of task."""
+    """Whether a system can run a kind of task."""
     kinds = {"bm25": Retrieval, "overlap": Pairs}
     if system.text in kinds:
         return isinstance(task, kinds[system.text])

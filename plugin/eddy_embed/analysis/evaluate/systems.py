@@ -40,7 +40,7 @@ class System:
 
     @property
     def label(self) -> str:
-        """How it is shown."""
+        """Name in tables."""
         notes = [note for note, told in (("query mean", self.query_mean), (f"on {self.fit_on}", self.fit_on)) if told]
         return f"{self.text} ({', '.join(notes)})" if notes else self.text
 

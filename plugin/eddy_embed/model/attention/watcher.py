@@ -17,7 +17,7 @@ from eddy_embed.errors import InterventionDidNotRun
 from eddy_embed.model.attention.blocked import SCORES, capped, unseen
 from eddy_embed.model.attention.groups import Group
 from eddy_embed.model.attention.spec import AttentionSpec
-from eddy_embed.text.sequence import Ints
+from eddy_embed.utils.arrays import Ints
 
 CACHED = 2**19
 """Scores that are held at once on a processor: more of them leave its caches, and every one is touched three times."""

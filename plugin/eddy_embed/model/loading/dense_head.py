@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from eddy_embed.errors import UnsupportedModel
 from eddy_embed.model.fingerprint import weights_digest
+from eddy_embed.utils.arrays import Doubles
 
-Doubles = NDArray[np.float64]
 Weights = Mapping[str, torch.Tensor]
 _ACTIVATIONS = ("torch.nn.modules.activation.", "torch.nn.modules.linear.Identity")
 
