@@ -252,6 +252,8 @@ class Index(IndexCore):
         Raises:
             FingerprintMismatch: Another reindexing is unfinished.
         """
+        from eddy_embed import Embedder  # imports torch
+
         check_kind("embedder", embedder, Embedder | EddyEmbeddingFunction, "an Embedder")
         own = embedder.embedder if isinstance(embedder, EddyEmbeddingFunction) else embedder
         chosen = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
@@ -316,6 +318,8 @@ def open_index(
         InvalidParameter: An argument has the wrong type.
         StorageError: The folder cannot be used, or the server does not answer.
     """
+    from eddy_embed import Embedder  # imports torch
+
     check_kind("embedder", embedder, Embedder | EddyEmbeddingFunction | None, "an Embedder, or None")
     check_kind("late", late, bool | None, "True or False")
     check_kind("sentence_vectors", sentence_vectors, bool | None, "True or False")
