@@ -9,24 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from eddy_embed.utils.arrays import Floats
 from openai_eddy.errors import ApiError, server_error
 from openai_eddy.request_schema import EmbeddingRequest
 
 if TYPE_CHECKING:
     from openai_eddy.engine import InputVectors
 
-Vectors = NDArray[np.float32]
-
 
 CHUNK_BYTES = 256 * 2**10
 """Bytes of a response sent at a time; the next chunk waits until the client has read most of the earlier ones."""
 
 
-def truncate_dimensions(vectors: Vectors, dimensions: int | None, normalize: bool) -> Vectors:
+def truncate_dimensions(vectors: Floats, dimensions: int | None, normalize: bool) -> Floats:
     """Keep the first components of vectors, shape (vectors, width), and scale unit vectors to length 1 again."""
     if dimensions is None or dimensions == vectors.shape[1]:
         return vectors

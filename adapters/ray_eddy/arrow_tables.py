@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 from eddy_embed import LongDocument, Span
 from eddy_embed.encoding.document import Part
 from eddy_embed.errors import InvalidParameter
-
-Vector = NDArray[np.float32]
-
+from eddy_embed.utils.arrays import Floats
 
 NEW_COLUMNS = ("part", "index", "start", "end", "n_tokens", "n_windows", "n_truncated", "headings", "vector")
 """Columns that embedding adds to those of the documents."""
@@ -32,7 +30,7 @@ def to_table(batch: Any) -> pa.Table:
     raise InvalidParameter(f"a batch of type {type(batch).__name__}; use batch_format='pyarrow', 'numpy' or 'pandas'")
 
 
-def vector_array(vectors: Sequence[Vector | None], width: int) -> pa.FixedSizeListArray:
+def vector_array(vectors: Sequence[Floats | None], width: int) -> pa.FixedSizeListArray:
     """Build a column of lists of fixed size from vectors of shape (width,); None becomes null."""
     values = np.zeros((len(vectors), width), np.float32)
     for at, vector in enumerate(vectors):

@@ -13,7 +13,6 @@ from typing import Any, cast, overload
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from eddy_embed import methods
 from eddy_embed.encoding.build import assemble, finish_for, first_finish, open_model
@@ -40,10 +39,8 @@ from eddy_embed.methods.method import Method
 from eddy_embed.model.fingerprint import digest, weights_digest
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.postprocess import Fitted, RunningCovariance, fit
+from eddy_embed.utils.arrays import Floats
 from eddy_embed.utils.progress import Progress
-
-Vectors = NDArray[np.float32]
-
 
 _MAKER = (
     *("architecture", "config", "weights", "tokenizer", "text_instruction", "query_instruction"),
@@ -153,7 +150,7 @@ class Embedder:
         if self.post is not None:
             self.post.check_maker(self.maker)
 
-    def encode_document(self, texts: str | Iterable[str], *, show_progress: bool | None = None) -> Vectors:
+    def encode_document(self, texts: str | Iterable[str], *, show_progress: bool | None = None) -> Floats:
         """Vectors of documents.
 
         Args:
@@ -170,7 +167,7 @@ class Embedder:
         """
         return self._encode(texts, "document", show_progress)
 
-    def encode_query(self, texts: str | Iterable[str], *, show_progress: bool | None = None) -> Vectors:
+    def encode_query(self, texts: str | Iterable[str], *, show_progress: bool | None = None) -> Floats:
         """Vectors of queries: as `encode_document`, with the query's wording and instruction."""
         return self._encode(texts, "query", show_progress)
 
@@ -242,7 +239,7 @@ class Embedder:
             documents = list(self._pipeline.documents(checked, passage_size, late, bar, parts, passage_unit))
         return documents[0] if isinstance(texts, str) else documents
 
-    def encode_words(self, text: str, spans: Iterable[tuple[int, int]]) -> Vectors:
+    def encode_words(self, text: str, spans: Iterable[tuple[int, int]]) -> Floats:
         """Vectors of words in their text: for each, the mean over the tokens that overlap its characters.
 
         It averages what the method averages over the text: states at its exit layer, in the copy that it reads; for
@@ -524,10 +521,10 @@ class Embedder:
         show = self.show_progress if show is None else show
         return Progress(show, callback) if show or callback is not None else nullcontext()
 
-    def _encode(self, texts: str | Iterable[str], role: TextRole, show_progress: bool | None) -> Vectors:
+    def _encode(self, texts: str | Iterable[str], role: TextRole, show_progress: bool | None) -> Floats:
         checked = checked_texts(texts)
         vectors = np.empty((len(checked), self.dimension), np.float32)
         with self._bar(show_progress) as bar:
             for index, vector in self._pipeline.vectors(checked, role, bar):
                 vectors[index] = vector
-        return cast("Vectors", vectors[0]) if isinstance(texts, str) else vectors
+        return cast("Floats", vectors[0]) if isinstance(texts, str) else vectors

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 from chromadb.errors import NotFoundError
-from numpy.typing import NDArray
 
 from chroma_eddy import DocumentRow, ForeignCollection, Index
 from chroma_eddy.rows.documents import read_embedded_documents
@@ -26,9 +25,7 @@ from eddy_demo.web.answers.generation import Generator
 from eddy_embed import Embedder
 from eddy_embed.encoding.document import LongDocument
 from eddy_embed.errors import FingerprintMismatch
-
-Vectors = NDArray[np.float32]
-
+from eddy_embed.utils.arrays import Floats
 
 T = TypeVar("T")
 _CACHED_DOCUMENTS = 4
@@ -68,7 +65,7 @@ class LibraryDocument:
         """Title, "" without one."""
         return printable(str(self.entry.metadata.get("title", "")))
 
-    def cosines(self, question: str, spans: Sequence[Any]) -> Vectors:
+    def cosines(self, question: str, spans: Sequence[Any]) -> Floats:
         """Cosines of a question with parts of the document, shape (len(spans),)."""
         return span_cosines(self.embedder.encode_query(question, show_progress=False), spans)
 
@@ -290,7 +287,7 @@ def find_entry(index: Index, key: str) -> DocumentRow | None:
     return entry if entry is not None and entry.digest else None
 
 
-def span_cosines(vector: Vectors, spans: Sequence[Any]) -> Vectors:
+def span_cosines(vector: Floats, spans: Sequence[Any]) -> Floats:
     """Cosines of a vector, shape (d,), with those of spans; shape (len(spans),)."""
     if not spans:
         return np.zeros(0, np.float32)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eddy_embed.encoding.finalize import VectorFinalizer
 from eddy_embed.encoding.planner import TextPlan
@@ -16,10 +15,9 @@ from eddy_embed.encoding.windows import Window
 from eddy_embed.parts.postprocess import Fitted
 from eddy_embed.text.sentences.blocks import Path, units
 from eddy_embed.text.sequence import last_overlapping, owners
-from eddy_embed.utils.arrays import Ints
+from eddy_embed.utils.arrays import Floats, Ints
 
-Vector = NDArray[np.float32]
-SpanVectors = tuple[Vector, Ints]
+SpanVectors = tuple[Floats, Ints]
 
 
 Part = Literal["document", "passages", "sentences"]
@@ -41,7 +39,7 @@ class Span:
     start: int
     end: int
     n_tokens: int
-    vector: Vector
+    vector: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +72,7 @@ class LongDocument:
     """
 
     text: str
-    vector: Vector
+    vector: Floats
     passages: list[Passage]
     sentences: list[Span]
     n_tokens: int
@@ -85,7 +83,7 @@ class LongDocument:
         """The same document with post-processing that was fitted later, and vectors of length 1 if `normalize`."""
         finish = VectorFinalizer(normalize=normalize, post=fitted.post, fitted=fitted)
 
-        def again(vector: Vector) -> Vector:
+        def again(vector: Floats) -> Floats:
             return finish(vector.astype(np.float64), 0).astype(np.float32)
 
         passages = [replace(passage, vector=again(passage.vector)) for passage in self.passages]
@@ -152,7 +150,7 @@ def assemble(
     groups: Seq[tuple[int, int]],
     sentences: SpanVectors | None,
     passages: SpanVectors | None,
-    vector: Vector | None,
+    vector: Floats | None,
     parts: Collection[Part],
 ) -> LongDocument:
     """A document out of the vectors of its parts and their token counts; None for parts that were not made."""

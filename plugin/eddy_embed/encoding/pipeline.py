@@ -9,9 +9,8 @@ from itertools import islice
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from eddy_embed.encoding.document import LongDocument, Part, PassageUnit, assemble, group_sentences
+from eddy_embed.encoding.document import LongDocument, Part, PassageUnit, SpanVectors, assemble, group_sentences
 from eddy_embed.encoding.finalize import VectorFinalizer
 from eddy_embed.encoding.planner import Planner, TextPlan
 from eddy_embed.encoding.runner import PooledSums, Runner
@@ -21,12 +20,8 @@ from eddy_embed.errors import EddyError, InvalidParameter
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.repetition import Repetition
 from eddy_embed.text.sequence import Role
-from eddy_embed.utils.arrays import Doubles, Ints
+from eddy_embed.utils.arrays import Doubles, Floats, Ints
 from eddy_embed.utils.progress import Progress
-
-Vectors = NDArray[np.float32]
-SpanVectors = tuple[Vectors, Ints]
-
 
 ALONE_CHARACTERS = 100_000
 """Characters of documents whose parts, each embedded by itself, share batches: enough to fill these."""
@@ -158,7 +153,7 @@ class Pipeline:
         }
         return vectors.get(0), vectors.get(1)
 
-    def _means(self, total: Doubles, sizes: Ints, text: int) -> Vectors:
+    def _means(self, total: Doubles, sizes: Ints, text: int) -> Floats:
         # In groups: several copies in double precision of all sentences of a long text would take more than the text.
         groups = np.split(np.arange(len(total)), range(FINISHED, len(total), FINISHED))
         means = (total[rows] / np.maximum(sizes[rows], 1)[:, None] for rows in groups)

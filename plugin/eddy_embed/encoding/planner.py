@@ -176,8 +176,6 @@ class Planner:
         sentences: bool,
     ) -> TextPlan:
         """Plan a text from its sequence, or from its tokens if that would be far too long."""
-        if sequence is not None and not sentences and 0 < len(sequence.text) <= len(sequence) <= self.max_length:
-            return TextPlan([Window(sequence, sequence.text)], 1, len(sequence.text), 0, None, None)
         if sequence is not None:
             own = sequence.text
             whole = TokenOffsets.of(sequence.starts[own], sequence.ends[own])

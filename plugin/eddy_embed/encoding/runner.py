@@ -10,7 +10,6 @@ from typing import cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from eddy_embed.encoding.backward_attention import Refiner
 from eddy_embed.encoding.batching import passes, run_halving
@@ -25,10 +24,8 @@ from eddy_embed.parts.copy_edges import copy_states
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.readout import LayerMean, Readout, gather
 from eddy_embed.text.sequence import Packed, Sequence, pack
-from eddy_embed.utils.arrays import Ints
+from eddy_embed.utils.arrays import Doubles, Ints
 from eddy_embed.utils.progress import Progress
-
-Raw = NDArray[np.float64]
 
 
 @dataclass(eq=False)
@@ -41,8 +38,8 @@ class PooledSums:
         sizes: For each division of the text, the tokens in those sums, shape (spans,).
     """
 
-    document: Raw
-    parts: list[Raw]
+    document: Doubles
+    parts: list[Doubles]
     sizes: list[Ints]
 
     @classmethod
@@ -60,7 +57,7 @@ class PoolingIndex:
     """Positions that one window reads, with weights: the document's, then those of spans of each division."""
 
     index: Ints
-    weight: Raw
+    weight: Doubles
     lengths: Ints
     spans: list[Ints]
 
@@ -128,7 +125,7 @@ class Runner:
             bar.expect(len(windows))
         sums = [PooledSums.zero(self.width, spans) for spans in divisions]
 
-        def run_together(members: list[tuple[int, Window]]) -> list[tuple[PoolingIndex, Raw]]:
+        def run_together(members: list[tuple[int, Window]]) -> list[tuple[PoolingIndex, Doubles]]:
             return self._pass([window for _, window in members], [divisions[owner] for owner, _ in members], role)
 
         for batch in passes([window.length for _, window in windows], self.batch_tokens, self._batch_size):
@@ -143,7 +140,7 @@ class Runner:
 
     def _pass(
         self, windows: list[Window], divisions: list[Seq[Ints]], role: TextRole
-    ) -> list[tuple[PoolingIndex, Raw]]:
+    ) -> list[tuple[PoolingIndex, Doubles]]:
         reads = [_read(self._readout, window, spans) for window, spans in zip(windows, divisions, strict=True)]
         with torch.inference_mode():
             hidden, starts = self._states([window.sequence for window in windows], reads, role)
@@ -245,7 +242,7 @@ def _read(readout: Readout, window: Window, divisions: Seq[Ints]) -> PoolingInde
     return PoolingIndex(flat, weights, np.array(lengths, np.int64), present)
 
 
-def _add(sums: PooledSums, share: float, read: PoolingIndex, rows: Raw) -> None:
+def _add(sums: PooledSums, share: float, read: PoolingIndex, rows: Doubles) -> None:
     sums.document += share * rows[0]
     start = 1
     for total, size, spans in zip(sums.parts, sums.sizes, read.spans, strict=True):
