@@ -191,7 +191,7 @@ def test_folders_of_adapters_that_cannot_be_used(base: Path, tmp_path: Path, mon
     save_file(tensors, weights)
     for changed, error, message in (
         ({"base_model_name_or_path": None}, ModelNotFound, "does not name its model"),
-        ({"base_model_name_or_path": "/no/such/folder"}, ModelNotFound, "no model folder at '/no/such/folder'"),
+        ({"base_model_name_or_path": "/no/such/folder"}, ModelNotFound, "no model at '/no/such/folder'"),
     ):
         config.write_text(json.dumps({**told, **changed}))
         with pytest.raises(error, match=message):

@@ -159,12 +159,12 @@ def test_incomplete_folders_are_not_found(llama: Path, damage: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("/no/such/folder", "no model folder at '/no/such/folder'"),
-        ("./no-such-folder", "no model folder at"),
-        ("~/no-such-folder", "no model folder at"),
+        ("/no/such/folder", "no model at '/no/such/folder'"),
+        ("./no-such-folder", "no model at"),
+        ("~/no-such-folder", "no model at"),
         ("no-such-model", "could not be opened: .* Bundled models: eddy-tiny"),
         ("no-such-organisation/no-such-model", "could not be opened: .* can be reached or is cached"),
-        ("a/b/c", "no model folder at"),
+        ("a/b/c", "no model at"),
         ("spaces and ?", "could not be opened"),
         ("", "holds no config.json"),
     ],

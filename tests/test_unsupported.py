@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, InvalidParameter, UnsupportedModel
-from eddy_embed.model.loading.pretrained import BUNDLED
+from eddy_embed.model.loading.names import BUNDLED
 
 SMALL: dict[str, Any] = {
     "vocab_size": families.VOCABULARY,

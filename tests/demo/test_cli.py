@@ -22,7 +22,7 @@ from chroma_eddy.storage.store import Store
 from eddy_demo import handbook
 from eddy_demo.readers.documents import read_documents
 from eddy_embed import Embedder
-from eddy_embed.model.loading.pretrained import BUNDLED
+from eddy_embed.model.loading.names import BUNDLED
 
 Run = Callable[..., Any]
 QUESTION = "When do boats with a deep keel leave?"

@@ -14,7 +14,7 @@ from tests.demo.conftest import opened
 from eddy_demo.library.recipe import read_recipe
 from eddy_demo.readers.documents import read_documents
 from eddy_embed import Embedder
-from eddy_embed.model.loading.pretrained import BUNDLED
+from eddy_embed.model.loading.names import BUNDLED
 
 Run = Callable[..., Any]
 BEST = "plain:exit=-3+whiten"

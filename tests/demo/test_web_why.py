@@ -21,7 +21,7 @@ from eddy_demo.web.answers.generation import split_citations
 from eddy_demo.web.http.concurrency import WorkerPool
 from eddy_demo.web.limits import Limits
 from eddy_embed import Embedder
-from eddy_embed.model.loading.pretrained import BUNDLED
+from eddy_embed.model.loading.names import BUNDLED
 
 QUESTION = "What happens to a document that is longer than the model's window?"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from eddy_demo.errors import DemoError
 from eddy_embed import methods
-from eddy_embed.model.loading.pretrained import locate
+from eddy_embed.model.loading.names import locate
 
 DEFAULT_METHOD = "htp"
 """Method for models without measurements."""

@@ -20,7 +20,8 @@ from eddy_embed.methods.method import Method
 from eddy_embed.model.backbone import Backbone
 from eddy_embed.model.host import Host
 from eddy_embed.model.loading.dense_head import Head
-from eddy_embed.model.loading.pretrained import BUNDLED, load, locate
+from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate
+from eddy_embed.model.loading.pretrained import load
 from eddy_embed.model.loading.sentence_transformers import LIBRARY, SentenceTransformerSpec, read, unwrapped
 from eddy_embed.model.speed.onednn_linear import unpack
 from eddy_embed.model.view import describe, device_of
@@ -87,7 +88,8 @@ def open_model(
     options = {"revision": revision, "cache_dir": cache_dir, "trust_remote_code": trust_remote_code}
     options["local_files_only"] = local_files_only
     options = {key: value for key, value in options.items() if value not in (None, False)}
-    trained = None if name in BUNDLED else read(locate(model), options)
+    where = locate(model)
+    trained = None if name in BUNDLED or is_gguf(where) else read(where, options)
     base, tokenizer, backbone = load(
         model,
         exit_of=lambda backbone: methods.resolve(method, backbone).exit_layer,

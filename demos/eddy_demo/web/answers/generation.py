@@ -13,7 +13,8 @@ import torch
 
 from eddy_demo.errors import DemoError
 from eddy_demo.web.http.events import Event
-from eddy_embed.model.loading.pretrained import best_device, chosen_dtype, locate
+from eddy_embed.model.loading.names import locate
+from eddy_embed.model.loading.pretrained import best_device, chosen_dtype, readable
 
 MAX_NEW_TOKENS = 256
 """Maximum number of tokens of an answer."""
@@ -46,10 +47,11 @@ class Generator:
 
         device = device or best_device()
         try:
-            folder = locate(name)
+            folder = readable(locate(name), "auto", device)
             config = AutoConfig.from_pretrained(folder)
             quantised = getattr(config, "quantization_config", None) is not None
-            dtype = chosen_dtype("auto", device, config, quantised)  # the dtype of an embedder of this model
+            own = None if quantised else getattr(config, "dtype", None)
+            dtype = chosen_dtype("auto", device, own)  # the dtype of an embedder of this model
             loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True)
             model, info = loaded
             if info["missing_keys"]:  # transformers would initialise the head of an encoder at random

@@ -1,4 +1,4 @@
-"""Models by name: bundled, a local folder, or a Hugging Face id, read from disk only up to the exit layer."""
+"""Models of transformers, read from disk only up to the exit layer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,36 +22,18 @@ from transformers.utils import logging
 
 from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
 from eddy_embed.model.backbone import Backbone, Pooling
+from eddy_embed.model.loading.gguf.convert import converted
+from eddy_embed.model.loading.gguf.header import GgufFile
+from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate
 from eddy_embed.model.loading.peft import adapter_at, attach, file_at
 from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16, prepack
 from eddy_embed.model.view import describe, layer_of
 from eddy_embed.utils.memory import out_of_memory
 
-BUNDLED = {"eddy-tiny": Path(__file__).parents[1] / "tiny"}
-"""Models that come with the package."""
 DTYPE = "EDDY_DTYPE"
 """The variable that names what "auto" stands for."""
 PREPACK = "EDDY_PREPACK"
 """The variable that says with 0 that weights are to stay as the file has them, in memory that processes share."""
-
-
-def locate(name: str | os.PathLike[str]) -> str:
-    """The folder of a bundled or local model, or the hub id as it is; refuse what looks like a path and is none."""
-    text = os.fspath(name)
-    if text in BUNDLED:
-        return str(BUNDLED[text])
-    path = Path(text).expanduser()
-    try:
-        exists = path.exists()
-    except (OSError, ValueError) as error:  # longer than a path may be, or with a NUL in it
-        raise ModelNotFound(f"model {text!r:.80} is no name of a model: {_first_line(error):.80}") from None
-    if path.is_dir():
-        if not any((path / file).is_file() for file in ("config.json", "modules.json", "adapter_config.json")):
-            raise ModelNotFound(f"{text!r} holds no config.json; name the folder that save_pretrained wrote")
-        return str(path)
-    if path.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1 or exists:
-        raise ModelNotFound(f"no model folder at {text!r}; name a folder that save_pretrained wrote, or a hub id")
-    return text
 
 
 def load(
@@ -78,16 +59,16 @@ def load(
     device = best_device() if device is None else _usable(device)
     try:
         source = _Source(options, where, options, None) if name in BUNDLED else _Source.of(where, options)
+    except (OSError, ValueError) as error:
+        raise _not_opened(name, error) from error
+    source = replace(source, base=readable(source.base, dtype, device))
+    try:
         config = AutoConfig.from_pretrained(source.base, **source.options)
         tokenizer = source.tokenizer() if tokenizer is None else tokenizer
     except (OSError, ValueError) as error:
-        raise ModelNotFound(
-            f"model {os.fspath(name)!r} could not be opened: {_first_line(error)} Bundled models: "
-            f"{', '.join(BUNDLED)}; otherwise name a folder that save_pretrained wrote, or a hub id that "
-            "can be reached or is cached"
-        ) from error
+        raise _not_opened(name, error) from error
     quantised = "quantization_config" in model_kwargs or getattr(config, "quantization_config", None) is not None
-    torch_dtype = chosen_dtype(dtype, device, config, quantised)
+    torch_dtype = chosen_dtype(dtype, device, None if quantised else getattr(config, "dtype", None))
     backbone = replace(describe(config), pooling=pooling)
     kept = max(exit_of(backbone), 1)
     for key, value in vars(config).items():
@@ -128,7 +109,7 @@ class _Source:
 
     @classmethod
     def of(cls, where: str, options: dict[str, Any]) -> _Source:
-        adapter = adapter_at(where, options)
+        adapter = None if is_gguf(where) else adapter_at(where, options)
         if adapter is None:
             return cls(options, where, options, None)
         base_options = {key: value for key, value in options.items() if key not in ("revision", "subfolder")}
@@ -141,6 +122,24 @@ class _Source:
         if self.adapter is not None and file_at(self.adapter, "tokenizer_config.json", self.own_options):
             return AutoTokenizer.from_pretrained(self.adapter, **self.own_options)
         return AutoTokenizer.from_pretrained(self.base, **self.options)
+
+
+def readable(where: str, dtype: str, device: str) -> str:
+    """What transformers can read of a located model: its folder or hub id, or the folder of a converted GGUF file."""
+    if not is_gguf(where):
+        return where
+    file = GgufFile.read(where)
+    own = torch.float32 if file.quantisation == "F32" else torch.bfloat16
+    chosen = chosen_dtype(dtype, device, own)
+    stored = {"auto": own, torch.float64: torch.float32}.get(chosen, chosen)
+    return str(converted(file, stored))
+
+
+def _not_opened(name: str | os.PathLike[str], error: Exception) -> ModelNotFound:
+    return ModelNotFound(
+        f"model {os.fspath(name)!r} could not be opened: {_first_line(error)} Bundled models: {', '.join(BUNDLED)}; "
+        "otherwise name a folder that save_pretrained wrote, a .gguf file, or a hub id that can be reached or is cached"
+    )
 
 
 def _complete(name: str | os.PathLike[str], info: dict[str, Any]) -> None:
@@ -224,8 +223,8 @@ def best_device() -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def chosen_dtype(name: str, device: str, config: Any, quantised: bool) -> Any:
-    """The torch dtype that a name means for a checkpoint on a device, or "auto" for the checkpoint's own.
+def chosen_dtype(name: str, device: str, own: Any) -> Any:
+    """The torch dtype that a name means on a device for a checkpoint of its own dtype, None if quantised; or "auto".
 
     "auto" means what the variable EDDY_DTYPE names, else the checkpoint's own on an accelerator, else, on a processor,
     bfloat16 if it multiplies in it and the checkpoint is in half precision, and float32 if not.
@@ -237,8 +236,7 @@ def chosen_dtype(name: str, device: str, config: Any, quantised: bool) -> Any:
     if name == "auto":
         if device != "cpu":
             return "auto"
-        own = getattr(config, "dtype", None)  # none in configurations that older versions wrote: float32
-        half = own in (torch.bfloat16, torch.float16) and not quantised
+        half = own in (torch.bfloat16, torch.float16)  # configurations that older versions wrote have none: float32
         return torch.bfloat16 if half and multiplies_bfloat16() else torch.float32
     if name not in known:
         raise InvalidParameter(f"{origin}={name!r} is unknown; choose auto, {', '.join(sorted(known))}")

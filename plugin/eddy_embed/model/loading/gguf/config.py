@@ -1,0 +1,157 @@
+"""The settings of a GGUF file as a configuration of transformers, each carried over or checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from transformers import (
+    Gemma2Config,
+    Gemma3TextConfig,
+    LlamaConfig,
+    Phi3Config,
+    PreTrainedConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from eddy_embed.errors import UnsupportedModel
+from eddy_embed.model.loading.gguf.header import GgufFile
+
+CONFIGS: dict[str, type[PreTrainedConfig]] = {
+    "llama": LlamaConfig,
+    "qwen2": Qwen2Config,
+    "qwen3": Qwen3Config,
+    "gemma2": Gemma2Config,
+    "gemma3": Gemma3TextConfig,
+    "phi3": Phi3Config,
+}
+_SQUARE_ATTENTION = {("gemma2", 46), ("gemma3", 62)}
+"""Architecture and layers of the Gemma models of 27 B: their scores are scaled by hidden / heads, which GGUF omits."""
+
+
+def config_of(file: GgufFile, **further: Any) -> PreTrainedConfig:
+    """The configuration of a file that was checked, with further entries.
+
+    Raises:
+        UnsupportedModel: A setting has a value that the architecture in transformers does not have.
+    """
+    shapes = {each.name: each.shape for each in file.tensors}
+    try:
+        hidden, heads = int(file.get("embedding_length")), int(file.get("attention.head_count"))
+        head_dim = int(file.get("attention.key_length", hidden // heads))
+        settings: dict[str, Any] = {
+            "vocab_size": shapes["token_embd.weight"][0],
+            "hidden_size": hidden,
+            "intermediate_size": int(file.get("feed_forward_length")),
+            "num_hidden_layers": int(file.get("block_count")),
+            "num_attention_heads": heads,
+            "num_key_value_heads": int(file.get("attention.head_count_kv", heads)),
+            "max_position_embeddings": int(file.get("context_length")),
+            "rms_norm_eps": float(file.get("attention.layer_norm_rms_epsilon")),
+            "tie_word_embeddings": "output.weight" not in shapes,
+            **{f"{name}_token_id": file.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos")},
+            "pad_token_id": None,
+        }
+    except (KeyError, TypeError, ZeroDivisionError) as error:
+        raise UnsupportedModel(f"{file.path} lacks a setting that {file.architecture} has ({error})") from None
+    if int(file.get("attention.value_length", head_dim)) != head_dim:
+        raise UnsupportedModel(f"{file.path}: keys and values of different widths; name the model's Hugging Face id")
+    settings |= _OWN[file.architecture](file, head_dim, shapes)
+    return CONFIGS[file.architecture](**settings, **further)
+
+
+def _llama(file: GgufFile, head_dim: int, shapes: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "head_dim": head_dim,
+        "attention_bias": "blk.0.attn_q.bias" in shapes,
+        "mlp_bias": "blk.0.ffn_up.bias" in shapes,
+        "rope_parameters": _rope(file, head_dim),
+    }
+
+
+def _qwen(file: GgufFile, head_dim: int, shapes: dict[str, Any]) -> dict[str, Any]:
+    return {"head_dim": head_dim, "rope_parameters": _rope(file, head_dim)}
+
+
+def _phi(file: GgufFile, head_dim: int, shapes: dict[str, Any]) -> dict[str, Any]:
+    return {"sliding_window": _window(file), "rope_parameters": _rope(file, head_dim)}
+
+
+def _gemma(file: GgufFile, head_dim: int, shapes: dict[str, Any]) -> dict[str, Any]:
+    layers, kind = int(file.get("block_count")), file.architecture
+    square = (kind, layers) in _SQUARE_ATTENTION
+    scalar = int(file.get("embedding_length")) // int(file.get("attention.head_count")) if square else head_dim
+    settings = {
+        "head_dim": head_dim,
+        "query_pre_attn_scalar": scalar,
+        "attn_logit_softcapping": file.get("attn_logit_softcapping"),
+        "final_logit_softcapping": file.get("final_logit_softcapping"),
+        "sliding_window": _window(file),
+        "layer_types": _layer_types(file, layers),
+        "rope_parameters": _rope(file, head_dim),
+    }
+    if kind == "gemma3":
+        local = {"rope_type": "default", "rope_theta": float(file.get("rope.freq_base_swa", 10_000.0))}
+        settings["rope_parameters"] = {"sliding_attention": local, "full_attention": settings["rope_parameters"]}
+    return settings
+
+
+_OWN = {"llama": _llama, "qwen2": _qwen, "qwen3": _qwen, "phi3": _phi, "gemma2": _gemma, "gemma3": _gemma}
+
+
+def _window(file: GgufFile) -> int | None:
+    window = file.get("attention.sliding_window")
+    return int(window) if window else None
+
+
+def _layer_types(file: GgufFile, layers: int) -> list[str]:
+    """Which layers see a window alone: as the file says, else each but the second (gemma2) or sixth (gemma3)."""
+    pattern = file.get("attention.sliding_window_pattern", 2 if file.architecture == "gemma2" else 6)
+    if isinstance(pattern, int) and not isinstance(pattern, bool):
+        pattern = [bool((layer + 1) % pattern) for layer in range(layers)]
+    if not isinstance(pattern, list) or len(pattern) != layers:
+        raise UnsupportedModel(f"{file.path}: attention.sliding_window_pattern={pattern!r:.60} for {layers} layers")
+    slides = _window(file) is not None
+    return ["sliding_attention" if slides and each else "full_attention" for each in pattern]
+
+
+def _rope(file: GgufFile, head_dim: int) -> dict[str, Any]:
+    """Rotary angles: GGUF has settings for some scalings, and factors in tensors for others."""
+    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": float(file.get("rope.freq_base", 10_000.0))}
+    turned = int(file.get("rope.dimension_count", head_dim))
+    if turned != head_dim:
+        if file.architecture != "phi3":
+            raise UnsupportedModel(f"{file.path}: {turned} of {head_dim} dimensions of a head turn; name its hub id")
+        rope["partial_rotary_factor"] = turned / head_dim
+    window = int(file.get("context_length"))
+    scaling, factor = file.get("rope.scaling.type", "none"), file.get("rope.scaling.factor")
+    original = file.get("rope.scaling.original_context_length")
+    factors = {name: _values(file, f"rope_{name}.weight") for name in ("freqs", "factors_short", "factors_long")}
+    if factors["factors_long"] is not None:
+        rope |= {"short_factor": factors["factors_short"], "long_factor": factors["factors_long"]}
+        rope |= {"rope_type": "longrope", "original_max_position_embeddings": int(original or window)}
+        if (attention := file.get("rope.scaling.attn_factor")) is not None:
+            rope["attention_factor"] = float(attention)
+    elif factors["freqs"] is not None:
+        # Llama 3.1's angles, divided by these at any length; "longrope" is the type that takes a factor for each.
+        rope |= {"short_factor": factors["freqs"], "long_factor": factors["freqs"], "attention_factor": 1.0}
+        rope |= {"rope_type": "longrope", "original_max_position_embeddings": window}
+    elif scaling == "linear" and factor:
+        rope |= {"rope_type": "linear", "factor": float(factor)}
+    elif scaling == "yarn" and factor and original:
+        rope |= {"rope_type": "yarn", "factor": float(factor), "original_max_position_embeddings": int(original)}
+    elif scaling not in ("none", "longrope"):
+        raise UnsupportedModel(
+            f"{file.path}: rope.scaling.type={scaling!r}, factor {factor}; name the model's Hugging Face id or folder"
+        )
+    return rope
+
+
+def _values(file: GgufFile, name: str) -> list[float] | None:
+    """The values of a small tensor in float32, None where there is none."""
+    for each in file.tensors:
+        if each.name == name:
+            values: list[float] = np.fromfile(file.path, np.float32, each.values, offset=each.start).tolist()
+            return values
+    return None

@@ -1,0 +1,182 @@
+"""GGUF files as folders that transformers reads, each made once and kept in a cache."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock
+from safetensors import SafetensorError
+
+from eddy_embed.errors import UnsupportedModel
+from eddy_embed.model.loading.gguf.config import config_of
+from eddy_embed.model.loading.gguf.header import GgufFile
+from eddy_embed.model.loading.gguf.tokenizer import tokenizer_of
+from eddy_embed.utils.atomic_files import atomic_write
+
+CACHE = "EDDY_CACHE"
+"""The variable that names the folder of the cache."""
+FORMAT = 1
+"""Version of what a conversion writes; entries of other versions are not read."""
+_ABOUT = "eddy.json"
+_SPARE = 64 * 2**20
+"""Bytes of disk that a conversion leaves free."""
+
+
+def cache_folder() -> Path:
+    """Where converted models are kept: EDDY_CACHE, else `eddy` in the user's cache."""
+    if named := os.environ.get(CACHE):
+        return Path(named).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "eddy"
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """A converted model: where it came from, its digest (sha256), type of weights, and files with their sizes."""
+
+    source: str
+    digest: str
+    dtype: str
+    files: dict[str, int]
+    format: int = FORMAT
+
+    @classmethod
+    def read(cls, folder: Path) -> CacheEntry | None:
+        """The entry in a folder; None if it is damaged, of another version, or none."""
+        try:
+            entry = cls(**json.loads((folder / _ABOUT).read_text(encoding="utf-8")))
+            whole = all((folder / name).stat().st_size == size for name, size in entry.files.items())
+        except (OSError, ValueError, TypeError, AttributeError):
+            return None
+        return entry if whole and entry.format == FORMAT else None
+
+    @property
+    def bytes(self) -> int:
+        """Size on disk."""
+        return sum(self.files.values())
+
+
+def converted(file: GgufFile, dtype: torch.dtype) -> Path:
+    """The folder of a GGUF file's model in transformers' format, its weights in `dtype`; made if it is not there.
+
+    One process converts, others wait for it. The cache holds an entry for each content of a file and each dtype.
+
+    Raises:
+        UnsupportedModel: The file is not one that can be converted exactly.
+        OSError: The cache cannot be written to, or its disk has no room; nothing is left behind.
+    """
+    path = file.path.resolve()
+    named = str(dtype).removeprefix("torch.")
+    models = cache_folder() / "models"
+    models.mkdir(parents=True, exist_ok=True)
+    digest = digest_of(path)
+    folder = models / f"{digest[:32]}-{named}"
+    if CacheEntry.read(folder):
+        return folder
+    file.check()
+    with FileLock(f"{folder}.lock"):
+        if CacheEntry.read(folder):
+            return folder
+        shutil.rmtree(folder, ignore_errors=True)
+        with _part(folder, file.values * dtype.itemsize) as part:
+            _convert(file, part, digest, dtype)
+            files = {each.name: each.stat().st_size for each in sorted(part.iterdir())}
+            entry = CacheEntry(str(path), digest, named, files)
+            (part / _ABOUT).write_text(json.dumps(asdict(entry), indent=2), encoding="utf-8")
+    return folder
+
+
+def digest_of(path: Path) -> str:
+    """The file's sha256; remembered for as long as its size and time of change stay."""
+    stat = path.stat()
+    note = cache_folder() / "digests" / hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
+    state = [stat.st_size, stat.st_mtime_ns]
+    try:
+        known = json.loads(note.read_text(encoding="utf-8"))
+        if known["state"] == state:
+            return str(known["digest"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    sha = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            sha.update(block)
+    digest = sha.hexdigest()
+    note.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(note) as out:
+        out.write(json.dumps({"state": state, "digest": digest}).encode())
+    return digest
+
+
+def _convert(file: GgufFile, folder: Path, digest: str, dtype: torch.dtype) -> None:
+    from transformers import AutoModelForCausalLM, GgufConfig
+
+    name = file.metadata.get("general.name") or file.path.name
+    sys.stderr.write(f"Converting {name} ({file.quantisation}) from GGUF; later openings skip this.\n")
+    started = time.monotonic()
+    tokenizer = tokenizer_of(file)
+    config = config_of(file, gguf_digest=digest)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        folder,  # empty: the file is named by its whole path
+        config=config,
+        gguf_file=str(file.path),
+        dtype=dtype,
+        quantization_config=GgufConfig(dequantize=True),
+        output_loading_info=True,
+    )
+    model, info = loaded
+    _check_complete(file, model, info)
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    sys.stderr.write(f"Converted in {time.monotonic() - started:.0f} s, to {folder.parent}.\n")
+
+
+def _check_complete(file: GgufFile, model: Any, info: dict[str, Any]) -> None:
+    """Every value of the file must be in the model, and every value of the model from the file."""
+    missing = [*info["missing_keys"], *map(str, info["mismatched_keys"])]
+    read = sum(parameter.numel() for parameter in model.parameters())
+    held = file.values - sum(each.values for each in file.tensors if each.name.startswith("rope_"))
+    if missing or read != held:
+        raise UnsupportedModel(
+            f"{file.path}: {held:,} values in the file, {read:,} in {type(model).__name__}"
+            f"{f', without {missing[0]}' if missing else ''}; name the same model's Hugging Face id or folder"
+        )
+
+
+@contextmanager
+def _part(folder: Path, needed: int) -> Iterator[Path]:
+    """A folder beside an entry's place that takes this place when it is complete, and is removed on an error."""
+    free = shutil.disk_usage(folder.parent).free
+    if free < needed + _SPARE:
+        raise _no_room(folder, needed, free)
+    for stale in folder.parent.glob(f".{folder.name}.*.part"):  # of a process that was killed: its lock is free
+        shutil.rmtree(stale, ignore_errors=True)
+    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    part.mkdir()
+    try:
+        yield part
+        os.replace(part, folder)
+    except (OSError, SafetensorError) as error:
+        if "No space left" in str(error):
+            raise _no_room(folder, needed, shutil.disk_usage(folder.parent).free) from error
+        raise
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _no_room(folder: Path, needed: int, free: int) -> OSError:
+    said = f"the converted model takes {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
+    return OSError(errno.ENOSPC, f"{said}; make room, or name a folder on another disk by {CACHE}", str(folder.parent))

@@ -1,0 +1,259 @@
+"""What a GGUF file says of its model, without its weights, and why one cannot be opened."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import struct
+from collections import Counter
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
+
+from eddy_embed.errors import ModelNotFound, UnsupportedModel
+
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3")
+"""Those whose every setting is carried over, under GGUF's names; Mistral and SmolLM files say llama."""
+VERSIONS = (2, 3)
+_ENCODERS = re.compile(r".*bert.*|.*embedding|t5encoder|nomic.*")
+_OTHER_SENSES = re.compile(r"(v|a|mm)\..*")
+_HUB = "name the same model's Hugging Face id or folder"
+_KNOWN_KEYS = frozenset(
+    {
+        *("context_length", "embedding_length", "block_count", "feed_forward_length", "vocab_size"),
+        *("attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length"),
+        *("attention.layer_norm_rms_epsilon", "attention.sliding_window", "attention.sliding_window_pattern"),
+        *("attention.causal", "pooling_type", "attn_logit_softcapping", "final_logit_softcapping"),
+        *("rope.dimension_count", "rope.freq_base", "rope.freq_base_swa", "rope.scaling.type", "rope.scaling.factor"),
+        *("rope.scaling.original_context_length", "rope.scaling.attn_factor", "rope.scaling.finetuned"),
+        *("expert_count", "expert_used_count"),
+    }
+)
+"""Settings of an architecture that are carried over, or checked to change nothing."""
+
+
+class Tensor(NamedTuple):
+    """A tensor of a file: its shape as torch has it, and where its bytes are."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: GGMLQuantizationType
+    start: int
+    size: int
+
+    @property
+    def values(self) -> int:
+        """Number of values."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class GgufFile:
+    """A GGUF file: its metadata by key, in which a long array stands as its length, and its tensors."""
+
+    path: Path
+    metadata: dict[str, Any]
+    tensors: tuple[Tensor, ...]
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> GgufFile:
+        """Read the metadata and the table of tensors.
+
+        Raises:
+            ModelNotFound: The file is no whole GGUF file of version 2 or 3.
+            UnsupportedModel: A tensor has a quantisation type that cannot be read.
+        """
+        path = Path(path)
+        _check_start(path)
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            try:
+                metadata, tensors = _Cursor(data).header()
+            except (struct.error, IndexError, UnicodeDecodeError, OverflowError, _Damaged) as error:
+                raise ModelNotFound(
+                    f"{path} breaks off in its header, or is damaged ({error}); fetch it again"
+                ) from None
+            except _UnknownType as error:
+                raise UnsupportedModel(f"{path}: {error}; take the model as Q8_0, Q4_K_M or F16, or {_HUB}") from None
+            size = len(data)
+        wanted = max((each.start + each.size for each in tensors), default=0)
+        if size < wanted:
+            raise ModelNotFound(
+                f"{path} is cut off: {size:,} bytes of {wanted:,} are there; fetch the file again, whole"
+            )
+        return cls(path, metadata, tensors)
+
+    @property
+    def architecture(self) -> str:
+        """GGUF's name of the architecture."""
+        return str(self.metadata["general.architecture"])
+
+    @property
+    def values(self) -> int:
+        """Values of all tensors."""
+        return sum(each.values for each in self.tensors)
+
+    @property
+    def quantisation(self) -> str:
+        """The type that most values have, such as Q4_K."""
+        kinds: Counter[str] = Counter()
+        for each in self.tensors:
+            kinds[each.kind.name] += each.values
+        return kinds.most_common(1)[0][0] if kinds else "no tensors"
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A setting of the architecture, such as `block_count`."""
+        return self.metadata.get(f"{self.architecture}.{key}", default)
+
+    def check(self) -> None:
+        """Raise UnsupportedModel, with what to do instead, where this is no decoder that can be converted exactly."""
+        if reason := self._other_kind() or self._partial() or self._unknown():
+            raise UnsupportedModel(f"{self.path}: {reason}")
+
+    def _other_kind(self) -> str:
+        kind, said = self.architecture, str(self.metadata.get("general.type", "model"))
+        if kind in ("clip", "whisper") or said == "mmproj" or "wav" in kind:
+            return f"a model of images or sound ({kind}), not of text; name the language model's own file"
+        if said != "model":
+            return f"holds {said!r}, not a model; name the model's own file"
+        if _ENCODERS.fullmatch(kind) or self.get("pooling_type") or self.get("attention.causal") is False:
+            return (
+                f"an embedding model ({kind}), whose pooling and prompts GGUF does not hold in full; name its Hugging "
+                "Face id or folder, where Eddy reads them"
+            )
+        if kind not in ARCHITECTURES:
+            return (
+                f"architecture {kind!r} is not among those that Eddy opens from GGUF ({', '.join(ARCHITECTURES)}); "
+                "name the same model's Hugging Face id or folder"
+            )
+        return ""
+
+    def _partial(self) -> str:
+        parts = int(self.metadata.get("split.count", 1))
+        if parts > 1 or re.search(r"-\d{5}-of-\d{5}\.gguf$", self.path.name):
+            return (
+                "one of several parts; join them with `llama-gguf-split --merge FIRST-PART WHOLE.gguf`, and name that"
+            )
+        if found := next((each.name for each in self.tensors if _OTHER_SENSES.fullmatch(each.name)), ""):
+            return f"holds a model of images or sound too ({found}); name a file of the language model alone"
+        return ""
+
+    def _unknown(self) -> str:
+        prefix = f"{self.architecture}."
+        for key, value in self.metadata.items():
+            if key.startswith(prefix) and key.removeprefix(prefix) not in _KNOWN_KEYS:
+                return f"{key}={value!r:.60} is a setting that Eddy does not know; {_HUB}"
+        for key in ("attention.head_count", "attention.head_count_kv", "feed_forward_length"):
+            if isinstance(self.get(key), list):
+                return f"{prefix}{key} differs between layers; {_HUB}"
+        if self.get("expert_count", 0):
+            return f"a mixture of {self.get('expert_count')} experts; {_HUB}"
+        return ""
+
+
+class _Damaged(Exception):
+    """A length or a type that no file has."""
+
+
+class _UnknownType(Exception):
+    """A quantisation type that cannot be read."""
+
+
+class _Cursor:
+    """Reads a header: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md."""
+
+    _SCALARS: ClassVar = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+    _STRING, _ARRAY = 8, 9
+    _KEPT = 4096
+    """Longest array that is kept: one entry a layer, not one a token."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data, self.at = data, 8  # behind the magic bytes and the version
+
+    def header(self) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
+        tensors, pairs = self.unpack("QQ")
+        metadata: dict[str, Any] = {}
+        for _ in range(pairs):
+            key = self.string()
+            metadata[key] = self.value(*self.unpack("I"))
+        if not isinstance(metadata.get("general.architecture"), str):
+            raise _Damaged("no general.architecture")
+        table = [self.tensor() for _ in range(tensors)]
+        alignment = int(metadata.get("general.alignment", 32))
+        base = -(-self.at // alignment) * alignment
+        return metadata, tuple(each._replace(start=base + each.start) for each in table)
+
+    def tensor(self) -> Tensor:
+        name = self.string()
+        shape = tuple(reversed(self.unpack(f"{self.unpack('I')[0]}Q")))
+        number, offset = self.unpack("IQ")
+        try:
+            kind = GGMLQuantizationType(number)
+            block, size = GGML_QUANT_SIZES[kind]
+            dequantize(np.zeros((1, size), np.uint8), kind)
+        except (ValueError, KeyError, NotImplementedError):
+            named = GGMLQuantizationType(number).name if number in set(GGMLQuantizationType) else f"type {number}"
+            raise _UnknownType(f"the tensor {name} is quantised as {named}, which cannot be read") from None
+        return Tensor(name, shape, kind, offset, prod(shape) // block * size)
+
+    def unpack(self, form: str) -> tuple[Any, ...]:
+        values = struct.unpack_from(f"<{form}", self.data, self.at)
+        self.at += struct.calcsize(f"<{form}")
+        return values
+
+    def skip(self, size: int) -> None:
+        if self.at + size > len(self.data):
+            raise _Damaged(f"{size:,} bytes at {self.at:,}")
+        self.at += size
+
+    def string(self) -> str:
+        (size,) = self.unpack("Q")
+        begin = self.at
+        self.skip(size)
+        return self.data[begin : self.at].decode("utf-8")
+
+    def value(self, kind: int) -> Any:
+        if kind == self._STRING:
+            return self.string()
+        if kind == self._ARRAY:
+            return self.array(*self.unpack("IQ"))
+        if kind not in self._SCALARS:
+            raise _Damaged(f"a value of type {kind}")
+        return self.unpack(self._SCALARS[kind])[0]
+
+    def array(self, kind: int, count: int) -> Any:
+        if kind in self._SCALARS and count > self._KEPT:
+            self.skip(struct.calcsize(f"<{self._SCALARS[kind]}") * count)
+            return count
+        if kind in self._SCALARS:
+            return list(self.unpack(f"{count}{self._SCALARS[kind]}"))
+        if kind != self._STRING:
+            raise _Damaged(f"an array of type {kind}")
+        for _ in range(count):
+            self.skip(*self.unpack("Q"))
+        return count
+
+
+def _check_start(path: Path) -> None:
+    """Refuse what does not begin as a GGUF file of a known version does."""
+    with path.open("rb") as file:
+        start = file.read(24)
+    if start[:4] != b"GGUF":
+        raise ModelNotFound(f"{path} is no GGUF file: it begins with {start[:4]!r}; name a .gguf file")
+    if len(start) < 24:
+        raise ModelNotFound(f"{path} breaks off after {len(start)} bytes; fetch it again")
+    (version,) = struct.unpack_from("<I", start, 4)
+    (swapped,) = struct.unpack_from(">I", start, 4)
+    if version > swapped:
+        raise ModelNotFound(
+            f"{path} was written for big-endian processors; convert it with `gguf_convert_endian.py FILE little`"
+        )
+    if version not in VERSIONS:
+        known = " and ".join(map(str, VERSIONS))
+        raise ModelNotFound(
+            f"{path} is of GGUF version {version}, and those read are {known}; convert the model again with llama.cpp"
+        )

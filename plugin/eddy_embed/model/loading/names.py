@@ -1,0 +1,64 @@
+"""What the name of a model stands for: a bundled model, a folder, a GGUF file, or a Hugging Face id."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from eddy_embed.errors import ModelNotFound
+
+BUNDLED = {"eddy-tiny": Path(__file__).parents[1] / "tiny"}
+"""Models that come with the package."""
+_FILES = ("config.json", "modules.json", "adapter_config.json")
+"""One of these is in every folder of a model."""
+
+
+def locate(name: str | os.PathLike[str]) -> str:
+    """The folder or GGUF file of a model, or the hub id as it is.
+
+    Raises:
+        ModelNotFound: The name looks like a path and is none, or a folder holds no model, or several.
+    """
+    text = os.fspath(name)
+    if text in BUNDLED:
+        return str(BUNDLED[text])
+    path = Path(text).expanduser()
+    try:
+        exists = path.exists()
+    except (OSError, ValueError) as error:  # longer than a path may be, or with a NUL in it
+        raise ModelNotFound(f"model {text!r:.80} is no name of a model: {error!s:.80}") from None
+    if path.is_dir():
+        return str(path if any((path / file).is_file() for file in _FILES) else gguf_in(path))
+    if path.is_file() and is_gguf(path):
+        return str(path)
+    if path.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1 or exists or text.endswith(".gguf"):
+        raise ModelNotFound(
+            f"no model at {text!r}; name a folder that save_pretrained wrote, a .gguf file, or a hub id"
+        )
+    return text
+
+
+def gguf_in(folder: Path) -> Path:
+    """The one GGUF file of a language model in a folder.
+
+    Raises:
+        ModelNotFound: There is none, or more than one.
+    """
+    found = sorted(file for file in folder.glob("*.gguf") if not file.name.startswith("mmproj"))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(file.name for file in found[:8])
+        raise ModelNotFound(f"{str(folder)!r} holds {len(found)} GGUF files ({names}); name one of them")
+    raise ModelNotFound(
+        f"{str(folder)!r} holds no config.json and no .gguf file; name the folder that save_pretrained wrote"
+    )
+
+
+def is_gguf(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is that of a GGUF file: by its name, or by its first bytes, where its name says nothing."""
+    path = Path(path)
+    if path.suffix == ".gguf" or not path.is_file():
+        return path.is_file()
+    with path.open("rb") as file:
+        return file.read(4) == b"GGUF"
