@@ -174,10 +174,10 @@ def test_models_that_are_not_there(name: str, message: str) -> None:
         Embedder(name, method="plain")
 
 
-def test_a_file_is_no_model(tmp_path: Path) -> None:
+def test_a_file_that_holds_no_model(tmp_path: Path) -> None:
     (tmp_path / "weights.gguf").write_bytes(b"GGUF")
     for path in (tmp_path, tmp_path / "weights.gguf"):
-        with pytest.raises(ModelNotFound, match=r"folder"):
+        with pytest.raises(ModelNotFound, match=r"weights.gguf breaks off after 4 bytes"):
             Embedder(path, method="plain")
 
 
