@@ -43,7 +43,7 @@ from eddy_embed.utils.arrays import Floats
 from eddy_embed.utils.progress import Progress
 
 _MAKER = (
-    *("architecture", "config", "weights", "tokenizer", "text_instruction", "query_instruction"),
+    *("architecture", "config", "weights", "tokenizer", "start", "text_instruction", "query_instruction"),
     *("head", "query_attached", "text_attached"),  # of embedding models alone
 )
 
@@ -478,6 +478,8 @@ class Embedder:
                 "normalize": self.normalize,
                 "post": None if self.post is None else self.post.digest,
             }
+            if planner.prefix.tolist() != planner.tokenizer.prefix.tolist():
+                self._settings["start"] = planner.prefix.tolist()
             if self.backbone.pooling is not None:
                 self._settings["head"] = None if head is None else head.digest
                 self._settings["query_attached"] = "query" in planner.attached

@@ -146,7 +146,7 @@ def planner_for(
     language: str,
 ) -> Planner:
     """The planner for a loaded model; see `Embedder` for the arguments."""
-    own = opened.trained
+    own, layout = opened.trained, cast("Layout", opened.method.layout)
     tokenizer = Tokenizer(opened.tokenizer, lower=own is not None and own.lower)
     positions = opened.backbone.window - host.first_position  # of tokens
     made_for = tokenizer.max_length if own is None or own.max_length is None else own.max_length
@@ -161,8 +161,9 @@ def planner_for(
         instructions = {role: own.prompts[role] if role in attached else given for role, given in instructions.items()}
         _check_prompts(opened.name, tokenizer, [instructions[role] for role in attached])
     return Planner(
-        layout=cast("Layout", opened.method.layout),
+        layout=layout,
         tokenizer=tokenizer,
+        prefix=tokenizer.starting(layout.start, auto=not host.bidirectional and own is None),
         segmenter=Segmenter(language),
         max_length=min(positions, made_for) if max_length is None else int(max_length),
         overflow=overflow,

@@ -60,6 +60,7 @@ class Planner:
     Attributes:
         layout: The method's layout.
         tokenizer: The model's.
+        prefix: Ids of the specials ahead of every sequence: the tokenizer's, or a start token.
         segmenter: Finds sentences, if blocks or windows need them.
         max_length: Most tokens in a sequence.
         overflow: What happens to longer texts.
@@ -71,6 +72,7 @@ class Planner:
 
     layout: Layout
     tokenizer: Tokenizer
+    prefix: Ints
     segmenter: Segmenter
     max_length: int
     overflow: Overflow
@@ -81,7 +83,7 @@ class Planner:
     def __post_init__(self) -> None:
         repetition = self.layout.repetition
         if repetition is not None and repetition.piece is not None:
-            tokens = len(self.tokenizer.prefix) + repetition.times * repetition.piece
+            tokens = len(self.prefix) + repetition.times * repetition.piece
             if tokens > self.max_length:
                 raise InvalidParameter(
                     f"piece={repetition.piece}, {repetition.times} times, takes {tokens} tokens, more than "
@@ -163,7 +165,7 @@ class Planner:
     def _arrange(self, prompt: Prompt, tokens: Tokens) -> Sequence:
         suffix = self.tokenizer.suffix.tolist() if self.closed and self.layout.repetition is None else []
         end = self.tokenizer.end if self.layout.may_end and not suffix else None
-        return self.layout.arrange(prompt, tokens, self.tokenizer.prefix, end, suffix)
+        return self.layout.arrange(prompt, tokens, self.prefix, end, suffix)
 
     def _fit(
         self,

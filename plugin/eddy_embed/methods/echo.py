@@ -10,7 +10,9 @@ from eddy_embed.parts.readout import Readout
 
 LAYOUTS = {
     "rewrite": Layout("Rewrite the sentence: {text}, rewritten sentence: {text}"),
-    "released": Layout("Document:{text}\nDocument again:{text}", "Query:{text}\nQuery again:{text}", end=True),
+    "released": Layout(
+        "Document:{text}\nDocument again:{text}", "Query:{text}\nQuery again:{text}", end=True, start=None
+    ),
     "htp": Layout("{text}{text}", "Query: {text} Query again: {text}"),
     "bare": Layout("{text} {text}"),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Method
 from eddy_embed.methods.registry import build
@@ -51,6 +53,8 @@ def htp(
     if pool not in (None, "mean", "all"):
         raise InvalidParameter(f"htp: pool={pool!r} is unknown; choose mean or all")
     blocks = Blocks(k, every, local=not global_only, summary=not local_only, source=source)  # type: ignore[arg-type]
-    layout = Layout(blocks=blocks, revision="sentences" if released_text else None)
+    layout = Layout(blocks=blocks)
+    if released_text:
+        layout = replace(layout, revision="sentences", start=None)
     readout = Readout(exit=exit, pool=None if pool is None else "mean", placeholders=pool == "all")
     return build(htp, given, layout=layout, rewire=CopyEdges(range, seed), readout=readout)

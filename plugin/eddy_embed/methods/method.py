@@ -141,8 +141,8 @@ _PARTS = [field.name for field in fields(Method) if field.name not in ("decides"
 
 
 def _values(part: Any) -> dict[str, Any]:
-    """The fields of a part; `specials` only if set, because fingerprints are older than it."""
-    return {name: value for name, value in asdict(part).items() if name != "specials" or value}
+    """The fields of a part; `specials` only if set, because fingerprints are older, and no `start`, which they hold."""
+    return {name: value for name, value in asdict(part).items() if name != "start" and (name != "specials" or value)}
 
 
 def _class_of(part: object) -> dict[str, str]:

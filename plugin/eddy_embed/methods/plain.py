@@ -31,6 +31,16 @@ def plain(pool: Pool | None = None, exit: int | None = -1, preset: str = "bare")
     return build(plain, given, layout=layout, readout=Readout(exit=exit, pool=pool))
 
 
+def start(token: str | None = "auto") -> Method:
+    """What stands ahead of every sequence, once, and is in no mean; join it to a method.
+
+    Args:
+        token: "auto": where the tokenizer puts nothing there, the model's start token, else its end token. None: what
+            the tokenizer puts there alone, as the papers run their methods. Or a token of the vocabulary.
+    """
+    return build(start, {"token": token}, layout=Layout(start=token))
+
+
 def last2avg() -> Method:
     """The mean of the exit layer and the one below it, before pooling; join it to a method that has a readout.
 

@@ -82,5 +82,5 @@ def metaeol(prompts: str | None = None, exit: int | None = -1, released_text: bo
 
 def _last(function: Callable[..., Method], given: dict[str, Any], layout: Layout) -> Method:
     if given["released_text"]:
-        layout = replace(layout, revision="quoted")
+        layout = replace(layout, revision="quoted", start=None)
     return build(function, given, layout=layout, readout=Readout(exit=given["exit"], pool="last"))

@@ -51,7 +51,7 @@ def reba(
     return build(
         reba,
         given,
-        layout=Layout(repetition=Repetition(k, joiner, piece, cut=released)),
+        layout=Layout(repetition=Repetition(k, joiner, piece, cut=released), start=None if released else "auto"),
         watch=BackwardAttention(earlier=released and pool == "last", share=released),
         readout=Readout(exit=exit, pool=read, text_end=not released, half=released and pool == "mean"),
     )

@@ -51,6 +51,8 @@ def tp(
     if placeholders < 1:
         raise InvalidParameter(f"tp: placeholders={placeholders} must be at least 1")
     base = PROMPTS[prompt](exit=exit)
-    revision = "quoted" if released_text else None
-    layout = replace(base.layout or Layout(), placeholders=placeholders, source=source, revision=revision)  # type: ignore[arg-type]
+    layout = base.layout or Layout()
+    if released_text:
+        layout = replace(layout, revision="quoted", start=None)
+    layout = replace(layout, placeholders=placeholders, source=source)  # type: ignore[arg-type]
     return build(tp, given, layout=layout, rewire=CopyEdges(range, seed), readout=base.readout)

@@ -40,6 +40,8 @@ class Layout:
         end: Whether the tokenizer's end token follows at the end.
         revision: How the text is rewritten first; None: not at all.
         repetition: Several copies of the bare text, of which the first is read.
+        start: The token ahead of a sequence where the tokenizer puts none: "auto", the model's start token, else its
+            end token; None; or a token of the vocabulary, which also replaces what the tokenizer puts there.
 
     Raises:
         InvalidParameter: A template has no `{text}`, unknown fields, or unbalanced braces; or a negative number of
@@ -56,6 +58,7 @@ class Layout:
     end: bool = False
     revision: Revision | None = None
     repetition: Repetition | None = None
+    start: str | None = "auto"
 
     def __post_init__(self) -> None:
         wordings = (self.template, self.query_template or "{text}", *self.others)
@@ -76,7 +79,8 @@ class Layout:
             raise InvalidParameter("one kind of placeholder at a time: by text (tp) or by block (htp)")
         if self.blocks and any(_fields(template).count("text") > 1 for template in wordings):
             raise InvalidParameter("blocks (htp) divide a text that stands there once, and this wording holds it twice")
-        if self.repetition is not None and replace(self, repetition=None) != Layout(instructed=self.instructed):
+        bare = None if self.repetition is None else Layout(instructed=self.instructed, start=self.start)
+        if bare is not None and replace(self, repetition=None) != bare:
             raise InvalidParameter(
                 "a repeated text stands alone: attention to its first copy must come from the text itself, so it goes "
                 "with no template, no placeholders and no end token"
@@ -155,7 +159,7 @@ class Layout:
         Args:
             prompt: The filled prompt.
             tokens: Its tokens, with offsets in the prompt.
-            prefix: Ids of the specials that the tokenizer puts first.
+            prefix: Ids of the specials that stand first.
             end: Id of the end token, None for none; if the layout needs one only to have a token after the text, it is
                 left out where there is one.
             suffix: Ids of the specials that the tokenizer puts last, if they are wanted; they replace the end token.
