@@ -153,7 +153,10 @@ def test_references_are_independent() -> None:
             assert starts_with(name, "eddy_embed.text.sequence"), f"{where}, not Sequence"
 
 
-DEPENDENCIES = {"numpy", "rich", "safetensors", "spacy", "tokenizers", "torch", "transformers", "typer"}
+DEPENDENCIES = {
+    *("accelerate", "filelock", "gguf", "huggingface_hub", "numpy", "rich", "safetensors", "spacy", "tokenizers"),
+    *("torch", "transformers", "typer"),
+}
 EXTRAS = {
     "model/loading/peft.py": {"peft"},
     "analysis/evaluate/runner.py": {"bm25s"},
@@ -402,7 +405,7 @@ def test_documented_commands_exist() -> None:
                 assert option in text, f"{document}: {line}: {program} {' '.join(command)} has no {option}"
 
 
-GROUPS = ("library", "mteb")
+GROUPS = ("library", "models", "mteb")
 """Commands that have commands of their own."""
 _helps: dict[tuple[str, ...], str] = {}
 

@@ -43,7 +43,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
     an error. `device` and `trust_remote_code` are not stored.
 
     Args:
-        model_name: `"eddy-tiny"` (bundled), a Hugging Face id or a path.
+        model_name: `"eddy-tiny"`, a path, a Hugging Face id, or another name for `Embedder`.
         method: How a text becomes a vector, such as `"htp"`, `"plain:pool=mean"` or `"tp:prompt=prompteol"`.
         normalize: Whether vectors have length 1; None: True. `normalize_embeddings` is another name for it.
         post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote.

@@ -27,7 +27,7 @@ class EddyEmbeddings(EmbedderOwner, BaseModel, Embeddings):
     Line breaks in texts are kept.
 
     Attributes:
-        model_name: `"eddy-tiny"` (bundled), a Hugging Face id or a path; `model` is an alias.
+        model_name: `"eddy-tiny"`, a path, a Hugging Face id, or another name for `Embedder`; `model` is an alias.
         method: How a text becomes a vector, such as `"htp"`, `"plain:pool=mean"` or `"tp:prompt=prompteol"`.
         normalize: Whether vectors have length 1. Also as `encode_kwargs={"normalize_embeddings": ...}`.
         batch_size: Maximum number of texts in one forward pass. Also as `encode_kwargs={"batch_size": ...}`.

@@ -80,7 +80,9 @@ for _name in suite_names():
 def run(
     tasks: Annotated[list[str], typer.Argument(help="MTEB's tasks, such as STS12, or STS17[en-en] for one subset.")],
     method: Annotated[list[str], typer.Option("--method", "-m", help="A method's text form. Repeat for several.")],
-    model: Annotated[str, typer.Option(help="Bundled name, folder, or Hugging Face id.")] = "eddy-tiny",
+    model: Annotated[
+        str, typer.Option(help="A name that `eddy models` shows, a path, or a Hugging Face id.")
+    ] = "eddy-tiny",
     max_length: Annotated[
         int | None, typer.Option(help="Truncate texts to so many tokens.", show_default=False)
     ] = None,

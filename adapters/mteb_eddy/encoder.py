@@ -211,9 +211,12 @@ class EddyEncoder(AbsEncoder):
 
 
 def public_name(model: str) -> str:
-    """A model's name in MTEB's form "organisation/model", without the path of a folder."""
-    if os.path.isdir(model):
+    """A model's name in MTEB's form "organisation/model", without the path of a folder or file."""
+    if os.path.exists(model):
         return f"local/{os.path.basename(os.path.abspath(model))}"
+    program, colon, name = model.partition(":")
+    if colon:  # such as ollama:user/model:tag, and colons are in no names of folders on Windows
+        return f"{program}/{name.replace('/', '_').replace(':', '_')}"
     return model if "/" in model else f"eddy-embed/{model}"
 
 

@@ -22,7 +22,7 @@ Method = Annotated[
 
 
 def serve(
-    model: Annotated[str, typer.Argument(help="Bundled name, folder, or Hugging Face id.")],
+    model: Annotated[str, typer.Argument(help="A name that `eddy models` shows, a path, or a Hugging Face id.")],
     method: Method = None,
     name: Annotated[
         list[str] | None,

@@ -122,7 +122,7 @@ def open_embedders(
     """Open an embedder for each method; they share one loaded model.
 
     Args:
-        model: Bundled name, folder, or Hugging Face id.
+        model: Name, path or Hugging Face id as for `Embedder`.
         method_texts: Text forms of methods, at least one; the keys of the result.
         post: File of fitted post-processing, for the methods that have some.
         **options: Further arguments of `Embedder`.

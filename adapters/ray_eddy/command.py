@@ -82,7 +82,7 @@ def embed(
         embedded = embedded.repartition(target_num_rows_per_block=batch_size).map_batches(
             EddyEmbed,
             fn_constructor_kwargs={
-                "model_name": _absolute(model) if Path(model).is_dir() else model,
+                "model_name": _absolute(model) if Path(model).exists() else model,
                 "method": method,
                 "parts": tuple(part or ["document"]),
                 "passage_size": passage_size,

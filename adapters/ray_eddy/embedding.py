@@ -33,7 +33,8 @@ class EddyEmbed:
     `n_truncated`, `headings` and `vector`, an Arrow list of fixed size. Rows keep the order of the batch.
 
     Args:
-        model_name: "eddy-tiny" (bundled), a Hugging Face id, or a path that every machine has.
+        model_name: "eddy-tiny" (bundled), a Hugging Face id, or a path or another name that every machine has a model
+            for, such as "smollm2".
         method: How a text becomes a vector, such as "htp".
         parts: What gets vectors: "document", "passages", "sentences", all from one forward pass.
         passage_size: Maximum number of tokens in a passage of several sentences.

@@ -86,8 +86,9 @@ class Embedder:
         """Load a model up to the method's exit layer, or share a loaded one.
 
         Args:
-            model: "eddy-tiny" (bundled), a folder, a Hugging Face id, or a loaded model or SentenceTransformer, whose
-                weights are shared and which is left exactly as it is.
+            model: "eddy-tiny" (bundled), a folder, a .gguf file, "ollama:NAME" or "lmstudio:NAME" for what these
+                programs have on this machine, "smollm2", a Hugging Face id, or a loaded model or SentenceTransformer,
+                whose weights are shared and which is left exactly as it is.
             method: Text form, such as "htp" or "tp:prompt=prompteol,range=1-7", or a Method.
             tokenizer: The tokenizer of a loaded model (a fast one).
             max_length: Most tokens in a pass, prompt and placeholders included; None: the model's window.

@@ -19,7 +19,10 @@ Library = Annotated[
 ]
 Model = Annotated[
     str | None,
-    typer.Option(help=f"Bundled name, folder, or Hugging Face id. New libraries: {DEFAULT_MODEL}.", show_default=False),
+    typer.Option(
+        help=f"A name that `eddy models` shows, a path, or a Hugging Face id. New libraries: {DEFAULT_MODEL}.",
+        show_default=False,
+    ),
 ]
 Method = Annotated[
     str | None,

@@ -32,7 +32,7 @@ _OPTIONS = {"model": "--model", "method": "--method", "passage_size": "--passage
 class LibraryRecipe:
     """The choices that made a library's vectors."""
 
-    model: str  # bundled name, hub id, or absolute path
+    model: str  # absolute path, or another name that `eddy_embed.Embedder` takes
     method: str
     passage_size: int = DEFAULT_PASSAGE_SIZE  # maximum number of tokens
     late: bool = True  # whether passage vectors come from the pass over their document
@@ -119,4 +119,4 @@ def write_recipe(folder: Path, recipe: LibraryRecipe) -> None:
 def model_name(model: str) -> str:
     """Make the path of a model absolute, so that the library finds it from every folder."""
     path = Path(model)
-    return path.resolve().as_posix() if model != DEFAULT_MODEL and path.is_dir() else model
+    return path.resolve().as_posix() if model != DEFAULT_MODEL and path.exists() else model

@@ -83,7 +83,7 @@ def compare(
 
     Args:
         texts: Two or more.
-        model: Bundled name, folder, Hugging Face id, or a loaded model.
+        model: Name, path or Hugging Face id as for `Embedder`, or a loaded model.
         methods: Text forms or Methods; None: `default_methods`.
         role: Whether the texts are documents or queries.
         tokenizer: The tokenizer of a loaded model (a fast one).

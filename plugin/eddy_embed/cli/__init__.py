@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from eddy_embed import __version__
-from eddy_embed.cli import compare, diagnose, embed, evaluate, layers, sweep
+from eddy_embed.cli import compare, diagnose, embed, evaluate, layers, models, sweep
 from eddy_embed.cli.plugins import Commands
 from eddy_embed.errors import EddyError
 from eddy_embed.utils.glibc_malloc import keep_freed
@@ -34,6 +34,7 @@ for command in (
     sweep.sweep,
 ):
     app.command()(command)
+app.add_typer(models.app, name="models")
 
 
 def _version(wanted: bool) -> None:

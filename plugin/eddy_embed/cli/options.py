@@ -15,7 +15,7 @@ from eddy_embed.errors import InvalidText, MissingExtra
 if TYPE_CHECKING:
     from eddy_embed.embedder import Embedder
 
-_MODEL = "Bundled name, folder, or Hugging Face id."
+_MODEL = "A name that `eddy models` shows, a folder or .gguf file, or a Hugging Face id."
 Model = Annotated[str, typer.Option(help=_MODEL)]
 ModelArgument = Annotated[str, typer.Argument(help=_MODEL)]
 MethodText = Annotated[str, typer.Option(help="Such as 'htp' or 'tp:prompt=prompteol'; see `eddy methods`.")]

@@ -50,7 +50,7 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
     other nodes.
 
     Args:
-        model_name: `"eddy-tiny"` (bundled), a Hugging Face id or a path; `model` is an alias.
+        model_name: `"eddy-tiny"`, a path, a Hugging Face id, or another name for `Embedder`; `model` is an alias.
         method: How a text becomes a vector, such as `"htp"`, `"plain:pool=mean"` or `"tp:prompt=prompteol"`.
         embed_batch_size: Maximum number of texts in a call of the engine, 1 to 2,048.
         post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote.

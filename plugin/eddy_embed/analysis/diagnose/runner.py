@@ -88,7 +88,7 @@ def diagnose(
     """Look at what a method makes of texts, and at what happens inside the model.
 
     Args:
-        model: Bundled name, folder, Hugging Face id, or a loaded model.
+        model: Name, path or Hugging Face id as for `Embedder`, or a loaded model.
         texts: Two different ones or more.
         method: Text form or Method. With a temperature of its own, it is compared with itself without.
         pairs: Texts that mean the same, for alignment.

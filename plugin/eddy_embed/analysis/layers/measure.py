@@ -127,7 +127,7 @@ def measure(
     h[L-1] are kept, everything else is let go. The last layer is neither run nor loaded.
 
     Args:
-        model: Bundled name, folder, Hugging Face id, or a loaded model.
+        model: Name, path or Hugging Face id as for `Embedder`, or a loaded model.
         sentences: Of your own texts.
         count: How many different ones to measure on.
         seed: Of their choice, where there are more.

@@ -1,4 +1,4 @@
-"""What the name of a model stands for: a bundled model, a folder, a GGUF file, or a Hugging Face id."""
+"""What the name of a model stands for: a folder, a GGUF file, or a Hugging Face id."""
 
 from __future__ import annotations
 
@@ -16,8 +16,13 @@ _FILES = ("config.json", "modules.json", "adapter_config.json")
 def locate(name: str | os.PathLike[str]) -> str:
     """The folder or GGUF file of a model, or the hub id as it is.
 
+    A name is, in this order: a bundled model's, a path, `ollama:NAME` or `lmstudio:NAME`, one of the catalogue, a hub
+    id. None of them is looked for outside this machine.
+
     Raises:
-        ModelNotFound: The name looks like a path and is none, or a folder holds no model, or several.
+        ModelNotFound: The name looks like a path and is none, a folder holds no model, or several, a program has no
+            such model, or a model of the catalogue is not here.
+        UnsupportedModel: A program has the model in a form that cannot be read.
     """
     text = os.fspath(name)
     if text in BUNDLED:
@@ -31,11 +36,24 @@ def locate(name: str | os.PathLike[str]) -> str:
         return str(path if any((path / file).is_file() for file in _FILES) else gguf_in(path))
     if path.is_file() and is_gguf(path):
         return str(path)
+    if not exists and (found := _named(text)):
+        return str(found)
     if path.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1 or exists or text.endswith(".gguf"):
         raise ModelNotFound(
             f"no model at {text!r}; name a folder that save_pretrained wrote, a .gguf file, or a hub id"
         )
     return text
+
+
+def _named(text: str) -> Path | None:
+    """The model of a program, or of the catalogue; None if the name is of another kind."""
+    # Imported here: calls with a bundled model do without.
+    from eddy_embed.model.loading import catalog, on_disk
+
+    program, colon, rest = text.partition(":")
+    if colon and program in on_disk.PROGRAMS:
+        return on_disk.find(program, rest)
+    return catalog.find(catalog.CATALOG[text]) if text in catalog.CATALOG else None
 
 
 def gguf_in(folder: Path) -> Path:
@@ -44,7 +62,9 @@ def gguf_in(folder: Path) -> Path:
     Raises:
         ModelNotFound: There is none, or more than one.
     """
-    found = sorted(file for file in folder.glob("*.gguf") if not file.name.startswith("mmproj"))
+    from eddy_embed.model.loading.on_disk import language_models
+
+    found = language_models(folder)
     if len(found) == 1:
         return found[0]
     if found:

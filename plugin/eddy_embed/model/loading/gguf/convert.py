@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -11,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,51 +19,13 @@ from filelock import FileLock
 from safetensors import SafetensorError
 
 from eddy_embed.errors import UnsupportedModel
+from eddy_embed.model.loading.gguf.cache import ABOUT, CACHE, CacheEntry, cache_folder, digest_of
 from eddy_embed.model.loading.gguf.config import config_of
 from eddy_embed.model.loading.gguf.header import GgufFile
 from eddy_embed.model.loading.gguf.tokenizer import tokenizer_of
-from eddy_embed.utils.atomic_files import atomic_write
 
-CACHE = "EDDY_CACHE"
-"""The variable that names the folder of the cache."""
-FORMAT = 1
-"""Version of what a conversion writes; entries of other versions are not read."""
-_ABOUT = "eddy.json"
 _SPARE = 64 * 2**20
 """Bytes of disk that a conversion leaves free."""
-
-
-def cache_folder() -> Path:
-    """Where converted models are kept: EDDY_CACHE, else `eddy` in the user's cache."""
-    if named := os.environ.get(CACHE):
-        return Path(named).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "eddy"
-
-
-@dataclass(frozen=True)
-class CacheEntry:
-    """A converted model: where it came from, its digest (sha256), type of weights, and files with their sizes."""
-
-    source: str
-    digest: str
-    dtype: str
-    files: dict[str, int]
-    format: int = FORMAT
-
-    @classmethod
-    def read(cls, folder: Path) -> CacheEntry | None:
-        """The entry in a folder; None if it is damaged, of another version, or none."""
-        try:
-            entry = cls(**json.loads((folder / _ABOUT).read_text(encoding="utf-8")))
-            whole = all((folder / name).stat().st_size == size for name, size in entry.files.items())
-        except (OSError, ValueError, TypeError, AttributeError):
-            return None
-        return entry if whole and entry.format == FORMAT else None
-
-    @property
-    def bytes(self) -> int:
-        """Size on disk."""
-        return sum(self.files.values())
 
 
 def converted(file: GgufFile, dtype: torch.dtype) -> Path:
@@ -93,30 +54,8 @@ def converted(file: GgufFile, dtype: torch.dtype) -> Path:
             _convert(file, part, digest, dtype)
             files = {each.name: each.stat().st_size for each in sorted(part.iterdir())}
             entry = CacheEntry(str(path), digest, named, files)
-            (part / _ABOUT).write_text(json.dumps(asdict(entry), indent=2), encoding="utf-8")
+            (part / ABOUT).write_text(json.dumps(asdict(entry), indent=2), encoding="utf-8")
     return folder
-
-
-def digest_of(path: Path) -> str:
-    """The file's sha256; remembered for as long as its size and time of change stay."""
-    stat = path.stat()
-    note = cache_folder() / "digests" / hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
-    state = [stat.st_size, stat.st_mtime_ns]
-    try:
-        known = json.loads(note.read_text(encoding="utf-8"))
-        if known["state"] == state:
-            return str(known["digest"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    sha = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(2**20):
-            sha.update(block)
-    digest = sha.hexdigest()
-    note.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(note) as out:
-        out.write(json.dumps({"state": state, "digest": digest}).encode())
-    return digest
 
 
 def _convert(file: GgufFile, folder: Path, digest: str, dtype: torch.dtype) -> None:

