@@ -44,7 +44,8 @@ def arranged(tokenizer: Any, text: str, p: Mapping[str, Any], instruction: str |
     """The specials, an instruction, and the text k times: its ids, or the string with the joiner between."""
     joiner = p["joiner"]
     template = "{text}" if joiner is None else joiner.join(["{text}"] * p["k"])
-    filled = lay.fill(tokenizer, template, text, instruction)
+    start = p["start"] and p["variant"] != "released"
+    filled = lay.fill(tokenizer, template, text, instruction, start=start)
     filled.start, filled.end = filled.first, filled.first + len(text)
     body = []
     for token in filled.tokens:
@@ -72,7 +73,9 @@ def embeddings(
         return layout, e
     # Section 6: one pass over the whole gives v; each piece is repeated alone, and its attention refines them.
     v, _ = look(model, layout.ids, top, p.get("averaged", 1), **inside)
-    specials = [token.id for token in lay.fill(tokenizer, "{text}", text).tokens if token.owner == "special"]
+    specials = [
+        token.id for token in lay.fill(tokenizer, "{text}", text, start=p["start"]).tokens if token.owner == "special"
+    ]
     for first in range(0, len(layout.text), p["piece"]):
         run = layout.text[first : first + p["piece"]]
         _, a = look(model, [*specials, *[layout.ids[i] for i in run] * p["k"]], top, **inside)

@@ -80,8 +80,13 @@ class Filled:
         return token.start
 
 
-def fill(tokenizer: Any, template: str, text: str, instruction: str | None = None, blank: str = " ") -> Filled:
-    """Puts text into template, an instruction and one blank in front, and tokenises the whole once."""
+def fill(
+    tokenizer: Any, template: str, text: str, instruction: str | None = None, blank: str = " ", start: bool = True
+) -> Filled:
+    """Puts text into template, an instruction and one blank in front, and tokenises the whole once.
+
+    With `start`, a start token goes ahead of it all where the tokenizer puts nothing there.
+    """
     *before, after = template.split("{text}")
     lead = "" if instruction is None else f"{instruction}{blank}"
     string, starts = lead, []
@@ -89,13 +94,15 @@ def fill(tokenizer: Any, template: str, text: str, instruction: str | None = Non
         string += words
         starts.append(len(string))
         string += text
-    start = starts[-1]
-    filled = Filled(string + after, len(lead), start, start + len(text), [], starts[0])
+    last = starts[-1]
+    filled = Filled(string + after, len(lead), last, last + len(text), [], starts[0])
     encoded = tokenizer(filled.string, return_offsets_mapping=True, return_special_tokens_mask=True)
     for i, special in zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True):
         if not special:
             break
         filled.tokens.append(Token(i, owner="special"))
+    if start and not filled.tokens:
+        filled.tokens += [Token(i, owner="special") for i in start_token(tokenizer)]
     columns = (encoded["input_ids"], encoded["offset_mapping"], encoded["special_tokens_mask"])
     for i, (first, stop), special in zip(*columns, strict=True):
         if special:  # in front, already taken; or an end token, which is dropped
@@ -105,6 +112,12 @@ def fill(tokenizer: Any, template: str, text: str, instruction: str | None = Non
         token.owner = "text" if inside else "prompt"
         filled.tokens.append(token)
     return filled
+
+
+def start_token(tokenizer: Any) -> list[int]:
+    """The id of the token between the texts of a model's training, else its start token, else its end token."""
+    between = tokenizer.get_vocab().get("<|endoftext|>")
+    return [i for i in (between, tokenizer.bos_token_id, tokenizer.eos_token_id) if i is not None][:1]
 
 
 def behind(tokenizer: Any) -> list[int]:

@@ -51,10 +51,11 @@ JOINED = {
     "read": None,
     "specials": False,
     "trained": False,
+    "start": True,
 }
 """KV-Embedding's prompt or entries with any method; `read`: (pooling, whether the prompt is averaged too), if named;
 `specials`: whether these are; `trained`: a fine-tuned embedder, with the specials behind the text, and an instruction
-without a blank of ours."""
+without a blank of ours; `start`: whether a start token is put where the tokenizer puts none."""
 TEMPLATES = {"plain": lay.PLAIN, "prompteol": lay.PROMPTEOL, "cot": lay.COT, "knowledge": lay.KNOWLEDGE}
 LAST = ("prompteol", "cot", "knowledge", "metaeol")
 
@@ -98,6 +99,11 @@ def _arranged(method: str, p: Params, filled: lay.Filled, sentences: Sequence[la
     return lay.plain(filled)
 
 
+def starts(p: Params) -> bool:
+    """Whether a start token is put where the tokenizer puts none: not as released code runs, and not by an embedder."""
+    return bool(p["start"] and not p["trained"] and not p["released_text"] and p.get("preset") != "released")
+
+
 def layout(
     method: str,
     params: Params,
@@ -126,7 +132,7 @@ def layout(
     elif p["released_text"]:
         text = quoted(text)
         text = text.lstrip() if template == lay.PLAIN and not instruction else text
-    whole = lay.fill(tokenizer, template, text, instruction, "" if p["trained"] else " ")
+    whole = lay.fill(tokenizer, template, text, instruction, "" if p["trained"] else " ", starts(p))
     for keep in range(sum(token.owner == "text" for token in whole.tokens), 0, -1):
         kept = lay.shortened(whole, keep)
         if p["trained"]:
@@ -167,6 +173,8 @@ def run(
     wording_of: str | None = None,
 ) -> Run:
     """One forward pass. `role` decides the wording of echo only: an instruction is used wherever one is given."""
+    if model.config.model_type in ENCODERS:
+        params = {**params, "start": False}
     p = settings(method, params)
     if method == "reba":
         return _backward(p, model, tokenizer, text, role, instruction)
@@ -210,7 +218,7 @@ def _covered(p: dict[str, Any], model: Any, tokenizer: Any, arranged: lay.Layout
     """Positions that a mean covers which covers more than the text."""
     closed = p["trained"] or model.config.model_type in ENCODERS
     count, last = len(arranged.ids), len(arranged.ids) - (len(lay.behind(tokenizer)) if closed else 0)
-    front = sum(token.owner == "special" for token in lay.fill(tokenizer, "{text}", "a").tokens)
+    front = sum(token.owner == "special" for token in lay.fill(tokenizer, "{text}", "a", start=starts(p)).tokens)
     words = [at for at in range(front, last) if at not in arranged.placeholders]
     pooled = words if prompt else list(arranged.text)
     if p["specials"] and (prompt or len(words) == len(arranged.text)):

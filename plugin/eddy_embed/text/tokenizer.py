@@ -159,10 +159,10 @@ class Tokenizer:
         if start is None or (start == "auto" and (len(self.prefix) or not auto)):
             return self.prefix
         with self._lock:
-            own, named = self._tokenizer, [END_OF_TEXT] if start == "auto" else [start]
-            found = [own.get_vocab()[token] for token in named if token in own.get_vocab()]
-            if start == "auto":
-                found += [token for token in (own.bos_token_id, own.eos_token_id) if token is not None]
+            own = self._tokenizer
+            named = own.backend_tokenizer.token_to_id(END_OF_TEXT if start == "auto" else start)
+            candidates = (named, own.bos_token_id, own.eos_token_id) if start == "auto" else (named,)
+        found = [token for token in candidates if token is not None]
         if not found and start != "auto":
             raise InvalidParameter(f"start token {start!r} is not in the vocabulary; name one that is, or auto or none")
         return np.array(found[:1], np.int64)
