@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from chroma_eddy.index_core import IndexCore
-from chroma_eddy.query.search import Granularity, Query, search
+from chroma_eddy.query.search import Fusion, Granularity, Query, search
 from chroma_eddy.storage.client import Place, connect
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT, SENTENCES, check_index_name
 from chroma_eddy.storage.store import Store
@@ -112,6 +112,8 @@ class Index(IndexCore):
         granularity: Granularity = "passages",
         prefilter: int | None = None,
         hybrid: bool = False,
+        fusion: Fusion = "scores",
+        alpha: float = 0.5,
         mmr: bool = False,
         fetch_k: int | None = None,
         lambda_mult: float = 0.5,
@@ -127,7 +129,10 @@ class Index(IndexCore):
             documents: Ids of the only documents to search; None: all.
             granularity: What to search: "passages", "sentences" or "documents".
             prefilter: Search only this many documents, the nearest as a whole; None: all.
-            hybrid: Sort passages by the reciprocal rank fusion of cosine and BM25.
+            hybrid: Sort passages by cosine and BM25 together.
+            fusion: How: by "scores", each standardised for the question over the library's passages, or by "ranks",
+                reciprocal rank fusion, which measured below BM25 alone.
+            alpha: Weight of the cosine among scores, from 0, words alone, to 1, meaning alone.
             mmr: Choose hits that differ from each other, by maximal marginal relevance.
             fetch_k: Number of nearest rows that `mmr` and `hybrid` look at; None: 20 and 100.
             lambda_mult: For `mmr`: 1 weighs only nearness, 0 only difference.

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 from chromadb.api.models.Collection import Collection
 from chromadb.errors import InternalError, NotFoundError
 
@@ -26,12 +27,15 @@ from chroma_eddy.storage.swap import finish_swap, wait_for_swap
 from chroma_eddy.types import Document
 from eddy_embed.errors import FingerprintMismatch
 from eddy_embed.parts.postprocess import Fitted
+from eddy_embed.utils.arrays import Doubles
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder  # imports torch
 
 _ATTEMPTS, _PAUSE = 8, 0.02
 """Most attempts to read what another process is writing; seconds by which the pause between two attempts grows."""
+_SAMPLE = 1000
+"""Most passages whose cosines say what a question's cosines are like."""
 T = TypeVar("T")
 
 
@@ -46,7 +50,7 @@ class IndexCore:
         """Open the index, with the chosen of its `sizes`; finish a swap of collections that was interrupted."""
         self.store, self.name, self._sizes = store, store.name, dict(sizes)
         self._embedder: Embedder | None = None
-        self._bm25: tuple[str, Bm25Index] | None = None
+        self._bm25: tuple[str, Bm25Index, Doubles] | None = None
         self._pieces: tuple[Any, bool] = (None, False)
         self._identity: Any = None
         self._set_given(embedder)
@@ -142,14 +146,16 @@ class IndexCore:
     def _read_documents(self, ids: Sequence[str], attempt: int) -> list[Document]:
         return read_documents(self.store, ids)
 
-    def bm25(self) -> Bm25Index:
-        """BM25 over the passages; built again when they have changed."""
+    def bm25(self) -> tuple[Bm25Index, Doubles]:
+        """BM25 over the passages, and vectors of a sample of them; made again when they have changed."""
         written = str(self.store.metadata().get("eddy_written"))
         if self._bm25 is None or self._bm25[0] != written:
             rows = self.store.get(MAIN, documents=True)
             language = str(self.recipe.settings["segmenter"]).rsplit(":", 2)[1]
-            self._bm25 = (written, Bm25Index(rows.ids, rows.texts, language))
-        return self._bm25[1]
+            sample = rows.ids[:: -(-len(rows.ids) // _SAMPLE) or 1]
+            vectors = np.array(self.store.get(MAIN, ids=sample, embeddings=True).vectors, np.float64)
+            self._bm25 = (written, Bm25Index(rows.ids, rows.texts, language), vectors)
+        return self._bm25[1:]
 
     def reload(self) -> None:
         """Read the stored recipe and compare it with the embedder; if they differ, nothing changes.

@@ -128,7 +128,7 @@ class Hit:
         start: Offset of its first character in the document's text.
         end: Offset after its last character.
         cosine: Cosine of the question's vector and the row's.
-        score: What the hits are sorted by: the cosine, or, with `hybrid`, the sum of reciprocal ranks.
+        score: What the hits are sorted by: the cosine, or, with `hybrid`, what words and meaning give together.
         metadata: The document's metadata, as given.
         headings: Headings above a passage, the highest first, as in "Tides > Spring tides"; "" without headings.
         page: Page on which it begins, counted from 1; None for a document without pages.

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _NAMESPACE = uuid.UUID("2d1c41a0-0b0e-5c7e-8f6e-6f0a7e3a5b11")
-_SEARCH = ("where_document", "documents", "prefilter", "hybrid", "fetch_k")
+_HYBRID = {"hybrid", "fusion", "alpha"}
+_SEARCH = ("where_document", "documents", "prefilter", "fetch_k", *_HYBRID)
 
 
 class EddyChroma(VectorStore):
@@ -227,14 +228,15 @@ class EddyChroma(VectorStore):
             query: Text of the query.
             k: Number of documents.
             filter: Chroma's condition on metadata.
-            **kwargs: Arguments of `Index.query`: `where_document`, `documents`, `prefilter`, `hybrid`, `fetch_k`.
+            **kwargs: Arguments of `Index.query`: `where_document`, `documents`, `prefilter`, `hybrid`, `fusion`,
+                `alpha`, `fetch_k`.
         """
         return [document for document, _ in self.similarity_search_with_score(query, k, filter, **kwargs)]
 
     def similarity_search_with_score(
         self, query: str, k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
     ) -> list[tuple[Document, float]]:
-        """As `similarity_search`, with cosines; with `hybrid`, with sums of reciprocal ranks."""
+        """As `similarity_search`, with cosines; with `hybrid`, with standardised scores added."""
         refuse_unknown("EddyChroma", kwargs, _SEARCH)
         hits = self.index.query(query, k, where=filter, **kwargs)
         return list(zip(_hit_documents(hits), (hit.score for hit in hits), strict=True))
@@ -243,7 +245,7 @@ class EddyChroma(VectorStore):
         self, embedding: list[float], k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
     ) -> list[Document]:
         """Find the documents nearest to a vector of `embeddings.embed_query`; a list has no fingerprint to check."""
-        refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - {"hybrid"})
+        refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - _HYBRID)
         return _hit_documents(self.index.search(np.asarray(embedding)[None], k, where=filter, **kwargs)[0])
 
     def max_marginal_relevance_search(
@@ -265,7 +267,7 @@ class EddyChroma(VectorStore):
             filter: Chroma's condition on metadata.
             **kwargs: `where_document`, `documents`, `prefilter`.
         """
-        refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - {"hybrid", "fetch_k"})
+        refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - _HYBRID - {"fetch_k"})
         own: dict[str, Any] = {"fetch_k": fetch_k, "lambda_mult": lambda_mult, "where": filter}
         return _hit_documents(self.index.query(query, k, mmr=True, **own, **kwargs))
 
@@ -279,7 +281,7 @@ class EddyChroma(VectorStore):
         **kwargs: Any,
     ) -> list[Document]:
         """As `max_marginal_relevance_search`, for a vector of `embeddings.embed_query`."""
-        refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - {"hybrid", "fetch_k"})
+        refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - _HYBRID - {"fetch_k"})
         own: dict[str, Any] = {"fetch_k": fetch_k, "lambda_mult": lambda_mult, "where": filter}
         return _hit_documents(self.index.search(np.asarray(embedding)[None], k, mmr=True, **own, **kwargs)[0])
 

@@ -28,10 +28,10 @@ class FoundPassage:
 
 
 def ask(index: Index, question: str, k: int = 3) -> list[FoundPassage]:
-    """Return the k passages nearest to a question, nearest first."""
+    """Return the k passages that fit a question best, by meaning and by words, best first."""
     check_question(question)
     passages = []
-    for hit in index.query(question, k, sentences=True):
+    for hit in index.query(question, k, hybrid=True, sentences=True):
         best = cast("Highlight", hit.best)
         passages.append(
             FoundPassage(

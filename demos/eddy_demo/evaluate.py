@@ -55,14 +55,13 @@ def read_questions(queries: Path, qrels: Path) -> list[JudgedQuestion]:
 
 def score_library(index: Index, questions: Sequence[JudgedQuestion]) -> HitRates:
     """Measure the library's own search, which `ask` uses."""
-    vectors = index.embedder.encode_query([question.text for question in questions], show_progress=False)
-    found = [[hit.metadata["name"] for hit in hits] for hits in index.search(vectors, _DEPTH)]
+    found = [[hit.metadata["name"] for hit in index.query(each.text, _DEPTH, hybrid=True)] for each in questions]
     return _score(str(index.embedder.method), index.status().passages, questions, found)
 
 
 def score_bm25(index: Index, questions: Sequence[JudgedQuestion]) -> HitRates:
     """Measure BM25 (Lucene's variant, k1 = 1.5, b = 0.75, without English stop words) over the library's passages."""
-    words = index.bm25()
+    words, _ = index.bm25()
     rows = index.collection.get(include=["metadatas"])
     names = {id_: str(row["name"]) for id_, row in zip(rows["ids"], rows["metadatas"] or [], strict=True)}
     found = [[names[id_] for id_ in words.rank(question.text, None, _DEPTH)] for question in questions]

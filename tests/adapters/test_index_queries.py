@@ -120,7 +120,7 @@ def test_words_and_meaning_are_fused_by_reciprocal_ranks(index, query):
     """The order of LangChain's EnsembleRetriever over the same two orders."""
     held = rows(index)[MAIN]
     by_meaning = [id_ for id_, _ in ranked(index, MAIN, query)]
-    by_words = index.bm25().rank("granite ferry", None, 100)
+    by_words = index.bm25()[0].rank("granite ferry", None, 100)
     assert by_words and all(
         {"granite", "ferry"} & set(held[id_][2].lower().replace(".", " ").split()) for id_ in by_words
     )
@@ -131,7 +131,7 @@ def test_words_and_meaning_are_fused_by_reciprocal_ranks(index, query):
     assert list(reciprocal_rank_fusion([by_meaning, by_words])) == expected
 
     meant = [hit.id for hit in index.query("granite ferry", 100)]
-    hits = index.query("granite ferry", 6, hybrid=True)
+    hits = index.query("granite ferry", 6, hybrid=True, fusion="ranks")
     scores = reciprocal_rank_fusion([meant, by_words])
     assert [hit.id for hit in hits] == list(scores)[:6] and [hit.score for hit in hits] == list(scores.values())[:6]
     asked = index.embedder.encode_query("granite ferry")
@@ -143,10 +143,51 @@ def test_words_and_meaning_are_fused_by_reciprocal_ranks(index, query):
         index.query(ASKED, hybrid=True, granularity="documents")
 
 
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 0.5, 1.0])
+def test_words_and_meaning_are_fused_by_scores(index, query, alpha):
+    """Every passage by both scores, each standardised over all passages; loops in place of the index's arrays."""
+    held = rows(index)[MAIN]
+    asked = index.embedder.encode_query("granite ferry").astype(np.float64)
+    words, _ = index.bm25()
+    by_words = dict(zip(words.ids, words.scores("granite ferry").tolist(), strict=True))
+    by_meaning = {id_: float(np.dot(row[0], asked) / np.linalg.norm(row[0])) for id_, row in held.items()}
+    assert set(by_words) == set(by_meaning) and sum(score > 0 for score in by_words.values()) >= 2
+
+    def standard(scores: dict[str, float]) -> dict[str, float]:
+        mean = sum(scores.values()) / len(scores)
+        deviation = (sum((score - mean) ** 2 for score in scores.values()) / len(scores)) ** 0.5
+        return {id_: (score - mean) / deviation for id_, score in scores.items()}
+
+    near, worded = standard(by_meaning), standard(by_words)
+    expected = {id_: alpha * near[id_] + (1 - alpha) * worded[id_] for id_ in held}
+    hits = index.query("granite ferry", 100, hybrid=True, alpha=alpha)
+    assert len(hits) == len(held)
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    assert {hit.id: hit.score for hit in hits} == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_question_whose_words_nobody_uses_is_answered_by_meaning_alone(index):
+    hits = index.query("zeppelin xylophone", 6, hybrid=True)
+    assert [hit.id for hit in hits] == [hit.id for hit in index.query("zeppelin xylophone", 6)]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"fusion": "sum"}, "fusion='sum' is unknown; choose one of scores, ranks"),
+        ({"alpha": 1.1}, r"alpha=1\.1 must lie between 0, words alone, and 1"),
+        ({"fusion": "ranks", "alpha": 0.7}, "alpha=0.7 weighs scores"),
+    ],
+)
+def test_fusions_that_do_not_exist_are_refused(index, options, said):
+    with pytest.raises(InvalidParameter, match=said):
+        index.query(ASKED, hybrid=True, **options)
+
+
 def test_words_are_counted_anew_when_documents_change(tmp_path, embedder):
     with open_index(tmp_path, "notes", embedder) as index, open_index(tmp_path, "notes", embedder) as writer:
         writer.upsert(documents(3))
-        assert not index.bm25().rank("zeppelin", None, 5)
+        assert not index.bm25()[0].rank("zeppelin", None, 5)
         writer.upsert([replace(documents(3)[1], text="A zeppelin over the harbour.")])
         assert [hit.document for hit in index.query("zeppelin", 1, hybrid=True)] == ["papers/1"]
 

@@ -193,6 +193,10 @@ def test_mmr_and_hybrid_are_those_that_users_know(full, model):
     hybrid = index_of(full).as_retriever(vector_store_query_mode="hybrid", similarity_top_k=3).retrieve("Granite keel")
     expected = full.index.query("Granite keel", 3, hybrid=True)
     assert [(hit.node.node_id, hit.score) for hit in hybrid] == [(hit.id, hit.score) for hit in expected]
+    options = {"vector_store_query_mode": "hybrid", "similarity_top_k": 3, "alpha": 0.9}
+    meant = index_of(full).as_retriever(**options).retrieve("Granite keel")
+    expected = full.index.query("Granite keel", 3, hybrid=True, alpha=0.9)
+    assert [(hit.node.node_id, hit.score) for hit in meant] == [(hit.id, hit.score) for hit in expected]
 
 
 FILTERS = [
@@ -279,7 +283,7 @@ def test_filters_that_chroma_cannot_have_are_refused_by_name(full, filter_, said
         ({"mode": "text_search"}, {}, "BM25Retriever"),
         ({"mode": "semantic_hybrid"}, {}, "another database"),
         ({"mode": "svm"}, {}, "classifier"),
-        ({"mode": "hybrid", "alpha": 0.5}, {}, "alpha=0.5"),
+        ({"mode": "hybrid", "alpha": 1.5}, {}, "alpha=1.5"),
         ({}, {"mmr_threshold": 0.5}, "belongs to mode 'mmr'"),
         ({"mode": "mmr"}, {"mmr_prefetch_k": 3, "mmr_prefetch_factor": 2.0}, "in two ways"),
         ({"mode": "mmr", "mmr_threshold": 2.0}, {}, "lambda_mult=2.0"),

@@ -1,4 +1,4 @@
-"""Orders of hits: reciprocal rank fusion, maximal marginal relevance, cosines."""
+"""Orders of hits: fusion by scores or by ranks, maximal marginal relevance, cosines."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ def reciprocal_rank_fusion(rankings: Sequence[Sequence[str]]) -> dict[str, float
         for rank, id_ in enumerate(ranking, start=1):
             scores[id_] = scores.get(id_, 0.0) + 1 / (RANK_OFFSET + rank)
     return dict(sorted(scores.items(), key=lambda item: -item[1]))
+
+
+def standardised(values: Doubles, among: Doubles) -> Doubles:
+    """Values as standard deviations above the mean of those `among` them; 0 where these are all the same."""
+    deviation = float(among.std()) if len(among) else 0.0
+    return (values - among.mean()) / deviation if deviation else np.zeros_like(values)
 
 
 def mmr_order(question: Doubles, vectors: Doubles, k: int, balance: float) -> list[int]:

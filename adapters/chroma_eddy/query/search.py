@@ -13,7 +13,7 @@ from chromadb.errors import NotFoundError
 from chroma_eddy.errors import ForeignCollection, damaged
 from chroma_eddy.index_core import IndexCore
 from chroma_eddy.query.highlights import add_highlights
-from chroma_eddy.query.ranking import cosines, mmr_order, reciprocal_rank_fusion
+from chroma_eddy.query.ranking import cosines, mmr_order, reciprocal_rank_fusion, standardised
 from chroma_eddy.rows.documents import read_texts
 from chroma_eddy.rows.schema import DIGEST, DOCUMENT, END, HEADINGS, PIECE, START, DocumentRow, user_metadata
 from chroma_eddy.storage.failures import translated_errors
@@ -24,6 +24,7 @@ from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.utils.arrays import Doubles
 
 Granularity = Literal["passages", "sentences", "documents"]
+Fusion = Literal["scores", "ranks"]
 Filter = dict[str, Any]
 _COLLECTIONS = {"passages": MAIN, "sentences": SENTENCES, "documents": DOCUMENTS}
 
@@ -39,6 +40,8 @@ class Query:
     granularity: Granularity = "passages"
     prefilter: int | None = None
     hybrid: bool = False
+    fusion: Fusion = "scores"
+    alpha: float = 0.5
     mmr: bool = False
     fetch_k: int | None = None
     lambda_mult: float = 0.5
@@ -56,6 +59,14 @@ class Query:
             )
         if not 0 <= self.lambda_mult <= 1:
             raise InvalidParameter(f"lambda_mult={self.lambda_mult!r} must lie between 0 and 1")
+        if self.fusion not in get_args(Fusion):
+            raise InvalidParameter(
+                f"fusion={self.fusion!r:.80} is unknown; choose one of {', '.join(get_args(Fusion))}"
+            )
+        if not 0 <= self.alpha <= 1:
+            raise InvalidParameter(f"alpha={self.alpha!r} must lie between 0, words alone, and 1, meaning alone")
+        if self.alpha != 0.5 and self.fusion == "ranks":
+            raise InvalidParameter(f"alpha={self.alpha!r} weighs scores, and fusion='ranks' has none; leave it out")
         if isinstance(self.documents, str):
             raise InvalidParameter(f"documents={self.documents!r:.80} must be a list of ids")
         if self.sentences and self.granularity != "passages":
@@ -279,7 +290,7 @@ def _texts_of(index: IndexCore, granularity: Granularity, rows: Sequence[Any]) -
 def _fuse_with_bm25(
     index: IndexCore, vector: Doubles, question: str, query: Query, filters: Sequence[Filter], hits: list[Hit]
 ) -> list[Hit]:
-    """Sort passages by the reciprocal rank fusion of cosine and BM25."""
+    """The hits, and the passages that share words with the question, sorted by both cosine and BM25."""
     allowed = None
     if filters or query.where_document or query.ids is not None:
         with translated_errors(index.store.place):
@@ -290,17 +301,28 @@ def _fuse_with_bm25(
                 include=[],
             )
         allowed = set(got["ids"])
-    words = index.bm25().rank(question, allowed, query.candidates)
-    scores = reciprocal_rank_fusion([[hit.id for hit in hits], words])
-    best = list(scores)[: query.k]
+    bm25, sample = index.bm25()
+    by_words = bm25.rank(question, allowed, query.candidates)
     by_id = {hit.id: hit for hit in hits}
-    missing = [id_ for id_ in best if id_ not in by_id]
+    missing = [id_ for id_ in by_words if id_ not in by_id]
     rows = index.store.get(MAIN, ids=missing, metadatas=True, documents=True, embeddings=True)
     for id_, row, text, own in zip(rows.ids, rows.metadatas, rows.texts, rows.vectors, strict=True):
         _check_row(id_, row)
         by_id[id_] = _make_hit(id_, row, text, float(cosines(vector, np.asarray(own, np.float64))))
-    if gone := [id_ for id_ in best if id_ not in by_id]:
+    if gone := [id_ for id_ in missing if id_ not in by_id]:
         raise ForeignCollection(
             f"passage {gone[0]!r} of index {index.name!r} is gone: something else has deleted it; call check()"
         )
-    return [replace(by_id[id_], score=scores[id_]) for id_ in best]
+    if query.fusion == "ranks":
+        fused = reciprocal_rank_fusion([[hit.id for hit in hits], by_words])
+    else:
+        scores = bm25.scores(question)
+        own_scores = dict(zip(bm25.ids, standardised(scores, scores).tolist(), strict=True))
+        found = np.array([hit.cosine for hit in by_id.values()])
+        near = standardised(found, cosines(vector, sample)).tolist()
+        fused = {
+            id_: query.alpha * cosine + (1 - query.alpha) * own_scores.get(id_, 0.0)
+            for id_, cosine in zip(by_id, near, strict=True)
+        }
+    best = sorted(fused, key=lambda id_: -fused[id_])[: query.k]
+    return [replace(by_id[id_], score=fused[id_]) for id_ in best]

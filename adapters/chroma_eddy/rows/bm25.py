@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from eddy_embed.errors import MissingExtra
+from eddy_embed.utils.arrays import Doubles
 
 
 class Bm25Index:
@@ -28,12 +29,16 @@ class Bm25Index:
             self._index = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
             self._index.index(tokens, show_progress=False)
 
-    def rank(self, question: str, allowed: set[str] | None, most: int) -> list[str]:
-        """Ids of at most `most` texts, among all or the `allowed`, that share a word with a question, best first."""
+    def scores(self, question: str) -> Doubles:
+        """BM25 of each text for a question, shape (texts,); 0 for a text that shares no word with it."""
         words = self._tokenize([question], stopwords=self._stop_words, show_progress=False, return_ids=False)[0]
         if self._index is None or not words:
-            return []
-        scores = self._index.get_scores(words)
+            return np.zeros(len(self.ids))
+        return np.asarray(self._index.get_scores(words), np.float64)
+
+    def rank(self, question: str, allowed: set[str] | None, most: int) -> list[str]:
+        """Ids of at most `most` texts, among all or the `allowed`, that share a word with a question, best first."""
+        scores = self.scores(question)
         matching = takewhile(lambda number: scores[number] > 0, np.argsort(-scores, kind="stable"))
         ids = (self.ids[number] for number in matching)
         return list(islice((id_ for id_ in ids if allowed is None or id_ in allowed), most))

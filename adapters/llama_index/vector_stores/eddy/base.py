@@ -55,7 +55,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
     """Stores nodes in the main collection of an index that knows its embedder.
 
     Adding a node of a known id replaces it. The store writes nodes in batches that the database accepts, under the
-    index's lock. Scores are cosines; of hybrid queries, sums of reciprocal ranks. The store refuses vectors of another
+    index's lock. Scores are cosines; of hybrid queries, standardised scores added. The store refuses vectors of another
     embedder in nodes and queries. Queries find documents that the index has split itself, too.
 
     If the index has post-processing of its own, `embed_model` applies it as well: pass that to `VectorStoreIndex` and
@@ -225,7 +225,8 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
 
         Args:
             query: A query in the mode "default", "mmr" or "hybrid". With "hybrid", the result is the best
-                `hybrid_top_k` (or `similarity_top_k`) of the first `sparse_top_k` (or 100) by meaning and by BM25.
+                `hybrid_top_k` (or `similarity_top_k`) of the first `sparse_top_k` (or 100) by meaning and by BM25;
+                `alpha` weighs meaning, from 0 to 1.
             **kwargs: `where` and `where_document`, Chroma's own conditions; `prefilter`, the number of documents to
                 search within; `mmr_threshold`, `mmr_prefetch_factor`, `mmr_prefetch_k`; `fingerprint` of the embedder
                 of a query vector that has none.

@@ -47,11 +47,6 @@ def translate_query(query: VectorStoreQuery, more: Mapping[str, Any]) -> tuple[Q
     if reason := _MODES.get(mode, _CLASSIFIER_MODES):
         raise InvalidParameter(f"mode {mode.value!r} cannot be asked of EddyChromaVectorStore: {reason}")
     hybrid, mmr = mode == VectorStoreQueryMode.HYBRID, mode == VectorStoreQueryMode.MMR
-    if query.alpha is not None and hybrid:
-        raise InvalidParameter(
-            f"alpha={query.alpha!r} weighs scores, and hybrid queries fuse ranks, by meaning and by BM25, which weigh "
-            "the same; leave it out"
-        )
     if not mmr and (given := [name for name in _MMR_OPTIONS if more.get(name) is not None]):
         raise InvalidParameter(f"{given[0]}= belongs to mode 'mmr', and the mode is {mode.value!r}")
     where, possible = to_where(to_condition(query.filters), more.get("where"))
@@ -64,6 +59,7 @@ def translate_query(query: VectorStoreQuery, more: Mapping[str, Any]) -> tuple[Q
         documents=query.doc_ids or None,
         prefilter=more.get("prefilter"),
         hybrid=hybrid,
+        alpha=0.5 if query.alpha is None else query.alpha,
         mmr=mmr,
         fetch_k=_mmr_candidates(k, more) if mmr else query.sparse_top_k if hybrid else None,
         lambda_mult=float(thresholds[0]),
