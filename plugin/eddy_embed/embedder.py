@@ -403,7 +403,15 @@ class Embedder:
         planner, host = self._pipeline.planner, self._pipeline.open_runner.host
         (plan,) = planner.plan(checked_texts(text), checked_role(role))
         own = self.backbone.pooling
-        return explain(plan, method=self.method, host=host, tokenizer=planner.tokenizer, role=role, trained=own)
+        return explain(
+            plan,
+            method=self.method,
+            host=host,
+            tokenizer=planner.tokenizer,
+            role=role,
+            trained=own,
+            token_weights=self._pipeline.open_runner.token_weights,
+        )
 
     @property
     def width(self) -> int:

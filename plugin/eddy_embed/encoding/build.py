@@ -122,7 +122,10 @@ def assemble(
         opened, host, max_length=max_length, overflow=overflow, instructions=instructions, language=language
     )
     batch_tokens = budget(batch_tokens, host.device)
-    return Pipeline(planner, Runner(host, opened.method, batch_tokens=batch_tokens, batch_size=batch_size), finish)
+    weights = opened.method.weights
+    table = None if weights is None else weights.of(planner.tokenizer.ranks())
+    runner = Runner(host, opened.method, table, batch_tokens=batch_tokens, batch_size=batch_size)
+    return Pipeline(planner, runner, finish)
 
 
 def host_for(opened: LoadedModel) -> Host:

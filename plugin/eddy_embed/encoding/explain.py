@@ -14,8 +14,10 @@ from eddy_embed.model.backbone import Pooling
 from eddy_embed.model.host import Host
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.readout import LayerMean, Readout
+from eddy_embed.parts.token_weights import weighed
 from eddy_embed.text.sequence import PLACEHOLDER_ID, Role, Sequence
 from eddy_embed.text.tokenizer import Tokenizer
+from eddy_embed.utils.arrays import Doubles
 
 SHOWN = 40
 """Tokens that the text form lists."""
@@ -199,13 +201,23 @@ def _pooling(readout: Readout, trained: Pooling | None) -> str:
 
 
 def explain(
-    plan: TextPlan, *, method: Method, host: Host, tokenizer: Tokenizer, role: TextRole, trained: Pooling | None = None
+    plan: TextPlan,
+    *,
+    method: Method,
+    host: Host,
+    tokenizer: Tokenizer,
+    role: TextRole,
+    trained: Pooling | None = None,
+    token_weights: Doubles | None = None,
 ) -> Explanation:
-    """Explain a planned text."""
+    """Explain a planned text; `token_weights` as the runner has them."""
     first = plan.windows[0].laid()
     sequence = first.sequence
     readout = cast("Readout", method.readout)
     index, weight = readout.weights(sequence, first.counted)
+    if token_weights is not None:
+        weight = weighed(weight, sequence.ids[index], token_weights)
+        weight /= weight.sum()
     weights = np.zeros(len(sequence))
     np.add.at(weights, index, weight)
     sources = dict(sequence.edges.tolist())

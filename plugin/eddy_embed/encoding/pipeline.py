@@ -143,20 +143,20 @@ class Pipeline:
                 f"span {index}, {spans[index]}, has no token in the text that is read{cut}; choose another span or a "
                 "longer max_length"
             )
-        return self.finish(np.concatenate(sums.parts) / sizes[:, None], 0)
+        return self.finish(np.concatenate(sums.parts) / np.concatenate(sums.weights)[:, None], 0)
 
     def _within(self, sums: PooledSums, kinds: Seq[int], text: int) -> tuple[SpanVectors | None, SpanVectors | None]:
         """Sentences (kind 0) and passages (kind 1) out of the pass over the whole; None for those not summed."""
         vectors = {
-            kind: (self._means(total, sizes, text), sizes)
-            for kind, total, sizes in zip(kinds, sums.parts, sums.sizes, strict=True)
+            kind: (self._means(total, weights, text), sizes)
+            for kind, total, weights, sizes in zip(kinds, sums.parts, sums.weights, sums.sizes, strict=True)
         }
         return vectors.get(0), vectors.get(1)
 
-    def _means(self, total: Doubles, sizes: Ints, text: int) -> Floats:
+    def _means(self, total: Doubles, weights: Doubles, text: int) -> Floats:
         # In groups: several copies in double precision of all sentences of a long text would take more than the text.
         groups = np.split(np.arange(len(total)), range(FINISHED, len(total), FINISHED))
-        means = (total[rows] / np.maximum(sizes[rows], 1)[:, None] for rows in groups)
+        means = (total[rows] / np.where(weights[rows], weights[rows], 1)[:, None] for rows in groups)
         return np.concatenate([self.finish(raw, text).astype(np.float32) for raw in means])
 
     def _alone(

@@ -23,6 +23,7 @@ from eddy_embed.model.host import TEMPERATURE, Host
 from eddy_embed.parts.copy_edges import copy_states
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.readout import LayerMean, Readout, gather
+from eddy_embed.parts.token_weights import weighed
 from eddy_embed.text.sequence import Packed, Sequence, pack
 from eddy_embed.utils.arrays import Doubles, Ints
 from eddy_embed.utils.progress import Progress
@@ -36,11 +37,15 @@ class PooledSums:
         document: Sum of the sequences' pooled states, each times its share, shape (width,).
         parts: For each division of the text, the sum of states of every span, shape (spans, width).
         sizes: For each division of the text, the tokens in those sums, shape (spans,).
+        weight: Sum of the weights in `document`: 1, unless tokens are weighed.
+        weights: For each division, the sum of the tokens' weights, shape (spans,): their number, unless weighed.
     """
 
     document: Doubles
     parts: list[Doubles]
     sizes: list[Ints]
+    weight: float
+    weights: list[Doubles]
 
     @classmethod
     def zero(cls, width: int, divisions: Seq[Ints]) -> PooledSums:
@@ -49,6 +54,8 @@ class PooledSums:
             document=np.zeros(width),
             parts=[np.zeros((len(spans), width)) for spans in divisions],
             sizes=[np.zeros(len(spans), np.int64) for spans in divisions],
+            weight=0.0,
+            weights=[np.zeros(len(spans)) for spans in divisions],
         )
 
 
@@ -61,13 +68,29 @@ class PoolingIndex:
     lengths: Ints
     spans: list[Ints]
 
+    @property
+    def totals(self) -> Doubles:
+        """Sum of the weights of each run of positions."""
+        return np.asarray(np.add.reduceat(self.weight, np.cumsum(self.lengths) - self.lengths))
+
 
 class Runner:
     """Runs planned texts with one method on one host."""
 
-    def __init__(self, host: Host, method: Method, *, batch_tokens: int, batch_size: int | None) -> None:
-        """Prepare a resolved method: its placeholders' values, and a trial of what it asks of attention."""
-        self.host = host
+    def __init__(
+        self,
+        host: Host,
+        method: Method,
+        token_weights: Doubles | None = None,
+        *,
+        batch_tokens: int,
+        batch_size: int | None,
+    ) -> None:
+        """Prepare a resolved method: its placeholders' values, and a trial of what it asks of attention.
+
+        `token_weights` has the weight of each token of the vocabulary in means, shape (tokens,); None: all the same.
+        """
+        self.host, self.token_weights = host, token_weights
         self._readout = cast("Readout", method.readout)
         self._rewired = method.rewire.inputs(host.exit_layer) if method.rewire else range(0)
         self._copied = method.copied(host.layers)
@@ -136,12 +159,18 @@ class Runner:
                 _add(sums[owner], window.share, read, rows)
             if bar is not None:
                 bar.advance(len(batch))
+        if self.token_weights is not None:
+            for total in sums:
+                total.document /= total.weight
         return sums
 
     def _pass(
         self, windows: list[Window], divisions: list[Seq[Ints]], role: TextRole
     ) -> list[tuple[PoolingIndex, Doubles]]:
-        reads = [_read(self._readout, window, spans) for window, spans in zip(windows, divisions, strict=True)]
+        reads = [
+            _read(self._readout, self.token_weights, window, spans)
+            for window, spans in zip(windows, divisions, strict=True)
+        ]
         with torch.inference_mode():
             hidden, starts = self._states([window.sequence for window in windows], reads, role)
             index = np.concatenate([read.index + first for read, first in zip(reads, starts, strict=True)])
@@ -149,7 +178,7 @@ class Runner:
             lengths = np.concatenate([read.lengths for read in reads])
             rows = gather(hidden, *(torch.from_numpy(array).to(hidden.device) for array in (index, weight, lengths)))
             if self._refiner is not None:
-                totals = np.add.reduceat(weight, np.cumsum(lengths) - lengths)
+                totals = np.concatenate([read.totals for read in reads])
                 rows = self._refiner.normalized(rows, torch.from_numpy(totals).to(rows))
         split = np.cumsum([len(read.lengths) for read in reads])[:-1]
         return list(zip(reads, np.split(rows.double().cpu().numpy(), split), strict=True))
@@ -228,7 +257,7 @@ def check_compatible(host: Host, method: Method) -> None:
         )
 
 
-def _read(readout: Readout, window: Window, divisions: Seq[Ints]) -> PoolingIndex:
+def _read(readout: Readout, table: Doubles | None, window: Window, divisions: Seq[Ints]) -> PoolingIndex:
     index, weight = readout.weights(window.sequence, window.counted)
     indices, lengths, present = [index], [len(index)], []
     for spans in divisions:
@@ -239,14 +268,18 @@ def _read(readout: Readout, window: Window, divisions: Seq[Ints]) -> PoolingInde
     flat = np.concatenate(indices)
     weights = np.ones(len(flat))
     weights[: len(weight)] = weight
+    weights = weighed(weights, window.sequence.ids[flat], table)
     return PoolingIndex(flat, weights, np.array(lengths, np.int64), present)
 
 
 def _add(sums: PooledSums, share: float, read: PoolingIndex, rows: Doubles) -> None:
+    totals = read.totals
     sums.document += share * rows[0]
+    sums.weight += share * totals[0]
     start = 1
-    for total, size, spans in zip(sums.parts, sums.sizes, read.spans, strict=True):
+    for total, size, weight, spans in zip(sums.parts, sums.sizes, sums.weights, read.spans, strict=True):
         end = start + len(spans)
         total[spans] += rows[start:end]
         size[spans] += read.lengths[start:end]
+        weight[spans] += totals[start:end]
         start = end

@@ -8,7 +8,7 @@ from eddy_embed.methods.echo import echo
 from eddy_embed.methods.htp import htp
 from eddy_embed.methods.kv import kv, reroute
 from eddy_embed.methods.method import Method
-from eddy_embed.methods.plain import last2avg, plain, readout, start
+from eddy_embed.methods.plain import last2avg, plain, readout, sif, start
 from eddy_embed.methods.postprocessing import abtt, centre, truncate, whiten, with_post
 from eddy_embed.methods.prompts import cot, knowledge, metaeol, prompteol
 from eddy_embed.methods.published import resolve
@@ -37,6 +37,7 @@ __all__ = [
     "register",
     "reroute",
     "resolve",
+    "sif",
     "start",
     "tempscale",
     "tp",
@@ -47,6 +48,17 @@ __all__ = [
 ]
 
 _WHOLE: list[Callable[..., Method]] = [plain, prompteol, cot, knowledge, metaeol, echo, tp, htp, kv, reba]
-_JOINED: list[Callable[..., Method]] = [reroute, tempscale, start, readout, last2avg, centre, abtt, whiten, truncate]
+_JOINED: list[Callable[..., Method]] = [
+    reroute,
+    tempscale,
+    start,
+    sif,
+    readout,
+    last2avg,
+    centre,
+    abtt,
+    whiten,
+    truncate,
+]
 for _method in _WHOLE + _JOINED:
     register(_method)

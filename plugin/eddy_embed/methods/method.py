@@ -16,6 +16,7 @@ from eddy_embed.parts.copy_edges import CopyEdges
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.postprocess import Post
 from eddy_embed.parts.readout import LayerMean, Readout
+from eddy_embed.parts.token_weights import TokenWeights
 
 _NAME = re.compile(r"[A-Za-z_][\w-]*")
 _BARE = re.compile(r"[^\s,+:=\"]+")
@@ -43,6 +44,7 @@ class Method:
         watch: How attention that later tokens pay to earlier ones refines the states that are read.
         readout: Which hidden states become vectors.
         average: The layers whose states are averaged before the readout.
+        weights: How much each token weighs in a mean.
         post: What is done to vectors, fitted on a library.
         decides: Whether the readout replaces that of a method joined to it.
         terms: The registered names and parameters it was made from; empty for a method composed by hand.
@@ -55,6 +57,7 @@ class Method:
     watch: BackwardAttention | None = None
     readout: Readout | None = None
     average: LayerMean | None = None
+    weights: TokenWeights | None = None
     post: Post | None = None
     decides: bool = False
     terms: tuple[Term, ...] = ()

@@ -103,6 +103,11 @@ def resolve(method: Method, backbone: Backbone) -> Method:
     read = replace(_pooled(read, method, backbone), exit=exit_layer)
     if read.placeholders and not (method.layout and (method.layout.placeholders or method.layout.blocks)):
         raise InvalidParameter(f"{method}: there are no placeholders to be averaged; leave placeholders=true out")
+    if method.weights is not None and read.pool not in ("mean", "weighted"):
+        raise InvalidParameter(
+            f"{method}: tokens are weighed in a mean, and pool={read.pool} reads the last or the first one; leave sif "
+            "out, or name pool=mean"
+        )
     if method.average is not None:
         method.average.layers(exit_layer)
     if rewire is not None:

@@ -144,6 +144,17 @@ class Tokenizer:
         with self._lock:
             return [token for token in self._tokenizer.all_special_tokens if token in text]
 
+    def ranks(self) -> Ints:
+        """The rank by frequency of each token, shape (tokens,): its id, since vocabularies are learned in this order.
+
+        Tokens without a letter or digit, and single ASCII characters, have rank 0: SentencePiece puts characters last.
+        """
+        with self._lock:
+            pieces = self._tokenizer.convert_ids_to_tokens(list(range(len(self._tokenizer))))
+        bare = [(piece or "").replace("▁", "").replace("Ġ", "") for piece in pieces]
+        common = [not any(map(str.isalnum, piece)) or (len(piece) == 1 and piece.isascii()) for piece in bare]
+        return np.where(common, 0, np.arange(len(bare)))
+
     def starting(self, start: str | None, auto: bool) -> Ints:
         """Ids of the specials ahead of a sequence, shape (specials,).
 

@@ -129,6 +129,7 @@ def diagnose(
             sharper = Runner(
                 runner.host,
                 replace(embedder.method, temperature=sharp.temperature),
+                runner.token_weights,
                 batch_tokens=runner.batch_tokens,
                 batch_size=None,
             )

@@ -1,0 +1,44 @@
+"""Weights of tokens in a mean by how rare they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.utils.arrays import Doubles, Ints
+
+RANK_OFFSET = 2.7
+"""Of Mandelbrot's form of Zipf's law: the frequency of the word of rank r is proportional to 1 / (r + 2.7)."""
+
+
+@dataclass(frozen=True)
+class TokenWeights:
+    """Smooth inverse frequency: a token of frequency p weighs a / (a + p) (Arora, Liang and Ma 2017, algorithm 1).
+
+    Frequencies follow Zipf's law over ranks, so that no text has to be counted.
+
+    Attributes:
+        a: Frequency at which a token weighs half.
+
+    Raises:
+        InvalidParameter: `a` is not above 0.
+    """
+
+    a: float = 3e-5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.a < float("inf"):
+            raise InvalidParameter(f"sif: a={self.a} must be a number above 0, such as 3e-5")
+
+    def of(self, ranks: Ints) -> Doubles:
+        """The weight of each token of a vocabulary, from its rank by frequency, shape (tokens,)."""
+        total = (1 / (np.arange(len(ranks)) + RANK_OFFSET)).sum()
+        frequency = 1 / (ranks + RANK_OFFSET) / total
+        return np.asarray(self.a / (self.a + frequency))
+
+
+def weighed(weights: Doubles, ids: Ints, table: Doubles | None) -> Doubles:
+    """Weights of positions times those of their tokens, shape (positions,); placeholders, of negative id, weigh 1."""
+    return weights if table is None else weights * np.where(ids < 0, 1.0, table[ids])
