@@ -50,10 +50,13 @@ $(VENV)/.dev: $(VENV)/.torch
 	$(PIP) -e ".[all,dev]"
 	@touch $@ $(VENV)/.demo
 
+# Without the model, the demo takes the bundled one, and says so.
 demo: $(VENV)/.demo
+	@$(BIN)/eddy models get smollm2 || true
 	@$(BIN)/eddy-demo demo
 
 web: $(VENV)/.demo
+	@$(BIN)/eddy models get smollm2 || true
 	@$(BIN)/eddy-demo serve $(ARGS)
 
 test: $(VENV)/.dev

@@ -22,13 +22,13 @@ from eddy_demo.cli.console import pluralize, program_name
 from eddy_demo.cli.options import err, out
 from eddy_demo.errors import NoLibrary
 from eddy_demo.evaluate import read_questions, score_bm25, score_library
+from eddy_demo.library.defaults import BUNDLED_MODEL, PREFERRED_MODEL
 from eddy_demo.library.index import open_library
 from eddy_demo.library.ingest import changed_documents, load_embedder, missing_documents, remove_documents
 from eddy_demo.library.ingest import ingest as ingest_documents
 from eddy_demo.library.library_lock import lock_for_command
 from eddy_demo.library.ray_cluster import RayCluster, ray_cluster
 from eddy_demo.library.recipe import (
-    DEFAULT_MODEL,
     DEFAULT_PASSAGE_SIZE,
     LibraryRecipe,
     choose_recipe,
@@ -139,9 +139,11 @@ def demo(
         console.print_answers(out, text, passages)
     read_and_asked = f"{pluralize(len(result.documents), 'document')}, {pluralize(len(questions), 'question')}"
     out.print(f"\n{read_and_asked}: {time.monotonic() - started:.0f} seconds.", style="dim")
-    if recipe.model == DEFAULT_MODEL:
+    if recipe.model == BUNDLED_MODEL:
         out.print(
-            f"{DEFAULT_MODEL} is a small model, there without a download; a larger --model finds more.", style="dim"
+            f"{BUNDLED_MODEL} is a small model, there without a download. One that finds more: eddy models get "
+            f"{PREFERRED_MODEL}, then the same with --rebuild.",
+            style="dim",
         )
     example = "How do I use my own model?" if not paths else "..."
     out.print("\nAsk the same library a question of your own:", style="bold")
@@ -198,7 +200,7 @@ def _delete_library(library: Path, device: str | None, *choices: Any) -> None:
 
 
 def _load(recipe: LibraryRecipe, device: str | None) -> Embedder:
-    if recipe.model == DEFAULT_MODEL or Path(recipe.model).is_dir():
+    if recipe.model == BUNDLED_MODEL or Path(recipe.model).is_dir():
         # Nothing is downloaded, and the bars for reading files would stay on the terminal.
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     with err.status(f"Loading {recipe.model} with {recipe.method} …"):

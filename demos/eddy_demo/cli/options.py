@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from eddy_demo.library.defaults import DEFAULT_METHOD
-from eddy_demo.library.recipe import DEFAULT_MODEL
+from eddy_demo.library.defaults import BUNDLED_MODEL, DEFAULT_METHOD, PREFERRED_MODEL
 
 out = Console(highlight=False, soft_wrap=False)
 err = Console(stderr=True, highlight=False)
@@ -20,7 +19,8 @@ Library = Annotated[
 Model = Annotated[
     str | None,
     typer.Option(
-        help=f"A name that `eddy models` shows, a path, or a Hugging Face id. New libraries: {DEFAULT_MODEL}.",
+        help="A name that `eddy models` shows, a path, or a Hugging Face id. "
+        f"New libraries: {PREFERRED_MODEL} where it is on this machine, else {BUNDLED_MODEL}.",
         show_default=False,
     ),
 ]

@@ -9,12 +9,11 @@ from pathlib import Path
 
 from chroma_eddy.storage.locks import LOCK, WRITER
 from eddy_demo.errors import LibraryMismatch, NoLibrary
-from eddy_demo.library.defaults import DEFAULT_METHOD, best_method
+from eddy_demo.library.defaults import BUNDLED_MODEL, DEFAULT_METHOD, best_method, default_model
 from eddy_embed import methods
 from eddy_embed.utils.atomic_files import atomic_write
 
 _FORMAT = 2
-DEFAULT_MODEL = "eddy-tiny"
 DEFAULT_PASSAGE_SIZE = 128
 DATABASE_FOLDER = "chroma"
 """Folder of the database."""
@@ -56,8 +55,9 @@ def choose_recipe(
     given = {name: value for name, value in chosen.items() if value is not None}
     if not holds_library(folder):
         check_available(folder)
-        best = best_method(chosen["model"] or DEFAULT_MODEL) if method is None else None  # type: ignore[arg-type]
-        return replace(LibraryRecipe(DEFAULT_MODEL, best or DEFAULT_METHOD, default=best or ""), **given)  # type: ignore[arg-type]
+        name = str(chosen["model"] or default_model())
+        best = best_method(name) if method is None else None
+        return replace(LibraryRecipe(name, best or DEFAULT_METHOD, default=best or ""), **given)  # type: ignore[arg-type]
     stored = read_recipe(folder)
     for name, option in _OPTIONS.items():
         here, there = getattr(stored, name), given.get(name)
@@ -119,4 +119,4 @@ def write_recipe(folder: Path, recipe: LibraryRecipe) -> None:
 def model_name(model: str) -> str:
     """Make the path of a model absolute, so that the library finds it from every folder."""
     path = Path(model)
-    return path.resolve().as_posix() if model != DEFAULT_MODEL and path.exists() else model
+    return path.resolve().as_posix() if model != BUNDLED_MODEL and path.exists() else model

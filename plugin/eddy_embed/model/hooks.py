@@ -35,6 +35,10 @@ RUNS = ("embedding", "copy", "attention", "re-routing", "watch", "softmax")
 """Interventions whose runs are counted."""
 
 
+class PassEnded(Exception):
+    """A pass has all that was wanted of it."""
+
+
 @dataclass(eq=False)
 class PassState:
     """One forward pass: what each hook has to do, and what the hooks did.
@@ -44,9 +48,9 @@ class PassState:
     attention specs that the layers declared at load. Without `kernels`, each layer's kernel is chosen and added to
     `chosen_kernels`; with `needs_lse`, all of them give the log-sum-exp of logits. With `probed_keys`, the keys of
     extra entries are stored there by layer instead of entering attention. `captured` holds the states of the `captures`
-    layers, all or those at `rows`. `factor` multiplies the softmax input of models that compute attention themselves.
-    With `leaves`, gradients are recorded, and the model's input embeddings are added there. `ran` counts the runs of
-    each hook.
+    layers, all or those at `rows`; `embeddings_only` ends the pass before its first layer. `factor` multiplies the
+    softmax input of models that compute attention themselves. With `leaves`, gradients are recorded, and the model's
+    input embeddings are added there. `ran` counts the runs of each hook.
     """
 
     groups: list[Group]
@@ -61,6 +65,7 @@ class PassState:
     needs_lse: bool = False
     probed_keys: dict[int, torch.Tensor] | None = None
     captures: frozenset[int] = frozenset()
+    embeddings_only: bool = False
     rows: torch.Tensor | None = None
     factor: float | None = None
     leaves: list[torch.Tensor] | None = None
@@ -233,6 +238,8 @@ def _enter(index: int) -> Any:
         call.layer_angles = _given(call, kwargs.get("position_embeddings"))
         if index == 0:
             call.capture(0, hidden)
+            if call.embeddings_only:
+                raise PassEnded
         if call.edges is None or index not in call.rewired:
             return None
         call.ran["copy"] += 1

@@ -12,7 +12,7 @@ from torch import nn
 
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.model.attention import BLOCKED, OWN, AttentionSpec, AttentionWatcher, KernelChoice, group
-from eddy_embed.model.hooks import ATTENTION, RUNS, PassState, by_distance, current, install, register
+from eddy_embed.model.hooks import ATTENTION, RUNS, PassEnded, PassState, by_distance, current, install, register
 from eddy_embed.model.loading.peft import adapters, base_of
 from eddy_embed.model.self_check import SelfCheck, check_states_equal, check_windows, looks_ahead
 from eddy_embed.model.softmax_hook import SoftmaxTemperatureMode
@@ -183,13 +183,15 @@ class Host:
             # Only the blocked kernel gives the denominator a gradient too.
             kernels=self.kernels(reroute, watcher is not None) if leaves is None else (BLOCKED,) * self.kept,
             captures=frozenset(wanted),
+            embeddings_only=self._embeddings_only(wanted, leaves),
             rows=rows,
             leaves=leaves,
         )
         if watcher is not None:
             watcher.begin(groups, packed.offsets)
-        routes = sum(layer <= self.kept for layer in reroute.layers or ()) if reroute else 0
-        inside = {"attention": self.kept, "re-routing": routes, "watch": self.kept * (watcher is not None)}
+        run = 0 if call.embeddings_only else self.kept
+        routes = sum(layer <= run for layer in reroute.layers or ()) if reroute else 0
+        inside = {"attention": run, "re-routing": routes, "watch": run * (watcher is not None)}
         self._run_counted(call, packed, rewired, values, inside)
         return call.side_by_side(wanted)
 
@@ -212,13 +214,18 @@ class Host:
         for members in group(packed.offsets, factors, even=self.bidirectional):
             part = padded_rows(packed, members.rows.numpy())
             factor = None if factors is None else members.factor
-            call = PassState([], captures=frozenset(wanted), factor=factor, leaves=leaves)
-            self._run_counted(call, part, rewired, values, {"softmax": 0 if factors is None else self.kept})
+            ends = self._embeddings_only(wanted, leaves)
+            call = PassState([], captures=frozenset(wanted), embeddings_only=ends, factor=factor, leaves=leaves)
+            self._run_counted(call, part, rewired, values, {"softmax": 0 if ends or factors is None else self.kept})
             batch = call.side_by_side(wanted)
             if not len(states):
                 states = batch.new_empty(len(packed.ids), batch.shape[1])
             states[members.tokens.to(batch.device)] = batch[members.real.to(batch.device)]
         return states if rows is None else states[rows.to(states.device)]
+
+    def _embeddings_only(self, wanted: tuple[int, ...], leaves: list[torch.Tensor] | None) -> bool:
+        """Whether no layer has to run: only h[0] is read, and no gradients are wanted."""
+        return set(wanted) == {0} and leaves is None
 
     def _run_counted(
         self, call: PassState, packed: Packed, rewired: range, values: torch.Tensor | None, inside: dict[str, int]
@@ -284,6 +291,8 @@ class Host:
         try:
             with mode, temperature:
                 out = self._view(input_ids=ids, position_ids=positions if counted else None, use_cache=False)
+        except PassEnded:
+            return call.captured[0]
         finally:
             current.reset(token)
         if not hasattr(out, "last_hidden_state"):
