@@ -371,10 +371,12 @@ def blocks(path: str, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if blocks(d, "python")])
-def test_python_blocks_run(document: str, tmp_path: Path) -> None:
+def test_python_blocks_run(document: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """The blocks of one document run in order and in one namespace, as a reader would type them."""
-    script = "\n\n".join(blocks(document, "python"))
-    child = run_code(script, cwd=tmp_path)
+    script, settings = "\n\n".join(blocks(document, "python")), {}
+    if '"smollm2"' in script:
+        settings["EDDY_CACHE"] = str(request.getfixturevalue("fetched_smollm2"))
+    child = run_code(script, cwd=tmp_path, **settings)
     assert child.returncode == 0, f"{script}\n---\n{child.stderr}"
 
 

@@ -1,0 +1,63 @@
+"""What somebody sees who runs `make demo`: the handbook, asked with a real model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eddy_demo import handbook
+from eddy_demo.library.defaults import BUNDLED_MODEL, DEFAULT_METHOD, PREFERRED_MODEL, default_model
+from eddy_demo.library.recipe import read_recipe
+from eddy_embed.model.loading.catalog import CATALOG
+
+Run = Callable[..., Any]
+ANSWERS = (
+    ("long-documents.md", "A document longer than the model's window is never cut silently."),
+    ("methods.md", "hierarchical token prepending costs two more tokens per block than plain mean pooling."),
+    ("troubleshooting.md", "A library refuses documents and a question asked with another model or method,"),
+)
+"""The document and the words that answer each question of the demo."""
+
+
+@pytest.fixture
+def fetched(smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache that holds the preferred model as `eddy models get` puts it there."""
+    monkeypatch.setenv("EDDY_CACHE", str(tmp_path / "cache"))
+    file = CATALOG[PREFERRED_MODEL].fetched
+    file.parent.mkdir(parents=True)
+    file.symlink_to(smollm2)
+    return tmp_path / "cache"
+
+
+def test_the_demo_finds_and_marks_the_three_answers(fetched: Path, tmp_path: Path, run: Run) -> None:
+    library = tmp_path / "library"
+    told = run("demo", "--library", library)
+    assert told.code == 0, told.err
+    recipe = read_recipe(library)
+    assert (recipe.model, recipe.method) == (PREFERRED_MODEL, DEFAULT_METHOD)
+    flat = " ".join(told.out.split())
+    for question, (document, words) in zip(handbook.QUESTIONS, ANSWERS, strict=True):
+        assert question in flat
+        first, *_ = json.loads(run("ask", question, "--library", library, "--json").out)
+        marked = first["text"][first["sentence_start"] - first["start"] : first["sentence_end"] - first["start"]]
+        assert first["document"] == document, question
+        assert words in " ".join(marked.split()), question
+        assert f"»{' '.join(marked.split())}«" in flat
+
+
+def test_without_the_model_the_demo_takes_the_bundled_one_and_says_so(
+    documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    monkeypatch.setenv("EDDY_CACHE", str(tmp_path / "cache"))
+    if CATALOG[PREFERRED_MODEL].in_package is not None:
+        monkeypatch.setattr(type(CATALOG[PREFERRED_MODEL]), "in_package", None)
+    assert default_model() == BUNDLED_MODEL
+    library = tmp_path / "library"
+    told = run("demo", documents, "-q", "Who winds the weights?", "--library", library)
+    assert told.code == 0, told.err
+    assert read_recipe(library).model == BUNDLED_MODEL
+    assert "eddy models get smollm2" in " ".join(told.out.split())
