@@ -82,7 +82,8 @@ def test_older_falcons_give_the_states_of_transformers(options: dict[str, bool])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         model, tokenizer = AutoModelForCausalLM.from_config(config).eval(), families.byte_level_tokenizer()
-    vectors = Embedder(model, tokenizer=tokenizer, method="plain:exit=4+start:token=none", normalize=False).encode_document(ALIKE)
+    e = Embedder(model, tokenizer=tokenizer, method="plain:exit=4+start:token=none", normalize=False)
+    vectors = e.encode_document(ALIKE)
     for text, vector in zip(ALIKE, vectors, strict=True):
         with torch.no_grad():
             states = model(torch.tensor([tokenizer(text)["input_ids"]]), output_hidden_states=True).hidden_states[4][0]
