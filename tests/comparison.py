@@ -106,6 +106,8 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
             "read": ("last", False),
         },
     ),
+    "plain:exit=-2+start:token=none": ("plain", {"exit": -2, "start": False}),
+    "htp:range=1-3,exit=-1+start:token=none": ("htp", {"range": (1, 3), "exit": -1, "start": False}),
     "htp": ("htp", {}),
     "htp:range=1-4,exit=-1": ("htp", {"range": (1, 4), "exit": -1}),
     "htp:k=2,range=1-5,exit=4,pool=all": ("htp", {"k": 2, "range": (1, 5), "exit": 4, "pool": "all"}),

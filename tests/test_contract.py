@@ -31,7 +31,7 @@ EVERY = [
     "tp:prompt=prompteol+reroute:layers=3,n=2",
     "htp:range=1-4,exit=4,pool=all",
     "kv:layers=2-4+htp:range=1-3+tempscale:tau=0.6+readout",
-    "kv:layers=2-4,n=2+last2avg",
+    "kv:layers=2-4,n=2+last2avg+start:token=none",
     "reba:pool=mean",
     "reba:piece=9",
 ]

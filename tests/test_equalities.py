@@ -26,13 +26,16 @@ def unit(vector: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("family", [*ALL, *families.OWN_ATTENTION])
 def test_every_exit_is_the_hidden_state_of_transformers(family: str) -> None:
     model, tokenizer = families.build(family)
-    ids = tokenizer(TEXTS[0], return_special_tokens_mask=True)
-    text = [at for at, special in enumerate(ids["special_tokens_mask"]) if not special]
+    encoded = tokenizer(TEXTS[0], return_special_tokens_mask=True)
+    ids, specials = encoded["input_ids"], encoded["special_tokens_mask"]
+    if not any(specials):
+        ids, specials = [tokenizer.bos_token_id, *ids], [1, *specials]
+    text = [at for at, special in enumerate(specials) if not special]
     # Older versions of transformers leave Gemma 2's soft cap out of their fused attention.
     eager = copy.deepcopy(model.base_model)
     eager.set_attn_implementation("eager")
     with torch.no_grad():
-        out = eager(torch.tensor([ids["input_ids"]]), output_hidden_states=True, use_cache=False)
+        out = eager(torch.tensor([ids]), output_hidden_states=True, use_cache=False)
     states = out.hidden_states
     assert torch.equal(states[-1], out.last_hidden_state)
     exits = range(-families.LAYERS - 1, families.LAYERS + 1) if family in families.FAMILIES else (0, 3, -2, -1)

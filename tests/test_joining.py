@@ -48,7 +48,7 @@ def reason(one: str, other: str) -> str | None:
 
 
 def test_the_table_knows_every_method() -> None:
-    assert {*WHOLE, *POSTS, "truncate", "tempscale", "reroute", "readout", "last2avg"} == set(methods.names())
+    assert {*WHOLE, *POSTS, "truncate", "tempscale", "reroute", "start", "readout", "last2avg"} == set(methods.names())
 
 
 @pytest.mark.parametrize("one", methods.names())

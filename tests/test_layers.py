@@ -148,7 +148,7 @@ def test_states_are_those_of_the_last_token_at_every_layer(family: str, monkeypa
     assert read.shape == (families.LAYERS, 100, families.HIDDEN)
     for at, text in list(enumerate(layers.draw(SENTENCES, 100)))[::33]:
         ids = tokenizer(f'"Context: {text}" Compress the Context in one word:', add_special_tokens=False)["input_ids"]
-        front = {"llama": [1], "gemma2": [0]}.get(family, [])
+        front = {"llama": [1], "gemma2": [0]}.get(family, [tokenizer.bos_token_id])
         expected = forward.forward(model, [*front, *ids])[: families.LAYERS]
         assert np.abs(read[:, at] - torch.stack([h[-1] for h in expected]).numpy()).max() < 1e-9
     # The last token of the prompt is always the same, and gemma2's first layer sees no further than the prompt's end.

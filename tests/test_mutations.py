@@ -23,7 +23,8 @@ from eddy_embed.model import attention, hooks, host
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.placeholders import Blocks
 from eddy_embed.parts.readout import LayerMean, Readout
-from eddy_embed.text.sequence import Packed, Role
+from eddy_embed.text.sequence import PLACEHOLDER_ID, Packed, Role, Sequence
+from eddy_embed.text.tokenizer import Tokenizer
 
 PAIR = [TEXTS[0], TEXTS[3]]
 LAYERS = families.LAYERS
@@ -88,6 +89,25 @@ def has_a_source(method: str) -> bool:
 def ends_inside(method: str) -> bool:
     """The range ends below the exit, so that one layer more can be copied."""
     return copies(method) and (_parameters(method).get("range") or (1, 2))[1] < _exit(method)
+
+
+def starts(method: str) -> bool:
+    """A start token stands ahead where the tokenizer puts none."""
+    p = _parameters(method)
+    released = p.get("released_text") or "released" in (p.get("preset"), p.get("variant"))
+    return not released and p.get("start", True) is True
+
+
+def attends_to_a_start(method: str) -> bool:
+    return attends(method) and starts(method)
+
+
+def copies_behind_a_start(method: str) -> bool:
+    return copies(method) and starts(method)
+
+
+def averages_behind_a_start(method: str) -> bool:
+    return averages(method) and starts(method)
 
 
 def averages(method: str) -> bool:
@@ -164,6 +184,24 @@ def _counted(patch: Patch, change: Callable[..., np.ndarray]) -> None:
 
 def _with_bos(patch: Patch) -> None:
     _counted(patch, lambda sequence, counted: np.append(np.flatnonzero(sequence.roles == Role.SPECIAL), counted))
+
+
+def _started(patch: Patch, change: Callable[[Tokenizer, np.ndarray], np.ndarray]) -> None:
+    starting = Tokenizer.starting
+    patch.setattr(Tokenizer, "starting", lambda self, start, auto: change(self, starting(self, start, auto)))
+
+
+def _start_behind_a_placeholder(patch: Patch) -> None:
+    arrange = Layout.arrange
+
+    def mutated(*given: object) -> Sequence:
+        laid = arrange(*given)
+        place = int(np.flatnonzero(laid.ids == PLACEHOLDER_ID)[0])
+        order = np.r_[1 : place + 1, 0, place + 1 : len(laid)]
+        moved = {name: getattr(laid, name)[order] for name in ("ids", "roles", "starts", "ends", "copies")}
+        return replace(laid, **moved, edges=np.argsort(order)[laid.edges])
+
+    patch.setattr(Layout, "arrange", mutated)
 
 
 def _with_prompt(patch: Patch) -> None:
@@ -301,6 +339,11 @@ MUTATIONS = {
     "exit off by one": Mutation(_exit_off, everything),
     "final norm left out": Mutation(_norm_left_out, reads_top, loads=False),
     "begin token pooled": Mutation(_with_bos, averages),
+    "start token pooled": Mutation(_with_bos, averages_behind_a_start, "qwen3"),
+    "start token left out": Mutation(lambda patch: _started(patch, lambda own, _: own.prefix), starts, "gpt2"),
+    "start token twice": Mutation(lambda patch: _started(patch, lambda _, ids: np.tile(ids, 2)), starts, "gpt2"),
+    "another start token": Mutation(lambda patch: _started(patch, lambda _, ids: ids + 7), attends_to_a_start, "qwen3"),
+    "start token behind a placeholder": Mutation(_start_behind_a_placeholder, copies_behind_a_start, "qwen3"),
     "instruction pooled": Mutation(_with_prompt, averages_the_text),
     "first token not pooled": Mutation(_without_first, averages),
     "last but one": Mutation(_last_but_one, reads_last),

@@ -82,7 +82,8 @@ def test_older_falcons_give_the_states_of_transformers(options: dict[str, bool])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         model, tokenizer = AutoModelForCausalLM.from_config(config).eval(), families.byte_level_tokenizer()
-    vectors = Embedder(model, tokenizer=tokenizer, method="plain:exit=4", normalize=False).encode_document(ALIKE)
+    e = Embedder(model, tokenizer=tokenizer, method="plain:exit=4+start:token=none", normalize=False)
+    vectors = e.encode_document(ALIKE)
     for text, vector in zip(ALIKE, vectors, strict=True):
         with torch.no_grad():
             states = model(torch.tensor([tokenizer(text)["input_ids"]]), output_hidden_states=True).hidden_states[4][0]
@@ -94,7 +95,7 @@ def test_models_without_any_attention_run() -> None:
         vocab_size=640, hidden_size=64, num_hidden_layers=3, num_heads=8, head_dim=16, state_size=16, n_groups=1
     )
     model, tokenizer = AutoModelForCausalLM.from_config(config).eval(), families.byte_level_tokenizer()
-    e = Embedder(model, tokenizer=tokenizer, method="plain")
+    e = Embedder(model, tokenizer=tokenizer, method="plain+start:token=none")
     with torch.no_grad():
         states = model.base_model(torch.tensor([tokenizer(ALIKE[0])["input_ids"]])).last_hidden_state[0]
     expected = states.numpy().mean(0)

@@ -22,6 +22,7 @@ BASES = {
     "abtt": "plain+abtt",
     "whiten": "plain+whiten",
     "truncate": "plain+truncate",
+    "start": "plain+start",
     "last2avg": "plain+last2avg",
     "readout": "htp:range=1-3,exit=4+cot+readout",
 }
@@ -42,6 +43,7 @@ CHANGES = {
     "reba": ["k=3", "pool=mean", 'joiner=", "', "piece=5", "variant=released", "exit=4"],
     "tempscale": ["tau=0.5", "query_tau=0.5", 'lengths="1:0.7"', "rule=log", "rule=rate,rate=0.2"],
     "readout": ["pool=last", "exit=4", "placeholders=true", "prompt=true", "specials=true"],
+    "start": ["token=</s>"],  # none changes nothing here: the tokenizer puts <s> there
     "last2avg": [],
     "centre": [],
     "abtt": ["k=2"],

@@ -11,6 +11,7 @@ import torch
 from tests import families
 from tests.comparison import TEXTS, embedder, exact, gap, loaded
 from tests.reference import backward
+from tests.reference import methods as reference
 from tests.reference.double import AllDouble
 from tests.reference.readout import unit
 from tests.selection import mostly_slow
@@ -29,7 +30,7 @@ from eddy_embed.parts.readout import Readout
 from eddy_embed.parts.repetition import Repetition
 
 ALL = [*families.FAMILIES, *families.MORE_FAMILIES]
-DEFAULTS = {"k": 2, "joiner": None, "pool": "last", "variant": "paper", "piece": None, "exit": -1}
+DEFAULTS = reference.settings("reba", {})
 LONG = " ".join(TEXTS)
 
 

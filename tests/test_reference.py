@@ -198,13 +198,14 @@ def test_all_pools_placeholders_after_the_copy():
 
 def test_poolings_read_what_they_name():
     model, tokenizer = build("qwen3")
-    h = forward(model, ids_of(tokenizer))[-1].numpy()
+    start = [tokenizer.bos_token_id]
+    h = forward(model, start + ids_of(tokenizer))[-1].numpy()
     states, spans = token_states("plain", {}, model, tokenizer, TEXT)
-    assert np.array_equal(states, h) and len(spans) == len(h)
+    assert np.array_equal(states, h[1:]) and len(spans) == len(h) - 1
     for pool, function in readout.POOLINGS.items():
-        expected = readout.unit(function(h, range(len(h))))
+        expected = readout.unit(function(h, range(1, len(h))))
         assert np.array_equal(embed("plain", {"pool": pool}, model, tokenizer, TEXT), expected)
-    prompt = ids_of(tokenizer, lay.PROMPTEOL.replace("{text}", TEXT))
+    prompt = start + ids_of(tokenizer, lay.PROMPTEOL.replace("{text}", TEXT))
     expected = readout.unit(forward(model, prompt, upto=4)[4][-1].numpy())
     assert np.array_equal(embed("prompteol", {"exit": 4}, model, tokenizer, TEXT), expected)
 

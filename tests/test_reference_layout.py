@@ -26,9 +26,11 @@ def test_tokenizers_differ_at_both_ends():
 def test_end_token_is_dropped_and_text_is_covered(kind):
     tokenizer = TOKENIZERS[kind]()
     done = layout("plain", {}, tokenizer, TEXT)
-    assert tokenizer.eos_token_id not in done.ids
+    assert tokenizer.eos_token_id not in done.ids[1:]  # the byte-level one's is the start token too
     assert done.text == list(range(len(done) - len(done.text), len(done)))
-    assert len(done) - len(done.text) == (0 if kind == "byte-level" else 1)
+    assert done.ids[0] == tokenizer.bos_token_id and len(done) - len(done.text) == 1
+    bare = layout("plain", {"start": False}, tokenizer, TEXT)
+    assert bare.ids == (done.ids[1:] if kind == "byte-level" else done.ids) and bare.spans == done.spans
     seen = {c for start, end in done.spans for c in range(start, end)}
     assert {c for c in range(len(TEXT)) if not TEXT[c].isspace()} <= seen
 

@@ -61,8 +61,8 @@ def test_factors_are_the_published_ones() -> None:
 
 def test_one_token_has_nothing_to_sharpen() -> None:
     # The logarithm of 1 is 0: equal logits, and a softmax over one of them is 1 all the same.
-    (one, two), method = ("a", "salt"), "plain+tempscale:rule=log"
-    log, plain = embedder("qwen3", method), embedder("qwen3", "plain")
+    (one, two), method = ("a", "salt"), "plain+start:token=none+tempscale:rule=log"
+    log, plain = embedder("qwen3", method), embedder("qwen3", "plain+start:token=none")
     assert len(log.explain(one).tokens) == 1 < len(log.explain(two).tokens)
     assert np.array_equal(log.encode_document(one), plain.encode_document(one))
     assert np.abs(log.encode_document(two) - plain.encode_document(two)).max() > 1e-4

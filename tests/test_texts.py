@@ -296,9 +296,9 @@ def test_stretches_without_a_border_still_count_in_order(text: str, monkeypatch:
 def test_texts_that_are_counted_first_have_the_same_windows(
     layout: str, kind: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = plan(TEXTS[name], layout, kind, 130)
+    usual = plan(TEXTS[name], layout, kind, 140)
     monkeypatch.setattr(planning, "LONG", 100)
-    first = plan(TEXTS[name], layout, kind, 130)
+    first = plan(TEXTS[name], layout, kind, 140)
     assert len(first.windows) == len(usual.windows) > 1
     for mine, theirs in zip(first.windows, usual.windows, strict=True):
         assert np.array_equal(mine.sequence.ids, theirs.sequence.ids)

@@ -34,6 +34,7 @@ def plan(text: str, layout: str, kind: str, max_length: int, *, instruction: str
     planner = Planner(
         layout=LAYOUTS[layout],
         tokenizer=tokenizer(kind),
+        prefix=tokenizer(kind).starting(LAYOUTS[layout].start, auto=True),
         segmenter=Segmenter("en"),
         max_length=max_length,
         overflow="window",

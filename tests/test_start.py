@@ -1,0 +1,221 @@
+"""The start token: once, ahead of everything, where the tokenizer puts nothing there; without weight, never copied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests import families
+from tests.comparison import METHODS, TEXTS, embedder, exact, loaded, sentences_of
+from tests.reference import methods as reference
+from tests.reference.forward import forward
+from tests.reference.readout import unit
+from tests.selection import mostly_slow
+from transformers import PreTrainedTokenizerFast
+
+from eddy_embed import Embedder, methods
+from eddy_embed.errors import FingerprintMismatch, IncompatibleMethods, InvalidParameter
+from eddy_embed.text.sequence import Role, Sequence
+from eddy_embed.text.tokenizer import Tokenizer
+
+DECODERS = families.FAMILIES | families.MORE_FAMILIES | families.OWN_ATTENTION
+STARTED = [name for name, family in DECODERS.items() if family.tokenizer == "byte-level"]
+"""Decoders whose tokenizer puts nothing ahead of a text."""
+OWN = [name for name, family in DECODERS.items() if family.tokenizer != "byte-level"]
+"""Those whose tokenizer puts a start token there itself."""
+NONE = "+start:token=none"
+LAID_OUT = [
+    "plain",
+    "prompteol",
+    "tp:placeholders=2",
+    "tp:prompt=cot,source=text",
+    "htp",
+    "echo",
+    "metaeol",
+    "reba:k=3",
+]
+COMPARED = ["plain", "tp:range=1-4,placeholders=2", "htp:range=1-4,exit=-1", "echo", "reba", "reba:k=3,piece=5,exit=-2"]
+RELEASED = [
+    *("echo:preset=released", "reba:variant=released", "htp:range=1-3,released_text=true"),
+    *(f"{method}:released_text=true" for method in ("tp", "prompteol", "cot", "knowledge", "metaeol")),
+]
+
+
+def watched(method: str) -> bool:
+    return method.startswith("reba")
+
+
+def laid_out(e: Embedder, text: str) -> list[Sequence]:
+    return [window.sequence for window in e._pipeline.planner.plan([text], "document")[0].windows]
+
+
+# --- where it stands
+
+
+@pytest.mark.parametrize("family", STARTED)
+def test_one_token_more_ahead_of_everything(family: str) -> None:
+    _, tokenizer = loaded(family)
+    for method in LAID_OUT:
+        if watched(method) and family in families.OWN_ATTENTION:
+            continue
+        with_start, without = (laid_out(embedder(family, form), TEXTS[0]) for form in (method, method + NONE))
+        for sequence, before in zip(with_start, without, strict=True):
+            assert sequence.ids.tolist() == [tokenizer.bos_token_id, *before.ids.tolist()]
+            assert sequence.roles.tolist() == [Role.SPECIAL, *before.roles.tolist()]
+            assert Role.SPECIAL not in before.roles
+            for name in ("starts", "ends", "copies"):
+                assert getattr(sequence, name).tolist() == [-1, *getattr(before, name).tolist()]
+            assert np.array_equal(sequence.edges, before.edges + 1), "nothing is copied to it or from it"
+            assert np.array_equal(sequence.text, before.text + 1)
+
+
+@pytest.mark.parametrize("method", [*LAID_OUT, "kv:layers=2-4", "plain:pool=last", "plain:pool=hybrid", "htp:pool=all"])
+def test_it_has_no_weight(method: str) -> None:
+    shown = embedder("qwen3", method).explain(TEXTS[0])
+    first, *others = shown.tokens
+    assert (first.piece, first.role, first.weight, first.source) == ("<|endoftext|>", Role.SPECIAL, 0, None)
+    assert (first.start, first.end) == (-1, -1)
+    assert all(token.role != Role.SPECIAL and token.source != 0 for token in others)
+    assert sum(token.weight for token in others) == pytest.approx(1)
+    assert shown.text_tokens == embedder("qwen3", method + NONE).explain(TEXTS[0]).text_tokens
+
+
+@pytest.mark.parametrize("method", ["plain", "htp", "echo", "metaeol", "reba"])
+def test_every_window_and_wording_has_it_once(method: str) -> None:
+    text = " ".join(3 * TEXTS)
+    e, without = (embedder("gpt2", form, max_length=96) for form in (method, method + NONE))
+    sequences = laid_out(e, text)
+    assert len(sequences) > 2
+    for sequence in sequences:
+        assert np.flatnonzero(sequence.roles == Role.SPECIAL).tolist() == [0] and len(sequence) <= 96
+    assert np.abs(e.encode_document(text) - without.encode_document(text)).max() > 1e-3
+
+
+def test_it_takes_the_room_of_a_token() -> None:
+    room = families.WINDOW // 2 - 1
+    assert embedder("gpt2", f"reba:piece={room}")
+    with pytest.raises(InvalidParameter, match=f"piece={room + 1}, 2 times, takes {families.WINDOW + 1} tokens"):
+        embedder("gpt2", f"reba:piece={room + 1}")
+    assert embedder("gpt2", f"reba:piece={room + 1}{NONE}")
+
+
+# --- where nothing changes
+
+
+@pytest.mark.parametrize("family", [*OWN, *families.ENCODERS])
+def test_models_with_a_start_token_and_encoders_are_as_they_were(family: str) -> None:
+    for method in ("plain",) if family in families.ENCODERS else ("plain", "htp", "echo"):
+        usual, without = embedder(family, method), embedder(family, method + NONE)
+        assert np.array_equal(usual.encode_document(TEXTS), without.encode_document(TEXTS))
+        assert usual.fingerprint == without.fingerprint and "start" not in usual.settings
+    prefix = usual._pipeline.planner.prefix.tolist()
+    assert prefix == ([] if family in families.T5S else loaded(family)[1]("a")["input_ids"][:1])
+
+
+@pytest.mark.parametrize("method", RELEASED)
+def test_methods_as_released_have_none(method: str) -> None:
+    e = embedder("gpt2", method)
+    assert all(sequence.roles[0] != Role.SPECIAL for sequence in laid_out(e, TEXTS[0]))
+    assert "start" not in e.settings
+    with pytest.raises(IncompatibleMethods, match="both set start"):
+        methods.parse(f"{method}+start:token=the")
+
+
+# --- which token it is
+
+
+@pytest.mark.parametrize(
+    ("special", "named", "first"),
+    [
+        (["<a>", "<b>", "<|endoftext|>"], {"bos_token": "<a>", "eos_token": "<b>"}, "<|endoftext|>"),
+        (["<a>", "<b>"], {"bos_token": "<a>", "eos_token": "<b>"}, "<a>"),
+        (["<a>", "<b>"], {"eos_token": "<b>"}, "<b>"),
+        (["<a>", "<b>"], {}, None),
+    ],
+)
+def test_the_token_between_texts_else_the_start_token_else_the_end_token(
+    special: list[str], named: dict[str, str], first: str | None
+) -> None:
+    own = PreTrainedTokenizerFast(tokenizer_object=families._byte_level(300, special), **named)
+    expected = [] if first is None else [special.index(first)]
+    assert Tokenizer(own).starting("auto", auto=True).tolist() == expected
+    for asked, auto in ((None, True), ("auto", False)):
+        assert Tokenizer(own).starting(asked, auto=auto).tolist() == []
+    assert Tokenizer(own).starting("<b>", auto=False).tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("family", "token"), [("gpt2", "."), ("qwen3", "Ġthe"), ("llama", "</s>"), ("gemma2", "<pad>")]
+)
+def test_a_token_of_ones_own(family: str, token: str) -> None:
+    model, tokenizer = loaded(family, exactly=True)
+    e = embedder(family, f"plain+start:token={token}", exactly=True)
+    encoded = tokenizer(TEXTS[0], add_special_tokens=False)["input_ids"]
+    start = tokenizer.convert_tokens_to_ids(token)
+    expected = unit(forward(model, [start, *encoded])[-1][1:].mean(0).numpy())
+    assert np.abs(exact(e, TEXTS[:1])[0] - expected).max() <= 1e-9
+    assert e.settings["start"] == [start]
+    assert e.fingerprint not in {embedder(family, form, exactly=True).fingerprint for form in ("plain", "plain" + NONE)}
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "bert"])
+def test_a_token_that_the_vocabulary_lacks_is_refused(family: str) -> None:
+    said = r"start token '<nope>' is not in the vocabulary; name one that is, or auto or none"
+    with pytest.raises(InvalidParameter, match=said):
+        embedder(family, "plain+start:token=<nope>")
+
+
+def test_the_text_form() -> None:
+    for text in ("plain+start", "htp+start:token=none", "tp+start:token=<|endoftext|>", 'echo+start:token="a b"'):
+        assert str(methods.parse(text)) == text
+    assert methods.parse("plain+start").layout == methods.plain().layout
+    assert methods.parse("plain+start:token=none").layout.start is None
+    assert methods.parse('plain+start:token="none"').layout.start == "none"
+
+
+# --- what it decides
+
+
+@pytest.mark.parametrize("family", STARTED)
+def test_it_is_in_the_fingerprint(family: str) -> None:
+    _, tokenizer = loaded(family)
+    usual, without = embedder(family, "plain"), embedder(family, "plain" + NONE)
+    assert usual.settings["start"] == [tokenizer.bos_token_id] and "start" not in without.settings
+    named = embedder(family, "plain+start:token=<|endoftext|>")
+    assert usual.fingerprint == named.fingerprint != without.fingerprint
+    assert np.array_equal(usual.encode_document(TEXTS), named.encode_document(TEXTS))
+
+
+CELLS: list[Any] = [
+    (family, method, start)
+    for family in STARTED
+    for method in COMPARED
+    for start in (True, False)
+    if not (watched(method) and family in families.OWN_ATTENTION)
+]
+
+
+@pytest.mark.parametrize(
+    ("family", "method", "start"), mostly_slow(CELLS, [cell for cell in CELLS if cell[0] in ("gpt2", "qwen2")])
+)
+def test_equals_the_reference(family: str, method: str, start: bool) -> None:
+    model, tokenizer = loaded(family)
+    e = embedder(family, method if start else method + NONE, exactly=True)
+    name, parameters = (METHODS | {"reba:k=3,piece=5,exit=-2": ("reba", {"k": 3, "piece": 5, "exit": -2})})[method]
+    for text, vector in zip(TEXTS[::3], exact(e, TEXTS[::3]), strict=True):
+        expected, other = (
+            reference.embed(name, {**parameters, "start": s}, model, tokenizer, text, sentences=sentences_of(text))
+            for s in (start, not start)
+        )
+        assert np.abs(vector - expected).max() <= 1e-9
+        assert np.abs(vector - other).max() > 1e-4
+
+
+def test_post_processing_fitted_without_it_is_refused(tmp_path: Any) -> None:
+    without = embedder("gpt2", "plain+centre" + NONE)
+    without.fit(TEXTS)
+    without.post.save(tmp_path / "post.npz")
+    assert embedder("gpt2", "plain+centre" + NONE, post=tmp_path / "post.npz").fingerprint == without.fingerprint
+    with pytest.raises(FingerprintMismatch, match=r"start None, here \[0\]"):
+        embedder("gpt2", "plain+centre", post=tmp_path / "post.npz")
