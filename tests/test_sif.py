@@ -1,0 +1,125 @@
+"""Tokens weighed in means by how rare they are, against loops over the reference's states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests import families
+from tests.comparison import METHODS, TEXTS, embedder, loaded, sentences_of
+from tests.reference.methods import run
+from tests.reference.readout import unit
+from tests.selection import grid
+from tests.test_long import TEXT, WINDOW, passes_of
+
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.parts.token_weights import TokenWeights
+
+A = 1e-2
+"""For vocabularies of a few hundred tokens, where the default would weigh all but a few the same."""
+JOINED = [
+    "plain",
+    "plain:exit=0",
+    "plain:pool=weighted",
+    "htp:range=1-4,exit=-1",
+    "echo",
+    "tp:range=1-4,placeholders=2",
+]
+FEW = {"plain", "htp:range=1-4,exit=-1"}
+
+
+def weight_of(tokenizer: Any, token: int) -> float:
+    """a / (a + p), where p is 1 / (rank + 2.7), divided by the sum of it over all ranks."""
+    total = 0.0
+    for rank in range(len(tokenizer)):
+        total += 1 / (rank + 2.7)
+    piece = tokenizer.convert_ids_to_tokens(token).replace("▁", "").replace("Ġ", "")
+    letters = [character for character in piece if character.isalnum()]
+    rank = 0 if not letters or (len(piece) == 1 and ord(piece) < 128) else token
+    return A / (A + 1 / (rank + 2.7) / total)
+
+
+@pytest.mark.parametrize(("family", "method"), grid(families.FAMILIES, JOINED, FEW))
+def test_equals_the_reference(family: str, method: str) -> None:
+    model, tokenizer = loaded(family)
+    name, parameters = METHODS.get(method, (method, {}))
+    e = embedder(family, f"{method}+sif:a={A}")
+    for text in TEXTS[:3]:
+        done = run(name, parameters, model, tokenizer, text, sentences=sentences_of(text))
+        total = 0.0
+        for position in done.pooled:
+            total = total + weight_of(tokenizer, done.layout.ids[position]) * done.h[position]
+        assert np.abs(e.encode_document(text) - unit(total)).max() <= 1e-5
+        same = embedder(family, method).encode_document(text)
+        assert len(text.split()) < 2 or np.abs(same - e.encode_document(text)).max() > 1e-3
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_windows_and_their_parts_equal_the_reference(family: str) -> None:
+    """A document is the weighted mean over all of its windows' tokens, whatever weight each window has."""
+    _, tokenizer = loaded(family)
+    e = embedder(family, f"plain+sif:a={A}", max_length=WINDOW)
+    windows = passes_of(e, family, "plain", TEXT)
+    states = [
+        (window.spans[index], weight_of(tokenizer, window.done.layout.ids[at]), window.done.h[at])
+        for window in windows
+        for index in window.counted
+        for at in [window.done.layout.text[index]]
+    ]
+    whole = e.encode_long(TEXT, passage_size=20)
+    assert np.abs(whole.vector - unit(sum(weight * h for _, weight, h in states))).max() <= 1e-5
+    assert np.abs(whole.vector - e.encode_document(TEXT)).max() <= 1e-6
+    for part in [*whole.sentences, *whole.passages]:
+        inside = [weight * h for (start, _), weight, h in states if part.start <= start < part.end]
+        assert np.abs(part.vector - unit(sum(inside))).max() <= 1e-5
+        assert part.n_tokens == len(inside)
+    first = whole.sentences[0]
+    word = e.encode_words(TEXT, [(first.start, first.end)])[0]
+    assert np.abs(word - first.vector).max() <= 1e-6
+
+
+def test_vectors_without_normalisation_are_means() -> None:
+    """Their length is that of a mean, not of a sum."""
+    e = embedder("llama", f"plain+sif:a={A}", normalize=False)
+    plain = embedder("llama", "plain", normalize=False)
+    lengths = [float(np.linalg.norm(each.encode_document(TEXTS[0]))) for each in (e, plain)]
+    assert 0.3 < lengths[0] / lengths[1] < 3
+    texts = [TEXTS[0], TEXTS[1], TEXTS[2]]
+    alone = np.stack([e.encode_document(text) for text in texts])
+    assert np.abs(e.encode_document(texts) - alone).max() <= 1e-4
+
+
+def test_explain_shows_the_weights() -> None:
+    _, tokenizer = loaded("llama")
+    e = embedder("llama", f"plain+sif:a={A}")
+    tokens = e.explain(TEXTS[0]).tokens
+    own = [token for token in tokens if token.weight]
+    assert sum(token.weight for token in tokens) == pytest.approx(1)
+    expected = np.array([weight_of(tokenizer, token.id) for token in own])
+    assert [token.weight for token in own] == pytest.approx((expected / expected.sum()).tolist())
+
+
+def test_common_tokens_weigh_less_and_marks_least() -> None:
+    for family in ("llama", "gpt2"):
+        _, tokenizer = loaded(family)
+        ranks = embedder(family, "plain")._pipeline.planner.tokenizer.ranks()
+        weights = TokenWeights(1e-3).of(ranks)
+        assert len(weights) == len(tokenizer) and (np.diff(weights[ranks > 0]) >= 0).all()
+        vocabulary = tokenizer.get_vocab()
+        assert weights[vocabulary["."]] == weights[vocabulary["e"]] == weights.min()
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("plain:pool=last+sif", "pool=last reads the last"),
+        ("prompteol+sif", "leave sif"),
+        ("plain:pool=hybrid+sif", "pool=hybrid"),
+        ("plain+sif:a=0", "a=0 must be a number above 0"),
+        ("plain+sif:a=-1", "a=-1 must be"),
+    ],
+)
+def test_weights_without_a_mean_are_refused(method: str, said: str) -> None:
+    with pytest.raises(InvalidParameter, match=said):
+        embedder("llama", method)
