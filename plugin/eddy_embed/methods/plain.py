@@ -33,11 +33,12 @@ def plain(pool: Pool | None = None, exit: int | None = -1, preset: str = "bare")
 
 
 def start(token: str | None = "auto") -> Method:
-    """What stands ahead of every sequence, once, and is in no mean; join it to a method.
+    """The token ahead of every sequence, once and in no mean; join it to a method.
 
     Args:
-        token: "auto": where the tokenizer puts nothing there, the model's start token, else its end token. None: what
-            the tokenizer puts there alone, as the papers run their methods. Or a token of the vocabulary.
+        token: "auto": where the tokenizer puts nothing there, <|endoftext|>, else the model's start token, else its end
+            token. None: only what the tokenizer puts there, as the papers run their methods. Or a token of the
+            vocabulary, also instead of the tokenizer's own.
     """
     return build(start, {"token": token}, layout=Layout(start=token))
 

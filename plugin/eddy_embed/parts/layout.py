@@ -40,8 +40,9 @@ class Layout:
         end: Whether the tokenizer's end token follows at the end.
         revision: How the text is rewritten first; None: not at all.
         repetition: Several copies of the bare text, of which the first is read.
-        start: The token ahead of a sequence where the tokenizer puts none: "auto", the model's start token, else its
-            end token; None; or a token of the vocabulary, which also replaces what the tokenizer puts there.
+        start: The token ahead of a sequence where the tokenizer puts none: "auto", <|endoftext|>, else the model's
+            start token, else its end token; None; or a token of the vocabulary, which also replaces what the
+            tokenizer puts there.
 
     Raises:
         InvalidParameter: A template has no `{text}`, unknown fields, or unbalanced braces; or a negative number of
