@@ -62,9 +62,7 @@ def load(
         source = _Source(options, where, options, None) if name in BUNDLED else _Source.of(where, options)
     except (OSError, ValueError) as error:
         raise _not_opened(name, error) from error
-    if is_gguf(source.base):
-        # AutoTokenizer would put the class that belongs to Qwen 2 in place of the tokenizer that was saved.
-        source = replace(source, base=readable(source.base, dtype, device), tokenizers=PreTrainedTokenizerFast)
+    source = source.readable(dtype, device)
     try:
         config = AutoConfig.from_pretrained(source.base, **source.options)
         tokenizer = source.tokenizer() if tokenizer is None else tokenizer
@@ -120,6 +118,13 @@ class _Source:
         if adapter.get("revision"):
             base_options["revision"] = adapter["revision"]
         return cls(options, locate(adapter["base_model_name_or_path"]), base_options, where)
+
+    def readable(self, dtype: str, device: str) -> _Source:
+        """The same with a base that transformers can read."""
+        if not is_gguf(self.base):
+            return self
+        # AutoTokenizer would put the class that belongs to Qwen 2 in place of the tokenizer that was saved.
+        return replace(self, base=readable(self.base, dtype, device), tokenizers=PreTrainedTokenizerFast)
 
     def tokenizer(self) -> Any:
         """The adapter's own if it has one."""

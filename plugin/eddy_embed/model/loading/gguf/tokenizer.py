@@ -20,9 +20,7 @@ _QWEN35 = _QWEN2.replace(r"?\p{L}+", r"?[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}
 # llama.cpp takes letters beyond ASCII for both large and small.
 _LARGE, _SMALL = r"(?:(?=\p{L})[^a-z])", r"(?:(?=\p{L})[^A-Z])"
 _BEFORE = r"[^\r\n\p{L}\p{N}]?"
-_TEKKEN = (
-    rf"{_BEFORE}{_LARGE}*{_SMALL}+|{_BEFORE}{_LARGE}+{_SMALL}*|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_REST}"
-)
+_TEKKEN = rf"{_BEFORE}{_LARGE}*{_SMALL}+|{_BEFORE}{_LARGE}+{_SMALL}*|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_REST}"
 _GPT4O = (
     rf"{_BEFORE}{_LARGE}*{_SMALL}+{_CONTRACTIONS}?|{_BEFORE}{_LARGE}+{_SMALL}*{_CONTRACTIONS}?"
     rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_REST}"
@@ -117,9 +115,7 @@ def _sentencepiece(described: dict[str, Any], unknown: str | None) -> Tokenizer:
         [*([normalizers.Prepend("▁")] if prefixed else []), normalizers.Replace(" ", "▁")]
     )
     strip = [decoders.Strip(" ", 1, 0)] if prefixed else []
-    backend.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
-    )
+    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
     return backend
 
 
