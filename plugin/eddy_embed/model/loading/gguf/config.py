@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     Gemma2Config,
     Gemma3TextConfig,
@@ -28,6 +29,8 @@ CONFIGS: dict[str, type[PreTrainedConfig]] = {
 }
 _SQUARE_ATTENTION = {("gemma2", 46), ("gemma3", 62)}
 """Architecture and layers of the Gemma models of 27 B: their scores are scaled by hidden / heads, which GGUF omits."""
+ROPE_TENSORS = ("freqs", "factors_short", "factors_long")
+"""Tensors that become settings, without the `rope_` in front."""
 _NEEDED = (
     *("embedding_length", "feed_forward_length", "block_count", "context_length", "attention.layer_norm_rms_epsilon"),
     *("attention.head_count", "attention.head_count_kv"),
@@ -44,6 +47,11 @@ def config_of(file: GgufFile, **further: Any) -> PreTrainedConfig:
     shapes = {each.name: each.shape for each in file.tensors}
     if missing := [key for key in _NEEDED if not file.get(key)]:
         raise UnsupportedModel(f"{file.path} lacks {file.architecture}.{missing[0]}; name the model's Hugging Face id")
+    if "token_embd.weight" not in shapes:
+        raise UnsupportedModel(f"{file.path} lacks the tensor token_embd.weight; fetch the file again")
+    layers = len({name.split(".")[1] for name in shapes if name.startswith("blk.")})
+    if file.get("block_count") != layers:
+        raise UnsupportedModel(f"{file.path} says {file.get('block_count')} layers, and {layers} are there")
     hidden, heads = int(file.get("embedding_length")), int(file.get("attention.head_count"))
     head_dim = int(file.get("attention.key_length", hidden // heads))
     settings: dict[str, Any] = {
@@ -59,10 +67,13 @@ def config_of(file: GgufFile, **further: Any) -> PreTrainedConfig:
         **{f"{name}_token_id": file.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos")},
         "pad_token_id": None,
     }
-    if int(file.get("attention.value_length", head_dim)) != head_dim:
+    if not head_dim or int(file.get("attention.value_length", head_dim)) != head_dim:
         raise UnsupportedModel(f"{file.path}: keys and values of different widths; name the model's Hugging Face id")
     settings |= _OWN[file.architecture](file, head_dim, shapes)
-    return CONFIGS[file.architecture](**settings, **further)
+    try:
+        return CONFIGS[file.architecture](**settings, **further)
+    except (ValueError, StrictDataclassError) as error:
+        raise UnsupportedModel(f"{file.path}: settings that transformers does not have ({error})") from None
 
 
 def _llama(file: GgufFile, head_dim: int, shapes: dict[str, Any]) -> dict[str, Any]:
@@ -118,7 +129,7 @@ def _layer_types(file: GgufFile, layers: int, *, slides: bool) -> list[str]:
     """Which layers see a window alone: as the file says, else each but the second (gemma2) or sixth (gemma3)."""
     pattern = file.get("attention.sliding_window_pattern", 2 if file.architecture == "gemma2" else 6)
     if isinstance(pattern, int) and not isinstance(pattern, bool):
-        pattern = [bool((layer + 1) % pattern) for layer in range(layers)]
+        pattern = [not pattern or bool((layer + 1) % pattern) for layer in range(layers)]
     if not isinstance(pattern, list) or len(pattern) != layers:
         raise UnsupportedModel(f"{file.path}: attention.sliding_window_pattern={pattern!r:.60} for {layers} layers")
     return ["sliding_attention" if slides and each else "full_attention" for each in pattern]
@@ -135,8 +146,8 @@ def _rope(file: GgufFile, head_dim: int) -> dict[str, Any]:
     window = int(file.get("context_length"))
     scaling, factor = file.get("rope.scaling.type", "none"), file.get("rope.scaling.factor")
     original = file.get("rope.scaling.original_context_length")
-    factors = {name: _values(file, f"rope_{name}.weight") for name in ("freqs", "factors_short", "factors_long")}
-    if factors["factors_long"] is not None:
+    factors = {name: _factors(file, name, turned) for name in ROPE_TENSORS}
+    if factors["factors_long"] is not None and factors["factors_short"] is not None:
         rope |= {"short_factor": factors["factors_short"], "long_factor": factors["factors_long"]}
         rope |= {"rope_type": "longrope", "original_max_position_embeddings": int(original or window)}
         if (attention := file.get("rope.scaling.attn_factor")) is not None:
@@ -156,10 +167,12 @@ def _rope(file: GgufFile, head_dim: int) -> dict[str, Any]:
     return rope
 
 
-def _values(file: GgufFile, name: str) -> list[float] | None:
-    """The values of a small tensor in float32, None where there is none."""
+def _factors(file: GgufFile, name: str, turned: int) -> list[float] | None:
+    """What the angles are divided by, one for each pair of dimensions; None where the file does not say."""
     for each in file.tensors:
-        if each.name == name:
-            values: list[float] = np.fromfile(file.path, np.float32, each.values, offset=each.start).tolist()
-            return values
+        if each.name == f"rope_{name}.weight":
+            if each.kind.name != "F32" or each.shape != (turned // 2,):
+                raise UnsupportedModel(f"{file.path}: {each.name} is {each.kind.name} of shape {each.shape}")
+            factors: list[float] = np.fromfile(file.path, np.float32, each.values, offset=each.start).tolist()
+            return factors
     return None

@@ -8,7 +8,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from transformers import PreTrainedTokenizerFast
 from transformers.integrations.gguf.gguf_tokenizer_mapping import get_gguf_tokenizer
 
-from eddy_embed.errors import UnsupportedModel
+from eddy_embed.errors import EddyError, UnsupportedModel
 from eddy_embed.model.loading.gguf.header import GgufFile
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -55,8 +55,18 @@ def tokenizer_of(file: GgufFile) -> PreTrainedTokenizerFast:
     """The tokenizer of a file, with its start and end tokens and chat template.
 
     Raises:
-        UnsupportedModel: It is of a kind whose ids would not be llama.cpp's.
+        UnsupportedModel: It is of a kind whose ids would not be llama.cpp's, or damaged.
     """
+    try:
+        return _read(file)
+    except EddyError:
+        raise
+    except Exception as error:  # tokenizers raises no narrower class
+        said = f"{type(error).__name__}: {error}"
+        raise UnsupportedModel(f"{file.path}: its tokenizer cannot be read ({said:.200}); fetch it again") from error
+
+
+def _read(file: GgufFile) -> PreTrainedTokenizerFast:
     _, described, settings = get_gguf_tokenizer(str(file.path))
     kind, split = described.get("tokenizer_type"), described.get("pre_tokenizer_type") or "default"
     if kind == "llama" and "scores" in described:
