@@ -81,7 +81,7 @@ def seeded() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def eddy_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Converted models, kept for the session: no test writes to the user's cache."""
     folder = tmp_path_factory.mktemp("eddy-cache")
     with pytest.MonkeyPatch.context() as patch:

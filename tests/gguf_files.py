@@ -303,9 +303,9 @@ VARIANTS: dict[str, Recipe] = {
     "phi3, sliding": Recipe("phi3", lambda: Phi3Config(**_shape(sliding_window=SLIDING)), "llama"),
     "phi3, long": Recipe(
         "phi3",
-        lambda: Phi3Config(**_shape(rope_parameters=_rope("longrope", **_LONG), original_max_position_embeddings=32)),
+        lambda: Phi3Config(**_shape(rope_parameters=_rope("longrope", **_LONG), original_max_position_embeddings=256)),
         "llama",
-        {"rope.scaling.original_context_length": 32, "rope.scaling.attn_factor": (1 + np.log(32) / np.log(32)) ** 0.5},
+        {"rope.scaling.original_context_length": 256, "rope.scaling.attn_factor": (1 + np.log(4) / np.log(256)) ** 0.5},
         {"rope_factors_short.weight": _LONG["short_factor"], "rope_factors_long.weight": _LONG["long_factor"]},
     ),
     "phi3, partly rotary": Recipe(

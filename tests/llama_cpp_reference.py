@@ -20,9 +20,9 @@ def main() -> None:
         asked["file"],
         embedding=True,
         pooling_type=llama_cpp.LLAMA_POOLING_TYPE_MEAN,
-        n_ctx=512,
-        n_batch=512,
-        n_ubatch=512,
+        n_ctx=256,  # a model with two sets of angles takes those of its context, whatever a text's length
+        n_batch=256,
+        n_ubatch=256,
         n_seq_max=1,
         n_threads=1,
         type_k=llama_cpp.GGML_TYPE_F32,

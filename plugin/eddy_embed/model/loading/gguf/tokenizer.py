@@ -25,7 +25,7 @@ _GPT4O = (
     rf"{_BEFORE}{_LARGE}*{_SMALL}+{_CONTRACTIONS}?|{_BEFORE}{_LARGE}+{_SMALL}*{_CONTRACTIONS}?"
     rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_REST}"
 )
-_SPLITS: dict[tuple[str, ...], tuple[str, ...]] = {
+SPLITS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("default",): (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]"),
     ("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "exaone4"): (_GPT2,),
     ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"): (r"\p{N}", _GPT2),
@@ -37,8 +37,8 @@ _SPLITS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"): (_GPT4O,),
 }
 """How llama.cpp splits text ahead of byte-level BPE, one expression after the other, by the names of pre-tokenizers."""
-_BY_NAME = {name: splits for names, splits in _SPLITS.items() for name in names}
-_WHOLE_WORDS = frozenset(next(names for names in _SPLITS if "llama3" in names)) | {"tekken"}
+_BY_NAME = {name: splits for names, splits in SPLITS.items() for name in names}
+_WHOLE_WORDS = frozenset(next(names for names in SPLITS if "llama3" in names)) | {"tekken"}
 """Pre-tokenizers whose vocabularies hold whole words that no merges lead to, and that begin every text with a token."""
 _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
 _ENDS = frozenset(
