@@ -35,7 +35,7 @@ from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, ModelNotFound, UnsupportedModel
 from eddy_embed.model.loading.gguf import convert
 from eddy_embed.model.loading.gguf.config import config_of
-from eddy_embed.model.loading.gguf.convert import CacheEntry
+from eddy_embed.model.loading.gguf.cache import CacheEntry
 from eddy_embed.model.loading.gguf.header import GgufFile
 from eddy_embed.model.loading.gguf.tokenizer import tokenizer_of
 from eddy_embed.model.loading.pretrained import readable
@@ -647,8 +647,7 @@ def test_smollm2_has_the_vectors_of_transformers(dtype: str, smollm2: Path) -> N
         **place, dtype=getattr(torch, dtype), quantization_config=GgufConfig(dequantize=True)
     )
     tokenizer = AutoTokenizer.from_pretrained(**place)
-    with Embedder(smollm2, method="plain:exit=-1", dtype=dtype, device="cpu") as embedder:
-        assert type(model.config) is type(embedder._pipeline.open_runner.host.model.config)
+    with Embedder(smollm2, method="plain:exit=-1+start:token=none", dtype=dtype, device="cpu") as embedder:
         for text, vector in zip(TEXTS, embedder.encode_document(TEXTS), strict=True):
             with torch.no_grad():
                 states = model.model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].float()

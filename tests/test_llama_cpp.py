@@ -68,7 +68,9 @@ def hold_ids(path: Path, given: dict[str, Any]) -> None:
 
 def cosines(path: Path, given: dict[str, Any]) -> np.ndarray:
     """Of Eddy's vectors with llama.cpp's, whose mean covers the start token; shape (texts,)."""
-    with Embedder(path, method="plain+readout:prompt=true,specials=true", dtype="float32", device="cpu") as embedder:
+    with Embedder(
+        path, method="plain+start:token=none+readout:prompt=true,specials=true", dtype="float32", device="cpu"
+    ) as embedder:
         vectors = embedder.encode_document(EMBEDDED)
     others = np.array(given["vectors"])
     return np.asarray((vectors * others).sum(1) / np.linalg.norm(others, axis=1))
