@@ -34,8 +34,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTra
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, ModelNotFound, UnsupportedModel
 from eddy_embed.model.loading.gguf import convert
-from eddy_embed.model.loading.gguf.config import config_of
 from eddy_embed.model.loading.gguf.cache import CacheEntry
+from eddy_embed.model.loading.gguf.config import config_of
 from eddy_embed.model.loading.gguf.header import GgufFile
 from eddy_embed.model.loading.gguf.tokenizer import tokenizer_of
 from eddy_embed.model.loading.pretrained import readable
