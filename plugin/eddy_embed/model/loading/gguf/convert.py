@@ -17,15 +17,18 @@ from typing import Any
 import torch
 from filelock import FileLock
 from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, GgufConfig, PreTrainedConfig
 
 from eddy_embed.errors import UnsupportedModel
 from eddy_embed.model.loading.gguf.cache import ABOUT, CACHE, CacheEntry, cache_folder, digest_of
-from eddy_embed.model.loading.gguf.config import config_of
+from eddy_embed.model.loading.gguf.config import ROPE_TENSORS, config_of
 from eddy_embed.model.loading.gguf.header import GgufFile
 from eddy_embed.model.loading.gguf.tokenizer import tokenizer_of
 
+_HUB = "name the same model's Hugging Face id or folder"
 _SPARE = 64 * 2**20
 """Bytes of disk that a conversion leaves free."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def converted(file: GgufFile, dtype: torch.dtype) -> Path:
@@ -59,13 +62,12 @@ def converted(file: GgufFile, dtype: torch.dtype) -> Path:
 
 
 def _convert(file: GgufFile, folder: Path, digest: str, dtype: torch.dtype) -> None:
-    from transformers import AutoModelForCausalLM, GgufConfig
-
     name = file.metadata.get("general.name") or file.path.name
     sys.stderr.write(f"Converting {name} ({file.quantisation}) from GGUF; later openings skip this.\n")
     started = time.monotonic()
     tokenizer = tokenizer_of(file)
     config = config_of(file, gguf_digest=digest)
+    _check_size(file, config)
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         folder,  # empty: the file is named by its whole path
         config=config,
@@ -73,9 +75,11 @@ def _convert(file: GgufFile, folder: Path, digest: str, dtype: torch.dtype) -> N
         dtype=dtype,
         quantization_config=GgufConfig(dequantize=True),
         output_loading_info=True,
+        ignore_mismatched_sizes=True,  # reported in `info`, and refused below
     )
     model, info = loaded
-    _check_complete(file, model, info)
+    if absent := [*info["missing_keys"], *map(str, info["mismatched_keys"])]:
+        raise UnsupportedModel(f"{file.path} lacks {absent[0]}, or it has another shape; {_HUB}")
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     model.save_pretrained(folder)
@@ -83,15 +87,17 @@ def _convert(file: GgufFile, folder: Path, digest: str, dtype: torch.dtype) -> N
     sys.stderr.write(f"Converted in {time.monotonic() - started:.0f} s, to {folder.parent}.\n")
 
 
-def _check_complete(file: GgufFile, model: Any, info: dict[str, Any]) -> None:
-    """Every value of the file must be in the model, and every value of the model from the file."""
-    missing = [*info["missing_keys"], *map(str, info["mismatched_keys"])]
-    read = sum(parameter.numel() for parameter in model.parameters())
-    held = file.values - sum(each.values for each in file.tensors if each.name.startswith("rope_"))
-    if missing or read != held:
+def _check_size(file: GgufFile, config: PreTrainedConfig) -> None:
+    """Refuse a file with other values than the model has, before memory is set aside for it."""
+    make: Any = AutoModelForCausalLM  # which has no types
+    with torch.device("meta"):
+        model = make.from_config(config)
+    wanted = sum(parameter.numel() for parameter in model.parameters())
+    settings = {f"rope_{name}.weight" for name in ROPE_TENSORS}
+    held = file.values - sum(each.values for each in file.tensors if each.name in settings)
+    if wanted != held:
         raise UnsupportedModel(
-            f"{file.path}: {held:,} values in the file, {read:,} in {type(model).__name__}"
-            f"{f', without {missing[0]}' if missing else ''}; name the same model's Hugging Face id or folder"
+            f"{file.path}: {held:,} values in the file, {wanted:,} in {type(model).__name__}; {_HUB}"
         )
 
 
@@ -109,7 +115,8 @@ def _part(folder: Path, needed: int) -> Iterator[Path]:
         yield part
         os.replace(part, folder)
     except (OSError, SafetensorError) as error:
-        if "No space left" in str(error):
+        # safetensors gives the number in its words alone.
+        if any(f"rror {number}" in str(error) or f"no {number}]" in str(error) for number in _FULL):
             raise _no_room(folder, needed, shutil.disk_usage(folder.parent).free) from error
         raise
     finally:

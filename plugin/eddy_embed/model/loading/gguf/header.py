@@ -23,18 +23,27 @@ VERSIONS = (2, 3)
 _ENCODERS = re.compile(r".*bert.*|.*embedding|t5encoder|nomic.*")
 _OTHER_SENSES = re.compile(r"(v|a|mm)\..*")
 _HUB = "name the same model's Hugging Face id or folder"
-_KNOWN_KEYS = frozenset(
-    {
-        *("context_length", "embedding_length", "block_count", "feed_forward_length", "vocab_size"),
-        *("attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length"),
-        *("attention.layer_norm_rms_epsilon", "attention.sliding_window", "attention.sliding_window_pattern"),
-        *("attention.causal", "pooling_type", "attn_logit_softcapping", "final_logit_softcapping"),
-        *("rope.dimension_count", "rope.freq_base", "rope.freq_base_swa", "rope.scaling.type", "rope.scaling.factor"),
-        *("rope.scaling.original_context_length", "rope.scaling.attn_factor", "rope.scaling.finetuned"),
-        *("expert_count", "expert_used_count"),
-    }
-)
-"""Settings of an architecture that are carried over, or checked to change nothing."""
+_NUMBER = (int, float)
+_SETTINGS: dict[str, Any] = {
+    **dict.fromkeys(("context_length", "embedding_length", "block_count", "feed_forward_length", "vocab_size"), int),
+    **dict.fromkeys(
+        (f"attention.{each}" for each in ("head_count", "head_count_kv", "key_length", "value_length")), int
+    ),
+    **dict.fromkeys(("rope.dimension_count", "rope.scaling.original_context_length", "pooling_type"), int),
+    **dict.fromkeys(("expert_count", "expert_used_count"), int),
+    **dict.fromkeys(("attention.layer_norm_rms_epsilon", "rope.freq_base"), _NUMBER),
+    **dict.fromkeys(("rope.scaling.factor", "rope.scaling.attn_factor"), _NUMBER),
+    **dict.fromkeys(("attention.causal", "rope.scaling.finetuned"), bool),
+    "rope.scaling.type": str,
+}
+"""Settings of every architecture that are carried over, or checked to change nothing, and the types of their values."""
+_WINDOW = {"attention.sliding_window": int}
+_GEMMA = _WINDOW | {"attention.sliding_window_pattern": (int, list), "final_logit_softcapping": _NUMBER}
+_OWN_SETTINGS: dict[str, dict[str, Any]] = {
+    "phi3": _WINDOW,
+    "gemma2": _GEMMA | {"attn_logit_softcapping": _NUMBER},
+    "gemma3": _GEMMA | {"rope.freq_base_swa": _NUMBER},
+}
 
 
 class Tensor(NamedTuple):
@@ -73,7 +82,7 @@ class GgufFile:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
                 metadata, tensors = _Cursor(data).header()
-            except (struct.error, IndexError, UnicodeDecodeError, OverflowError, _Damaged) as error:
+            except (struct.error, UnicodeDecodeError, _Damaged) as error:
                 raise ModelNotFound(
                     f"{path} breaks off in its header, or is damaged ({error}); fetch it again"
                 ) from None
@@ -133,8 +142,7 @@ class GgufFile:
         return ""
 
     def _partial(self) -> str:
-        parts = int(self.metadata.get("split.count", 1))
-        if parts > 1 or re.search(r"-\d{5}-of-\d{5}\.gguf$", self.path.name):
+        if self.metadata.get("split.count", 1) not in (0, 1) or re.search(r"-\d{5}-of-\d{5}\.gguf$", self.path.name):
             return (
                 "one of several parts; join them with `llama-gguf-split --merge FIRST-PART WHOLE.gguf`, and name that"
             )
@@ -143,13 +151,17 @@ class GgufFile:
         return ""
 
     def _unknown(self) -> str:
-        prefix = f"{self.architecture}."
+        known = _SETTINGS | _OWN_SETTINGS.get(self.architecture, {})
         for key, value in self.metadata.items():
-            if key.startswith(prefix) and key.removeprefix(prefix) not in _KNOWN_KEYS:
+            if not key.startswith(f"{self.architecture}."):
+                continue
+            kind = known.get(key.removeprefix(f"{self.architecture}."))
+            if kind is None:
                 return f"{key}={value!r:.60} is a setting that Eddy does not know; {_HUB}"
-        for key in ("attention.head_count", "attention.head_count_kv", "feed_forward_length"):
-            if isinstance(self.get(key), list):
-                return f"{prefix}{key} differs between layers; {_HUB}"
+            if isinstance(value, list) and kind is int:
+                return f"{key} differs between layers; {_HUB}"
+            if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+                return f"{key}={value!r:.60} has a type that the setting cannot have; fetch the file again, or {_HUB}"
         if self.get("expert_count", 0):
             return f"a mixture of {self.get('expert_count')} experts; {_HUB}"
         return ""
@@ -183,7 +195,9 @@ class _Cursor:
         if not isinstance(metadata.get("general.architecture"), str):
             raise _Damaged("no general.architecture")
         table = [self.tensor() for _ in range(tensors)]
-        alignment = int(metadata.get("general.alignment", 32))
+        alignment = metadata.get("general.alignment", 32)
+        if not isinstance(alignment, int) or alignment < 1:
+            raise _Damaged(f"general.alignment={alignment!r:.60}")
         base = -(-self.at // alignment) * alignment
         return metadata, tuple(each._replace(start=base + each.start) for each in table)
 

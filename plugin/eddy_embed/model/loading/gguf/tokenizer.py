@@ -4,62 +4,85 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokenizers import Regex, Tokenizer, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
-from transformers.integrations.gguf.gguf_tokenizer_mapping import (
-    GGUF_PRE_TOKENIZER_SPLITS,
-    convert_gguf_tokenizer,
-    get_gguf_tokenizer,
-)
+from transformers.integrations.gguf.gguf_tokenizer_mapping import get_gguf_tokenizer
 
-from eddy_embed.errors import UnsupportedModel
+from eddy_embed.errors import EddyError, UnsupportedModel
 from eddy_embed.model.loading.gguf.header import GgufFile
 
-_WHOLE_WORDS = frozenset(
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_CONTRACTIONS = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
+_REST = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_LLAMA3 = rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_REST}"
+_QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+_QWEN35 = _QWEN2.replace(r"?\p{L}+", r"?[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]+", r"[^\s\p{L}\p{M}\p{N}]+")
+# llama.cpp takes letters beyond ASCII for both large and small.
+_LARGE, _SMALL = r"(?:(?=\p{L})[^a-z])", r"(?:(?=\p{L})[^A-Z])"
+_BEFORE = r"[^\r\n\p{L}\p{N}]?"
+_TEKKEN = rf"{_BEFORE}{_LARGE}*{_SMALL}+|{_BEFORE}{_LARGE}+{_SMALL}*|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_REST}"
+_GPT4O = (
+    rf"{_BEFORE}{_LARGE}*{_SMALL}+{_CONTRACTIONS}?|{_BEFORE}{_LARGE}+{_SMALL}*{_CONTRACTIONS}?"
+    rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_REST}"
+)
+SPLITS: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("default",): (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]"),
+    ("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "exaone4"): (_GPT2,),
+    ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"): (r"\p{N}", _GPT2),
+    ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"): (_LLAMA3,),
+    ("dbrx", "smaug-bpe"): (_LLAMA3,),
+    ("tekken",): (_TEKKEN,),
+    ("qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez"): (_QWEN2,),
+    ("qwen35",): (_QWEN35,),
+    ("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"): (_GPT4O,),
+}
+"""How llama.cpp splits text ahead of byte-level BPE, one expression after the other, by the names of pre-tokenizers."""
+_BY_NAME = {name: splits for names, splits in SPLITS.items() for name in names}
+_WHOLE_WORDS = frozenset(next(names for names in SPLITS if "llama3" in names)) | {"tekken"}
+"""Pre-tokenizers whose vocabularies hold whole words that no merges lead to, and that begin every text with a token."""
+_UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
+_ENDS = frozenset(
     {
-        *(
-            "llama3",
-            "llama-v3",
-            "llama-bpe",
-            "falcon3",
-            "falcon-h1",
-            "pixtral",
-            "midm-2.0",
-            "lfm2",
-            "jina-v5-nano",
-            "tekken",
-        )
+        *("<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>"),
+        *("<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<eos>"),
+        *("<end_of_utterance>", "<turn|>", "<|tool_response>", "<｜end▁of▁sentence｜>", "[e~["),
     }
 )
-"""Pre-tokenizers whose vocabularies hold whole words that no merges lead to, and that begin every text with a token."""
-_GPT2 = frozenset({"gpt-2", "default", "mpt", "olmo", "jais", "trillion", "granite-docling", "exaone4", "phi-2"})
-"""Pre-tokenizers that split as GPT-2's."""
-_DIGITS = frozenset({"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"})
-"""The same, each digit for itself."""
+"""What llama.cpp takes for control tokens, whatever the file says."""
 
 
 def tokenizer_of(file: GgufFile) -> PreTrainedTokenizerFast:
     """The tokenizer of a file, with its start and end tokens and chat template.
 
     Raises:
-        UnsupportedModel: It is of a kind whose ids would not be llama.cpp's.
+        UnsupportedModel: It is of a kind whose ids would not be llama.cpp's, or damaged.
     """
+    try:
+        return _read(file)
+    except EddyError:
+        raise
+    except Exception as error:  # tokenizers raises no narrower class
+        said = f"{type(error).__name__}: {error}"
+        raise UnsupportedModel(f"{file.path}: its tokenizer cannot be read ({said:.200}); fetch it again") from error
+
+
+def _read(file: GgufFile) -> PreTrainedTokenizerFast:
     _, described, settings = get_gguf_tokenizer(str(file.path))
     kind, split = described.get("tokenizer_type"), described.get("pre_tokenizer_type") or "default"
-    known = kind == "llama" or (
-        kind == "gpt2" and (split in GGUF_PRE_TOKENIZER_SPLITS or split in _GPT2 or split in _DIGITS)
-    )
-    if not known:
+    if kind == "llama" and "scores" in described:
+        backend = _sentencepiece(described, settings["unk_token"])
+    elif kind == "gpt2" and "merges" in described and split in _BY_NAME:
+        backend = _byte_level(described, split)
+    else:
         raise UnsupportedModel(
             f"{file.path}: tokenizer {kind!r} with pre-tokenizer {split!r} is not among those that Eddy reads from "
             "GGUF; name the same model's Hugging Face id or folder"
         )
-    backend, _ = convert_gguf_tokenizer(file.architecture, described)
-    if kind == "gpt2":
-        backend.model.ignore_merges = split in _WHOLE_WORDS
-        if split in _DIGITS:
-            digit = pre_tokenizers.Split(Regex(r"\p{N}"), behavior="isolated")
-            backend.pre_tokenizer = pre_tokenizers.Sequence([digit, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    kinds = dict(zip(described["tokens"], described.get("token_type", ()), strict=False))
+    special = [token for token, own in kinds.items() if own in (_UNKNOWN, _CONTROL) or token in _ENDS]
+    whole = [token for token, own in kinds.items() if own == _USER_DEFINED and token not in _ENDS]
+    backend.add_special_tokens([AddedToken(token, normalized=False) for token in special])
+    backend.add_tokens([AddedToken(token, normalized=False) for token in whole])
     start = settings.get("add_bos_token", split in _WHOLE_WORDS)
     _bracket(file, backend, settings, start=bool(start), end=bool(settings.get("add_eos_token", False)))
     named = {name: settings[name] for name in ("bos_token", "eos_token", "unk_token", "pad_token") if settings[name]}
@@ -71,6 +94,39 @@ def tokenizer_of(file: GgufFile) -> PreTrainedTokenizerFast:
         model_max_length=int(file.get("context_length")),
         **named,
     )
+
+
+def _byte_level(described: dict[str, Any], split: str) -> Tokenizer:
+    numbers = {token: number for number, token in enumerate(described["tokens"])}
+    merges = [tuple(merge.split(" ", 1)) for merge in described["merges"]]
+    backend = Tokenizer(models.BPE(numbers, merges, ignore_merges=split in _WHOLE_WORDS))
+    splits = [pre_tokenizers.Split(Regex(each), behavior="isolated") for each in _BY_NAME[split]]
+    bytewise = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([*splits, bytewise])
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def _sentencepiece(described: dict[str, Any], unknown: str | None) -> Tokenizer:
+    """BPE that joins the neighbours whose joint piece scores highest, with bytes for what the vocabulary lacks."""
+    numbers = {token: number for number, token in enumerate(described["tokens"])}
+    scores = dict(zip(described["tokens"], described["scores"], strict=False))
+    pairs = [
+        (piece[:cut], piece[cut:])
+        for piece in numbers
+        for cut in range(len(piece) - 1, 0, -1)
+        if piece[:cut] in numbers and piece[cut:] in numbers
+    ]
+    pairs.sort(key=lambda pair: scores["".join(pair)], reverse=True)
+    backend = Tokenizer(models.BPE(numbers, pairs, unk_token=unknown, byte_fallback=True))
+    # A space is put ahead of every text, of one that begins with a space too.
+    prefixed = described.get("add_prefix_space", True)
+    backend.normalizer = normalizers.Sequence(
+        [*([normalizers.Prepend("▁")] if prefixed else []), normalizers.Replace(" ", "▁")]
+    )
+    strip = [decoders.Strip(" ", 1, 0)] if prefixed else []
+    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
+    return backend
 
 
 def _bracket(file: GgufFile, backend: Tokenizer, settings: dict[str, Any], *, start: bool, end: bool) -> None:

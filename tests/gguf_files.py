@@ -1,0 +1,567 @@
+"""Tiny GGUF files of every architecture that Eddy opens, and the models that they hold.
+
+The files are written as llama.cpp's `convert_hf_to_gguf.py` writes them. The model that a file holds is put together
+from transformers' own classes and from weights that plain code here reads back from the quantised blocks, so that
+neither transformers' reader of GGUF nor the package `gguf` decides what is right.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gguf import GGMLQuantizationType, GGUFEndian, GGUFWriter
+from gguf.quants import quantize
+from tests.families import PROSE, SLIDING, WINDOW
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma3TextConfig,
+    LlamaConfig,
+    Phi3Config,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+LAYERS = 6
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+"""Types of tokens, as llama.cpp numbers them."""
+
+# --- vocabularies
+
+SPLITS = {
+    "gpt-2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|\s+",
+    "llama-bpe": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+}
+SPLITS["smollm"] = SPLITS["gpt-2"]
+"""How the models' own tokenizers split text, under llama.cpp's names."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What a file says of its tokenizer, and that tokenizer."""
+
+    tokenizer: PreTrainedTokenizerFast
+    metadata: dict[str, Any]
+    tokens: tuple[str, ...]
+    kinds: tuple[int, ...]
+    scores: tuple[float, ...] = ()
+    merges: tuple[str, ...] = ()
+
+
+def _fast(backend: Tokenizer, start: bool, **special: str) -> PreTrainedTokenizerFast:
+    token = special["bos_token"]
+    backend.post_processor = processors.TemplateProcessing(
+        single=[token, "$A"] if start else ["$A"], special_tokens=[(token, backend.token_to_id(token))]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=backend, clean_up_tokenization_spaces=False, **special)
+
+
+@cache
+def byte_level(pre: str) -> Vocabulary:
+    """Byte-level BPE as of SmolLM2, Qwen or Llama 3."""
+    special, whole = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"], ["<think>", "  "]
+    backend = Tokenizer(models.BPE(ignore_merges=pre == "llama-bpe"))
+    steps = [pre_tokenizers.Digits(individual_digits=True)] if pre == "smollm" else []
+    steps.append(pre_tokenizers.Split(Regex(SPLITS[pre]), behavior="isolated"))
+    backend.pre_tokenizer = pre_tokenizers.Sequence([*steps, pre_tokenizers.ByteLevel(False, use_regex=False)])
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=560,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train([str(PROSE)], trainer)
+    learned = json.loads(backend.to_str())["model"]
+    for token in ("Ġwhole", *whole):  # a word that no merges lead to
+        learned["vocab"][token] = len(learned["vocab"])
+    merges = [tuple(merge) for merge in learned["merges"]]
+    backend.model = models.BPE(learned["vocab"], merges, ignore_merges=pre == "llama-bpe")
+    backend.add_tokens([AddedToken(token, normalized=False) for token in whole])
+    tokens = tuple(sorted(learned["vocab"], key=learned["vocab"].__getitem__))
+    kinds = {**dict.fromkeys(special, CONTROL), **dict.fromkeys(whole, USER_DEFINED)}
+    start = tokens.index(special[0])
+    metadata = {"model": "gpt2", "pre": pre, "bos_token_id": start, "eos_token_id": start + 2}
+    return Vocabulary(
+        _fast(backend, pre == "llama-bpe", bos_token=special[0], eos_token=special[2]),
+        metadata,
+        tokens,
+        tuple(kinds.get(token, NORMAL) for token in tokens),
+        merges=tuple(" ".join(merge) for merge in learned["merges"]),
+    )
+
+
+def _pieces(special: list[str], further: list[str]) -> tuple[list[str], list[float]]:
+    """Pieces of a SentencePiece vocabulary and their scores: the earlier a piece was learned, the higher."""
+    learner = Tokenizer(models.BPE(unk_token=special[0]))
+    learner.normalizer = normalizers.Replace(Regex("\n"), " ")
+    learner.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    learner.train([str(PROSE)], trainers.BpeTrainer(vocab_size=300, show_progress=False))
+    vocabulary = sorted(learner.get_vocab(), key=learner.get_vocab().__getitem__)
+    learned = [piece for piece in vocabulary if len(piece) > 1]
+    letters = [piece for piece in vocabulary if len(piece) == 1]
+    front = [*special, *(f"<0x{byte:02X}>" for byte in range(256))]
+    pieces = [*front, *learned, *further, *letters]
+    scores = [0.0] * len(front) + [-float(rank) for rank in range(len(pieces) - len(front))]
+    return pieces, scores
+
+
+def _merges(pieces: list[str], scores: list[float]) -> list[tuple[str, str]]:
+    """SentencePiece joins the two neighbours whose joint piece scores highest."""
+    known = dict(zip(pieces, scores, strict=True))
+    pairs = [(piece[:cut], piece[cut:]) for piece in pieces for cut in range(1, len(piece))]
+    found = [pair for pair in pairs if pair[0] in known and pair[1] in known]
+    return sorted(found, key=lambda pair: -known["".join(pair)])
+
+
+@cache
+def sentencepiece(kind: str) -> Vocabulary:
+    """Pieces over `▁` with bytes for what they lack, as of Llama 2 and Phi 3 ("llama"), or of Gemma ("gemma")."""
+    gemma = kind == "gemma"
+    special = ["<pad>", "<eos>", "<bos>", "<unk>"] if gemma else ["<unk>", "<s>", "</s>"]
+    whole = ["  ", "   ", "\n", "\n\n", "<b>"] if gemma else ["<|user|>"]
+    pieces, scores = _pieces([*special, *whole], [] if gemma else ["▁▁", "▁▁▁▁", "▁▁▁"])
+    numbers = {piece: number for number, piece in enumerate(pieces)}
+    backend = Tokenizer(models.BPE(numbers, _merges(pieces, scores), unk_token="<unk>", byte_fallback=True))
+    prefix = [] if gemma else [normalizers.Prepend("▁")]
+    backend.normalizer = normalizers.Sequence([*prefix, normalizers.Replace(" ", "▁")])
+    backend.add_tokens([AddedToken(token, normalized=False) for token in whole])
+    names = {"bos": special[2 if gemma else 1], "eos": special[1 if gemma else 2], "unknown": "<unk>"}
+    metadata: dict[str, Any] = {"model": "llama", "pre": "default"}
+    metadata |= {f"{name}_token_id": numbers[token] for name, token in names.items()}
+    if gemma:
+        metadata |= {"padding_token_id": 0, "add_space_prefix": False}
+    known = {**dict.fromkeys(special, CONTROL), "<unk>": UNKNOWN, **dict.fromkeys(whole, USER_DEFINED)}
+    kinds = [BYTE if re.fullmatch("<0x..>", piece) else known.get(piece, NORMAL) for piece in pieces]
+    tokenizer = _fast(backend, True, bos_token=names["bos"], eos_token=names["eos"], unk_token="<unk>")
+    return Vocabulary(tokenizer, metadata, tuple(pieces), tuple(kinds), tuple(scores))
+
+
+def vocabulary(name: str) -> Vocabulary:
+    """By the name of a pre-tokenizer, or "llama" or "gemma" for those of SentencePiece."""
+    return byte_level(name) if name in SPLITS else sentencepiece(name)
+
+
+# --- models
+
+
+def _shape(**more: Any) -> dict[str, Any]:
+    return {
+        "vocab_size": 640,
+        "hidden_size": 64,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 96,
+        "max_position_embeddings": WINDOW,
+        "initializer_range": 0.2,
+        **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id")),
+    } | more
+
+
+_GEMMA = {
+    "head_dim": 32,
+    "query_pre_attn_scalar": 32,
+    "sliding_window": SLIDING,
+    "layer_types": ["sliding_attention", "full_attention"] * (LAYERS // 2),
+}
+_GEMMA3 = _GEMMA | {"layer_types": ["sliding_attention"] * (LAYERS - 1) + ["full_attention"], "num_key_value_heads": 1}
+
+
+def _rope(kind: str, theta: float = 10_000.0, **more: Any) -> dict[str, Any]:
+    return {"rope_type": kind, "rope_theta": theta, **more}
+
+
+def _gemma3_rope(**more: Any) -> dict[str, Any]:
+    full = _rope(more.pop("kind", "default"), 1e6, **more)
+    return {"sliding_attention": _rope("default"), "full_attention": full}
+
+
+_LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 256}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to make a file.
+
+    Attributes:
+        architecture: GGUF's name.
+        config: Makes the configuration of the model.
+        words: Name of the vocabulary.
+        settings: Metadata beside those that follow from a plain configuration; None leaves one out.
+        tensors: Tensors beside the weights.
+        query_gain: Factor on the query weights: soft caps only bite on large scores.
+    """
+
+    architecture: str
+    config: Callable[[], PreTrainedConfig]
+    words: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    tensors: dict[str, list[float]] = field(default_factory=dict)
+    query_gain: float = 1.0
+
+
+def llama3_factors(head_dim: int, theta: float = 500_000.0) -> list[float]:
+    """What Llama 3.1 divides its angles by, by the formula of Meta's code."""
+    factor, low, high, old = _LLAMA3.values()
+    factors = []
+    for pair in range(head_dim // 2):
+        wave = 2 * np.pi * theta ** (2 * pair / head_dim)
+        smooth = np.clip((old / wave - low) / (high - low), 0.0, 1.0)
+        factors.append(float(1 / ((1 - smooth) / factor + smooth)))
+    return factors
+
+
+_LONG = {"short_factor": [1.0 + 0.05 * i for i in range(8)], "long_factor": [1.5 + 0.5 * i for i in range(8)]}
+_PARTIAL_LONG = {name: factors[:6] for name, factors in _LONG.items()}
+
+FAMILIES: dict[str, Recipe] = {
+    "llama": Recipe("llama", lambda: LlamaConfig(**_shape()), "llama"),
+    "qwen2": Recipe("qwen2", lambda: Qwen2Config(**_shape()), "qwen2"),
+    "qwen3": Recipe("qwen3", lambda: Qwen3Config(**_shape(head_dim=32)), "qwen2"),
+    "gemma2": Recipe(
+        "gemma2",
+        lambda: Gemma2Config(**_shape(**_GEMMA, attn_logit_softcapping=8.0)),
+        "gemma",
+        {"attn_logit_softcapping": 8.0, "final_logit_softcapping": 30.0},
+        query_gain=4.0,
+    ),
+    "gemma3": Recipe("gemma3", lambda: Gemma3TextConfig(**_shape(**_GEMMA3, rope_parameters=_gemma3_rope())), "gemma"),
+    "phi3": Recipe("phi3", lambda: Phi3Config(**_shape()), "llama"),
+}
+"""One of each architecture."""
+
+VARIANTS: dict[str, Recipe] = {
+    "llama, untied": Recipe("llama", lambda: LlamaConfig(**_shape(tie_word_embeddings=False)), "smollm"),
+    "llama, wide heads": Recipe("llama", lambda: LlamaConfig(**_shape(head_dim=32)), "gpt-2"),
+    "llama, biases": Recipe("llama", lambda: LlamaConfig(**_shape(attention_bias=True, mlp_bias=True)), "llama"),
+    "llama 3.1": Recipe(
+        "llama",
+        lambda: LlamaConfig(**_shape(rope_parameters=_rope("llama3", 500_000.0, **_LLAMA3))),
+        "llama-bpe",
+        {"rope.freq_base": 500_000.0},
+        {"rope_freqs.weight": llama3_factors(16)},
+    ),
+    "llama, linear": Recipe(
+        "llama",
+        lambda: LlamaConfig(**_shape(rope_parameters=_rope("linear", factor=4.0))),
+        "llama",
+        {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0},
+    ),
+    "qwen2, yarn": Recipe(
+        "qwen2",
+        lambda: Qwen2Config(
+            **_shape(rope_parameters=_rope("yarn", 1e6, factor=4.0, original_max_position_embeddings=256))
+        ),
+        "qwen2",
+        {
+            "rope.freq_base": 1e6,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 4.0,
+            "rope.scaling.original_context_length": 256,
+        },
+    ),
+    "gemma2, defaults unsaid": Recipe(
+        "gemma2",
+        lambda: Gemma2Config(**_shape(**_GEMMA | {"sliding_window": 4096}, attn_logit_softcapping=50.0)),
+        "gemma",
+        {"attention.sliding_window": None},
+        query_gain=16.0,
+    ),
+    "gemma3, linear": Recipe(
+        "gemma3",
+        lambda: Gemma3TextConfig(**_shape(**_GEMMA3, rope_parameters=_gemma3_rope(kind="linear", factor=8.0))),
+        "gemma",
+        {"rope.scaling.type": "linear", "rope.scaling.factor": 8.0},
+    ),
+    "gemma3, each third": Recipe(
+        "gemma3",
+        lambda: Gemma3TextConfig(
+            **_shape(
+                **_GEMMA3 | {"layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2},
+                rope_parameters=_gemma3_rope(),
+            )
+        ),
+        "gemma",
+        {"attention.sliding_window_pattern": [True, True, False] * 2, "rope.freq_base_swa": 10_000.0},
+    ),
+    "phi3, sliding": Recipe("phi3", lambda: Phi3Config(**_shape(sliding_window=SLIDING)), "llama"),
+    "phi3, long": Recipe(
+        "phi3",
+        lambda: Phi3Config(**_shape(rope_parameters=_rope("longrope", **_LONG), original_max_position_embeddings=256)),
+        "llama",
+        {"rope.scaling.original_context_length": 256, "rope.scaling.attn_factor": (1 + np.log(4) / np.log(256)) ** 0.5},
+        {"rope_factors_short.weight": _LONG["short_factor"], "rope_factors_long.weight": _LONG["long_factor"]},
+    ),
+    "phi3, partly rotary": Recipe(
+        "phi3",
+        lambda: Phi3Config(
+            **_shape(
+                rope_parameters=_rope("longrope", **_PARTIAL_LONG, partial_rotary_factor=0.75),
+                original_max_position_embeddings=WINDOW,
+            )
+        ),
+        "gpt-2",
+        {"rope.dimension_count": 12, "rope.scaling.original_context_length": WINDOW, "rope.scaling.attn_factor": 1.0},
+        {
+            "rope_factors_short.weight": _PARTIAL_LONG["short_factor"],
+            "rope_factors_long.weight": _PARTIAL_LONG["long_factor"],
+        },
+    ),
+}
+"""What the settings of a file can further ask for."""
+
+# --- names
+
+_NAMES = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.qkv_proj": "attn_qkv",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.gate_up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
+_GEMMAS_NAMES = _NAMES | {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+
+
+def name_of(parameter: str, architecture: str) -> str:
+    """GGUF's name of a parameter of transformers."""
+    module, _, kind = parameter.rpartition(".")
+    layer = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", module)
+    names = _GEMMAS_NAMES if architecture.startswith("gemma") else _NAMES
+    return f"blk.{layer[1]}.{names[layer[2]]}.{kind}" if layer else f"{names[module]}.{kind}"
+
+
+# --- quantised blocks, read by the layouts in llama.cpp's ggml-common.h
+
+
+def _halves(raw: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(raw).view(np.float16).astype(np.float32)
+
+
+def decode(blocks: np.ndarray, kind: str) -> np.ndarray:
+    """The values of quantised rows, position by position: bytes of shape (rows, bytes) to (rows, values)."""
+    rows = len(blocks)
+    if kind == "F16":
+        return _halves(blocks)
+    size, read = {"Q8_0": (34, _q8_0), "Q4_1": (20, _q4_1), "Q4_K": (144, _q4_k)}[kind]
+    return np.stack(read(blocks.reshape(-1, size)), axis=1).astype(np.float32).reshape(rows, -1)
+
+
+def _q8_0(blocks: np.ndarray) -> list[np.ndarray]:
+    scale = _halves(blocks[:, :2])[:, 0]
+    return [scale * blocks[:, 2 + place].view(np.int8) for place in range(32)]
+
+
+def _q4_1(blocks: np.ndarray) -> list[np.ndarray]:
+    scale, least = _halves(blocks[:, :4]).T
+    low = [scale * (blocks[:, 4 + place] & 15) + least for place in range(16)]
+    return low + [scale * (blocks[:, 4 + place] >> 4) + least for place in range(16)]
+
+
+def _q4_k(blocks: np.ndarray) -> list[np.ndarray]:
+    scale, least = _halves(blocks[:, :4]).T
+    packed, quants = blocks[:, 4:16], blocks[:, 16:]
+    values = []
+    for place in range(256):
+        part, inside = divmod(place, 32)
+        if part < 4:
+            scale6, least6 = packed[:, part] & 63, packed[:, part + 4] & 63
+        else:
+            scale6 = (packed[:, part + 4] & 15) | ((packed[:, part - 4] >> 6) << 4)
+            least6 = (packed[:, part + 4] >> 4) | ((packed[:, part] >> 6) << 4)
+        byte = quants[:, 32 * (part // 2) + inside]
+        four = byte >> 4 if part % 2 else byte & 15
+        values.append(scale * scale6 * four - least * least6)
+    return values
+
+
+def encode(weight: np.ndarray, kind: str, random: np.random.Generator) -> np.ndarray:
+    """Quantised rows; those of Q4_K, which no Python package makes, are random blocks of the same spread."""
+    if kind == "F16":
+        return weight.astype(np.float16).view(np.uint8)
+    if kind != "Q4_K":
+        return quantize(weight, GGMLQuantizationType[kind])
+    rows, width = weight.shape
+    blocks = random.integers(0, 256, (rows * width // 256, 144), dtype=np.uint8)
+    scale = weight.std() / 300 * random.uniform(0.7, 1.4, (len(blocks), 1)) * np.array([[1.0, 7.5]])
+    blocks[:, :4] = scale.astype(np.float16).view(np.uint8)
+    return blocks.reshape(rows, -1)
+
+
+# --- files
+
+
+def settings_of(recipe: Recipe, config: Any) -> dict[str, Any]:
+    """The metadata of a file's architecture, without its name in front."""
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    settings = {
+        "context_length": config.max_position_embeddings,
+        "embedding_length": config.hidden_size,
+        "block_count": config.num_hidden_layers,
+        "feed_forward_length": config.intermediate_size,
+        "attention.head_count": config.num_attention_heads,
+        "attention.head_count_kv": config.num_key_value_heads,
+        "attention.layer_norm_rms_epsilon": config.rms_norm_eps,
+        "rope.dimension_count": head_dim,
+    }
+    if (
+        recipe.architecture in ("qwen3", "gemma2", "gemma3")
+        or head_dim * config.num_attention_heads != config.hidden_size
+    ):
+        settings |= {"attention.key_length": head_dim, "attention.value_length": head_dim}
+    if recipe.architecture == "gemma3":
+        settings |= {"rope.freq_base": 1e6}
+    if getattr(config, "sliding_window", None) and recipe.architecture in ("gemma2", "gemma3", "phi3"):
+        settings |= {"attention.sliding_window": config.sliding_window}
+    return {key: value for key, value in (settings | recipe.settings).items() if value is not None}
+
+
+def model_of(recipe: Recipe) -> PreTrainedModel:
+    """A model with random weights (float32, evaluation mode), every one of which shows in the result."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(77)
+        model = AutoModelForCausalLM.from_config(recipe.config(), dtype=torch.float32)
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                if weight.ndim == 1:
+                    weight.add_(0.1 * torch.randn_like(weight))
+                elif "q_proj" in name:
+                    weight *= recipe.query_gain
+    return model.eval()
+
+
+def _heads_halves_joined(weight: np.ndarray, heads: int) -> np.ndarray:
+    """Rows of queries or keys as llama.cpp's llama turns them: pairs of neighbours, not of halves."""
+    return weight.reshape(heads, 2, -1, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
+
+
+def _heads_halves_apart(weight: np.ndarray, heads: int) -> np.ndarray:
+    return weight.reshape(heads, -1, 2, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
+
+
+@torch.no_grad()
+def write(path: Path, recipe: Recipe, kind: str = "F16", **own: Any) -> PreTrainedModel:
+    """Write a file, and return the model that it holds, with the weights that were rounded to `kind`.
+
+    Args:
+        path: The file.
+        recipe: What it holds.
+        kind: F32, F16, Q8_0, Q4_1 or Q4_K, of all matrices; Q4_K needs rows of multiples of 256.
+        own: `metadata` by whole key, None for a key to leave out; `tensors` to add, None for one to leave out;
+            `endianess` and `writer` for files that are broken on purpose.
+    """
+    model = model_of(recipe)
+    config: Any = model.config
+    random = np.random.default_rng(len(kind))
+    tensors: dict[str, tuple[np.ndarray, str]] = {}
+    for parameter, weight in model.named_parameters():
+        name = name_of(parameter, recipe.architecture)
+        values = weight.numpy()
+        heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(name.split(".")[-2])
+        turned = heads if recipe.architecture == "llama" else None
+        stored = _heads_halves_joined(values, turned) if turned else values
+        if weight.ndim == 1 or kind == "F32":
+            offset = np.float32(recipe.architecture.startswith("gemma") and name.endswith("norm.weight"))
+            tensors[name] = (stored + offset, "F32")
+            held = stored + offset - offset
+        else:
+            tensors[name] = (encode(stored, kind, random), kind)
+            held = decode(tensors[name][0], kind)
+        weight.copy_(torch.from_numpy(_heads_halves_apart(held, turned) if turned else held))
+    tensors |= {name: (np.array(values, np.float32), "F32") for name, values in recipe.tensors.items()}
+    metadata = {f"{recipe.architecture}.{key}": value for key, value in settings_of(recipe, config).items()}
+    write_parts(path, recipe.architecture, metadata | tokens_of(recipe.words, config.vocab_size), tensors, **own)
+    return model
+
+
+def tokens_of(words: str, rows: int) -> dict[str, Any]:
+    """The metadata of a vocabulary, filled up to the rows of the embedding matrix as llama.cpp's converter does."""
+    found = vocabulary(words)
+    spare = range(len(found.tokens), rows)
+    metadata = {f"tokenizer.ggml.{key}": value for key, value in found.metadata.items()}
+    metadata["tokenizer.ggml.tokens"] = [*found.tokens, *(f"[PAD{number}]" for number in spare)]
+    metadata["tokenizer.ggml.token_type"] = [*found.kinds, *(UNUSED for _ in spare)]
+    if found.scores:
+        metadata["tokenizer.ggml.scores"] = [*found.scores, *(-10_000.0 for _ in spare)]
+    else:
+        metadata["tokenizer.ggml.merges"] = list(found.merges)
+    return metadata
+
+
+def write_parts(
+    path: Path,
+    architecture: str,
+    metadata: dict[str, Any],
+    tensors: dict[str, tuple[np.ndarray, str]],
+    own_metadata: dict[str, Any] | None = None,
+    own_tensors: dict[str, np.ndarray | None] | None = None,
+    endianess: GGUFEndian = GGUFEndian.LITTLE,
+) -> None:
+    """Write metadata and tensors; own ones replace others, None leaves one out."""
+    writer = GGUFWriter(path, architecture, endianess=endianess)
+    for key, value in (metadata | (own_metadata or {})).items():
+        if isinstance(value, bool):
+            writer.add_bool(key, value)
+        elif isinstance(value, int):
+            writer.add_uint32(key, value)
+        elif isinstance(value, float):
+            writer.add_float32(key, value)
+        elif isinstance(value, str):
+            writer.add_string(key, value)
+        elif value is not None:
+            writer.add_array(key, value)
+    added = {name: None if each is None else (each, "F32") for name, each in (own_tensors or {}).items()}
+    for name, tensor in (tensors | added).items():
+        if tensor is not None:
+            kind = GGMLQuantizationType[tensor[1]]
+            writer.add_tensor(name, tensor[0], raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def wide(recipe: Recipe) -> Recipe:
+    """The same with rows of 256, as Q4_K asks for, and fewer layers."""
+
+    def config() -> PreTrainedConfig:
+        small = recipe.config().to_dict()
+        small |= {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 2, "head_dim": 64}
+        small |= {"vocab_size": 576}
+        if small.get("layer_types"):
+            small["layer_types"] = small["layer_types"][:2]
+        if "query_pre_attn_scalar" in small:
+            small["query_pre_attn_scalar"] = 64
+        return type(recipe.config())(**small)
+
+    return replace(recipe, config=config)

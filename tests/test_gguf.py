@@ -1,0 +1,655 @@
+"""GGUF files: read exactly, converted once, and refused with a reason where they cannot be."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import struct
+import threading
+from collections import namedtuple
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gguf import GGMLQuantizationType, GGUFEndian
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests import gguf_files
+from tests.comparison import CORE, METHODS, TEXTS
+from tests.disk import files_of_at_most
+from tests.gguf_files import FAMILIES, VARIANTS, Recipe, vocabulary, wide, write
+from tests.mixed_texts import mixed_texts
+from tests.processes import run_code
+from tests.selection import mostly_slow
+from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedTokenizerFast
+
+from eddy_embed import Embedder
+from eddy_embed.errors import EddyError, ModelNotFound, UnsupportedModel
+from eddy_embed.model.loading.gguf import convert
+from eddy_embed.model.loading.gguf.cache import CacheEntry
+from eddy_embed.model.loading.gguf.config import config_of
+from eddy_embed.model.loading.gguf.header import GgufFile
+from eddy_embed.model.loading.gguf.tokenizer import tokenizer_of
+from eddy_embed.model.loading.pretrained import readable
+from eddy_embed.text.tokenizer import Tokenizer
+
+LLAMA = FAMILIES["llama"]
+KINDS = ("F16", "Q8_0", "Q4_1", "Q4_K")
+CELLS = [(name, kind) for name in FAMILIES for kind in KINDS] + [(name, "F16") for name in VARIANTS]
+USUAL = [
+    (name, kind)
+    for name, kind in CELLS
+    if (name == "llama" and kind != "F16") or kind == "Q4_K" or (name in VARIANTS and kind == "F16")
+]
+IDS = torch.tensor([[(3 + 7 * place) % 500 for place in range(300)]])
+"""More than the original window of a model with two sets of angles."""
+TOLERANCE = 1e-5
+_NAMES = {method: tuple(sorted(term.partition(":")[0] for term in method.split("+"))) for method in METHODS}
+ONE_OF_EACH = set({names: method for method, names in _NAMES.items()}.values())
+"""One of each combination of methods."""
+LLAMAS = {("llama", method) for method in ONE_OF_EACH}
+PAIRS = [(name, method) for name in FAMILIES for method in METHODS]
+
+
+def recipe_of(name: str, kind: str) -> Recipe:
+    recipe = (FAMILIES | VARIANTS)[name]
+    return wide(recipe) if kind == "Q4_K" else recipe
+
+
+def folder_of(path: Path, dtype: str = "float32") -> Path:
+    return Path(readable(str(path), dtype, "cpu"))
+
+
+def entries(cache: Path) -> list[Path]:
+    """Folders of converted models and of parts of such."""
+    return [path for path in (cache / "models").glob("*") if path.is_dir()]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], tuple[Path, Any]]:
+    """Writes the file of a recipe in a quantisation once; its path, and the model that it holds."""
+    folder = tmp_path_factory.mktemp("gguf")
+
+    @cache
+    def make(name: str, kind: str) -> tuple[Path, Any]:
+        path = folder / f"{name}-{kind}.gguf"
+        return path, write(path, recipe_of(name, kind), kind)
+
+    return make
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("EDDY_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.gguf"
+    write(path, LLAMA)
+    return path
+
+
+# --- exact
+
+
+@pytest.mark.parametrize(("name", "kind"), mostly_slow(CELLS, USUAL))
+def test_states_are_those_of_the_model_that_was_written(
+    name: str, kind: str, written: Callable[[str, str], tuple[Path, Any]]
+) -> None:
+    path, expected = written(name, kind)
+    model = AutoModelForCausalLM.from_pretrained(folder_of(path))
+    assert type(model) is type(expected)
+    for size in (60, 300):
+        with torch.no_grad():
+            ours, right = (each(IDS[:, :size], output_hidden_states=True) for each in (model, expected))
+        assert len(ours.hidden_states) == expected.config.num_hidden_layers + 1
+        for state, other in zip((*ours.hidden_states, ours.logits), (*right.hidden_states, right.logits), strict=True):
+            assert (state - other).abs().max() <= TOLERANCE * max(1.0, other.abs().max())
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    mostly_slow(
+        PAIRS, [pair for pair in PAIRS if pair[1] == CORE[-1] or (pair[0] == "llama" and pair[1] in ONE_OF_EACH)]
+    ),
+)
+def test_vectors_are_those_of_the_model_that_was_written(
+    name: str, method: str, written: Callable[[str, str], tuple[Path, Any]]
+) -> None:
+    path, expected = written(name, "Q8_0")
+    tokenizer = vocabulary(FAMILIES[name].words).tokenizer
+    with (
+        Embedder(path, method=method, dtype="float32", device="cpu") as ours,
+        Embedder(expected, tokenizer=tokenizer, method=method) as right,
+    ):
+        assert np.abs(ours.encode_document(TEXTS) - right.encode_document(TEXTS)).max() <= TOLERANCE
+
+
+@pytest.mark.parametrize("words", ["smollm", "gpt-2", "qwen2", "llama-bpe", "llama", "gemma"])
+def test_ids_are_those_of_the_original_tokenizer(words: str, tmp_path: Path) -> None:
+    write(tmp_path / "x.gguf", replace(LLAMA, words=words))
+    texts = mixed_texts(200, seed=1)
+    ours = Tokenizer(tokenizer_of(GgufFile.read(tmp_path / "x.gguf")))
+    right = Tokenizer(vocabulary(words).tokenizer)
+    for text, own, other in zip(texts, ours(texts), right(texts), strict=True):
+        assert own.ids.tolist() == other.ids.tolist(), text
+        assert own.starts.tolist() == other.starts.tolist(), text
+    assert (ours.prefix.tolist(), ours.suffix.tolist()) == (right.prefix.tolist(), right.suffix.tolist())
+
+
+def test_the_converted_tokenizer_is_the_one_that_was_read(tmp_path: Path, own_cache: Path) -> None:
+    """AutoTokenizer would bring Qwen 2's own in its place, with another normaliser and no start token."""
+    metadata = {"tokenizer.ggml.add_bos_token": True, "tokenizer.chat_template": "{{ messages }} é"}
+    write(tmp_path / "x.gguf", FAMILIES["qwen2"], own_metadata=metadata)
+    right = tokenizer_of(GgufFile.read(tmp_path / "x.gguf"))
+    with Embedder(tmp_path / "x.gguf", method="plain") as embedder:
+        ours = embedder._pipeline.planner.tokenizer
+        assert ours.digest == Tokenizer(right).digest
+        assert ours.prefix.tolist() == [0]
+        assert embedder.max_length == right.model_max_length == LLAMA.config().max_position_embeddings
+    saved = PreTrainedTokenizerFast.from_pretrained(folder_of(tmp_path / "x.gguf"))
+    assert saved.chat_template == right.chat_template == "{{ messages }} é"
+
+
+@pytest.mark.parametrize("words", ["qwen2", "llama-bpe", "llama"])
+@pytest.mark.parametrize("start", [True, False, None])
+@pytest.mark.parametrize("end", [True, False, None])
+def test_start_and_end_tokens_are_as_the_file_says(
+    words: str, start: bool | None, end: bool | None, tmp_path: Path
+) -> None:
+    metadata = {"tokenizer.ggml.add_bos_token": start, "tokenizer.ggml.add_eos_token": end}
+    write(tmp_path / "x.gguf", replace(LLAMA, words=words), own_metadata=metadata)
+    tokenizer = Tokenizer(tokenizer_of(GgufFile.read(tmp_path / "x.gguf")))
+    own = vocabulary(words).metadata
+    begins = words != "qwen2" if start is None else start
+    assert tokenizer.prefix.tolist() == [own["bos_token_id"]] * begins
+    assert tokenizer.suffix.tolist() == [own["eos_token_id"]] * bool(end)
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+def test_a_space_ahead_of_texts_is_as_the_file_says(prefix: bool, tmp_path: Path) -> None:
+    write(tmp_path / "x.gguf", LLAMA, own_metadata={"tokenizer.ggml.add_space_prefix": prefix})
+    tokenizer = tokenizer_of(GgufFile.read(tmp_path / "x.gguf"))
+    first = tokenizer.convert_ids_to_tokens(tokenizer("  river", add_special_tokens=False)["input_ids"])[0]
+    assert first == ("▁▁▁" if prefix else "▁▁")
+
+
+def test_fingerprints_follow_the_file(tiny: Path, tmp_path: Path, own_cache: Path) -> None:
+    def of(path: Path, dtype: str = "float32") -> tuple[str, str]:
+        with Embedder(path, method="plain", dtype=dtype) as embedder:
+            return embedder.fingerprint, embedder.settings["config"]["config"]["gguf_digest"]
+
+    shutil.copy(tiny, tmp_path / "copy.gguf")
+    write(tmp_path / "other.gguf", LLAMA, own_metadata={"general.name": "another"})
+    fingerprint, digest = of(tiny)
+    assert digest == hashlib.sha256(tiny.read_bytes()).hexdigest()
+    assert of(tmp_path / "copy.gguf") == (fingerprint, digest)
+    assert of(tiny, "bfloat16") == (fingerprint, digest)
+    other, others_digest = of(tmp_path / "other.gguf")
+    assert other != fingerprint and others_digest != digest
+
+
+# --- the cache
+
+
+def times(folder: Path) -> dict[str, int]:
+    return {each.name: each.stat().st_mtime_ns for each in (folder, *folder.iterdir())}
+
+
+def test_a_second_opening_converts_nothing(tiny: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = folder_of(tiny)
+    before = times(folder)
+    entry = CacheEntry.read(folder)
+    assert entry is not None and entry.source == str(tiny) and entry.dtype == "float32"
+    assert entry.bytes == sum(each.stat().st_size for each in folder.iterdir() if each.name != "eddy.json")
+    monkeypatch.setattr(convert, "_convert", lambda *_: pytest.fail("converted again"))
+    shutil.move(tiny, tiny.with_name("moved.gguf"))
+    assert folder_of(tiny.with_name("moved.gguf")) == folder
+    assert times(folder) == before
+    assert entries(own_cache) == [folder]
+
+
+def test_a_file_that_changed_is_converted_anew(tiny: Path, own_cache: Path) -> None:
+    first = folder_of(tiny)
+    write(tiny, LLAMA, own_metadata={"general.name": "another"})
+    assert folder_of(tiny) != first
+    assert len(entries(own_cache)) == 2
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "weights cut off": lambda folder: os.truncate(folder / "model.safetensors", 1000),
+    "weights gone": lambda folder: (folder / "model.safetensors").unlink(),
+    "tokenizer gone": lambda folder: (folder / "tokenizer.json").unlink(),
+    "no entry": lambda folder: (folder / "eddy.json").unlink(),
+    "entry is garbage": lambda folder: (folder / "eddy.json").write_bytes(b"\xff{"),
+    "entry is a list": lambda folder: (folder / "eddy.json").write_text("[1]"),
+    "entry lacks files": lambda folder: (folder / "eddy.json").write_text('{"source": "", "digest": "", "dtype": ""}'),
+    "files are none": lambda folder: (folder / "eddy.json").write_text(
+        '{"source": "", "digest": "", "dtype": "", "files": 3}'
+    ),
+    "another version": lambda folder: (folder / "eddy.json").write_text(
+        json.dumps({**json.loads((folder / "eddy.json").read_text()), "format": 0})
+    ),
+}
+
+
+@pytest.fixture
+def fast_conversion(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Conversions that write three small files instead; which folders they were written to."""
+    done: list[Path] = []
+
+    def stand_in(file: GgufFile, folder: Path, digest: str, dtype: torch.dtype) -> None:
+        done.append(folder)
+        for name in ("model.safetensors", "tokenizer.json", "config.json"):
+            (folder / name).write_bytes(b"x" * 2000)
+
+    monkeypatch.setattr(convert, "_convert", stand_in)
+    return done
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_entry_is_made_anew(damage: str, tiny: Path, own_cache: Path, fast_conversion: list[Path]) -> None:
+    folder = folder_of(tiny)
+    DAMAGES[damage](folder)
+    assert CacheEntry.read(folder) is None
+    assert folder_of(tiny) == folder
+    assert CacheEntry.read(folder) is not None
+    assert len(fast_conversion) == 2 and entries(own_cache) == [folder]
+
+
+def test_a_note_of_a_digest_that_is_damaged_is_made_anew(
+    tiny: Path, own_cache: Path, fast_conversion: list[Path]
+) -> None:
+    folder = folder_of(tiny)
+    (note,) = (own_cache / "digests").iterdir()
+    for garbage in (b"", b"\xff", b"[]", b'"text"', b'{"state": 1}'):
+        note.write_bytes(garbage)
+        assert folder_of(tiny) == folder
+    assert len(fast_conversion) == 1
+
+
+READ = """
+import sys
+from eddy_embed.model.loading.pretrained import readable
+print(readable(sys.argv[1], "float32", "cpu"))
+"""
+KILLED = """
+import os, sys
+from transformers import PreTrainedTokenizerFast
+from eddy_embed.model.loading.pretrained import readable
+PreTrainedTokenizerFast.save_pretrained = lambda *_, **__: os._exit(9)
+readable(sys.argv[1], "float32", "cpu")
+"""
+
+
+def test_what_a_killed_conversion_left_is_removed(tiny: Path, own_cache: Path) -> None:
+    assert run_code(KILLED, tiny).returncode == 9
+    (left,) = entries(own_cache)
+    assert left.suffix == ".part" and (left / "model.safetensors").is_file()
+    folder = folder_of(tiny)
+    assert entries(own_cache) == [folder]
+
+
+def test_two_processes_at_once_convert_once(tiny: Path, own_cache: Path) -> None:
+    results: list[Any] = []
+    both = [threading.Thread(target=lambda: results.append(run_code(READ, tiny))) for _ in range(2)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    assert [each.returncode for each in results] == [0, 0], results
+    assert {each.stdout for each in results} == {f"{folder_of(tiny)}\n"}
+    assert sum(each.stderr.count("Converting ") for each in results) == 1
+    assert entries(own_cache) == [folder_of(tiny)]
+
+
+def test_a_disk_without_room_is_found_out_before(tiny: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(convert.shutil, "disk_usage", lambda _: usage(10**9, 10**9, 10**6))
+    with pytest.raises(OSError, match=r"takes 0\.0 GB, and 0\.0 GB are free; make room, or .* by EDDY_CACHE"):
+        Embedder(tiny, method="plain", dtype="float32")
+    assert entries(own_cache) == []
+
+
+@pytest.mark.parametrize("size", [100_000, 2_000])  # neither the weights have room, nor the configuration
+def test_a_disk_that_fills_up_leaves_nothing(size: int, tiny: Path, own_cache: Path) -> None:
+    GgufFile.read(tiny)
+    with files_of_at_most(size), pytest.raises(OSError, match="make room, or name a folder on another disk"):
+        Embedder(tiny, method="plain", dtype="float32")
+    assert entries(own_cache) == []
+    assert len(entries(folder_of(tiny).parents[1])) == 1
+
+
+def test_a_cache_that_cannot_be_written_to_is_said(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("EDDY_CACHE", str(tmp_path / "file"))
+    with pytest.raises(OSError, match="file"):
+        Embedder(tiny, method="plain", dtype="float32")
+
+
+# --- what is refused
+
+
+def patched(path: Path, at: int, new: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(new)
+
+
+def refile(path: Path, name: str) -> Path:
+    return path.rename(path.with_name(name))
+
+
+def with_metadata(**metadata: Any) -> Callable[[Path], None]:
+    """A file with further metadata; `__` stands for a dot."""
+    own = {key.replace("__", "."): value for key, value in metadata.items()}
+    return lambda path: write(path, LLAMA, own_metadata=own)
+
+
+def with_tensors(**tensors: Any) -> Callable[[Path], None]:
+    own = {key.replace("__", "."): value for key, value in tensors.items()}
+    return lambda path: write(path, LLAMA, own_tensors=own)
+
+
+def of_architecture(name: str) -> Callable[[Path], None]:
+    return lambda path: gguf_files.write_parts(path, name, {f"{name}.block_count": 2}, {})
+
+
+def _cut(size: int) -> Callable[[Path], None]:
+    def cut(path: Path) -> None:
+        write(path, LLAMA)
+        os.truncate(path, size if size >= 0 else path.stat().st_size + size)
+
+    return cut
+
+
+def _version(number: int) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        write(path, LLAMA)
+        patched(path, 4, struct.pack("<I", number))
+
+    return change
+
+
+def _type(number: int) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        write(path, LLAMA)
+        at = path.read_bytes().index(b"blk.0.attn_k.weight") + 19 + 4 + 16
+        patched(path, at, struct.pack("<I", number))
+
+    return change
+
+
+ZEROS = np.zeros((64, 64), np.float32)
+HUB = "Hugging Face id or folder"
+BAD: dict[str, tuple[Callable[[Path], Any], type[EddyError], str]] = {
+    "empty": (lambda path: path.write_bytes(b""), ModelNotFound, "no GGUF file: it begins with b''"),
+    "text": (
+        lambda path: path.write_text("Hello, this is text."),
+        ModelNotFound,
+        "no GGUF file: it begins with b'Hell'",
+    ),
+    "six bytes": (
+        lambda path: path.write_bytes(b"GGUF\3\0"),
+        ModelNotFound,
+        "breaks off after 6 bytes; fetch it again",
+    ),
+    "cut in the metadata": (_cut(300), ModelNotFound, "breaks off in its header, or is damaged"),
+    "cut in the vocabulary": (_cut(3000), ModelNotFound, "breaks off in its header, or is damaged"),
+    "cut in the weights": (_cut(-5000), ModelNotFound, r"is cut off: [\d,]+ bytes of [\d,]+ are there; fetch"),
+    "cut by a byte": (_cut(-1), ModelNotFound, "is cut off"),
+    "version 0": (_version(0), ModelNotFound, "version 0, and those read are 2 and 3; convert the model again"),
+    "version 1": (_version(1), ModelNotFound, "version 1, and those read are 2 and 3; convert the model again"),
+    "version 4": (_version(4), ModelNotFound, "version 4, and those read are 2 and 3"),
+    "big-endian": (
+        lambda path: write(path, LLAMA, endianess=GGUFEndian.BIG),
+        ModelNotFound,
+        "big-endian processors; convert it with `gguf_convert_endian.py FILE little`",
+    ),
+    "bert": (of_architecture("bert"), UnsupportedModel, r"an embedding model \(bert\).* name its Hugging Face id"),
+    "nomic-bert": (of_architecture("nomic-bert-moe"), UnsupportedModel, "an embedding model"),
+    "embedding gemma": (of_architecture("gemma-embedding"), UnsupportedModel, "an embedding model"),
+    "pooled": (with_metadata(llama__pooling_type=3), UnsupportedModel, r"an embedding model \(llama\)"),
+    "both directions": (with_metadata(llama__attention__causal=False), UnsupportedModel, "an embedding model"),
+    "vision": (of_architecture("clip"), UnsupportedModel, r"a model of images or sound \(clip\)"),
+    "projector": (with_metadata(general__type="mmproj"), UnsupportedModel, "a model of images or sound"),
+    "vision inside": (with_tensors(v__patch_embd__weight=ZEROS), UnsupportedModel, r"images or sound too \(v\.patch"),
+    "audio inside": (with_tensors(a__conv1d__1__weight=ZEROS), UnsupportedModel, r"images or sound too \(a\.conv1d"),
+    "whisper": (of_architecture("whisper"), UnsupportedModel, "a model of images or sound"),
+    "speech": (of_architecture("wavtokenizer-dec"), UnsupportedModel, "a model of images or sound"),
+    "another decoder": (of_architecture("mamba"), UnsupportedModel, rf"'mamba' is not among .*llama.*{HUB}"),
+    "adapter": (with_metadata(general__type="adapter"), UnsupportedModel, "holds 'adapter', not a model"),
+    "first of three": (with_metadata(split__count=3, split__no=0), UnsupportedModel, "llama-gguf-split --merge"),
+    "unknown setting": (
+        with_metadata(llama__attention__scale=0.5),
+        UnsupportedModel,
+        rf"llama\.attention\.scale=0\.5 is a setting that Eddy does not know; name .*{HUB}",
+    ),
+    "setting of another architecture": (
+        with_metadata(llama__attention__sliding_window=12),
+        UnsupportedModel,
+        r"llama\.attention\.sliding_window=12 is a setting that Eddy does not know",
+    ),
+    "setting of a wrong type": (
+        with_metadata(llama__block_count="six"),
+        UnsupportedModel,
+        "block_count='six' has a type",
+    ),
+    "setting for each layer": (
+        with_metadata(llama__attention__head_count=[4] * 6),
+        UnsupportedModel,
+        r"llama\.attention\.head_count differs between layers",
+    ),
+    "setting left out": (
+        with_metadata(llama__attention__head_count_kv=None),
+        UnsupportedModel,
+        r"lacks llama\.attention\.head_count_kv",
+    ),
+    "experts": (with_metadata(llama__expert_count=8), UnsupportedModel, "a mixture of 8 experts"),
+    "rope scaling": (with_metadata(llama__rope__scaling__type="su"), UnsupportedModel, "rope.scaling.type='su'"),
+    "part of a head turns": (with_metadata(llama__rope__dimension_count=8), UnsupportedModel, "8 of 16 dimensions"),
+    "values of another width": (
+        with_metadata(llama__attention__key_length=16, llama__attention__value_length=8),
+        UnsupportedModel,
+        "keys and values of different widths",
+    ),
+    "layers that are not there": (with_metadata(llama__block_count=7), UnsupportedModel, "7 layers, and 6 are there"),
+    "layers too many": (with_metadata(llama__block_count=10**9), UnsupportedModel, "layers, and 6 are there"),
+    "wider than its tensors": (
+        with_metadata(llama__feed_forward_length=97),
+        UnsupportedModel,
+        r"values in the file, [\d,]+ in LlamaForCausalLM; name",
+    ),
+    "type without a reader": (_type(GGMLQuantizationType.Q8_K), UnsupportedModel, "quantised as Q8_K, which cannot"),
+    "type of tomorrow": (_type(99), UnsupportedModel, "blk.0.attn_k.weight is quantised as type 99, which cannot"),
+    "a tensor too many": (
+        with_tensors(blk__0__attn_extra__weight=ZEROS),
+        UnsupportedModel,
+        r"values in the file, [\d,]+ in LlamaForCausalLM; name",
+    ),
+    "a tensor missing": (
+        with_tensors(blk__3__ffn_up__weight=None),
+        UnsupportedModel,
+        r"values in the file, [\d,]+ in LlamaForCausalLM; name",
+    ),
+    "no embeddings": (with_tensors(token_embd__weight=None), UnsupportedModel, r"lacks the tensor token_embd\.weight"),
+    "another tokenizer": (with_metadata(tokenizer__ggml__model="t5"), UnsupportedModel, "tokenizer 't5' with pre-tok"),
+    "another pre-tokenizer": (
+        lambda path: write(path, replace(LLAMA, words="gpt-2"), own_metadata={"tokenizer.ggml.pre": "viking"}),
+        UnsupportedModel,
+        rf"tokenizer 'gpt2' with pre-tokenizer 'viking' is not among .* {HUB}",
+    ),
+    "no tokenizer": (with_metadata(tokenizer__ggml__model=None), UnsupportedModel, "tokenizer None"),
+    "no tokens": (
+        with_metadata(tokenizer__ggml__tokens=None),
+        UnsupportedModel,
+        "its tokenizer cannot be read .*; fetch it again",
+    ),
+    "no start token": (
+        with_metadata(tokenizer__ggml__bos_token_id=None),
+        UnsupportedModel,
+        "asks for a bos_token with every text",
+    ),
+    "a start token beyond all": (
+        with_metadata(tokenizer__ggml__bos_token_id=10**6),
+        UnsupportedModel,
+        "its tokenizer cannot be read .IndexError",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_files_are_refused_with_a_reason(name: str, tmp_path: Path, own_cache: Path) -> None:
+    make, error, reason = BAD[name]
+    path = tmp_path / "bad.gguf"
+    make(path)
+    with pytest.raises(error, match=reason) as caught:
+        Embedder(path, method="plain", dtype="float32")
+    assert str(path) in str(caught.value)
+    assert entries(own_cache) == []
+
+
+def test_parts_of_a_file_are_known_by_their_name(tiny: Path) -> None:
+    part = refile(tiny, "tiny-00002-of-00003.gguf")
+    with pytest.raises(UnsupportedModel, match=r"one of several parts; join them .* FIRST-PART WHOLE\.gguf"):
+        Embedder(part, method="plain")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_versions_that_are_read(version: int, tiny: Path) -> None:
+    patched(tiny, 4, struct.pack("<I", version))
+    assert GgufFile.read(tiny).quantisation == "F16"
+
+
+@cache
+def small_file() -> bytes:
+    """A file of which the header is most."""
+    import tempfile
+
+    small = LLAMA.config().to_dict() | {"num_hidden_layers": 1, "hidden_size": 8, "intermediate_size": 8}
+    small |= {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 600}
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder, "x"), replace(LLAMA, config=lambda: type(LLAMA.config())(**small)))
+        return Path(folder, "x").read_bytes()
+
+
+def read_whole_header(path: Path) -> None:
+    """All that is done with a header ahead of the weights."""
+    file = GgufFile.read(path)
+    file.check()
+    config_of(file)
+    tokenizer_of(file)
+
+
+def header_size() -> int:
+    return small_file().index(b"blk.0.ffn_down.weight")
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_a_header_cut_anywhere_is_refused(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    size = data.draw(st.integers(0, len(small_file()) - 1))
+    path = tmp_path_factory.getbasetemp() / "cut.gguf"
+    path.write_bytes(small_file()[:size])
+    with pytest.raises(ModelNotFound):
+        read_whole_header(path)
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_a_header_with_other_bytes_is_read_or_refused(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    near = st.integers(0, 1400) | st.integers(0, header_size() + 800)
+    changes = data.draw(st.lists(st.tuples(near, st.integers(0, 255)), min_size=1, max_size=3))
+    whole = bytearray(small_file())
+    for place, byte in changes:
+        whole[place] = byte
+    path = tmp_path_factory.getbasetemp() / "other.gguf"
+    path.write_bytes(whole)
+    with suppress(EddyError):
+        read_whole_header(path)
+
+
+# --- a real model
+
+
+@pytest.fixture(scope="module")
+def smollm2_folder(smollm2: Path) -> Path:
+    return folder_of(smollm2)
+
+
+IDS_OF_LLAMA_CPP = {
+    "The capital of France is": [504, 3575, 282, 4649, 314],
+    "Hello  world\n\t 12345 <|im_end|> don't": [
+        *(19556, 216, 905, 3354, 216, 33, 34, 35, 36, 37, 2067, 108, 306, 79, 486, 108, 46, 1326, 982),
+    ],
+    "naïve café, e\u0301 日本語 🙂 مرحبا": [
+        *(
+            3546,
+            46494,
+            37366,
+            28,
+            297,
+            151,
+            219,
+            17097,
+            241,
+            115,
+            40993,
+            179,
+            120,
+            248,
+            47526,
+            36395,
+            20602,
+            44626,
+            31462,
+            10805,
+        ),
+    ],
+    " \n\n  \tx\r\n": [38028, 256, 197, 104, 2738],
+}
+
+
+def test_smollm2_has_the_ids_of_llama_cpp(smollm2_folder: Path) -> None:
+    tokenizer = Tokenizer(PreTrainedTokenizerFast.from_pretrained(smollm2_folder))
+    for text, tokens in zip(IDS_OF_LLAMA_CPP, tokenizer(list(IDS_OF_LLAMA_CPP)), strict=True):
+        assert tokens.ids.tolist() == IDS_OF_LLAMA_CPP[text], text
+    assert tokenizer.prefix.tolist() == tokenizer.suffix.tolist() == []
+
+
+def test_smollm2_knows_the_capital_of_france(smollm2_folder: Path) -> None:
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(smollm2_folder)
+    assert tokenizer.chat_template and tokenizer.eos_token == "<|im_end|>"
+    model = AutoModelForCausalLM.from_pretrained(smollm2_folder, dtype=torch.float32)
+    ids = tokenizer("The capital of France is", return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        assert tokenizer.decode(model(ids).logits[0, -1].argmax()) == " Paris"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_smollm2_has_the_vectors_of_transformers(dtype: str, smollm2: Path) -> None:
+    """Against transformers' own reader of GGUF, weights, tokenizer and all."""
+    place = {"pretrained_model_name_or_path": smollm2.parent, "gguf_file": smollm2.name}
+    model = AutoModelForCausalLM.from_pretrained(
+        **place, dtype=getattr(torch, dtype), quantization_config=GgufConfig(dequantize=True)
+    )
+    tokenizer = AutoTokenizer.from_pretrained(**place)
+    with Embedder(smollm2, method="plain:exit=-1+start:token=none", dtype=dtype, device="cpu") as embedder:
+        for text, vector in zip(TEXTS, embedder.encode_document(TEXTS), strict=True):
+            with torch.no_grad():
+                states = model.model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].float()
+            mean = states.mean(0) / states.mean(0).norm()
+            assert np.abs(mean.numpy() - vector).max() <= (TOLERANCE if dtype == "float32" else 5e-3)
