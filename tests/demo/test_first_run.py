@@ -23,17 +23,10 @@ ANSWERS = (
 """The document and the words that answer each question of the demo."""
 
 
-@pytest.fixture
-def fetched(smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache that holds the preferred model as `eddy models get` puts it there."""
-    monkeypatch.setenv("EDDY_CACHE", str(tmp_path / "cache"))
-    file = CATALOG[PREFERRED_MODEL].fetched
-    file.parent.mkdir(parents=True)
-    file.symlink_to(smollm2)
-    return tmp_path / "cache"
-
-
-def test_the_demo_finds_and_marks_the_three_answers(fetched: Path, tmp_path: Path, run: Run) -> None:
+def test_the_demo_finds_and_marks_the_three_answers(
+    fetched_smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    monkeypatch.setenv("EDDY_CACHE", str(fetched_smollm2))
     library = tmp_path / "library"
     told = run("demo", "--library", library)
     assert told.code == 0, told.err
