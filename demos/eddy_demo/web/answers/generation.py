@@ -13,7 +13,7 @@ import torch
 
 from eddy_demo.errors import DemoError
 from eddy_demo.web.http.events import Event
-from eddy_embed.model.loading.names import locate
+from eddy_embed.model.loading.names import is_gguf, locate
 from eddy_embed.model.loading.pretrained import best_device, chosen_dtype, readable
 
 MAX_NEW_TOKENS = 256
@@ -43,11 +43,12 @@ class Generator:
     @classmethod
     def load(cls, name: str, device: str | None) -> Generator:
         """Load every layer of a model and its head."""
-        from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
         device = device or best_device()
         try:
-            folder = readable(locate(name), "auto", device)
+            where = locate(name)
+            folder = readable(where, "auto", device)
             config = AutoConfig.from_pretrained(folder)
             quantised = getattr(config, "quantization_config", None) is not None
             own = None if quantised else getattr(config, "dtype", None)
@@ -57,7 +58,8 @@ class Generator:
             if info["missing_keys"]:  # transformers would initialise the head of an encoder at random
                 raise ValueError(f"it has no weights for {', '.join(sorted(info['missing_keys']))}.")
             model = model.eval().to(device=device)
-            tokenizer = AutoTokenizer.from_pretrained(folder)
+            kind: Any = PreTrainedTokenizerFast if is_gguf(where) else AutoTokenizer  # as the embedder's
+            tokenizer = kind.from_pretrained(folder)
         except (OSError, ValueError) as error:
             line = str(error).strip().splitlines()[0]
             raise CannotGenerate(
