@@ -53,6 +53,9 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
         {"prompts": ("A: {text} is", "{text} means:"), "tau": 0.5},
     ),
     "plain+last2avg": ("plain", {"averaged": 2}),
+    "plain:exit=0+sif:a=0.01": ("plain", {"exit": 0, "sif": 1e-2}),
+    "htp:range=1-4,exit=-1+sif:a=0.01": ("htp", {"range": (1, 4), "exit": -1, "sif": 1e-2}),
+    "echo+sif:a=0.01": ("echo", {"sif": 1e-2}),
     "htp:k=2,range=1-4,exit=4,pool=all+last2avg": (
         "htp",
         {"k": 2, "range": (1, 4), "exit": 4, "pool": "all", "averaged": 2},
@@ -147,6 +150,7 @@ CORE = (
     "kv:layers=2-4+tp:range=1-3+tempscale:tau=0.7+readout:pool=hybrid,prompt=true",
     "htp:k=2,range=1-4,exit=4,pool=all+last2avg",
     "htp:range=1-4,exit=-1",
+    "htp:range=1-4,exit=-1+sif:a=0.01",
 )
 """Methods that between them touch every moment of a pass, for what is tried on every family."""
 TEXTS = [

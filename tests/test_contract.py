@@ -34,6 +34,7 @@ EVERY = [
     "kv:layers=2-4,n=2+last2avg+start:token=none",
     "reba:pool=mean",
     "reba:piece=9",
+    "htp:range=1-4,exit=-1+sif:a=0.01",
 ]
 """Between them they touch every moment of a pass; a newly registered method has to be put in."""
 FEW = [

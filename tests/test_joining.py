@@ -25,6 +25,7 @@ PAIRS = {
     frozenset({"tempscale"}): "both set temperature",
     frozenset({"last2avg"}): "both set average",
     frozenset({"truncate"}): "both set post",
+    frozenset({"sif"}): "both set weights",
     frozenset({"readout"}): TWO,
     frozenset({"readout", "reba"}): "a readout of its own",
     frozenset({"htp", "echo"}): "divide a text that stands there once",
@@ -48,7 +49,9 @@ def reason(one: str, other: str) -> str | None:
 
 
 def test_the_table_knows_every_method() -> None:
-    assert {*WHOLE, *POSTS, "truncate", "tempscale", "reroute", "start", "readout", "last2avg"} == set(methods.names())
+    assert {*WHOLE, *POSTS, "truncate", "tempscale", "reroute", "start", "sif", "readout", "last2avg"} == set(
+        methods.names()
+    )
 
 
 @pytest.mark.parametrize("one", methods.names())

@@ -23,6 +23,7 @@ BASES = {
     "whiten": "plain+whiten",
     "truncate": "plain+truncate",
     "start": "plain+start",
+    "sif": "plain+sif:a=0.01",
     "last2avg": "plain+last2avg",
     "readout": "htp:range=1-3,exit=4+cot+readout",
 }
@@ -44,6 +45,7 @@ CHANGES = {
     "tempscale": ["tau=0.5", "query_tau=0.5", 'lengths="1:0.7"', "rule=log", "rule=rate,rate=0.2"],
     "readout": ["pool=last", "exit=4", "placeholders=true", "prompt=true", "specials=true"],
     "start": ["token=</s>"],  # none changes nothing here: the tokenizer puts <s> there
+    "sif": ["a=0.1"],
     "last2avg": [],
     "centre": [],
     "abtt": ["k=2"],

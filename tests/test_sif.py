@@ -1,16 +1,11 @@
-"""Tokens weighed in means by how rare they are, against loops over the reference's states."""
+"""Tokens weighed in means by how rare they are: windows and parts; `test_methods` has whole texts."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
-from tests import families
-from tests.comparison import METHODS, TEXTS, embedder, loaded, sentences_of
-from tests.reference.methods import run
-from tests.reference.readout import unit
-from tests.selection import grid
+from tests.comparison import TEXTS, embedder, loaded
+from tests.reference.readout import sif, unit
 from tests.test_long import TEXT, WINDOW, passes_of
 
 from eddy_embed.errors import InvalidParameter
@@ -18,41 +13,6 @@ from eddy_embed.parts.token_weights import TokenWeights
 
 A = 1e-2
 """For vocabularies of a few hundred tokens, where the default would weigh all but a few the same."""
-JOINED = [
-    "plain",
-    "plain:exit=0",
-    "plain:pool=weighted",
-    "htp:range=1-4,exit=-1",
-    "echo",
-    "tp:range=1-4,placeholders=2",
-]
-FEW = {"plain", "htp:range=1-4,exit=-1"}
-
-
-def weight_of(tokenizer: Any, token: int) -> float:
-    """a / (a + p), where p is 1 / (rank + 2.7), divided by the sum of it over all ranks."""
-    total = 0.0
-    for rank in range(len(tokenizer)):
-        total += 1 / (rank + 2.7)
-    piece = tokenizer.convert_ids_to_tokens(token).replace("▁", "").replace("Ġ", "")
-    letters = [character for character in piece if character.isalnum()]
-    rank = 0 if not letters or (len(piece) == 1 and ord(piece) < 128) else token
-    return A / (A + 1 / (rank + 2.7) / total)
-
-
-@pytest.mark.parametrize(("family", "method"), grid(families.FAMILIES, JOINED, FEW))
-def test_equals_the_reference(family: str, method: str) -> None:
-    model, tokenizer = loaded(family)
-    name, parameters = METHODS.get(method, (method, {}))
-    e = embedder(family, f"{method}+sif:a={A}")
-    for text in TEXTS[:3]:
-        done = run(name, parameters, model, tokenizer, text, sentences=sentences_of(text))
-        total = 0.0
-        for position in done.pooled:
-            total = total + weight_of(tokenizer, done.layout.ids[position]) * done.h[position]
-        assert np.abs(e.encode_document(text) - unit(total)).max() <= 1e-5
-        same = embedder(family, method).encode_document(text)
-        assert len(text.split()) < 2 or np.abs(same - e.encode_document(text)).max() > 1e-3
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
@@ -62,7 +22,7 @@ def test_windows_and_their_parts_equal_the_reference(family: str) -> None:
     e = embedder(family, f"plain+sif:a={A}", max_length=WINDOW)
     windows = passes_of(e, family, "plain", TEXT)
     states = [
-        (window.spans[index], weight_of(tokenizer, window.done.layout.ids[at]), window.done.h[at])
+        (window.spans[index], sif(tokenizer, window.done.layout.ids[at], A), window.done.h[at])
         for window in windows
         for index in window.counted
         for at in [window.done.layout.text[index]]
@@ -96,7 +56,7 @@ def test_explain_shows_the_weights() -> None:
     tokens = e.explain(TEXTS[0]).tokens
     own = [token for token in tokens if token.weight]
     assert sum(token.weight for token in tokens) == pytest.approx(1)
-    expected = np.array([weight_of(tokenizer, token.id) for token in own])
+    expected = np.array([sif(tokenizer, token.id, A) for token in own])
     assert [token.weight for token in own] == pytest.approx((expected / expected.sum()).tolist())
 
 

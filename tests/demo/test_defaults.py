@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.demo.conftest import opened
 
+from eddy_demo.library.defaults import DEFAULT_METHOD
 from eddy_demo.library.recipe import read_recipe
 from eddy_demo.readers.documents import read_documents
 from eddy_embed import Embedder
@@ -116,7 +117,7 @@ def test_a_named_method_and_a_model_without_defaults(model: Path, documents: Pat
     made = run("demo", documents, "-q", "Who winds the weights?", "--library", tmp_path / "bare", "--model", model)
     assert made.code == 0, made.err
     assert "measured best" not in made.err
-    assert (read_recipe(tmp_path / "bare").method, read_recipe(tmp_path / "bare").default) == ("htp", "")
+    assert (read_recipe(tmp_path / "bare").method, read_recipe(tmp_path / "bare").default) == (DEFAULT_METHOD, "")
 
 
 @pytest.mark.parametrize(

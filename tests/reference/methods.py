@@ -14,7 +14,7 @@ from . import backward
 from . import layout as lay
 from .blocks import ENCODERS
 from .forward import copied, exit_layer, forward
-from .readout import POOLINGS, unit
+from .readout import POOLINGS, sif, unit, weighed
 from .revised import by_sentence, quoted
 from .values import value
 
@@ -52,10 +52,12 @@ JOINED = {
     "specials": False,
     "trained": False,
     "start": True,
+    "sif": None,
 }
 """KV-Embedding's prompt or entries with any method; `read`: (pooling, whether the prompt is averaged too), if named;
 `specials`: whether these are; `trained`: a fine-tuned embedder, with the specials behind the text, and an instruction
-without a blank of ours; `start`: whether a start token is put where the tokenizer puts none."""
+without a blank of ours; `start`: whether a start token is put where the tokenizer puts none;
+`sif`: the a of weights by rarity."""
 TEMPLATES = {"plain": lay.PLAIN, "prompteol": lay.PROMPTEOL, "cot": lay.COT, "knowledge": lay.KNOWLEDGE}
 LAST = ("prompteol", "cot", "knowledge", "metaeol")
 
@@ -147,14 +149,17 @@ def layout(
 
 @dataclass
 class Run:
-    """What a forward pass leaves: the layout, the states at the exit and the span that is pooled."""
+    """What a forward pass leaves: the layout, the states at the exit and the span that is pooled; weights, if any."""
 
     layout: lay.Layout
     h: np.ndarray
     pooled: list[int]
     pool: str
+    weights: dict[int, float] | None = None
 
     def raw(self) -> np.ndarray:
+        if self.weights is not None:
+            return weighed(self.h, self.weights)
         return POOLINGS[self.pool](self.h, self.pooled)
 
 
@@ -211,7 +216,8 @@ def run(
         states = [copied(h, arranged.edges) if span[0] <= at < span[1] else h for at, h in enumerate(states)]
     several = p.get("averaged", 1)
     h = sum(states[top - below] for below in range(several)) / several
-    return Run(arranged, h.numpy(), pooled, pool)
+    weights = None if p["sif"] is None else {at: sif(tokenizer, arranged.ids[at], p["sif"]) for at in pooled}
+    return Run(arranged, h.numpy(), pooled, pool, weights)
 
 
 def _covered(p: dict[str, Any], model: Any, tokenizer: Any, arranged: lay.Layout, prompt: bool) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -43,3 +44,19 @@ POOLINGS = {"mean": mean, "last": last, "cls": first, "hybrid": hybrid, "weighte
 
 def unit(vector: Floats) -> Floats:
     return vector / np.sqrt((vector**2).sum())
+
+
+def sif(tokenizer: Any, token: int, a: float) -> float:
+    """a / (a + p), where p is 0.1 / (rank + 2.7)."""
+    piece = tokenizer.convert_ids_to_tokens(token).replace("▁", "").replace("Ġ", "")
+    letters = [character for character in piece if character.isalnum()]
+    rank = 0 if not letters or (len(piece) == 1 and ord(piece) < 128) else token
+    return a / (a + 0.1 / (rank + 2.7))
+
+
+def weighed(h: Floats, weights: dict[int, float]) -> Floats:
+    """The mean of positions, each with its weight."""
+    total, all_weights = np.zeros(h.shape[1]), 0.0
+    for position, weight in weights.items():
+        total, all_weights = total + weight * h[position], all_weights + weight
+    return total / all_weights

@@ -50,7 +50,7 @@ def sif(a: float = 3e-5) -> Method:
 
     Args:
         a: Frequency at which a token weighs half. The paper's 1e-3 is for words; 3e-5 measured best for tokens, on
-            Cranfield and CISI, with SmolLM2 and Gemma 3 alike.
+            Cranfield, with SmolLM2 and Gemma 3 alike.
 
     Raises:
         InvalidParameter: `a` is not above 0.

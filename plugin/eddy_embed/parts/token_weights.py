@@ -9,8 +9,8 @@ import numpy as np
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.utils.arrays import Doubles, Ints
 
-RANK_OFFSET = 2.7
-"""Of Mandelbrot's form of Zipf's law: the frequency of the word of rank r is proportional to 1 / (r + 2.7)."""
+ZIPF, OFFSET = 0.1, 2.7
+"""Of Zipf's law in Mandelbrot's form: the word of rank r has the frequency 0.1 / (r + 2.7)."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,7 @@ class TokenWeights:
 
     def of(self, ranks: Ints) -> Doubles:
         """The weight of each token of a vocabulary, from its rank by frequency, shape (tokens,)."""
-        total = (1 / (np.arange(len(ranks)) + RANK_OFFSET)).sum()
-        frequency = 1 / (ranks + RANK_OFFSET) / total
-        return np.asarray(self.a / (self.a + frequency))
+        return np.asarray(self.a / (self.a + ZIPF / (ranks + OFFSET)))
 
 
 def weighed(weights: Doubles, ids: Ints, table: Doubles | None) -> Doubles:
