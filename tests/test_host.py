@@ -80,7 +80,8 @@ def test_a_loaded_checkpoint_equals_the_model_in_memory(family: str, method: str
 @pytest.mark.parametrize("family", ["mixtral", "qwen3_moe", "gpt_oss", "smollm3", *families.OWN_ATTENTION])
 def test_so_do_experts_and_those_with_attention_of_their_own(family: str, tmp_path: Path) -> None:
     loaded, shared = Embedder(write(tmp_path, family), method=METHOD), embedder(family, METHOD)
-    assert np.array_equal(loaded.encode_document(TEXTS), shared.encode_document(TEXTS))
+    # The last bits depend on where torch 2.9 finds the weights in memory.
+    assert np.abs(loaded.encode_document(TEXTS) - shared.encode_document(TEXTS)).max() <= 1e-6
     assert loaded.fingerprint == shared.fingerprint
 
 
