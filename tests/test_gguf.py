@@ -585,8 +585,10 @@ def test_a_header_with_other_bytes_is_read_or_refused(
 
 
 @pytest.fixture(scope="module")
-def smollm2_folder(smollm2: Path) -> Path:
-    return folder_of(smollm2)
+def smollm2_folder(smollm2: Path, fetched_smollm2: Path) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDDY_CACHE", str(fetched_smollm2))
+        return folder_of(smollm2)
 
 
 IDS_OF_LLAMA_CPP = {
