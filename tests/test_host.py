@@ -96,6 +96,19 @@ def test_layers_above_the_exit_are_never_read(family: str, checkpoints: dict[str
     assert {int(part) for name in read for part in name.split(".") if part.isdigit()} == set(range(families.LAYERS))
 
 
+@pytest.mark.parametrize("family", ["llama", "gpt2", "bloom", "bert"])
+@pytest.mark.parametrize("exit_layer", [0, 1])
+def test_no_layer_runs_where_the_embeddings_are_read(family: str, exit_layer: int) -> None:
+    model, tokenizer = families.build(family)
+    e = Embedder(model, tokenizer=tokenizer, method=f"plain:exit={exit_layer}")
+    ran: list[int] = []
+    for layer in e._pipeline.open_runner.host._stack:
+        layer.register_forward_hook(lambda *_: ran.append(1))
+    e.encode_document(TEXTS)
+    assert bool(ran) == bool(exit_layer)
+    assert f"{exit_layer} run" in str(e.explain(TEXTS[0]))
+
+
 def test_what_is_above_the_exit_may_be_rubbish(llama: Path) -> None:
     expected = embedder("llama", METHOD).encode_document(TEXTS)
     poison(llama, [*LAYER_SHARDS[3:], "lm_head.weight", "model.norm.weight"])

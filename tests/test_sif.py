@@ -7,9 +7,13 @@ import pytest
 from tests.comparison import TEXTS, embedder, loaded
 from tests.reference.readout import sif, unit
 from tests.test_long import TEXT, WINDOW, passes_of
+from tokenizers import Tokenizer as Fast
+from tokenizers import models
+from transformers import PreTrainedTokenizerFast
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.parts.token_weights import TokenWeights
+from eddy_embed.text.tokenizer import Tokenizer
 
 A = 1e-2
 """For vocabularies of a few hundred tokens, where the default would weigh all but a few the same."""
@@ -65,15 +69,31 @@ def test_common_tokens_weigh_less_and_marks_least() -> None:
         _, tokenizer = loaded(family)
         ranks = embedder(family, "plain")._pipeline.planner.tokenizer.ranks()
         weights = TokenWeights(1e-3).of(ranks)
-        assert len(weights) == len(tokenizer) and (np.diff(weights[ranks > 0]) >= 0).all()
         vocabulary = tokenizer.get_vocab()
-        assert weights[vocabulary["."]] == weights[vocabulary["e"]] == weights.min()
+        assert len(weights) == max(vocabulary.values()) + 1 and ranks.max() < len(weights)
+        assert weights[vocabulary["."]] == weights.min() < weights[vocabulary["e"]] < weights.max()
+
+
+def test_ids_with_gaps_have_weights() -> None:
+    gapped = PreTrainedTokenizerFast(
+        tokenizer_object=Fast(models.WordLevel({"a": 0, "tide": 3, "rises": 40, "[UNK]": 7}, unk_token="[UNK]"))
+    )
+    ranks = Tokenizer(gapped).ranks()
+    assert (len(ranks), ranks[40], ranks[0]) == (41, 40, 0)
+
+
+def test_common_characters_behind_a_vocabulary_are_common() -> None:
+    """As SentencePiece orders it: pieces first, then characters, the most common ones first."""
+    words = {"<unk>": 0, **{f"▁word{number}": number for number in range(1, 900)}, "の": 900, "は": 901, "鬱": 999}
+    ordered = PreTrainedTokenizerFast(tokenizer_object=Fast(models.WordLevel(words, unk_token="<unk>")))
+    ranks = Tokenizer(ordered).ranks()
+    assert (ranks[900], ranks[901], ranks[999], ranks[899]) == (0, 1, 2, 899)
 
 
 @pytest.mark.parametrize(
     ("method", "said"),
     [
-        ("plain:pool=last+sif", "pool=last reads the last"),
+        ("plain:pool=last+sif", "pool=last is none"),
         ("prompteol+sif", "leave sif"),
         ("plain:pool=hybrid+sif", "pool=hybrid"),
         ("plain+sif:a=0", "a=0 must be a number above 0"),

@@ -1,4 +1,4 @@
-"""Search the passages nearest to a question, each with its best sentence."""
+"""Search the passages that fit a question best, each with its best sentence."""
 
 from __future__ import annotations
 

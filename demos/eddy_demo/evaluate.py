@@ -56,7 +56,7 @@ def read_questions(queries: Path, qrels: Path) -> list[JudgedQuestion]:
 def score_library(index: Index, questions: Sequence[JudgedQuestion]) -> HitRates:
     """Measure the library's own search, which `ask` uses."""
     found = [[hit.metadata["name"] for hit in index.query(each.text, _DEPTH, hybrid=True)] for each in questions]
-    return _score(str(index.embedder.method), index.status().passages, questions, found)
+    return _score(f"{index.embedder.method} and BM25", index.status().passages, questions, found)
 
 
 def score_bm25(index: Index, questions: Sequence[JudgedQuestion]) -> HitRates:

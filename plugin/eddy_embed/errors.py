@@ -12,7 +12,7 @@ class UnsupportedModel(EddyError):
 
 
 class ModelNotFound(EddyError):
-    """No model at the given path, bundled name or hub id, or its files are incomplete."""
+    """No model of that name or at that path, or its files are incomplete; `eddy models` lists what is there."""
 
 
 class InterventionDidNotRun(EddyError):

@@ -177,11 +177,23 @@ def test_a_question_whose_words_nobody_uses_is_answered_by_meaning_alone(index):
         ({"fusion": "sum"}, "fusion='sum' is unknown; choose one of scores, ranks"),
         ({"alpha": 1.1}, r"alpha=1\.1 must lie between 0, words alone, and 1"),
         ({"fusion": "ranks", "alpha": 0.7}, "alpha=0.7 weighs scores"),
+        ({"hybrid": False, "alpha": 0.7}, "belong to hybrid=True"),
     ],
 )
 def test_fusions_that_do_not_exist_are_refused(index, options, said):
     with pytest.raises(InvalidParameter, match=said):
-        index.query(ASKED, hybrid=True, **options)
+        index.query(ASKED, **{"hybrid": True, **options})
+
+
+def test_hybrid_questions_to_what_holds_little(tmp_path, embedder):
+    """An index that was emptied, documents none of which is allowed, and passages that are all the same."""
+    with open_index(tmp_path, "notes", embedder) as index:
+        index.upsert([replace(each, text="The ferry leaves at noon.") for each in documents(3)])
+        hits = index.query("When does the ferry leave?", 5, hybrid=True)
+        assert [hit.score for hit in hits] == [0, 0, 0]
+        assert index.query("ferry", 5, hybrid=True, documents=[]) == []
+        index.remove(list(index.entries()))
+        assert index.query("ferry", 5, hybrid=True) == []
 
 
 def test_words_are_counted_anew_when_documents_change(tmp_path, embedder):

@@ -300,7 +300,7 @@ def test_hits_of_a_library_and_of_bm25(library: Path, tmp_path: Path, run: Run) 
     (tmp_path / "r.tsv").write_text("\n".join(table))
     options = ("--library", library, "--queries", tmp_path / "q.jsonl", "--qrels", tmp_path / "r.tsv")
     own, bm25 = json.loads(run("hits", *options, "--json").out)
-    assert (own["system"], bm25["system"]) == ("htp", "BM25")
+    assert (own["system"], bm25["system"]) == ("htp and BM25", "BM25")
     assert own["passages"] == bm25["passages"] == len(rows(library)[""])
     assert bm25["hit_at_1"] == bm25["hit_at_5"] == 1.0
     for system, depth in ((own, 1), (own, 5)):

@@ -48,9 +48,12 @@ def unit(vector: Floats) -> Floats:
 
 def sif(tokenizer: Any, token: int, a: float) -> float:
     """a / (a + p), where p is 0.1 / (rank + 2.7)."""
-    piece = tokenizer.convert_ids_to_tokens(token).replace("▁", "").replace("Ġ", "")
-    letters = [character for character in piece if character.isalnum()]
-    rank = 0 if not letters or (len(piece) == 1 and ord(piece) < 128) else token
+    pieces = {number: piece.replace("▁", "").replace("Ġ", "") for piece, number in tokenizer.get_vocab().items()}
+    rank = token
+    if len(pieces[token]) == 1:  # its place among the single characters
+        rank = sum(1 for number, piece in pieces.items() if len(piece) == 1 and number < token)
+    if not [character for character in pieces[token] if character.isalnum()]:
+        rank = 0
     return a / (a + 0.1 / (rank + 2.7))
 
 

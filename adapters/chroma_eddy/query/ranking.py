@@ -12,6 +12,10 @@ RANK_OFFSET = 60
 """Added to ranks, so that the first few weigh nearly the same (Cormack, Clarke and Büttcher 2009)."""
 
 
+ROUNDING = 1e-6
+"""Deviation of cosines that rounding alone may make: vectors are stored in single precision."""
+
+
 def reciprocal_rank_fusion(rankings: Sequence[Sequence[str]]) -> dict[str, float]:
     """Fuse rankings of ids: ids with their scores, best first (Cormack, Clarke and Büttcher 2009)."""
     scores: dict[str, float] = {}
@@ -24,7 +28,7 @@ def reciprocal_rank_fusion(rankings: Sequence[Sequence[str]]) -> dict[str, float
 def standardised(values: Doubles, among: Doubles) -> Doubles:
     """Values as standard deviations above the mean of those `among` them; 0 where these are all the same."""
     deviation = float(among.std()) if len(among) else 0.0
-    return (values - among.mean()) / deviation if deviation else np.zeros_like(values)
+    return (values - among.mean()) / deviation if deviation > ROUNDING else np.zeros_like(values)
 
 
 def mmr_order(question: Doubles, vectors: Doubles, k: int, balance: float) -> list[int]:

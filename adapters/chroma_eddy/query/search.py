@@ -59,14 +59,7 @@ class Query:
             )
         if not 0 <= self.lambda_mult <= 1:
             raise InvalidParameter(f"lambda_mult={self.lambda_mult!r} must lie between 0 and 1")
-        if self.fusion not in get_args(Fusion):
-            raise InvalidParameter(
-                f"fusion={self.fusion!r:.80} is unknown; choose one of {', '.join(get_args(Fusion))}"
-            )
-        if not 0 <= self.alpha <= 1:
-            raise InvalidParameter(f"alpha={self.alpha!r} must lie between 0, words alone, and 1, meaning alone")
-        if self.alpha != 0.5 and self.fusion == "ranks":
-            raise InvalidParameter(f"alpha={self.alpha!r} weighs scores, and fusion='ranks' has none; leave it out")
+        self._check_fusion()
         if isinstance(self.documents, str):
             raise InvalidParameter(f"documents={self.documents!r:.80} must be a list of ids")
         if self.sentences and self.granularity != "passages":
@@ -77,6 +70,20 @@ class Query:
             raise InvalidParameter("mmr and hybrid order hits in two ways; choose one of them")
         if self.granularity != "passages" and (self.hybrid or self.where_document is not None):
             raise InvalidParameter(f"words are searched in passages, not in {self.granularity}; leave granularity out")
+
+    def _check_fusion(self) -> None:
+        if self.fusion not in get_args(Fusion):
+            raise InvalidParameter(
+                f"fusion={self.fusion!r:.80} is unknown; choose one of {', '.join(get_args(Fusion))}"
+            )
+        if not 0 <= self.alpha <= 1:
+            raise InvalidParameter(f"alpha={self.alpha!r} must lie between 0, words alone, and 1, meaning alone")
+        if not self.hybrid and (self.alpha, self.fusion) != (0.5, "scores"):
+            raise InvalidParameter(
+                f"alpha={self.alpha!r} and fusion={self.fusion!r} belong to hybrid=True; leave them out"
+            )
+        if self.alpha != 0.5 and self.fusion == "ranks":
+            raise InvalidParameter(f"alpha={self.alpha!r} weighs scores, and fusion='ranks' has none; leave it out")
 
     @property
     def candidates(self) -> int:
@@ -216,12 +223,16 @@ def _conjunction(filters: Sequence[Filter]) -> Filter | None:
     return {"$and": list(filters)} if len(filters) > 1 else next(iter(filters), None)
 
 
+def _nothing_allowed(query: Query, filters: Sequence[Filter]) -> bool:
+    """Whether no row can meet the conditions, which Chroma would not take."""
+    return query.ids == [] or any(condition.get(DOCUMENT) == {"$in": []} for condition in filters)
+
+
 def _nearest(
     index: IndexCore, vector: Doubles, query: Query, filters: Sequence[Filter], *, texts: bool = True
 ) -> list[Hit]:
     part = _COLLECTIONS[query.granularity]
-    none_allowed = any(condition.get(DOCUMENT) == {"$in": []} for condition in filters)
-    if none_allowed or (query.ids is not None and not query.ids):
+    if _nothing_allowed(query, filters):
         return []
     include: Any = ["metadatas", "documents", "distances", *(["embeddings"] if query.mmr else [])]
     collection = index.store.collection(part)
@@ -291,6 +302,8 @@ def _fuse_with_bm25(
     index: IndexCore, vector: Doubles, question: str, query: Query, filters: Sequence[Filter], hits: list[Hit]
 ) -> list[Hit]:
     """The hits, and the passages that share words with the question, sorted by both cosine and BM25."""
+    if _nothing_allowed(query, filters):
+        return []
     allowed = None
     if filters or query.where_document or query.ids is not None:
         with translated_errors(index.store.place):
@@ -313,16 +326,19 @@ def _fuse_with_bm25(
         raise ForeignCollection(
             f"passage {gone[0]!r} of index {index.name!r} is gone: something else has deleted it; call check()"
         )
+    if not by_id:
+        return []
     if query.fusion == "ranks":
         fused = reciprocal_rank_fusion([[hit.id for hit in hits], by_words])
     else:
         scores = bm25.scores(question)
-        own_scores = dict(zip(bm25.ids, standardised(scores, scores).tolist(), strict=True))
+        worded = standardised(scores, scores)
         found = np.array([hit.cosine for hit in by_id.values()])
         near = standardised(found, cosines(vector, sample)).tolist()
         fused = {
-            id_: query.alpha * cosine + (1 - query.alpha) * own_scores.get(id_, 0.0)
+            id_: query.alpha * cosine + (1 - query.alpha) * float(worded[bm25.rows[id_]])
             for id_, cosine in zip(by_id, near, strict=True)
+            if id_ in bm25.rows
         }
     best = sorted(fused, key=lambda id_: -fused[id_])[: query.k]
     return [replace(by_id[id_], score=fused[id_]) for id_ in best]

@@ -22,6 +22,7 @@ class Bm25Index:
         except ModuleNotFoundError:
             raise MissingExtra('bm25s is not installed; hybrid queries need pip install "eddy-embed[hybrid]"') from None
         self.ids, self._tokenize = ids, bm25s.tokenize
+        self.rows = {id_: row for row, id_ in enumerate(ids)}
         self._stop_words = "en" if language == "en" else []
         self._index: Any = None
         tokens = self._tokenize(list(texts), stopwords=self._stop_words, show_progress=False)

@@ -94,7 +94,7 @@ def ask(
     device: options.Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
 ) -> None:
-    """Show the passages nearest to a question.
+    """Show the passages that fit a question best, by meaning and by words.
 
     Each has its document, exact characters, true cosine, and the best sentence highlighted.
     """

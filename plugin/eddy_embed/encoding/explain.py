@@ -256,7 +256,9 @@ def explain(
         watched_tokens=int(np.ptp(index)) + 1 if method.watch else 0,
         logits=method.temperature.factor(len(sequence), query) if method.temperature else 1.0,
         logits_from=method.temperature.reason(len(sequence), query) if method.temperature else "",
-        kernels=[kernel.at(len(sequence)) for kernel in host.kernels(method.reroute, method.watch is not None)],
+        kernels=[kernel.at(len(sequence)) for kernel in host.kernels(method.reroute, method.watch is not None)]
+        if host.exit_layer
+        else [],  # at exit 0 no layer runs
         bytes=host.bytes,
         device=str(host.device),
         dtype=str(host.dtype).removeprefix("torch."),

@@ -105,8 +105,7 @@ def resolve(method: Method, backbone: Backbone) -> Method:
         raise InvalidParameter(f"{method}: there are no placeholders to be averaged; leave placeholders=true out")
     if method.weights is not None and read.pool not in ("mean", "weighted"):
         raise InvalidParameter(
-            f"{method}: tokens are weighed in a mean, and pool={read.pool} reads the last or the first one; leave sif "
-            "out, or name pool=mean"
+            f"{method}: sif weighs the tokens of a mean, and pool={read.pool} is none; leave sif out, or name pool=mean"
         )
     if method.average is not None:
         method.average.layers(exit_layer)

@@ -145,15 +145,19 @@ class Tokenizer:
             return [token for token in self._tokenizer.all_special_tokens if token in text]
 
     def ranks(self) -> Ints:
-        """The rank by frequency of each token, shape (tokens,): its id, since vocabularies are learned in this order.
+        """The rank by frequency of each token, shape (highest id + 1,): its id, as they are learned in order.
 
-        Tokens without a letter or digit, and single ASCII characters, have rank 0: SentencePiece puts characters last.
+        Single characters have their order among themselves, because SentencePiece puts them last; tokens without a
+        letter or digit have rank 0.
         """
         with self._lock:
-            pieces = self._tokenizer.convert_ids_to_tokens(list(range(len(self._tokenizer))))
-        bare = [(piece or "").replace("▁", "").replace("Ġ", "") for piece in pieces]
-        common = [not any(map(str.isalnum, piece)) or (len(piece) == 1 and piece.isascii()) for piece in bare]
-        return np.where(common, 0, np.arange(len(bare)))
+            vocabulary = self._tokenizer.get_vocab()
+        ranks = np.arange(max(vocabulary.values()) + 1)
+        bare = {number: piece.replace("▁", "").replace("Ġ", "") for piece, number in vocabulary.items()}
+        single = sorted(number for number, piece in bare.items() if len(piece) == 1)
+        ranks[single] = np.arange(len(single))
+        ranks[[number for number, piece in bare.items() if not any(map(str.isalnum, piece))]] = 0
+        return ranks
 
     def starting(self, start: str | None, auto: bool) -> Ints:
         """Ids of the specials ahead of a sequence, shape (specials,).

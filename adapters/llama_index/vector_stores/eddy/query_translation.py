@@ -59,7 +59,7 @@ def translate_query(query: VectorStoreQuery, more: Mapping[str, Any]) -> tuple[Q
         documents=query.doc_ids or None,
         prefilter=more.get("prefilter"),
         hybrid=hybrid,
-        alpha=0.5 if query.alpha is None else query.alpha,
+        alpha=query.alpha if hybrid and query.alpha is not None else 0.5,
         mmr=mmr,
         fetch_k=_mmr_candidates(k, more) if mmr else query.sparse_top_k if hybrid else None,
         lambda_mult=float(thresholds[0]),

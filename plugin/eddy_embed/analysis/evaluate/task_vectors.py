@@ -101,7 +101,7 @@ def embed(
             owners,
             unit(head(other.astype(np.float64))),
             pairs,
-            # Where h[0] is read, one layer runs all the same.
+            # The embeddings alone count as one layer: looking them up is work too.
             Cost(seconds, counts.tokens, counts.positions, max(layer, 1), max(ran, 1)),
         )
         for layer, (mine, other) in zip(layers, sides, strict=True)

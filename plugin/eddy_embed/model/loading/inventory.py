@@ -88,7 +88,7 @@ def _all() -> Iterator[FoundModel]:
 def _of_hub(hub_id: str, folder: Path, files: list[Path]) -> Iterator[FoundModel]:
     if any(_WEIGHTS.fullmatch(each.name) for each in files) and (folder / "config.json").is_file():
         yield _in_folder(hub_id, "Hugging Face", folder, files)
-    for path in on_disk.language_models(folder, "**/*.gguf"):
+    for path in on_disk.language_models(folder, "**/*"):
         yield _in_file(str(path), "Hugging Face", path, _licence_of(folder))
 
 

@@ -27,10 +27,10 @@ def locate(name: str | os.PathLike[str]) -> str:
     text = os.fspath(name)
     if text in BUNDLED:
         return str(BUNDLED[text])
-    path = Path(text).expanduser()
     try:
+        path = Path(text).expanduser()
         exists = path.exists()
-    except (OSError, ValueError) as error:  # longer than a path may be, or with a NUL in it
+    except (OSError, ValueError, RuntimeError) as error:  # too long for a path, a NUL in it, or an unknown ~user
         raise ModelNotFound(f"model {text!r:.80} is no name of a model: {error!s:.80}") from None
     if path.is_dir():
         return str(path if any((path / file).is_file() for file in _FILES) else gguf_in(path))
@@ -51,8 +51,8 @@ def _named(text: str) -> Path | None:
     from eddy_embed.model.loading import catalog, on_disk
 
     program, colon, rest = text.partition(":")
-    if colon and program in on_disk.PROGRAMS:
-        return on_disk.find(program, rest)
+    if colon and program.casefold() in on_disk.PROGRAMS:
+        return on_disk.find(program.casefold(), rest)
     return catalog.find(catalog.CATALOG[text]) if text in catalog.CATALOG else None
 
 

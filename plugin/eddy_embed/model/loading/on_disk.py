@@ -26,10 +26,10 @@ def find(program: str, name: str) -> Path:
     return PROGRAMS[program](name)
 
 
-def language_models(folder: Path, pattern: str = "*.gguf") -> list[Path]:
+def language_models(folder: Path, pattern: str = "*") -> list[Path]:
     """GGUF files in a folder, without those of images, and of several parts the first."""
-    found = (file for file in folder.glob(pattern) if file.is_file())
-    return sorted(f for f in found if "mmproj" not in f.name.lower() and not _FURTHER_PART.search(f.name))
+    found = (file for file in _listed(folder, pattern) if file.is_file() and file.suffix.lower() == ".gguf")
+    return [file for file in found if "mmproj" not in file.name.lower() and not _FURTHER_PART.search(file.name)]
 
 
 # --- Ollama
@@ -39,7 +39,7 @@ def ollama_manifests() -> dict[str, Path]:
     """The manifest of each of Ollama's models, by name and tag, such as `llama3.2:latest` or `hf.co/user/repo:Q8_0`."""
     found: dict[str, Path] = {}
     for root in _ollama_roots():
-        for file in sorted((root / "manifests").glob("*/*/*/*")):
+        for file in _listed(root / "manifests", "*/*/*/*"):
             if file.is_file() and not file.name.startswith("."):
                 folder, _, tag = file.relative_to(root / "manifests").as_posix().rpartition("/")
                 found.setdefault(_full_name(f"{folder}:{tag}"), file)
@@ -134,7 +134,7 @@ def lm_studio_files() -> dict[str, Path]:
     """LM Studio's GGUF files, by name, `publisher/model/file.gguf`."""
     found: dict[str, Path] = {}
     for root in _lm_studio_roots():
-        for file in language_models(root, "*/*/*.gguf"):
+        for file in language_models(root, "*/*/*"):
             found.setdefault(file.relative_to(root).as_posix(), file)
     return found
 
@@ -179,7 +179,7 @@ def hub_snapshots() -> Iterator[tuple[str, Path, list[Path]]]:
 
     try:
         repositories = scan_cache_dir(constants.HF_HUB_CACHE).repos
-    except (CacheNotFound, ValueError):  # ValueError: the cache's place is a file
+    except (CacheNotFound, ValueError, OSError):  # ValueError: the cache's place is a file; OSError: it may not be read
         return
     for repository in sorted(repositories, key=lambda each: each.repo_id):
         if repository.repo_type == "model" and repository.revisions:
@@ -194,6 +194,14 @@ PROGRAMS = {"ollama": _ollama, "lmstudio": _lm_studio}
 def _absent(program: str, name: str, there: dict[str, Path], roots: list[Path], remedy: str) -> ModelNotFound:
     listed = ", ".join(there) if there else f"none, in {' or '.join(map(str, roots))}"
     return ModelNotFound(f"{program} has no model {name!r} on this machine ({remedy}); there are: {listed}")
+
+
+def _listed(folder: Path, pattern: str) -> list[Path]:
+    """The paths in a folder that fit a pattern; none if the folder may not be read."""
+    try:
+        return sorted(folder.glob(pattern))
+    except PermissionError:
+        return []
 
 
 def _refused(folder: Path) -> bool:

@@ -147,7 +147,8 @@ def readable(where: str, dtype: str, device: str) -> str:
 def _not_opened(name: str | os.PathLike[str], error: Exception) -> ModelNotFound:
     return ModelNotFound(
         f"model {os.fspath(name)!r} could not be opened: {_first_line(error)} Bundled models: {', '.join(BUNDLED)}; "
-        "otherwise name a folder that save_pretrained wrote, a .gguf file, or a hub id that can be reached or is cached"
+        "otherwise name what `eddy models` lists, a folder that save_pretrained wrote, a .gguf file, or a hub id that "
+        "can be reached or is cached"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,9 +79,10 @@ def digest_of(path: Path) -> str:
     with path.open("rb") as file:
         while block := file.read(2**20):
             sha.update(block)
-    note.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(note) as out:
-        out.write(json.dumps(vars(DigestNote(str(path), state, sha.hexdigest()))).encode())
+    with suppress(OSError):  # where the cache may only be read, the file is hashed each time
+        note.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(note) as out:
+            out.write(json.dumps(vars(DigestNote(str(path), state, sha.hexdigest()))).encode())
     return sha.hexdigest()
 
 

@@ -42,13 +42,16 @@ def converted(file: GgufFile, dtype: torch.dtype) -> Path:
     """
     path = file.path.resolve()
     named = str(dtype).removeprefix("torch.")
-    models = cache_folder() / "models"
-    models.mkdir(parents=True, exist_ok=True)
     digest = digest_of(path)
-    folder = models / f"{digest[:32]}-{named}"
+    folder = cache_folder() / "models" / f"{digest[:32]}-{named}"
     if CacheEntry.read(folder):
         return folder
     file.check()
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        said = f"{error.strerror}: the cache of converted models; name another folder by {CACHE}"
+        raise OSError(error.errno, said, str(folder.parent)) from None
     with FileLock(f"{folder}.lock"):
         if CacheEntry.read(folder):
             return folder
