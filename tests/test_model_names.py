@@ -219,11 +219,14 @@ def test_without_any_model_the_error_says_where_was_looked(home: Path) -> None:
         locate("lmstudio:a/b")
 
 
-def test_models_that_may_not_be_read_are_told_from_none(home: Path) -> None:
-    ollama(home, "registry.ollama.ai/library/a/latest", model=b"GGUF").parents[3].chmod(0)
-    code = f"{UNPRIVILEGED}\nfrom eddy_embed.model.loading.names import locate\nlocate('ollama:a')"
-    child = run_code(code)
-    (home / "ollama" / "manifests").chmod(0o700)
+@pytest.mark.parametrize("closed", ["ollama", "ollama/manifests"])
+def test_models_that_may_not_be_read_are_told_from_none(closed: str, home: Path) -> None:
+    ollama(home, "registry.ollama.ai/library/a/latest", model=b"GGUF")
+    (home / closed).chmod(0)
+    code = f"{UNPRIVILEGED}\nfrom eddy_embed.model.loading import inventory, names\n"
+    child = run_code(f"{code}print(len(inventory.found()))\nnames.locate('ollama:a')")
+    (home / closed).chmod(0o700)
+    assert child.stdout == "1\n"
     assert f"{home / 'ollama'} may not be read by this user: join the group that owns it" in child.stderr
 
 

@@ -52,7 +52,8 @@ def sif(tokenizer: Any, token: int, a: float) -> float:
     rank = token
     if len(pieces[token]) == 1:  # its place among the single characters
         rank = sum(1 for number, piece in pieces.items() if len(piece) == 1 and number < token)
-    if not [character for character in pieces[token] if character.isalnum()]:
+    ascii_character = len(pieces[token]) == 1 and ord(pieces[token]) < 128
+    if ascii_character or not [character for character in pieces[token] if character.isalnum()]:
         rank = 0
     return a / (a + 0.1 / (rank + 2.7))
 

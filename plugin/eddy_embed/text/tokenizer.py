@@ -147,8 +147,8 @@ class Tokenizer:
     def ranks(self) -> Ints:
         """The rank by frequency of each token, shape (highest id + 1,): its id, as they are learned in order.
 
-        Single characters have their order among themselves, because SentencePiece puts them last; tokens without a
-        letter or digit have rank 0.
+        Single characters have their order among themselves, because SentencePiece puts them last; ASCII characters, and
+        tokens without a letter or digit, have rank 0.
         """
         with self._lock:
             vocabulary = self._tokenizer.get_vocab()
@@ -156,7 +156,9 @@ class Tokenizer:
         bare = {number: piece.replace("▁", "").replace("Ġ", "") for piece, number in vocabulary.items()}
         single = sorted(number for number, piece in bare.items() if len(piece) == 1)
         ranks[single] = np.arange(len(single))
-        ranks[[number for number, piece in bare.items() if not any(map(str.isalnum, piece))]] = 0
+        marks = (piece for piece in bare.values() if not any(map(str.isalnum, piece)))
+        common = {*marks, *(piece for piece in bare.values() if len(piece) == 1 and piece.isascii())}
+        ranks[[number for number, piece in bare.items() if piece in common]] = 0
         return ranks
 
     def starting(self, start: str | None, auto: bool) -> Ints:
