@@ -15,7 +15,7 @@ from tests.selection import mostly_slow
 from transformers import PreTrainedTokenizerFast
 
 from eddy_embed import Embedder, methods
-from eddy_embed.errors import FingerprintMismatch, IncompatibleMethods, InvalidParameter
+from eddy_embed.errors import FingerprintMismatch, IncompatibleMethods, InvalidParameter, UnsupportedModel
 from eddy_embed.text.sequence import Role, Sequence
 from eddy_embed.text.tokenizer import Tokenizer
 
@@ -219,3 +219,8 @@ def test_post_processing_fitted_without_it_is_refused(tmp_path: Any) -> None:
     assert embedder("gpt2", "plain+centre" + NONE, post=tmp_path / "post.npz").fingerprint == without.fingerprint
     with pytest.raises(FingerprintMismatch, match=r"start None, here \[0\]"):
         embedder("gpt2", "plain+centre", post=tmp_path / "post.npz")
+
+
+def test_encoders_keep_their_own_first_token() -> None:
+    with pytest.raises(UnsupportedModel, match="no reason for a start token"):
+        embedder("bert", "plain+start:token=<pad>")

@@ -240,6 +240,7 @@ def check_compatible(host: Host, method: Method) -> None:
         "a prompt": "template" in wording,
         "placeholders": "placeholders" in wording or method.rewire is not None,
         "a repeated text": "repetition" in wording,
+        "a start token": method.layout is not None and method.layout.start not in ("auto", None),
         "a rewritten text": "revision" in wording,
         "re-routed entries": method.reroute is not None,
         "a watch": method.watch is not None,
