@@ -19,9 +19,9 @@ from huggingface_hub import constants
 from tests import matrix
 from tests.families import byte_level_tokenizer
 from tests.processes import UNPRIVILEGED, run_code
+from tests.test_command_line import run
 
 from eddy_embed import Embedder
-from eddy_embed.cli import main
 from eddy_embed.errors import MissingExtra, ModelNotFound, UnsupportedModel
 from eddy_embed.model.families import ALL, ENCODERS, OWN_ATTENTION, methods_on
 from eddy_embed.model.loading import fetch, inventory
@@ -111,16 +111,6 @@ def hub(home: Path, hub_id: str, files: dict[str, bytes | str]) -> Path:
 
 def blob(content: bytes) -> str:
     return f"sha256-{hashlib.sha256(content).hexdigest()}"
-
-
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str, str]:
-    """Exit status, standard output, standard error."""
-    monkeypatch.setattr(sys, "argv", ["eddy", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    out, err = capsys.readouterr()
-    assert "Traceback" not in out + err
-    return int(stop.value.code or 0), out, err
 
 
 # --- Names of other programs

@@ -315,7 +315,8 @@ def _fuse_with_bm25(
             )
         allowed = set(got["ids"])
     bm25, sample = index.bm25()
-    by_words = bm25.rank(question, allowed, query.candidates)
+    scores = bm25.scores(question)
+    by_words = bm25.best(scores, allowed, query.candidates)
     by_id = {hit.id: hit for hit in hits}
     missing = [id_ for id_ in by_words if id_ not in by_id]
     rows = index.store.get(MAIN, ids=missing, metadatas=True, documents=True, embeddings=True)
@@ -331,7 +332,6 @@ def _fuse_with_bm25(
     if query.fusion == "ranks":
         fused = reciprocal_rank_fusion([[hit.id for hit in hits], by_words])
     else:
-        scores = bm25.scores(question)
         worded = standardised(scores, scores)
         found = np.array([hit.cosine for hit in by_id.values()])
         near = standardised(found, cosines(vector, sample)).tolist()

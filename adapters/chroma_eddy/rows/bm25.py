@@ -39,7 +39,10 @@ class Bm25Index:
 
     def rank(self, question: str, allowed: set[str] | None, most: int) -> list[str]:
         """Ids of at most `most` texts, among all or the `allowed`, that share a word with a question, best first."""
-        scores = self.scores(question)
+        return self.best(self.scores(question), allowed, most)
+
+    def best(self, scores: Doubles, allowed: set[str] | None, most: int) -> list[str]:
+        """The same by scores that are there already, shape (texts,)."""
         matching = takewhile(lambda number: scores[number] > 0, np.argsort(-scores, kind="stable"))
         ids = (self.ids[number] for number in matching)
         return list(islice((id_ for id_ in ids if allowed is None or id_ in allowed), most))

@@ -156,9 +156,9 @@ class Tokenizer:
         bare = {number: piece.replace("▁", "").replace("Ġ", "") for piece, number in vocabulary.items()}
         single = sorted(number for number, piece in bare.items() if len(piece) == 1)
         ranks[single] = np.arange(len(single))
-        marks = (piece for piece in bare.values() if not any(map(str.isalnum, piece)))
-        common = {*marks, *(piece for piece in bare.values() if len(piece) == 1 and piece.isascii())}
-        ranks[[number for number, piece in bare.items() if piece in common]] = 0
+        for number, piece in bare.items():
+            if (len(piece) == 1 and piece.isascii()) or not any(map(str.isalnum, piece)):
+                ranks[number] = 0
         return ranks
 
     def starting(self, start: str | None, auto: bool) -> Ints:

@@ -13,8 +13,8 @@ import torch
 
 from eddy_demo.errors import DemoError
 from eddy_demo.web.http.events import Event
-from eddy_embed.model.loading.names import is_gguf, locate
-from eddy_embed.model.loading.pretrained import best_device, chosen_dtype, readable
+from eddy_embed.model.loading.names import locate
+from eddy_embed.model.loading.pretrained import best_device, chosen_dtype, readable, tokenizer_class
 
 MAX_NEW_TOKENS = 256
 """Maximum number of tokens of an answer."""
@@ -43,7 +43,7 @@ class Generator:
     @classmethod
     def load(cls, name: str, device: str | None) -> Generator:
         """Load every layer of a model and its head."""
-        from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+        from transformers import AutoConfig, AutoModelForCausalLM
 
         device = device or best_device()
         try:
@@ -58,8 +58,7 @@ class Generator:
             if info["missing_keys"]:  # transformers would initialise the head of an encoder at random
                 raise ValueError(f"it has no weights for {', '.join(sorted(info['missing_keys']))}.")
             model = model.eval().to(device=device)
-            kind: Any = PreTrainedTokenizerFast if is_gguf(where) else AutoTokenizer  # as the embedder's
-            tokenizer = kind.from_pretrained(folder)
+            tokenizer = tokenizer_class(where).from_pretrained(folder)
         except (OSError, ValueError) as error:
             line = str(error).strip().splitlines()[0]
             raise CannotGenerate(

@@ -121,16 +121,19 @@ class _Source:
 
     def readable(self, dtype: str, device: str) -> _Source:
         """The same with a base that transformers can read."""
-        if not is_gguf(self.base):
-            return self
-        # AutoTokenizer would put the class that belongs to Qwen 2 in place of the tokenizer that was saved.
-        return replace(self, base=readable(self.base, dtype, device), tokenizers=PreTrainedTokenizerFast)
+        return replace(self, base=readable(self.base, dtype, device), tokenizers=tokenizer_class(self.base))
 
     def tokenizer(self) -> Any:
         """The adapter's own if it has one."""
         if self.adapter is not None and file_at(self.adapter, "tokenizer_config.json", self.own_options):
             return AutoTokenizer.from_pretrained(self.adapter, **self.own_options)
         return self.tokenizers.from_pretrained(self.base, **self.options)
+
+
+def tokenizer_class(where: str) -> Any:
+    """The class of transformers that loads the tokenizer of a located model."""
+    # AutoTokenizer would put the class that belongs to Qwen 2 in place of a converted file's tokenizer.
+    return PreTrainedTokenizerFast if is_gguf(where) else AutoTokenizer
 
 
 def readable(where: str, dtype: str, device: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,6 @@ from transformers import (
 from eddy_embed.errors import UnsupportedModel
 from eddy_embed.model.loading.gguf.header import GgufFile
 
-CONFIGS: dict[str, type[PreTrainedConfig]] = {
-    "llama": LlamaConfig,
-    "qwen2": Qwen2Config,
-    "qwen3": Qwen3Config,
-    "gemma2": Gemma2Config,
-    "gemma3": Gemma3TextConfig,
-    "phi3": Phi3Config,
-}
 _SQUARE_ATTENTION = {("gemma2", 46), ("gemma3", 62)}
 """Architecture and layers of the Gemma models of 27 B: their scores are scaled by hidden / heads, which GGUF omits."""
 ROPE_TENSORS = ("freqs", "factors_short", "factors_long")
@@ -68,9 +61,10 @@ def config_of(file: GgufFile, **further: Any) -> PreTrainedConfig:
     }
     if not head_dim or int(file.get("attention.value_length", head_dim)) != head_dim:
         raise UnsupportedModel(f"{file.path}: keys and values of different widths; name the model's Hugging Face id")
-    settings |= _OWN[file.architecture](file, head_dim, shapes)
+    kind, own = _CONFIGS[file.architecture]
+    settings |= own(file, head_dim, shapes)
     try:
-        return CONFIGS[file.architecture](**settings, **further)
+        return kind(**settings, **further)
     except Exception as error:  # also of a class of huggingface_hub's that transformers does not name
         raise UnsupportedModel(f"{file.path}: settings that transformers does not have ({error})") from None
 
@@ -116,7 +110,15 @@ def _gemma(file: GgufFile, head_dim: int, shapes: dict[str, Any]) -> dict[str, A
     return settings
 
 
-_OWN = {"llama": _llama, "qwen2": _qwen, "qwen3": _qwen, "phi3": _phi, "gemma2": _gemma, "gemma3": _gemma}
+_CONFIGS: dict[str, tuple[type[PreTrainedConfig], Callable[[GgufFile, int, dict[str, Any]], dict[str, Any]]]] = {
+    "llama": (LlamaConfig, _llama),
+    "qwen2": (Qwen2Config, _qwen),
+    "qwen3": (Qwen3Config, _qwen),
+    "gemma2": (Gemma2Config, _gemma),
+    "gemma3": (Gemma3TextConfig, _gemma),
+    "phi3": (Phi3Config, _phi),
+}
+"""The class of each architecture, and what gives the settings that are its own."""
 
 
 def _window(file: GgufFile, default: int | None = None) -> int | None:

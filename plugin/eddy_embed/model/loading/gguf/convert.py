@@ -22,10 +22,9 @@ from transformers import AutoModelForCausalLM, GgufConfig, PreTrainedConfig
 from eddy_embed.errors import UnsupportedModel
 from eddy_embed.model.loading.gguf.cache import ABOUT, CACHE, CacheEntry, cache_folder, digest_of
 from eddy_embed.model.loading.gguf.config import ROPE_TENSORS, config_of
-from eddy_embed.model.loading.gguf.header import GgufFile
+from eddy_embed.model.loading.gguf.header import HUB, GgufFile
 from eddy_embed.model.loading.gguf.tokenizer import tokenizer_of
 
-_HUB = "name the same model's Hugging Face id or folder"
 _SPARE = 64 * 2**20
 """Bytes of disk that a conversion leaves free."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -82,7 +81,7 @@ def _convert(file: GgufFile, folder: Path, digest: str, dtype: torch.dtype) -> N
     )
     model, info = loaded
     if absent := [*info["missing_keys"], *map(str, info["mismatched_keys"])]:
-        raise UnsupportedModel(f"{file.path} lacks {absent[0]}, or it has another shape; {_HUB}")
+        raise UnsupportedModel(f"{file.path} lacks {absent[0]}, or it has another shape; {HUB}")
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     model.save_pretrained(folder)
@@ -99,9 +98,7 @@ def _check_size(file: GgufFile, config: PreTrainedConfig) -> None:
     settings = {f"rope_{name}.weight" for name in ROPE_TENSORS}
     held = file.values - sum(each.values for each in file.tensors if each.name in settings)
     if wanted != held:
-        raise UnsupportedModel(
-            f"{file.path}: {held:,} values in the file, {wanted:,} in {type(model).__name__}; {_HUB}"
-        )
+        raise UnsupportedModel(f"{file.path}: {held:,} values in the file, {wanted:,} in {type(model).__name__}; {HUB}")
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import re
 import struct
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -22,7 +23,8 @@ ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3")
 VERSIONS = (2, 3)
 _ENCODERS = re.compile(r".*bert.*|.*embedding|t5encoder|nomic.*")
 _OTHER_SENSES = re.compile(r"(v|a|mm)\..*")
-_HUB = "name the same model's Hugging Face id or folder"
+HUB = "name the same model's Hugging Face id or folder"
+"""What to do instead."""
 _NUMBER = (int, float)
 _SETTINGS: dict[str, Any] = {
     **dict.fromkeys(("context_length", "embedding_length", "block_count", "feed_forward_length", "vocab_size"), int),
@@ -87,7 +89,7 @@ class GgufFile:
                     f"{path} breaks off in its header, or is damaged ({error}); fetch it again"
                 ) from None
             except _UnknownType as error:
-                raise UnsupportedModel(f"{path}: {error}; take the model as Q8_0, Q4_K_M or F16, or {_HUB}") from None
+                raise UnsupportedModel(f"{path}: {error}; take the model as Q8_0, Q4_K_M or F16, or {HUB}") from None
             size = len(data)
         wanted = max((each.start + each.size for each in tensors), default=0)
         if size < wanted:
@@ -137,7 +139,7 @@ class GgufFile:
         if kind not in ARCHITECTURES:
             return (
                 f"architecture {kind!r} is not among those that Eddy opens from GGUF ({', '.join(ARCHITECTURES)}); "
-                "name the same model's Hugging Face id or folder"
+                f"{HUB}"
             )
         return ""
 
@@ -157,13 +159,13 @@ class GgufFile:
                 continue
             kind = known.get(key.removeprefix(f"{self.architecture}."))
             if kind is None:
-                return f"{key}={value!r:.60} is a setting that Eddy does not know; {_HUB}"
+                return f"{key}={value!r:.60} is a setting that Eddy does not know; {HUB}"
             if isinstance(value, list) and kind is int:
-                return f"{key} differs between layers; {_HUB}"
+                return f"{key} differs between layers; {HUB}"
             if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-                return f"{key}={value!r:.60} has a type that the setting cannot have; fetch the file again, or {_HUB}"
+                return f"{key}={value!r:.60} has a type that the setting cannot have; fetch the file again, or {HUB}"
         if self.get("expert_count", 0):
-            return f"a mixture of {self.get('expert_count')} experts; {_HUB}"
+            return f"a mixture of {self.get('expert_count')} experts; {HUB}"
         return ""
 
 
@@ -206,9 +208,7 @@ class _Cursor:
         shape = tuple(reversed(self.unpack(f"{self.unpack('I')[0]}Q")))
         number, offset = self.unpack("IQ")
         try:
-            kind = GGMLQuantizationType(number)
-            block, size = GGML_QUANT_SIZES[kind]
-            dequantize(np.zeros((1, size), np.uint8), kind)
+            kind, block, size = _type_of(number)
         except (ValueError, KeyError, NotImplementedError):
             named = GGMLQuantizationType(number).name if number in set(GGMLQuantizationType) else f"type {number}"
             raise _UnknownType(f"the tensor {name} is quantised as {named}, which cannot be read") from None
@@ -250,6 +250,15 @@ class _Cursor:
         for _ in range(count):
             self.skip(*self.unpack("Q"))
         return count
+
+
+@cache
+def _type_of(number: int) -> tuple[GGMLQuantizationType, int, int]:
+    """A quantisation type, the values of its blocks and their bytes; it is tried on one block."""
+    kind = GGMLQuantizationType(number)
+    block, size = GGML_QUANT_SIZES[kind]
+    dequantize(np.zeros((1, size), np.uint8), kind)
+    return kind, block, size
 
 
 def _check_start(path: Path) -> None:

@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 from transformers.integrations.gguf.gguf_tokenizer_mapping import get_gguf_tokenizer
 
 from eddy_embed.errors import EddyError, UnsupportedModel
-from eddy_embed.model.loading.gguf.header import GgufFile
+from eddy_embed.model.loading.gguf.header import HUB, GgufFile
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _CONTRACTIONS = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
@@ -76,7 +76,7 @@ def _read(file: GgufFile) -> PreTrainedTokenizerFast:
     else:
         raise UnsupportedModel(
             f"{file.path}: tokenizer {kind!r} with pre-tokenizer {split!r} is not among those that Eddy reads from "
-            "GGUF; name the same model's Hugging Face id or folder"
+            f"GGUF; {HUB}"
         )
     kinds = dict(zip(described["tokens"], described.get("token_type", ()), strict=False))
     special = [token for token, own in kinds.items() if own in (_UNKNOWN, _CONTROL) or token in _ENDS]
