@@ -30,8 +30,8 @@ SIGNS = (
     "± is half of the 95 % bootstrap interval. `+` and `-` mark a difference to `plain` (last layer) with the same "
     "post-processing whose paired 95 % interval excludes zero; `=` marks a tie. Retrieval embeds passages of whole "
     "sentences, at most {size} tokens; a document's score is the largest cosine of its passages with the query. "
-    "Post-processing is fitted on the task's own texts, without labels or gold. Work is positions × layers, relative "
-    "to `plain` on the same tasks."
+    "Post-processing is fitted on the task's own texts, for retrieval on its "
+    "sentences, without labels or gold. Work is positions × layers, relative to `plain` on the same tasks."
 )
 CENTRED = "Query mean: each half of the queries is centred by the mean of the other half."
 

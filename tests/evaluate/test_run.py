@@ -155,8 +155,8 @@ def test_queries_are_centred_by_the_mean_of_other_queries(folder: Path) -> None:
     done = vectors.processed(Post("centre"), query_mean=True)
     assert np.array_equal(done.library, vectors.processed(Post("centre")).library)
     order = np.random.default_rng(0).permutation(4)
-    seen = RunningCovariance(vectors.library.shape[1])
-    seen.add(vectors.library)
+    seen = RunningCovariance(vectors.sample.shape[1])
+    seen.add(vectors.sample)
     for mine, others in ((order[:2], order[2:]), (order[2:], order[:2])):
         asked = RunningCovariance(vectors.library.shape[1])
         asked.add(vectors.asked[others])

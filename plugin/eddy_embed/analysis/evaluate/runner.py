@@ -115,8 +115,8 @@ class Evaluation:
                 at = dict(zip(needed, found, strict=True))
                 for system in systems:
                     vectors = at[layers[system]]
-                    if (system.fit_on or 0) > len(vectors.library):
-                        few = f"left out, there are only {len(vectors.library)} vectors to fit on"
+                    if (system.fit_on or 0) > len(vectors.sample):
+                        few = f"left out, there are only {len(vectors.sample)} vectors to fit on"
                         self.said(f"{name}: {system.label}: {few}")
                         continue
                     yield _judged(system, tasks[name], vectors, identities[system, name])
