@@ -143,7 +143,8 @@ def measure(options: Any) -> None:
         say(f"left out: {text}: {reason}")
     known = [task for _, tasks in KINDS.values() for task in tasks]
     tasks = [task for task in find_tasks(options.data) if task.name in known]
-    wanted = {task.name: [] if encoder and task.name == "trec" else systems(texts, task, encoder) for task in tasks}
+    wanted = {task.name: systems(texts, task, encoder) for task in tasks if not (encoder and task.name == "trec")}
+    tasks = [task for task in tasks if task.name in wanted]
     for task in tasks:
         chosen = [each for each in wanted[task.name] if _begins(each.text, options.method)]
         if chosen and (not options.task or task.name in options.task):
@@ -154,7 +155,9 @@ def measure(options: Any) -> None:
 
 
 def systems(texts: list[str], task: Task, encoder: bool) -> list[System]:
-    """Everything that is measured on a task."""
+    """Everything that is measured on a task; TempScale on an encoder is measured on pairs of sentences."""
+    if encoder and isinstance(task, Retrieval):
+        texts = ["plain"]
     fused = [System(text, hybrid=True) for text in HYBRID if text in texts] or [System("plain", hybrid=True)]
     every = [*map(System, WORDS), *map(System.named, texts), *(fused if isinstance(task, Retrieval) else [])]
     return [system for system in dict.fromkeys(every) if applies(system, task)]
