@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from grid import RESULTS, ROOT, say
+from output import RESULTS, ROOT, say
 from speed import budget, growth, limit, memory, multiplying, overhead, peers, report, shapes, texts
 from transformers.utils import logging
 

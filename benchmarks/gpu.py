@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from grid import RESULTS, ROOT, say
+from output import RESULTS, ROOT, say
 from speed import overhead, shapes
 from speed.texts import text_of
 from speed.timing import ratio, seconds, synchronise

@@ -26,8 +26,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from grid import RESULTS, ROOT, put, say
 from index_systems import BATCH, IN_DOCUMENT, NEAREST, RUNS, SENTENCES
+from output import RESULTS, ROOT, put, say
 
 PASSAGES = 100_000
 QUESTIONS = 200

@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from grid import RESULTS, ROOT, put, say
 from long_retrieval import PASSAGES, POSTS, Library, joined, outcomes_of, rounded, shown, whole
 from numpy.typing import NDArray
+from output import RESULTS, ROOT, put, say
 
 from eddy_embed import Embedder, LongDocument, __version__, methods
 from eddy_embed.analysis.evaluate.results import Cost, ResultStore, TaskResult

@@ -23,7 +23,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from grid import RESULTS, ROOT, say
+from output import RESULTS, ROOT, say
 
 from eddy_embed import __version__
 from eddy_embed.analysis.plots import save

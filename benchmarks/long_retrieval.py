@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from grid import RESULTS, ROOT, put, say
 from numpy.typing import NDArray
+from output import RESULTS, ROOT, put, say
 
 from eddy_embed import Embedder, LongDocument, __version__, methods
 from eddy_embed.analysis.evaluate.metrics import ndcg, recall, reciprocal_rank
@@ -223,7 +223,7 @@ def outcomes_of(
     """
     vectors = unit(np.stack([p.vector for document in documents for p in document.passages]).astype(np.float64))
     owners = np.repeat(np.arange(len(documents)), [len(document.passages) for document in documents])
-    bare = TaskVectors(vectors, owners, unit(asked.astype(np.float64)), np.zeros((0, 2), np.int64), cost)
+    bare = TaskVectors(vectors, vectors, owners, unit(asked.astype(np.float64)), np.zeros((0, 2), np.int64), cost)
     pairs = held_by(documents, library.spans)
     found = []
     for system in systems:

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from grid import RESULTS, ROOT, put, say
+from output import RESULTS, ROOT, put, say
 from texts import story
 
 import eddy_embed

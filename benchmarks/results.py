@@ -1,212 +1,351 @@
-"""Measure every method on the bundled model, TempScale on any encoder, and write all pages of results.
+"""Measure the methods on a model, and write the pages of results of all models measured so far.
 
-    python benchmarks/results.py --data $EDDY_EVAL_DATA
+    python benchmarks/results.py --model smollm2 --data $EDDY_EVAL_DATA
 
-measures what is not measured yet and writes `results/eddy-tiny.json`, the handbook's page `docs/results.md`, the table
-of the README and that of the model card. Results are kept by the model's fingerprint, the method's settings and the
-task's data: those that hold are not measured again, those that no longer do are taken out. Interrupted, the same
-command goes on. `--minutes 60` begins nothing new after an hour; what is missing then is shown as "not run". Defaults
-are chosen by `choose.py`, before, on two of the tasks.
-
-    python benchmarks/results.py --encoder FOLDER --data $EDDY_EVAL_DATA
-
-measures TempScale on the encoder in a folder of yours, at temperatures from 0.6 to 1, keeps that in
-`results/tempscale-NAME.json` and shows it on the page. Without data, pages are written from what is kept.
-
-Two processes share the work with `--measure --task squality --journal runs/other.jsonl`: join the journals, which are
-lines, before the first command is run again.
+measures what is missing and writes `results/smollm2.json`, the handbook's page `docs/results.md` and the table of the
+README. Every outcome is kept in `runs/smollm2.jsonl` as soon as it is there, by the model's fingerprint, the method's
+settings and the task's data; interrupted, the same command goes on. `--task` and `--method` (how its text begins) do a
+part of the work. `--name` names a model that is a file or a folder. Without `--model`, pages are written from
+`results/` alone.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import time
+import os
+import textwrap
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from grid import (
-    ALSO,
-    DEFAULTS,
-    DEV,
-    LATER,
-    METHODS,
-    RAW,
-    REPORTED,
-    RESULTS,
-    ROOT,
-    TAUS,
-    about,
-    evaluation,
-    exit_of,
-    origin,
-    parser,
-    put,
-    sampled,
-    say,
-    split,
-    variants,
-)
-from pages import card, page, short
+from output import RESULTS, ROOT, put, say
 
-from eddy_embed import Embedder
+from eddy_embed import Embedder, __version__
 from eddy_embed.analysis.evaluate import tables
-from eddy_embed.analysis.evaluate.results import ResultStore
+from eddy_embed.analysis.evaluate.grid import runnable
+from eddy_embed.analysis.evaluate.results import ResultStore, TaskResult
 from eddy_embed.analysis.evaluate.runner import Evaluation, applies
-from eddy_embed.analysis.evaluate.systems import WORDS, System, beside
-from eddy_embed.analysis.evaluate.tasks import Classification, Pairs, Retrieval, Task, find_tasks
+from eddy_embed.analysis.evaluate.systems import WORDS, System
+from eddy_embed.analysis.evaluate.tasks import Retrieval, Task, find_tasks
 
-if TYPE_CHECKING:
-    from eddy_embed.analysis.evaluate.runner import Identities
-
-MODEL = "eddy-tiny"
-EXITS = (-1, -2, -4, -7)
-POSTS = ("", "+centre", "+whiten")
+MODELS = {
+    "smollm2": "SmolLM2 135M Instruct, 30 layers",
+    "gemma-3-270m": "Gemma 3 270M, 18 layers",
+    "eddy-tiny": "the bundled model, 11 M parameters, 8 layers",
+}
+"""Language models of the page, in its order; encoders follow."""
+DEV = ("stsb_dev", "cranfield")
+"""The tasks on which `recommended` and defaults are chosen, and nothing else is."""
+KINDS = {
+    "Similarity": ("spearman", ("stsb_dev", "sts12", "sts13", "sickr_trial")),
+    "Retrieval": ("ndcg@10", ("cranfield", "cisi", "squality")),
+    "Classification": ("accuracy", ("trec",)),
+}
+"""Main metric and tasks of each table."""
+MEANS = (
+    *("plain:exit=0", "plain:exit=0+sif", "plain:exit=1", "plain:exit=1+sif", "plain:exit=2+sif"),
+    *("plain:exit=-2", "plain", "plain:pool=last", "plain:exit=-2+start:token=none"),
+)
+PAPERS = (
+    *("prompteol:exit=-2", "cot:exit=-2", "cot:exit=-1", "knowledge:exit=-2", "metaeol:exit=-2", "echo:exit=-2"),
+    *("tp", "tp:prompt=cot,exit=-1", "htp", "htp+start:token=none", "kv"),
+    *("plain+tempscale:tau=0.8", "reba:pool=mean"),
+)
+SYSTEMS = tuple(f"{text}{post}" for text in (*MEANS, *PAPERS) for post in ("", "+whiten"))
+"""Methods of a language model, each without and with post-processing."""
+ENCODER = ("plain", *(f"plain+tempscale:tau={tau}" for tau in ("0.6", "0.7", "0.8", "0.9")))
+"""Methods of a trained encoder: as it was trained, and under TempScale's temperatures."""
+HYBRID = ("plain:exit=0+sif", "plain:exit=1+sif", "plain:exit=0+sif+whiten", "plain:exit=1+sif+whiten")
+"""Methods that also search together with BM25."""
+SHORT = (
+    *("bm25", "overlap", "plain", "plain:pool=last", "plain:exit=0", "htp", "tp", "echo:exit=-2", "prompteol:exit=-2"),
+    *("plain:exit=1+sif", "plain:exit=1+sif+whiten", "plain:exit=1+sif+whiten (with bm25)"),
+)
+"""Rows of the README's table."""
+PASSAGE_SIZE = 256
+"""Most tokens in a passage."""
 
 Row = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says: one method is better than another, on tasks of a kind."""
+
+    said: str
+    better: str
+    worse: str
+    kind: str
+
+
+CLAIMS = (
+    Claim("PromptEOL is above the mean (Jiang et al. 2023)", "prompteol:exit=-2", "plain", "Similarity"),
+    Claim("Pretended CoT is above PromptEOL (Zhang et al. 2024)", "cot:exit=-2", "prompteol:exit=-2", "Similarity"),
+    Claim("Knowledge is above PromptEOL (Zhang et al. 2024)", "knowledge:exit=-2", "prompteol:exit=-2", "Similarity"),
+    Claim("MetaEOL is above PromptEOL (Lei et al. 2024)", "metaeol:exit=-2", "prompteol:exit=-2", "Similarity"),
+    Claim("Echo is above the mean (Springer et al. 2024)", "echo:exit=-2", "plain:exit=-2", "Similarity"),
+    Claim("Echo is above the mean (Springer et al. 2024)", "echo:exit=-2", "plain:exit=-2", "Retrieval"),
+    Claim("TP lifts Pretended CoT (Fu et al. 2024)", "tp:prompt=cot,exit=-1", "cot:exit=-1", "Similarity"),
+    Claim("TP is above the mean (Fu et al. 2024)", "tp", "plain:exit=-2", "Similarity"),
+    Claim("HTP is above the mean (Ding et al. 2025)", "htp", "plain:exit=-2", "Retrieval"),
+    Claim("HTP is above TP (Ding et al. 2025)", "htp", "tp", "Retrieval"),
+    Claim("KV-Embedding is above the mean (Tang and Yang)", "kv", "plain", "Similarity"),
+    Claim("ReBA is above the mean (ReBA)", "reba:pool=mean", "plain", "Similarity"),
+    Claim("TempScale is above the mean (Zhou et al. 2025)", "plain+tempscale:tau=0.8", "plain", "Similarity"),
+    Claim("A start token helps where there was none", "htp", "htp+start:token=none", "Similarity"),
+)
+KV_LAYERS = {"smollm2": "29-30", "gemma-3-270m": "14-18"}
+"""For models for which no layers are published: what `eddy layers` proposes on the bundled model's held-out text."""
+
+
 def main(given: list[str] | None = None) -> None:
     """Measure what is missing, then write."""
-    command = parser("Measure what is missing and write the pages of results.", "")
-    command.set_defaults(journal=None)
-    command.add_argument("--encoder", type=Path, help="folder of an encoder: measure TempScale on it, nothing else")
-    command.add_argument("--name", help="of the encoder on the page; default: its folder's")
-    command.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing new after these")
-    command.add_argument("--pages", action="store_true", help="write the pages from what is kept, and measure nothing")
+    command = argparse.ArgumentParser(description="Measure the methods on a model and write the pages of results.")
+    command.add_argument("--data", type=Path, default=os.environ.get("EDDY_EVAL_DATA"), help="default: $EDDY_EVAL_DATA")
+    command.add_argument("--model", help="measure on this model; without it, only pages are written")
+    command.add_argument("--name", help="of the model on the page; default: as --model names it")
+    command.add_argument("--method", action="append", help="only methods that begin so; may be repeated")
+    command.add_argument("--task", action="append", help="only these tasks; may be repeated")
+    command.add_argument("--journal", type=Path, help="outcomes, added as they come; default: runs/NAME.jsonl")
     command.add_argument("--results", type=Path, default=RESULTS, help="folder of the files of results")
     command.add_argument("--root", type=Path, default=ROOT, help="folder in which the pages lie")
     options = command.parse_args(given)
-    if options.encoder is not None and (options.data is None or options.pages):
-        command.error("to measure an encoder, name the folder of the tasks with --data, and leave --pages out")
-    if options.data is not None and not options.pages:
-        measure_encoder(options) if options.encoder is not None else measure_bundled(options)
-    if options.measure:
-        return
+    if options.model is not None:
+        if options.data is None:
+            command.error("name the folder of the tasks with --data, or set EDDY_EVAL_DATA")
+        measure(options)
     (options.root / "docs" / "results.md").write_text(page(options.results), encoding="utf-8")
-    put(options.root / "demos" / "tiny_lm" / "README.md", "scores", card(options.results))
     put(options.root / "README.md", "numbers", short(options.results))
-    say("written: docs/results.md, demos/tiny_lm/README.md, README.md")
+    say("written: docs/results.md, README.md")
 
 
-def measure_bundled(options: Any) -> None:
-    """Every method on the bundled model, on all tasks that are there."""
-    defaults = json.loads(DEFAULTS.read_text(encoding="utf-8"))
-    with Embedder(MODEL, method="plain") as embedder:
-        if any(defaults.get(name) != value for name, value in origin(embedder).items()):
-            raise SystemExit(f"{DEFAULTS} belongs to another model: run benchmarks/choose.py first")
-        chosen = list(dict.fromkeys(defaults[purpose]["method"] for purpose in DEV))
-        exits = tuple(dict.fromkeys([*EXITS, *map(exit_of, chosen)]))
-        head = {**about(MODEL, embedder, "python benchmarks/results.py"), "dev": list(DEV.values())}
-        texts = variants(embedder, exits, POSTS, (*METHODS, *ALSO))
-    head["defaults"] = {purpose: defaults[purpose]["method"] for purpose in DEV}
-    there = {task.name: task for task in find_tasks(options.data)}
-    known = [*DEV.values(), *REPORTED]
-    for name in sorted(there.keys() ^ set(known)):
-        say(f"not measured: {name}, which is {'no task of this page' if name in there else f'not in {options.data}'}")
-    tasks = [sampled(there[name]) for name in known if name in there]
-    wanted = {task.name: _systems(task, texts, chosen) for task in tasks}
-    measuring = evaluation(MODEL, ResultStore(options.journal or ROOT / "runs" / "eddy-tiny.jsonl"))
-    complete(options, options.results / "eddy-tiny.json", head, measuring, tasks, wanted)
-
-
-def measure_encoder(options: Any) -> None:
-    """TempScale on an encoder: every temperature on every task, so that none is picked on what is reported."""
-    name = options.name or options.encoder.resolve().name
-    with Embedder(options.encoder, method="plain") as embedder:
-        head = about(name, embedder, f"python benchmarks/results.py --encoder {options.encoder.name}")
-    tasks = [sampled(task) for task in find_tasks(options.data, options.task)]
-    systems = [System("plain"), *(System(f"plain+tempscale:tau={tau}") for tau in TAUS[:-1])]
-    journal = ResultStore(options.journal or ROOT / "runs" / f"tempscale-{name}.jsonl")
-    wanted = {task.name: [system for system in systems if applies(system, task)] for task in tasks}
-    head["tasks"] = [task.name for task in tasks]
-    path = options.results / f"tempscale-{name}.json"
-    complete(options, path, head, evaluation(options.encoder, journal), tasks, wanted)
-
-
-def complete(
-    options: Any,
-    path: Path,
-    head: dict[str, Any],
-    measuring: Evaluation,
-    tasks: list[Task],
-    wanted: dict[str, list[System]],
-) -> None:
-    """Measure what a file of results lacks, and write the file after each method on each task.
-
-    Args:
-        options: Of the command line.
-        path: Of the file.
-        head: What it says of all its rows.
-        measuring: Measures, and holds the journal.
-        tasks: In the order of the file.
-        wanted: The systems of each task.
-    """
-    begun = time.monotonic()
-    identities: Identities = {}
+def measure(options: Any) -> None:
+    """Run what is asked for and not known yet; write the summary of all that is known."""
+    name = options.name or options.model
+    journal = ResultStore(options.journal or ROOT / "runs" / f"{name}.jsonl")
+    measuring = Evaluation(lambda method: Embedder(options.model, method=method), PASSAGE_SIZE, journal, say)
+    with Embedder(options.model, method="plain") as embedder:
+        encoder = embedder.backbone.pooling is not None
+        own = ENCODER if encoder else [own_text(text, name) for text in SYSTEMS]
+        texts, reasons = runnable(own, embedder.backbone)
+        settings = embedder.settings
+        head = {
+            "model": name,
+            "encoder": encoder,
+            "version": __version__,
+            **{part: settings[part] for part in ("weights", "tokenizer")},
+            "dtype": str(embedder.dtype).removeprefix("torch."),
+            "passage_size": PASSAGE_SIZE,
+            "command": f"python benchmarks/results.py --model {name}",
+        }
+    for text, reason in reasons.items():
+        say(f"left out: {text}: {reason}")
+    known = [task for _, tasks in KINDS.values() for task in tasks]
+    tasks = [task for task in find_tasks(options.data) if task.name in known]
+    wanted = {task.name: systems(texts, task, encoder) for task in tasks if not (encoder and task.name == "trec")}
+    tasks = [task for task in tasks if task.name in wanted]
     for task in tasks:
-        identities |= measuring.identities(wanted[task.name], [task])
-    rows = valid(path, head, identities, {task.name for task in tasks})
-
-    def save() -> None:
-        if not options.measure:
-            tables.save(path, head, sorted(rows.values(), key=lambda row: order.get((row["system"], row["task"]), -1)))
-
-    order = {(system.label, task): at for at, (system, task) in enumerate(identities)}
-    left = 0
-    for task, group in groups(tasks, wanted):
-        asked = not options.task or task.name.split(" ")[0] in options.task
-        missing = [system for system in group if (system.label, task.name) not in rows]
-        missing = [system for system in missing if not options.method or system.text.startswith(tuple(options.method))]
-        needed = list(dict.fromkeys(each for one in missing for each in (one.reference("plain"), one)))
-        journal = measuring.journal
-        if journal is None or not asked or (time.monotonic() - begun) > 60 * options.minutes:
-            held = {one for one in needed if journal and journal.find(one, task.name, identities[one, task.name])}
-            left += len([one for one in missing if one not in held])
-            needed = [one for one in needed if {one, one.reference("plain")} <= held]
-        if not needed:
-            continue
-        found = measuring.run(needed, [task])
-        if not options.measure:
-            rows |= {(row["system"], row["task"]): row for row in tables.summary(found, "plain")}
-            save()
-    save()
-    say(f"{path.name}: {len(rows)} results, {left} not run")
+        chosen = [each for each in wanted[task.name] if _begins(each.text, options.method)]
+        if chosen and (not options.task or task.name in options.task):
+            measuring.run(chosen, [task])
+    outcomes = found(journal, measuring, tasks, wanted)
+    rows = tables.summary(outcomes, "plain")
+    tables.save(options.results / f"{name}.json", {**head, "claims": claims(outcomes, name)}, rows)
 
 
-def valid(path: Path, head: dict[str, Any], identities: Identities, tasks: set[str]) -> dict[tuple[str, str], Row]:
-    """Of the results in a file, those that are of this model, and of the settings and data of today."""
-    told = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    if any(told.get(name) != head[name] for name in ("weights", "tokenizer", "passage_size")):
-        return {}
-    now = {(system.label, task): tables.identity(about) for (system, task), about in identities.items()}
-    kept = {(row["system"], row["task"]): row for row in told["outcomes"]}
-    return {key: row for key, row in kept.items() if key[1] not in tasks or row.get("identity", "") == now.get(key)}
+def systems(texts: list[str], task: Task, encoder: bool) -> list[System]:
+    """Everything that is measured on a task; TempScale on an encoder is measured on pairs of sentences."""
+    if encoder and isinstance(task, Retrieval):
+        texts = ["plain"]
+    fused = [System(text, hybrid=True) for text in HYBRID if text in texts] or [System("plain", hybrid=True)]
+    every = [*map(System, WORDS), *map(System.named, texts), *(fused if isinstance(task, Retrieval) else [])]
+    return [system for system in dict.fromkeys(every) if applies(system, task)]
 
 
-def groups(tasks: list[Task], wanted: dict[str, list[System]]) -> list[tuple[Task, list[System]]]:
-    """What is measured together, one method on one task, in the order of measuring: large things last."""
-    found: dict[tuple[str, str], tuple[Task, list[System]]] = {}
+def found(
+    journal: ResultStore, measuring: Evaluation, tasks: list[Task], wanted: dict[str, list[System]]
+) -> list[TaskResult]:
+    """The outcomes in a journal that hold for the model, the methods and the data of today."""
+    outcomes = []
     for task in tasks:
-        for system in wanted[task.name]:
-            family = system.text if system.text in WORDS else system.family
-            found.setdefault((task.name, family), (task, []))[1].append(system)
-    return sorted(found.values(), key=lambda group: _later(*group))
+        for (system, name), identity in measuring.identities(wanted[task.name], [task]).items():
+            if (outcome := journal.find(system, name, identity)) is not None:
+                outcomes.append(outcome)
+    return outcomes
 
 
-def _later(task: Task, systems: list[System]) -> bool:
-    family = systems[0].text if systems[0].text in WORDS else split(systems[0].text)[0]
-    return family.startswith(LATER.get(task.name, ())) and systems[0].text not in (*WORDS, "plain")
+def own_text(text: str, model: str) -> str:
+    """A method of the list as it is on a model: `kv` with the layers found for it."""
+    return text.replace("kv", f"kv:layers={KV_LAYERS[model]}", 1) if text[:2] == "kv" and model in KV_LAYERS else text
 
 
-def _systems(task: Task, texts: list[str], chosen: list[str]) -> list[System]:
-    """All systems of a task, baselines first."""
-    texts = [*texts, *(f"{RAW}{post}" for post in POSTS), *chosen]
-    if isinstance(task, Classification):
-        texts = [text for text in texts if not text.endswith("+centre")]
-    if isinstance(task, Pairs):
-        texts += [f"plain+tempscale:tau={tau}" for tau in TAUS[:-1]]
-    found = beside(texts, "plain", query_mean=isinstance(task, Retrieval))
-    return [system for system in found if applies(system, task)]
+def claims(outcomes: list[TaskResult], model: str) -> list[Row]:
+    """The difference that each claim is about, with its paired interval, on every task where both were measured."""
+    held = {(outcome.system.label, outcome.task): outcome for outcome in outcomes}
+    rows = []
+    for claim in CLAIMS:
+        for task in KINDS[claim.kind][1]:
+            better, worse = (held.get((own_text(text, model), task)) for text in (claim.better, claim.worse))
+            if better is not None and worse is not None:
+                difference = better.difference(worse).rounded
+                rows.append({"said": claim.said, "kind": claim.kind, "task": task, "difference": difference})
+    return rows
+
+
+def page(folder: Path) -> str:
+    """The handbook's page."""
+    files = _read(folder)
+    parts = [
+        "# Results",
+        _wrapped(
+            "Every method on real models and on the bundled one. `python benchmarks/results.py --model smollm2` "
+            "measures a model, resumes where it stopped, and makes this page and the README's table; [Which models "
+            "can I use?](models.md) says where the models come from. Development tasks are in *italics*: methods were "
+            "chosen on them, and on no other task. A row without a score on a task was not run there, or the method "
+            "has no such vectors."
+        ),
+        _wrapped(SIGNS),
+    ]
+    for told in files:
+        parts += [f"## {told['model']}", _wrapped(_about(told))]
+        parts += [
+            f"### {kind}, {KINDS[kind][0]}\n\n{table}" for kind in KINDS if (table := _table(told, kind, _order(told)))
+        ]
+    return "\n\n".join([*parts, "## What the papers say", *_claimed(files)]) + "\n"
+
+
+def short(folder: Path) -> str:
+    """The table of the README."""
+    files = {told["model"]: told for told in _read(folder)}
+    told = files["smollm2"]
+    rows = [
+        row for row in told["outcomes"] if row["task"] in ("sickr_trial", "squality", "cisi") and row["system"] in SHORT
+    ]
+    shown = {**told, "outcomes": rows}
+    return "\n\n".join(
+        [
+            _wrapped(
+                "SmolLM2 135M, as `eddy models get smollm2` fetches it. Similarity of sentences (sickr_trial) and "
+                "search in abstracts (cisi) and in stories of 5,000 words (squality); none of the three was used to "
+                "choose anything."
+            ),
+            _columns(shown, [task for task in ("sickr_trial", "cisi", "squality")], list(SHORT), metrics=True),
+            _wrapped(SIGNS),
+            _wrapped(
+                "`python benchmarks/results.py --model smollm2` makes this table and [Results](docs/results.md): "
+                "three models, every method, losses included, and which of the papers' claims hold here. `eddy "
+                "evaluate` makes such tables for any model from "
+                "[a folder of data](docs/command-line.md#eddy-evaluate)."
+            ),
+        ]
+    )
+
+
+SIGNS = (
+    "± is half of the 95 % bootstrap interval. `+` and `-` mark a difference to `plain`, the mean of the last layer, "
+    "with the same post-processing, whose paired 95 % interval excludes zero; `=` marks a tie. Rows with bm25 add both "
+    f"scores, standardised, and compare with `bm25`. Retrieval embeds passages of whole sentences, at most "
+    f"{PASSAGE_SIZE} tokens; a document's score is the largest cosine of its passages with the query. Post-processing "
+    "is fitted on the task's own texts, for retrieval on their sentences, without labels. Work is positions × layers, "
+    "relative to `plain` on the same tasks."
+)
+
+
+def _begins(text: str, starts: list[str] | None) -> bool:
+    return not starts or text.startswith(tuple(starts))
+
+
+def _read(folder: Path) -> list[dict[str, Any]]:
+    """The files of results, language models in the order of `MODELS`, then encoders."""
+    files = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
+    files = [told for told in files if "claims" in told]
+    order = {name: at for at, name in enumerate(MODELS)}
+    return sorted(files, key=lambda told: (told["encoder"], order.get(told["model"], len(order)), told["model"]))
+
+
+def _about(told: dict[str, Any]) -> str:
+    kind = MODELS.get(told["model"], "an encoder trained for embedding" if told["encoder"] else "a language model")
+    return (
+        f"`{told['model']}`: {kind}. Weights `{told['weights'][:12]}`, {told['dtype']}, version {told['version']}; "
+        f"`{told['command']}`."
+    )
+
+
+def _order(told: dict[str, Any]) -> list[str]:
+    return list(dict.fromkeys(row["system"] for row in told["outcomes"]))
+
+
+def _table(told: dict[str, Any], kind: str, order: list[str]) -> str:
+    """The table of a kind of task; empty where nothing of the kind was measured."""
+    there = {row["task"] for row in told["outcomes"]}
+    tasks = [task for task in KINDS[kind][1] if task in there]
+    return _columns(told, tasks, order) if tasks else ""
+
+
+def _columns(told: dict[str, Any], tasks: list[str], order: list[str], *, metrics: bool = False) -> str:
+    held = {(row["system"], row["task"]): row for row in told["outcomes"]}
+    metric = {task: name for name, names in KINDS.values() for task in names}
+    heads = [f"*{task}*" if task in DEV else task for task in tasks]
+    heads = [f"{head}, {metric[task]}" if metrics else head for head, task in zip(heads, tasks, strict=True)]
+    lines = [f"| method | {' | '.join(heads)} | work |", f"|---|{'---|' * (len(tasks) + 1)}"]
+    for system in order:
+        rows = [held.get((system, task)) for task in tasks]
+        if any(rows):
+            lines.append(f"| `{system}` | {' | '.join(map(_cell, rows))} | {_work(held, system, tasks)} |")
+    return "\n".join(lines)
+
+
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return ""
+    value, low, high = next(iter(row["scores"].values()))
+    return f"{value:.3f} ± {(high - low) / 2:.3f} {_sign(row.get('difference'))}".rstrip()
+
+
+def _sign(difference: list[float] | None) -> str:
+    if difference is None:
+        return ""
+    value, low, high = difference
+    return "=" if low <= 0 <= high else "+" if value > 0 else "-"
+
+
+def _work(held: dict[tuple[str, str], Row], system: str, tasks: list[str]) -> str:
+    pairs = [(held.get((system, task)), held.get(("plain", task))) for task in tasks]
+    both = [(one["cost"], other["cost"]) for one, other in pairs if one and other and "cost" in one]
+    total = [sum(cost["positions"] * cost["layers"] for cost in side) for side in zip(*both, strict=True)]
+    return f"{total[0] / total[1]:.2f}×" if total else ""
+
+
+def _claimed(files: list[dict[str, Any]]) -> list[str]:
+    """The papers' claims, model by model: holds, tie or fails, by the tasks on which both sides were measured."""
+    named = [told for told in files if not told["encoder"]]
+    lines = [f"| claim | tasks | {' | '.join(told['model'] for told in named)} |", f"|---|---|{'---|' * len(named)}"]
+    word = {"+": "holds", "=": "tie", "-": "fails"}
+    for claim in CLAIMS:
+        cells = []
+        for told in named:
+            rows = [row for row in told["claims"] if (row["said"], row["kind"]) == (claim.said, claim.kind)]
+            cells.append("; ".join(f"{word[_sign(row['difference'])]} {_interval(row)}" for row in rows))
+        if any(cells):
+            lines.append(f"| {claim.said} | {claim.kind.lower()} | {' | '.join(cells)} |")
+    return [
+        _wrapped(
+            "Differences of the two methods' scores with their paired 95 % intervals: a claim holds where the interval "
+            "is above zero, fails where it is below, and is a tie where it contains zero. The papers measured models "
+            "of 2 to 9 billion parameters."
+        ),
+        "\n".join(lines),
+    ]
+
+
+def _interval(row: Row) -> str:
+    value, low, high = row["difference"]
+    return f"{value:+.3f} [{low:+.3f}, {high:+.3f}] ({row['task']})"
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ import torch
 from endpoint import clients, trouble
 from endpoint.report import levels, page
 from endpoint.servers import EDDY, METHOD, commands, served
-from grid import RESULTS, ROOT, put, say
+from output import RESULTS, ROOT, put, say
 from transformers.utils import logging
 
 from eddy_embed import Embedder

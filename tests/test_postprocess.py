@@ -194,6 +194,14 @@ def test_fitting_changes_every_vector_alike(method: str, post: str, tmp_path) ->
     processed = Embedder(model, tokenizer=tokenizer, method=f"{method}+{post}")
     fitted = processed.fit(TEXTS)
     assert processed.post is fitted
+    parts = raw.encode_long(TEXTS, late=method != "prompteol")
+    finest = [
+        part.vector
+        for document in parts
+        for part in (document.passages if method == "prompteol" else document.sentences)
+    ]
+    assert fitted.count == len(finest)
+    assert np.abs(fitted.mean - np.mean(finest, axis=0)).max() < 1e-5
     expected = fitted.apply(raw.encode_query(TEXTS))
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     assert np.abs(processed.encode_query(TEXTS) - expected).max() < 1e-5

@@ -310,7 +310,7 @@ def test_lengths_that_mean_something_are_not_taken_away_in_silence(folder: Calla
 
 def test_post_processing_follows_the_width_of_the_head(folder: Callable[[str], Path]) -> None:
     e = Embedder(folder("dense"), method="plain+whiten:dims=8")
-    e.fit(TEXTS * 3, passage_size=8)
+    e.fit(TEXTS * 3)
     assert e.dimension == 8 and e.encode_query(TEXTS).shape == (len(TEXTS), 8)
     document = e.encode_long(TEXTS[2], passage_size=8)
     assert all(len(passage.vector) == 8 for passage in document.passages)

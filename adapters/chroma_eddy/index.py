@@ -39,7 +39,8 @@ class Status:
         passages: Number of rows in the main collection.
         sentences: Number of rows in the sentences' collection.
         incomplete: Ids of documents whose writing or removal was interrupted; the next upsert of them finishes it.
-        fitted_on: Number of passages that post-processing was fitted on; 0 without post-processing.
+        fitted_on: Number of sentences, or of passages in an index without sentence vectors, that post-processing was
+            fitted on; 0 without post-processing.
         rebuilt: Number of documents that an unfinished reindexing has done; None without one.
     """
 
@@ -266,7 +267,7 @@ class Index(IndexCore):
         return rebuild.reindex(self, embedder, sizes, progress, restart)
 
     def refit(self, queries: Iterable[str] | None = None, progress: Progress | None = None) -> WriteReport:
-        """Fit the post-processing again, on all passages, and rewrite the vectors; the model does not run.
+        """Fit the post-processing again, on all sentences, and rewrite the vectors; the model does not run.
 
         For an index that has grown. As with `reindex`, queries find the old vectors until the new ones are complete,
         and a call that was stopped can be repeated.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
-from grid import say
+from output import say
 
 from speed.timing import ratio, seconds
 

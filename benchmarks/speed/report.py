@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from grid import put, say
+from output import put, say
 
 from speed import growth
 

@@ -24,6 +24,7 @@ from eddy_embed.encoding.planner import Overflow
 from eddy_embed.encoding.validation import (
     PARTS,
     PASSAGES,
+    SENTENCES,
     check_kind,
     check_one,
     check_options,
@@ -275,23 +276,23 @@ class Embedder:
         texts: Iterable[str],
         queries: Iterable[str] | None = None,
         *,
-        passage_size: int = 256,
         show_progress: bool | None = None,
     ) -> Fitted:
-        """Fit the method's post-processing on the passages of texts; a few hundred passages are enough to be useful.
+        """Fit the method's post-processing on the sentences of texts; a few hundred sentences are enough to be useful.
+
+        A method that gives no vectors for parts of a text is fitted on passages, each embedded by itself.
 
         Args:
             texts: The library, or a sample of it.
             queries: Typical questions, a few dozen or more: queries then lose their own mean instead of the library's.
                 None: they are treated as documents.
-            passage_size: Most tokens in a passage.
             show_progress: Show a bar; None: as the embedder was set.
 
         Returns:
             What was learned; its `save` writes a file for `post=`.
 
         Raises:
-            InvalidParameter: The method has no post-processing, or the texts have fewer than two passages.
+            InvalidParameter: The method has no post-processing, or the texts have fewer than two sentences.
         """
         if self.method.post is None or not self.method.post.learns:
             raise InvalidParameter(
@@ -301,9 +302,12 @@ class Embedder:
         moments = RunningCovariance(self.width)
         for _, chunk in chunks(checked_texts(texts)):
             documents = plain.encode_long(
-                chunk, passage_size=passage_size, late=self.reads_spans, parts=PASSAGES, show_progress=show_progress
+                chunk,
+                late=self.reads_spans,
+                parts=SENTENCES if self.reads_spans else PASSAGES,
+                show_progress=show_progress,
             )
-            moments.add(unit(np.stack([passage.vector for document in documents for passage in document.passages])))
+            moments.add(unit(np.stack([part.vector for document in documents for part in document.finest])))
         query_moments = None
         if queries is not None:
             vectors = plain.encode_query(checked_texts(queries), show_progress=show_progress)

@@ -274,7 +274,7 @@ def test_what_is_refused_before_a_model_loads(tmp_path: Path) -> None:
 
 def test_post_processing(tmp_path: Path) -> None:
     fitted = Embedder("eddy-tiny", method="plain:exit=1+whiten")
-    fitted.fit([LONG], passage_size=16).save(tmp_path / "fitted")
+    fitted.fit([LONG]).save(tmp_path / "fitted")
     methods = ["plain:exit=1", "plain:exit=1+whiten"]
     plain, whitened = open_embedders("eddy-tiny", methods, post=tmp_path / "fitted").values()
     assert np.array_equal(whitened.encode_document(TEXTS), fitted.encode_document(TEXTS))

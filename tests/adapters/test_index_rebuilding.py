@@ -260,17 +260,17 @@ def test_a_killed_reindexing_goes_on(kills, template, wanted, new, tmp_path):
 def test_a_grown_index_is_fitted_again_without_the_model(post, normalize, tmp_path):
     embedder = Embedder("eddy-tiny", method=f"plain+{post}", normalize=normalize)
     with open_index(tmp_path, "notes", embedder, passage_size=24) as index:
-        assert index.upsert(documents(3)).fitted_on == index.status().passages
+        assert index.upsert(documents(3)).fitted_on == index.status().sentences
         index.upsert(documents(8))
         texts = embedder.counts.texts
         index.upsert([*documents(7), documents(8, version=1)[7]])
         report = index.refit()
-        assert (report.written, report.fitted_on) == (8, index.status().passages)
+        assert (report.written, report.fitted_on) == (8, index.status().sentences)
         assert embedder.counts.texts == texts
         assert list(index.documents()) == documents(8) and index.check() == {}
 
         fresh = Embedder("eddy-tiny", method=f"plain+{post}", normalize=normalize)
-        fresh.fit([document.text for document in documents(8)], passage_size=24)
+        fresh.fit([document.text for document in documents(8)])
         held = {(row["eddy_document"], row["start_index"]): vector for vector, row, _ in rows(index)[MAIN].values()}
         for document in documents(8):
             for passage in fresh.encode_long(document.text, passage_size=24).passages:
@@ -278,6 +278,13 @@ def test_a_grown_index_is_fitted_again_without_the_model(post, normalize, tmp_pa
                 np.testing.assert_allclose(near, passage.vector, atol=2e-3 * np.linalg.norm(passage.vector))
         again = index.refit()
         assert again.written == 8 and index.status().documents == 8
+
+
+def test_an_index_without_sentence_vectors_is_fitted_on_passages(tmp_path):
+    embedder = Embedder("eddy-tiny", method="plain+whiten")
+    with open_index(tmp_path, "notes", embedder, passage_size=24, sentence_vectors=False) as index:
+        assert index.upsert(documents(3)).fitted_on == index.status().passages
+        assert index.refit().fitted_on == index.status().passages
 
 
 def test_questions_go_through_the_index_own_transform(tmp_path):
@@ -296,7 +303,7 @@ def test_questions_go_through_the_index_own_transform(tmp_path):
             assert hit.cosine == pytest.approx(float(vector @ query), abs=1e-5)
             assert index.collection.query(query_texts=[ASKED], n_results=1)["ids"] == [[hit.id]]
     other = Embedder("eddy-tiny", method="plain+whiten")
-    other.fit([document.text for document in documents(3)], passage_size=24)
+    other.fit([document.text for document in documents(3)])
     with pytest.raises(FingerprintMismatch, match="post "):
         open_index(tmp_path, "notes", other)
 

@@ -123,7 +123,7 @@ def test_post_processing_comes_from_a_file(tmp_path):
     with pytest.raises(NotFitted, match="post="):
         EddyEmbeddings(model_name="eddy-tiny", method=method)
     engine = Embedder("eddy-tiny", method=method)
-    engine.fit(TEXTS * 3, passage_size=8).save(path)
+    engine.fit(TEXTS * 3).save(path)
     fitted = EddyEmbeddings(model_name="eddy-tiny", method=method, post=path)
     assert fitted.fingerprint == engine.fingerprint
     assert close(fitted.embed_documents(TEXTS), engine.encode_document(TEXTS))

@@ -211,7 +211,7 @@ def others(tmp_path_factory) -> dict[str, dict[str, str]]:
     (folder / "model" / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 0.1}))
     whitened = {**USUAL, "method": "htp+whiten:dims=8"}
     for name, texts in (("one.npz", TEXTS * 3), ("two.npz", [text.upper() for text in TEXTS * 3])):
-        Embedder("eddy-tiny", method=whitened["method"], max_length=24).fit(texts, passage_size=8).save(folder / name)
+        Embedder("eddy-tiny", method=whitened["method"], max_length=24).fit(texts).save(folder / name)
     return {
         "model_name": {"model_name": str(folder / "model")},
         "post": {"post": str(folder / "two.npz")},
@@ -257,13 +257,13 @@ def test_post_processing_comes_from_a_file(tmp_path):
     with pytest.raises(NotFitted, match="post="):
         EddyEmbedding(model_name="eddy-tiny", method=method)
     engine = Embedder("eddy-tiny", method=method)
-    engine.fit(TEXTS * 3, passage_size=8).save(path)
+    engine.fit(TEXTS * 3).save(path)
     first = EddyEmbedding(model_name="eddy-tiny", method=method, post=path)
     assert first.fingerprint == engine.fingerprint
     assert close(first.get_text_embedding(TEXTS[0]), engine.encode_document(TEXTS[0]))
     assert len(first.get_query_embedding("Bread?")) == 8
     assert pickle.loads(pickle.dumps(first)).fingerprint == first.fingerprint
-    engine.fit([text.upper() for text in TEXTS], passage_size=8).save(path)
+    engine.fit([text.upper() for text in TEXTS]).save(path)
     again = EddyEmbedding(model_name="eddy-tiny", method=method, post=path)
     assert again.fingerprint == engine.fingerprint != first.fingerprint, "fitted again under the same name"
 

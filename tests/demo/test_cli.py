@@ -324,7 +324,7 @@ def test_post_processing_is_fitted_on_the_first_documents(documents: Path, tmp_p
     assert made.code == 0, made.err
     assert "fitted on" in made.err
     embedder = Embedder("eddy-tiny", method="plain+abtt:k=2")
-    embedder.fit([document.text for document in read_documents([documents]).documents], passage_size=24)
+    embedder.fit([document.text for document in read_documents([documents]).documents])
     before = rows(library)
     held = {(row["eddy_document"], row["start_index"]): vector for vector, row, _ in before[""].values()}
     for document in read_documents([documents]).documents:

@@ -20,7 +20,9 @@ NO_PAIRS = np.zeros((0, 2), np.int64)
 
 def judged(task: Task, library: np.ndarray, asked: np.ndarray, pairs: np.ndarray = NO_PAIRS, owners=None) -> TaskResult:
     owners = np.arange(len(library)) if owners is None else owners
-    return _judged(System("plain"), task, TaskVectors(unit(library), owners, unit(asked), pairs, Cost()), {})
+    return _judged(
+        System("plain"), task, TaskVectors(unit(library), unit(library), owners, unit(asked), pairs, Cost()), {}
+    )
 
 
 def within(values: np.ndarray, expected: float) -> bool:

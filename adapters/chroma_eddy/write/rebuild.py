@@ -14,7 +14,7 @@ from chroma_eddy.index_core import IndexCore
 from chroma_eddy.rows.documents import group_ids, read_embedded_documents
 from chroma_eddy.rows.schema import EmbeddedDocument
 from chroma_eddy.rows.transform import invert, load_transform, round_to_float32
-from chroma_eddy.storage.names import MAIN, NEXT, PARTS, RAW
+from chroma_eddy.storage.names import MAIN, NEXT, PARTS, RAW, SENTENCES
 from chroma_eddy.storage.store import Store
 from chroma_eddy.storage.swap import finish_swap
 from chroma_eddy.write.integrity import remove_documents
@@ -122,7 +122,7 @@ def _swap_in(index: IndexCore, following: IndexCore) -> None:
 
 def _fit(index: IndexCore, embedder: Embedder, post: Fitted, queries: list[str] | None) -> Fitted:
     moments = RunningCovariance(len(post.mean))
-    for vectors in _raw_passage_vectors(index, post, embedder.normalize):
+    for vectors in _raw_vectors(index, post, embedder.normalize):
         moments.add(vectors)
     query_moments = None
     if queries is not None:
@@ -132,14 +132,17 @@ def _fit(index: IndexCore, embedder: Embedder, post: Fitted, queries: list[str] 
     return round_to_float32(replace(fit(post.post, moments, query_moments), maker=embedder.maker))
 
 
-def _raw_passage_vectors(index: IndexCore, post: Fitted, normalized: bool) -> Iterator[NDArray[np.float64]]:
+def _raw_vectors(index: IndexCore, post: Fitted, normalized: bool) -> Iterator[NDArray[np.float64]]:
+    """Raw vectors of all sentences; of passages where the index has no sentence vectors, or holds pieces."""
     where = index.visible_rows()
+    sentences = index.recipe.sentence_vectors and not index.holds_pieces
     if index.keeps_raw:
         for rows in index.store.pages(RAW, where=where, embeddings=True):
-            passages = [number for number, id_ in enumerate(rows.ids) if id_.startswith("passage/")]
-            yield unit(rows.vectors[passages].astype(np.float64))
+            kind = "sentence/" if sentences else "passage/"
+            chosen = [number for number, id_ in enumerate(rows.ids) if id_.startswith(kind)]
+            yield unit(rows.vectors[chosen].astype(np.float64))
     else:
-        for rows in index.store.pages(MAIN, where=where, embeddings=True):
+        for rows in index.store.pages(SENTENCES if sentences else MAIN, where=where, embeddings=True):
             yield invert(post, rows.vectors, normalized)
 
 

@@ -41,7 +41,7 @@ GROUP_CHARACTERS = 100_000
 GROUP_DOCUMENTS = 64
 """Most documents in a group."""
 FIT_PASSAGES = 2_000
-"""Number of a new index's first passages on which post-processing is fitted; fewer if there are not so many."""
+"""Number of a new index's first passages on whose sentences post-processing is fitted, if there are so many."""
 
 Progress = Callable[[float, int], None]
 """Called with the number of characters embedded and of documents written so far."""
@@ -60,7 +60,8 @@ class WriteReport:
         sentences: Number of sentences of the documents written.
         tokens: Number of tokens embedded, without prompts and placeholders.
         truncated: Number of documents whose end was not read, as `overflow="truncate"` asks.
-        fitted_on: Number of passages that post-processing was fitted on; 0 if the call fitted none.
+        fitted_on: Number of sentences, or of passages in an index without sentence vectors, that post-processing was
+            fitted on; 0 if the call fitted none.
     """
 
     written: int = 0
@@ -199,7 +200,7 @@ class Writer:
             return
         moments = RunningCovariance(embedder.backbone.hidden)
         for own in held:
-            moments.add(unit(np.stack([passage.vector for passage in own.result.passages]).astype(np.float64)))
+            moments.add(unit(np.stack([part.vector for part in own.result.finest]).astype(np.float64)))
         fitted = replace(fit(cast("Post", embedder.method.post), moments), maker=embedder.maker)
         index.set_post(round_to_float32(fitted))
         self.report.fitted_on = moments.count

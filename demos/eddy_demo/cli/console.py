@@ -124,7 +124,7 @@ def print_fitting(console: Console, recipe: LibraryRecipe, report: IngestSummary
         )
     elif 0 < report.fitted_on < few:
         message = (
-            f"Post-processing was fitted on {pluralize(report.fitted_on, 'passage')}, which is few: once there are "
+            f"Post-processing was fitted on {pluralize(report.fitted_on, 'sentence')}, which is few: once there are "
             f"{few} or more, {again}."
         )
     else:

@@ -28,7 +28,7 @@ class IngestSummary:
     written: int
     passages: int
     tokens: int  # without prompts and placeholders
-    fitted_on: int  # number of passages that this ingestion fitted post-processing on
+    fitted_on: int  # number of sentences that this ingestion fitted post-processing on
     unfitted: int  # number of different passages, up to MIN_FIT_PASSAGES, if they lack the default post-processing
 
 

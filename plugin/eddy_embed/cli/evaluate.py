@@ -33,6 +33,9 @@ def evaluate(
     query_mean: Annotated[
         bool, typer.Option("--query-mean", help="With post-processing: also with a mean of their own for queries.")
     ] = False,
+    hybrid: Annotated[
+        bool, typer.Option("--hybrid", help="In retrieval: also with BM25, by scores standardised and added.")
+    ] = False,
     fit_samples: Annotated[
         str | None,
         typer.Option(
@@ -68,7 +71,7 @@ def evaluate(
     from eddy_embed.embedder import Embedder
 
     reference = System.named(baseline).text
-    wanted = beside(systems or [], reference, query_mean=query_mean)
+    wanted = beside(systems or [], reference, query_mean=query_mean, hybrid=hybrid)
     more = _sampled(wanted, fit_samples)
     with Bar() as bar:
         found = Evaluation(

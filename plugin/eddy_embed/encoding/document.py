@@ -79,6 +79,14 @@ class LongDocument:
     n_windows: int
     n_truncated: int
 
+    @property
+    def finest(self) -> Seq[Span]:
+        """The parts that post-processing is fitted on: sentences, or passages if sentences were not requested.
+
+        Questions are as short as sentences, and there are more of these: fitted on them, whitening finds more.
+        """
+        return self.sentences or self.passages
+
     def processed(self, fitted: Fitted, normalize: bool = True) -> LongDocument:
         """The same document with post-processing that was fitted later, and vectors of length 1 if `normalize`."""
         finish = VectorFinalizer(normalize=normalize, post=fitted.post, fitted=fitted)

@@ -115,8 +115,8 @@ class Evaluation:
                 at = dict(zip(needed, found, strict=True))
                 for system in systems:
                     vectors = at[layers[system]]
-                    if (system.fit_on or 0) > len(vectors.library):
-                        few = f"left out, there are only {len(vectors.library)} vectors to fit on"
+                    if (system.fit_on or 0) > len(vectors.sample):
+                        few = f"left out, there are only {len(vectors.sample)} vectors to fit on"
                         self.said(f"{name}: {system.label}: {few}")
                         continue
                     yield _judged(system, tasks[name], vectors, identities[system, name])
@@ -129,7 +129,7 @@ def applies(system: System, task: Task) -> bool:
         return isinstance(task, kinds[system.text])
     if isinstance(task, OddOneOut) and not system.method.reads_words:
         return False
-    return not system.query_mean or isinstance(task, Retrieval)
+    return not (system.query_mean or system.hybrid) or isinstance(task, Retrieval)
 
 
 def overlap(task: Pairs) -> Doubles:
@@ -169,7 +169,8 @@ def _judged(system: System, task: Task, vectors: TaskVectors, identity: dict[str
         metrics = {"spearman": np.stack([cosines, np.array(task.gold)], axis=1)}
     elif isinstance(task, Retrieval):
         first_passages = np.flatnonzero(np.diff(vectors.owners, prepend=-1))
-        metrics = _retrieval(task, np.maximum.reduceat(asked @ library.T, first_passages, axis=1))
+        scores = np.maximum.reduceat(asked @ library.T, first_passages, axis=1)
+        metrics = _retrieval(task, _standardised(scores) + _standardised(bm25(task)) if system.hybrid else scores)
     elif isinstance(task, OddOneOut):
         metrics = {"accuracy": odd_one_out(library, vectors.owners, np.array(task.answers))}
     elif task.test_texts:
@@ -177,6 +178,11 @@ def _judged(system: System, task: Task, vectors: TaskVectors, identity: dict[str
     else:
         metrics = {"accuracy": cross_validated(library, task.labels)}
     return TaskResult(system, task.name, metrics, vectors.cost, identity)
+
+
+def _standardised(scores: Doubles) -> Doubles:
+    """Each query's scores as standard deviations above their mean, shape (queries, documents)."""
+    return (scores - scores.mean(1, keepdims=True)) / np.maximum(scores.std(1, keepdims=True), np.finfo(float).tiny)
 
 
 def _retrieval(task: Retrieval, scores: Doubles) -> dict[str, Doubles]:

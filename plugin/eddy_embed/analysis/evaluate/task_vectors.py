@@ -13,14 +13,16 @@ from eddy_embed.analysis.evaluate.tasks import OddOneOut, Pairs, Retrieval, Task
 from eddy_embed.embedder import Embedder
 from eddy_embed.encoding.finalize import VectorFinalizer, unit
 from eddy_embed.encoding.pipeline import Counts, Pipeline
-from eddy_embed.encoding.validation import PASSAGES
+from eddy_embed.encoding.validation import PASSAGES, SENTENCES
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.postprocess import Post, RunningCovariance, fit
 from eddy_embed.utils.arrays import Doubles, Floats, Ints
 from eddy_embed.utils.progress import Progress
 
 SEED = 0
-"""Of the order in which a library's vectors are drawn for fits on some of them, and of the queries' two halves."""
+"""Of the order in which vectors are drawn for fits, and of the queries' two halves."""
+FITTED = 20_000
+"""Most sentences that post-processing is fitted on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +31,8 @@ class TaskVectors:
 
     Attributes:
         library: Passages of the documents, the distinct texts of pairs, the texts to be classified, or words, shape
-            (vectors, width); post-processing is fitted on these.
+            (vectors, width).
+        sample: What post-processing is fitted on: sentences of the documents, as `Embedder.fit` does, or the library.
         owners: For retrieval, the document of each library vector, for words its question, shape (vectors,).
         asked: Queries, or test texts; empty for pairs and words, shape (texts, width).
         pairs: For pairs, the library's vectors of each, shape (pairs, 2).
@@ -37,21 +40,22 @@ class TaskVectors:
     """
 
     library: Doubles
+    sample: Doubles
     owners: Ints
     asked: Doubles
     pairs: Ints
     cost: Cost
 
     def processed(self, post: Post, *, query_mean: bool = False, fit_on: int | None = None) -> TaskVectors:
-        """The same texts under post-processing fitted on the library, or on so many of its vectors.
+        """The same texts under post-processing fitted on the sample, or on so many of its vectors.
 
         Fewer vectors are among those of every larger number. With `query_mean`, queries lose a mean of their own: each
         half of them, drawn once for all, that of the other half, so that none takes part in what it loses.
         """
         fitted = moments = None
         if post.learns:
-            order = np.random.default_rng(SEED).permutation(len(self.library))
-            moments = RunningCovariance.of(self.library if fit_on is None else self.library[order[:fit_on]])
+            order = np.random.default_rng(SEED).permutation(len(self.sample))
+            moments = RunningCovariance.of(self.sample if fit_on is None else self.sample[order[:fit_on]])
             fitted = fit(post, moments)
         finish = VectorFinalizer(normalize=True, post=post, fitted=fitted)
         asked = self.asked
@@ -91,27 +95,28 @@ def embed(
     )
     started = time.perf_counter()
     with Progress(show=False, callback=told) as bar:
-        library, owners, asked, pairs = _vectors(pipeline, task, passage_size, embedder.reads_spans, bar)
+        library, sample, owners, asked, pairs = _vectors(pipeline, task, passage_size, embedder.reads_spans, bar)
     seconds = time.perf_counter() - started
     head = embedder._pipeline.finish.head or (lambda raw: raw)
-    sides = zip(np.split(library, len(layers), axis=1), np.split(asked, len(layers), axis=1), strict=True)
+    sides = zip(*(np.split(vectors, len(layers), axis=1) for vectors in (library, sample, asked)), strict=True)
     return [
         TaskVectors(
             unit(head(mine.astype(np.float64))),
+            unit(head(fitted.astype(np.float64))),
             owners,
             unit(head(other.astype(np.float64))),
             pairs,
             # The embeddings alone count as one layer: looking them up is work too.
             Cost(seconds, counts.tokens, counts.positions, max(layer, 1), max(ran, 1)),
         )
-        for layer, (mine, other) in zip(layers, sides, strict=True)
+        for layer, (mine, fitted, other) in zip(layers, sides, strict=True)
     ]
 
 
 def _vectors(
     pipeline: Pipeline, task: Task, passage_size: int, late: bool, bar: Progress
-) -> tuple[Floats, Ints, Floats, Ints]:
-    """`library`, `owners`, `asked` and `pairs` of `TaskVectors`; the layers of a vector stand beside each other."""
+) -> tuple[Floats, Floats, Ints, Floats, Ints]:
+    """`library`, `sample`, `owners`, `asked` and `pairs` of `TaskVectors`; a vector's layers stand side by side."""
 
     def flat(texts: list[str], role: TextRole = "document") -> Floats:
         rows = np.empty((len(texts), pipeline.open_runner.width), np.float32)
@@ -121,18 +126,22 @@ def _vectors(
 
     no_pairs = np.zeros((0, 2), np.int64)
     if isinstance(task, Retrieval):
-        documents = list(pipeline.documents(task.texts, passage_size, late, bar, PASSAGES))
+        parts = (*PASSAGES, *SENTENCES) if late else PASSAGES
+        documents = list(pipeline.documents(task.texts, passage_size, late, bar, parts))
         library = np.stack([passage.vector for each in documents for passage in each.passages])
         owners = np.repeat(np.arange(len(documents)), [len(each.passages) for each in documents])
-        return library, owners, flat(task.queries, "query"), no_pairs
+        finest = [part.vector for each in documents for part in each.finest]
+        drawn = np.random.default_rng(SEED).permutation(len(finest))[:FITTED]
+        return library, np.stack([finest[at] for at in drawn]), owners, flat(task.queries, "query"), no_pairs
     if isinstance(task, Pairs):
         number: dict[str, int] = {}
         rows = [[number.setdefault(text, len(number)) for text in side] for side in (task.first, task.second)]
         library = flat(list(number))
-        return library, np.arange(len(library)), library[:0], np.array(rows, np.int64).T
+        return library, library, np.arange(len(library)), library[:0], np.array(rows, np.int64).T
     if isinstance(task, OddOneOut):
         words = zip(task.texts, task.spans, strict=True)
         library = np.concatenate([pipeline.words(text, [span], bar) for text, span in words]).astype(np.float32)
-        return library, np.array(task.questions, np.int64), library[:0], no_pairs
+        return library, library, np.array(task.questions, np.int64), library[:0], no_pairs
     both = flat(task.texts + task.test_texts)
-    return both[: len(task.texts)], np.arange(len(task.texts)), both[len(task.texts) :], no_pairs
+    library = both[: len(task.texts)]
+    return library, library, np.arange(len(task.texts)), both[len(task.texts) :], no_pairs
