@@ -1,9 +1,10 @@
-"""Choose the bundled model's defaults on the development tasks, and on nothing else.
+"""Choose the bundled model's recommended methods on the development tasks, and on nothing else.
 
     python benchmarks/choose.py --data $EDDY_EVAL_DATA
 
-sweeps methods, exit layers and post-processing on stsb_dev and cranfield, and writes the best of each to the model's
-`defaults.json`, all of them to `benchmarks/results/eddy-tiny-dev.json`. Interrupted, the same command goes on.
+sweeps methods, exit layers and post-processing on stsb_dev and cranfield, writes all outcomes to
+`benchmarks/results/eddy-tiny-dev.json`, and prints the best of each as the model's entry in
+`plugin/eddy_embed/methods/recommended.py`. Interrupted, the same command goes on.
 
 To use two processors, measure some methods beside the others, and join the journals, which are lines, before the
 command above: `--measure --method metaeol --journal runs/other.jsonl`.
@@ -11,13 +12,10 @@ command above: `--measure --method metaeol --journal runs/other.jsonl`.
 
 from __future__ import annotations
 
-import json
-
-from grid import DEFAULTS, DEV, RAW, RESULTS, about, evaluation, parser, say, variants
+from grid import CHOSEN_FROM, DEV, RAW, RESULTS, about, evaluation, parser, say, variants
 
 from eddy_embed import Embedder, methods
 from eddy_embed.analysis.evaluate import tables
-from eddy_embed.analysis.evaluate.grid import chosen_by
 from eddy_embed.analysis.evaluate.results import ResultStore, TaskResult
 from eddy_embed.analysis.evaluate.systems import WORDS, System, beside
 from eddy_embed.analysis.evaluate.tasks import find_tasks
@@ -28,8 +26,8 @@ SHOWN = 12
 
 
 def main() -> None:
-    """Sweep, choose, write."""
-    given = parser("Choose the bundled model's defaults on stsb_dev and cranfield.", "eddy-tiny.jsonl")
+    """Sweep, choose, write, print."""
+    given = parser("Choose the bundled model's recommended methods on stsb_dev and cranfield.", "eddy-tiny.jsonl")
     given.add_argument("--model", default="eddy-tiny")
     given.add_argument("--fresh", action="store_true", help="measure everything again")
     options = given.parse_args()
@@ -49,23 +47,32 @@ def main() -> None:
     if options.measure:
         return
     held = {(outcome.system, outcome.task): outcome for outcome in outcomes}
-    chosen = {}
+    entry = []
     for purpose, task in DEV.items():
         ranked = sorted((o for o in outcomes if o.task == task), key=lambda outcome: -outcome.score())
         say(f"\n{purpose}: {task}, {ranked[0].metric}")
         for outcome in ranked[:SHOWN]:
             say(f"  {outcome.score():.4f}  {outcome.system.label}")
         best = next(outcome for outcome in ranked if _eligible(outcome, purpose))
-        chosen[purpose] = chosen_by(best, held[best.system.reference("plain"), task])
+        entry.append(_recommendation(purpose, best, held[best.system.reference("plain"), task]))
         say(f"chosen for {purpose}: {best.system.text}")
     command = " ".join(["python benchmarks/choose.py", *(f"--method {name}" for name in options.method or [])])
     embedder = Embedder(options.model, method="plain")
     head = {**about(options.model, embedder, command), "dev": list(DEV.values()), "candidates": len(wanted)}
     RESULTS.mkdir(exist_ok=True)
     rows = tables.summary([outcome for outcome in outcomes if outcome.system.fit_on is None], "plain")
-    tables.save(RESULTS / "eddy-tiny-dev.json", head, rows)
-    DEFAULTS.write_text(json.dumps({**head, **chosen}, indent=1) + "\n", encoding="utf-8")
-    say(f"written: {DEFAULTS}")
+    tables.save(CHOSEN_FROM, head, rows)
+    say(f"written: {CHOSEN_FROM}\nfor plugin/eddy_embed/methods/recommended.py:")
+    print("\n".join(entry))  # noqa: T201
+
+
+def _recommendation(purpose: str, best: TaskResult, reference: TaskResult) -> str:
+    """The code of a recommendation: the method, its score beside that of `plain`, and its post-processing."""
+    method = str(methods.with_post(best.system.method, None))
+    post = best.system.text.removeprefix(method).removeprefix("+")
+    scores = {f"{best.task}, {best.metric}": (round(best.score(), 4), round(reference.score(), 4))}
+    fitted = f", post={post!r}" if post else ""
+    return f"{purpose}=Recommendation({method!r}, {scores}{fitted}),"
 
 
 def _eligible(outcome: TaskResult, purpose: str) -> bool:

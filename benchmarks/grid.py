@@ -18,8 +18,9 @@ from eddy_embed.analysis.evaluate.tasks import Classification, Task
 from eddy_embed.methods.method import Term, parse_terms, print_terms
 
 ROOT = Path(__file__).resolve().parent.parent
-DEFAULTS = ROOT / "plugin" / "eddy_embed" / "model" / "tiny" / "defaults.json"
 RESULTS = ROOT / "benchmarks" / "results"
+CHOSEN_FROM = RESULTS / "eddy-tiny-dev.json"
+"""Everything that the bundled model's recommended methods were chosen from, with digests of its weights."""
 
 METHODS = (
     "plain:exit={}",

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from grid import (
     ALSO,
-    DEFAULTS,
+    CHOSEN_FROM,
     DEV,
     LATER,
     METHODS,
@@ -48,7 +48,7 @@ from grid import (
 )
 from pages import card, page, short
 
-from eddy_embed import Embedder
+from eddy_embed import Embedder, methods
 from eddy_embed.analysis.evaluate import tables
 from eddy_embed.analysis.evaluate.results import ResultStore
 from eddy_embed.analysis.evaluate.runner import Evaluation, applies
@@ -90,15 +90,17 @@ def main(given: list[str] | None = None) -> None:
 
 def measure_bundled(options: Any) -> None:
     """Every method on the bundled model, on all tasks that are there."""
-    defaults = json.loads(DEFAULTS.read_text(encoding="utf-8"))
+    about_choice = json.loads(CHOSEN_FROM.read_text(encoding="utf-8"))
     with Embedder(MODEL, method="plain") as embedder:
-        if any(defaults.get(name) != value for name, value in origin(embedder).items()):
-            raise SystemExit(f"{DEFAULTS} belongs to another model: run benchmarks/choose.py first")
-        chosen = list(dict.fromkeys(defaults[purpose]["method"] for purpose in DEV))
+        if any(about_choice.get(name) != value for name, value in origin(embedder).items()):
+            raise SystemExit(f"{CHOSEN_FROM} belongs to another model: run benchmarks/choose.py first")
+        uses = methods.entry_for(embedder.backbone).uses
+        defaults = {purpose: uses[purpose].fitted for purpose in DEV}
+        chosen = list(dict.fromkeys(defaults.values()))
         exits = tuple(dict.fromkeys([*EXITS, *map(exit_of, chosen)]))
         head = {**about(MODEL, embedder, "python benchmarks/results.py"), "dev": list(DEV.values())}
         texts = variants(embedder, exits, POSTS, (*METHODS, *ALSO))
-    head["defaults"] = {purpose: defaults[purpose]["method"] for purpose in DEV}
+    head["defaults"] = defaults
     there = {task.name: task for task in find_tasks(options.data)}
     known = [*DEV.values(), *REPORTED]
     for name in sorted(there.keys() ^ set(known)):

@@ -13,6 +13,7 @@ from eddy_embed.methods.postprocessing import abtt, centre, truncate, whiten, wi
 from eddy_embed.methods.prompts import cot, knowledge, metaeol, prompteol
 from eddy_embed.methods.published import resolve
 from eddy_embed.methods.reba import reba
+from eddy_embed.methods.recommended import entry_for, recommended
 from eddy_embed.methods.registry import describe, names, parse, register
 from eddy_embed.methods.tempscale import tempscale, without_temperature
 from eddy_embed.methods.tp import tp
@@ -23,6 +24,7 @@ __all__ = [
     "cot",
     "describe",
     "echo",
+    "entry_for",
     "htp",
     "knowledge",
     "kv",
@@ -34,6 +36,7 @@ __all__ = [
     "prompteol",
     "readout",
     "reba",
+    "recommended",
     "register",
     "reroute",
     "resolve",
@@ -60,5 +63,5 @@ _JOINED: list[Callable[..., Method]] = [
     whiten,
     truncate,
 ]
-for _method in _WHOLE + _JOINED:
+for _method in [recommended, *_WHOLE, *_JOINED]:
     register(_method)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
 from eddy_embed.methods.method import Method, Term
+from eddy_embed.methods.recommended import with_recommended
 from eddy_embed.model.backbone import Backbone
 from eddy_embed.parts.attention import ExtraKeyValues
 from eddy_embed.parts.layout import Layout
@@ -91,8 +92,10 @@ def resolve(method: Method, backbone: Backbone) -> Method:
 
     Raises:
         InvalidParameter: The method names layers that the backbone does not have, or has no effect on it.
+        IncompatibleMethods: The method recommended for the backbone does not go with what it was joined to.
         UnsupportedModel: It names no pooling, and the model was trained with one that is not supported.
     """
+    method = with_recommended(method, backbone)
     rewire, read = method.rewire, method.readout
     if read is None:
         raise InvalidParameter(f"{method} has no readout; join it with a method that has one, such as plain")
