@@ -89,7 +89,8 @@ def reindex(
     """Embed all documents again from their stored texts, with another model, method or passage size.
 
     Without any of these options, a library made with a recommended method takes that again, fitted on all present
-    documents. The library answers as before until all new vectors are written. After an interruption, the same command continues.
+    documents. The library answers as before until all new vectors are written. After an interruption, the same command
+    continues.
     """
     recipe = _next_recipe(read_recipe(library), model, method, passage_size)
     with lock_for_command(library):

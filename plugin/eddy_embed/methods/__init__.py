@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from eddy_embed.methods.echo import echo
 from eddy_embed.methods.htp import htp
 from eddy_embed.methods.kv import kv, reroute
 from eddy_embed.methods.method import Method
 from eddy_embed.methods.plain import last2avg, plain, readout, sif, start
 from eddy_embed.methods.postprocessing import abtt, centre, truncate, whiten, with_post
-from eddy_embed.methods.prompts import cot, knowledge, metaeol, prompteol
+from eddy_embed.methods.prompts import cot, echo, knowledge, metaeol, prompteol
 from eddy_embed.methods.published import resolve
 from eddy_embed.methods.reba import reba
 from eddy_embed.methods.recommended import entry_for, recommended

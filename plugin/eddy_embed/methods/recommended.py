@@ -108,15 +108,13 @@ def entry_for(backbone: Backbone) -> Entry:
     return _OWN.get(shape, _ENCODER if is_encoder(backbone.architecture) else _GENERIC)
 
 
-def with_recommended(method: Method, backbone: Backbone) -> Method:
-    """The same method with the one recommended for a model in place of `recommended`.
+def with_recommended(method: Method, use: str, backbone: Backbone) -> Method:
+    """A method with the one recommended for a use of a model in place of `recommended`.
 
     Raises:
         IncompatibleMethods: What `recommended` was joined to does not go with that one.
     """
-    if method.recommended is None:
-        return method
-    chosen = parse(entry_for(backbone).uses[method.recommended.use].method)
+    chosen = parse(entry_for(backbone).uses[use].method)
     others = tuple(term for term in method.terms if term.name != recommended.__name__)
     joined = chosen | replace(method, recommended=None, terms=others)
     terms = (chosen.terms if term.name == recommended.__name__ else (term,) for term in method.terms)
