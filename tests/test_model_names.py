@@ -227,7 +227,7 @@ def test_folders_come_before_names_of_the_catalogue(home: Path, monkeypatch) -> 
 
 
 def test_such_a_name_opens_everywhere(tiny: bytes, home: Path, capsys, monkeypatch) -> None:
-    from eddy_demo.library.defaults import best_method
+    from eddy_demo.library.defaults import default_method
     from eddy_demo.library.recipe import model_name
     from langchain_eddy import EddyEmbeddings
     from mteb_eddy.encoder import public_name
@@ -243,12 +243,12 @@ def test_such_a_name_opens_everywhere(tiny: bytes, home: Path, capsys, monkeypat
     assert load_embedder("ollama:tiny", {"method": "plain"}).fingerprint == embedder.fingerprint
     code, out, _ = run(capsys, monkeypatch, "embed", TEXT, "--model", "ollama:tiny", "--method", "plain")
     assert code == 0 and np.array_equal(np.float32(json.loads(out)["vector"]), expected)
-    assert best_method("ollama:tiny") is None and model_name("ollama:tiny") == "ollama:tiny"
+    assert default_method("ollama:tiny") == "plain:exit=0+sif" and model_name("ollama:tiny") == "ollama:tiny"
     assert public_name("ollama:user/tiny:1b") == "ollama/user_tiny_1b"
     monkeypatch.chdir(home)
     assert model_name("tiny.gguf") == file.as_posix()
     with pytest.raises(ModelNotFound, match="there are: tiny:latest"):
-        best_method("ollama:other")
+        default_method("ollama:other")
 
 
 # --- The catalogue

@@ -28,6 +28,7 @@ BASES = {
     "readout": "htp:range=1-3,exit=4+cot+readout",
 }
 CHANGES = {
+    "recommended": ["use=similarity"],
     "plain": ["pool=last", "exit=3", "preset=htp"],
     "prompteol": ["exit=3", "released_text=true"],
     "cot": ["exit=3", "released_text=true"],

@@ -301,7 +301,7 @@ def test_wheel_holds_what_a_user_needs(wheel: Path) -> None:
     wanted = {
         "eddy_embed/__init__.py",
         "eddy_embed/py.typed",
-        *(f"{tiny}/{name}.json" for name in ("config", "tokenizer", "tokenizer_config", "defaults")),
+        *(f"{tiny}/{name}.json" for name in ("config", "tokenizer", "tokenizer_config")),
         f"{tiny}/model.safetensors",
         "llama_index/embeddings/eddy/__init__.py",
         "llama_index/node_parser/eddy/__init__.py",

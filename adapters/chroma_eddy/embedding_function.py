@@ -44,7 +44,8 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
 
     Args:
         model_name: `"eddy-tiny"`, a path, a Hugging Face id, or another name for `Embedder`.
-        method: How a text becomes a vector, such as `"htp"`, `"plain:pool=mean"` or `"tp:prompt=prompteol"`.
+        method: How a text becomes a vector, such as `"htp"` or `"tp:prompt=prompteol"`; if left out, as is recommended
+            for the model, and then the full text of that.
         normalize: Whether vectors have length 1; None: True. `normalize_embeddings` is another name for it.
         post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote.
         model_kwargs: Further arguments of `from_pretrained`; plain values.
@@ -62,7 +63,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         self,
         model_name: str | os.PathLike[str] | None = None,
         *,
-        method: str | None = None,
+        method: str = "recommended",
         max_length: int | None = None,
         overflow: Literal["window", "error", "truncate"] = "window",
         query_instruction: str | None = None,
@@ -96,7 +97,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         self._embedder: Embedder | None = None
 
     @classmethod
-    def from_model(cls, model: Any, tokenizer: Any, *, method: str, **settings: Any) -> Self:
+    def from_model(cls, model: Any, tokenizer: Any, *, method: str = "recommended", **settings: Any) -> Self:
         """Embed with a loaded model; its weights are shared, never copied or changed.
 
         Open a collection that was made with it with such a function again: Chroma cannot make one.
@@ -146,6 +147,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
                         "changed since. Embed the documents again into another collection."
                     )
             self._embedder = embedder
+            self.settings["method"] = str(embedder.method)  # in full, for what a collection stores
         return self._embedder
 
     @property

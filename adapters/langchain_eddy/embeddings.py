@@ -28,7 +28,8 @@ class EddyEmbeddings(EmbedderOwner, BaseModel, Embeddings):
 
     Attributes:
         model_name: `"eddy-tiny"`, a path, a Hugging Face id, or another name for `Embedder`; `model` is an alias.
-        method: How a text becomes a vector, such as `"htp"`, `"plain:pool=mean"` or `"tp:prompt=prompteol"`.
+        method: How a text becomes a vector, such as `"htp"` or `"tp:prompt=prompteol"`; if left out, as is recommended
+            for the model, and then the full text of that.
         normalize: Whether vectors have length 1. Also as `encode_kwargs={"normalize_embeddings": ...}`.
         batch_size: Maximum number of texts in one forward pass. Also as `encode_kwargs={"batch_size": ...}`.
         post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote.
@@ -43,7 +44,7 @@ class EddyEmbeddings(EmbedderOwner, BaseModel, Embeddings):
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
     model_name: str
-    method: str
+    method: str = "recommended"
     max_length: int | None = Field(default=None, gt=0)
     overflow: Literal["window", "error", "truncate"] = "window"
     query_instruction: str | None = None
@@ -84,7 +85,7 @@ class EddyEmbeddings(EmbedderOwner, BaseModel, Embeddings):
         super().__init__(**resolve_arguments(values, tuple(type(self).model_fields)))
 
     @classmethod
-    def from_llm(cls, llm: Any, *, method: str, **settings: Any) -> Self:
+    def from_llm(cls, llm: Any, *, method: str = "recommended", **settings: Any) -> Self:
         """Embed with the loaded model of an LLM of LangChain; see `from_model`.
 
         Args:
@@ -126,7 +127,7 @@ class EddyEmbeddings(EmbedderOwner, BaseModel, Embeddings):
         if self._live is not None:
             raise EddyError(
                 f"{self.model_name!r} is a live model: it cannot be copied to another process. Name the model instead, "
-                "EddyEmbeddings(model_name=..., method=...), or call EddyEmbeddings.from_model in the other process."
+                "EddyEmbeddings(model_name=...), or call EddyEmbeddings.from_model in the other process."
             )
         return self._state()
 

@@ -60,7 +60,7 @@ class EddyEncoder(AbsEncoder):
         Args:
             model: A name, folder or loaded model for `eddy_embed.Embedder`, or an embedder.
             revision: Revision of a hub model.
-            method: How a text becomes a vector.
+            method: How a text becomes a vector; None: as is recommended for the model.
             device: As for `Embedder`.
             instructions: Instructions by task, put before the queries of retrieval and reranking, and before every text
                 of tasks without queries. Other tasks use the embedder's own.
@@ -68,7 +68,7 @@ class EddyEncoder(AbsEncoder):
             **settings: Other arguments of `Embedder`.
 
         Raises:
-            InvalidParameter: An embedder with settings, a model without a method, or an unknown similarity.
+            InvalidParameter: An embedder with settings, or an unknown similarity.
             NotFitted: The method has post-processing that is not fitted.
         """
         if similarity not in _SIMILARITIES:

@@ -12,12 +12,15 @@ from typing import Annotated, Literal
 
 import typer
 
+from eddy_embed.cli.options import method_in_full
 from eddy_embed.errors import EddyError, InvalidParameter, MissingExtra
 from openai_eddy import NEEDED
 
 Method = Annotated[
     list[str] | None,
-    typer.Option("--method", "-m", help="Repeat for several; the first is the default of requests. Default: htp."),
+    typer.Option(
+        "--method", "-m", help="Repeat for several; the first is the default of requests. Default: recommended."
+    ),
 ]
 
 
@@ -108,9 +111,10 @@ def serve(
         from openai_eddy.engine import open_embedders
         from openai_eddy.uvicorn_server import Endpoint
 
+        hub = {"revision": revision, "trust_remote_code": trust_remote_code, "local_files_only": local_files_only}
         embedders = open_embedders(
             model,
-            method or ["htp"],
+            [method_in_full(model, each, **hub) for each in method or ["recommended"]],
             post=post,
             query_instruction=query_instruction,
             text_instruction=text_instruction,
@@ -120,9 +124,7 @@ def serve(
             device=device,
             dtype=dtype,
             batch_tokens=batch_tokens,
-            revision=revision,
-            trust_remote_code=trust_remote_code,
-            local_files_only=local_files_only,
+            **hub,
         )
         names = name or [model.rstrip("/\\").replace("\\", "/").rpartition("/")[2] or model]
         app = create_app(

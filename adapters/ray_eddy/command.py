@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from eddy_embed.cli.options import Device, Dtype, Instruction, MaxLength, MethodText, Model
+from eddy_embed.cli.options import Device, Dtype, Instruction, MaxLength, MethodText, Model, method_in_full
 from eddy_embed.errors import InvalidParameter, MissingExtra
 from eddy_embed.utils.atomic_files import atomic_write
 
@@ -39,7 +39,7 @@ def embed(
         ),
     ],
     model: Model = "eddy-tiny",
-    method: MethodText = "htp",
+    method: MethodText = "recommended",
     part: Annotated[
         list[str] | None,
         typer.Option("--part", help="document, passages or sentences. Repeat for several. Default: document."),
@@ -65,12 +65,11 @@ def embed(
     missing = [each for each in ("ray", "pyarrow") if find_spec(each) is None]
     if missing:
         raise MissingExtra(f"{', '.join(missing)} not installed; pip install 'eddy-embed[ray]'")
-    from eddy_embed import methods
     from eddy_embed.encoding.validation import check_parts
     from eddy_embed.parts.postprocess import Fitted
 
     check_parts(part or ["document"])
-    methods.parse(method)
+    method = method_in_full(model, method)
     fitted = None if post is None else Fitted.load(post)
     _check_output(output)
     from ray_eddy import EddyEmbed, in_order, read_documents

@@ -35,7 +35,7 @@ class EddyEmbed:
     Args:
         model_name: "eddy-tiny" (bundled), a Hugging Face id, or a path or another name that every machine has a model
             for, such as "smollm2".
-        method: How a text becomes a vector, such as "htp".
+        method: How a text becomes a vector, such as "htp"; if left out, as is recommended for the model.
         parts: What gets vectors: "document", "passages", "sentences", all from one forward pass.
         passage_size: Maximum number of tokens in a passage of several sentences.
         late: Whether to pool parts from the pass over their whole document; None: wherever the method allows it.
@@ -55,7 +55,7 @@ class EddyEmbed:
         self,
         model_name: str | os.PathLike[str] | None = None,
         *,
-        method: str | None = None,
+        method: str = "recommended",
         parts: Collection[Part] = DOCUMENT,
         passage_size: int = 256,
         late: bool | None = None,
@@ -72,7 +72,7 @@ class EddyEmbed:
         post = self.embedder.method.post
         if post is not None and post.learns and self.embedder.post is None:
             raise NotFitted(
-                f"method {method!r} has post-processing, which learns from a library: give post=, what "
+                f"method {self.embedder.method} has post-processing, which learns from a library: give post=, what "
                 "Embedder(...).fit(texts) returned, or the file that its save(path) wrote"
             )
         self._parts = tuple(parts)

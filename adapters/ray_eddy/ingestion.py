@@ -72,7 +72,7 @@ def ingest(
     name: str,
     *,
     model_name: str,
-    method: str,
+    method: str = "recommended",
     passage_size: int | None = None,
     late: bool | None = None,
     sentence_vectors: bool | None = None,

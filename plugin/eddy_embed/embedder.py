@@ -64,7 +64,7 @@ class Embedder:
         self,
         model: str | os.PathLike[str] | torch.nn.Module,
         *,
-        method: str | Method,
+        method: str | Method = "recommended",
         tokenizer: Any | None = None,
         max_length: int | None = None,
         overflow: Overflow = "window",
@@ -90,7 +90,8 @@ class Embedder:
             model: "eddy-tiny" (bundled), a folder, a .gguf file, "ollama:NAME" or "lmstudio:NAME" for what these
                 programs have on this machine, "smollm2", a Hugging Face id, or a loaded model or SentenceTransformer,
                 whose weights are shared and which is left exactly as it is.
-            method: Text form, such as "htp" or "tp:prompt=prompteol,range=1-7", or a Method.
+            method: Text form, such as "htp" or "tp:prompt=prompteol,range=1-7", or a Method. "recommended" is the
+                model's own for retrieval; the attribute `method` then says which.
             tokenizer: The tokenizer of a loaded model (a fast one).
             max_length: Most tokens in a pass, prompt and placeholders included; None: the model's window.
             overflow: Longer texts: "window" reads all of it in overlapping windows, "error" refuses, "truncate" cuts
@@ -516,6 +517,11 @@ class Embedder:
         self._pipeline.runner = None
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+    def __repr__(self) -> str:
+        runner, name = self._pipeline.runner, type(self).__name__
+        runs = "closed" if runner is None else f"device={self.device!r}, dtype={self.dtype!r}"
+        return f"{name}({self.model_name!r}, method={str(self.method)!r}, dimension={self.dimension}, {runs})"
 
     def __enter__(self) -> Embedder:
         return self

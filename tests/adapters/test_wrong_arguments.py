@@ -32,7 +32,7 @@ NO_TEXT = [*NEVER, 3, True, {"a": 1}]
 NO_FLAG = [*NEVER, None, "false", 0, {"a": 1}]
 SETTINGS: dict[str, list[Any]] = {
     "model_name": [*NO_TEXT, None],
-    "method": [*NO_TEXT, None],
+    "method": NO_TEXT,
     "max_length": NO_COUNT,
     "batch_tokens": NO_COUNT,
     "overflow": [*NO_TEXT, "cut"],

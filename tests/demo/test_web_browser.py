@@ -215,7 +215,7 @@ def test_cancel_and_put_away(tmp_path: Path, visit: Visit) -> None:
 
 
 def test_a_library_is_made_anew_by_its_page(tmp_path: Path, visit: Visit) -> None:
-    """It began with little; once there is enough, the page offers what measured best, and answers meanwhile."""
+    """It began with little; once there is enough, the page offers what is recommended, and answers meanwhile."""
     with serving(tmp_path / "library", method=None) as site:
         site.upload("tides.md", "# Tides\n\nThe moon pulls the water of the sea. The ferry leaves at noon.\n")
         site.settled()

@@ -105,8 +105,8 @@ def print_missing(console: Console, names: Sequence[str], *, removed: bool, most
 def print_default_method(console: Console, recipe: LibraryRecipe) -> None:
     """Print the method of a new library for which the user chose none."""
     if recipe.default:
-        measured = f"Method {recipe.default}: measured best for {recipe.model} on its development set for retrieval."
-        console.print(Text(f"{measured} Another: --method.", "dim"))
+        recommended = f"Method {recipe.default}: recommended for retrieval on {recipe.model}."
+        console.print(Text(f"{recommended} Another: --method.", "dim"))
 
 
 def print_fitting(console: Console, recipe: LibraryRecipe, report: IngestSummary) -> None:

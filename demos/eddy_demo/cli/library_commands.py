@@ -15,13 +15,12 @@ from eddy_demo.cli import console, options
 from eddy_demo.cli.options import err, out
 from eddy_demo.display_text import printable
 from eddy_demo.errors import NoLibrary
-from eddy_demo.library.defaults import DEFAULT_METHOD, best_method
+from eddy_demo.library.defaults import default_method, method_in_full
 from eddy_demo.library.index import read_entries
 from eddy_demo.library.ingest import load_embedder, remove_documents
 from eddy_demo.library.library_lock import lock_for_command
 from eddy_demo.library.rebuild import rebuild_library
 from eddy_demo.library.recipe import LibraryRecipe, model_name, read_recipe
-from eddy_embed import methods
 
 app = typer.Typer(help="List, remove, or embed again the documents of a library.", no_args_is_help=True)
 NewMethod = Annotated[
@@ -89,8 +88,9 @@ def reindex(
 ) -> None:
     """Embed all documents again from their stored texts, with another model, method or passage size.
 
-    Without any of these options, it uses the best measured method of the model, fitted on all present documents. The
-    library answers as before until all new vectors are written. After an interruption, the same command continues.
+    Without any of these options, a library made with a recommended method takes that again, fitted on all present
+    documents. The library answers as before until all new vectors are written. After an interruption, the same command
+    continues.
     """
     recipe = _next_recipe(read_recipe(library), model, method, passage_size)
     with lock_for_command(library):
@@ -109,10 +109,10 @@ def _next_recipe(
 ) -> LibraryRecipe:
     name = stored.model if model is None else model_name(model)
     if method is None:
-        best = best_method(name) if model is not None else stored.default
-        chosen, default = best or (DEFAULT_METHOD if model is not None else stored.method), best or ""
+        default = stored.default if model is None else default_method(name)
+        chosen = default or stored.method
     else:
-        chosen, default = str(methods.parse(method)), ""
+        chosen, default = method_in_full(name, method), ""
     return replace(stored, model=name, method=chosen, default=default, passage_size=passage_size or stored.passage_size)
 
 

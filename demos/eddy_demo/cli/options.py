@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from eddy_demo.library.defaults import BUNDLED_MODEL, DEFAULT_METHOD, PREFERRED_MODEL
+from eddy_demo.library.defaults import BUNDLED_MODEL, PREFERRED_MODEL
 
 out = Console(highlight=False, soft_wrap=False)
 err = Console(stderr=True, highlight=False)
@@ -27,8 +27,7 @@ Model = Annotated[
 Method = Annotated[
     str | None,
     typer.Option(
-        help="As in plain, tp or htp:range=1-7,exit=-2. "
-        f"New libraries: the model's best measured, else {DEFAULT_METHOD}.",
+        help="As in plain, tp or htp:range=1-7,exit=-2. New libraries: the one that `eddy methods --model` shows.",
         show_default=False,
     ),
 ]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from chroma_eddy.storage.locks import LOCK, WRITER
 from eddy_demo.errors import LibraryMismatch, NoLibrary
-from eddy_demo.library.defaults import BUNDLED_MODEL, DEFAULT_METHOD, best_method, default_model
-from eddy_embed import methods
+from eddy_demo.library.defaults import BUNDLED_MODEL, default_method, default_model, method_in_full
 from eddy_embed.utils.atomic_files import atomic_write
 
 _FORMAT = 2
@@ -35,7 +34,7 @@ class LibraryRecipe:
     method: str
     passage_size: int = DEFAULT_PASSAGE_SIZE  # maximum number of tokens
     late: bool = True  # whether passage vectors come from the pass over their document
-    default: str = ""  # best measured method, "" if the user chose one; `method` may lack its post-processing
+    default: str = ""  # recommended method, "" if the user chose one; `method` may lack its post-processing
 
 
 def choose_recipe(
@@ -46,19 +45,19 @@ def choose_recipe(
     late: bool | None = None,
 ) -> LibraryRecipe:
     """Return the recipe of the library in a folder, or one for a new library; None leaves a choice open."""
+    stored = read_recipe(folder) if holds_library(folder) else None
+    own = default_model() if stored is None else stored.model
     chosen = {
-        "model": None if model is None else model_name(model),
-        "method": None if method is None else str(methods.parse(method)),
+        "model": own if model is None else model_name(model),
+        "method": None if method is None else method_in_full(own if model is None else model_name(model), method),
         "passage_size": passage_size,
         "late": late,
     }
     given = {name: value for name, value in chosen.items() if value is not None}
-    if not holds_library(folder):
+    if stored is None:
         check_available(folder)
-        name = str(chosen["model"] or default_model())
-        best = best_method(name) if method is None else None
-        return replace(LibraryRecipe(name, best or DEFAULT_METHOD, default=best or ""), **given)  # type: ignore[arg-type]
-    stored = read_recipe(folder)
+        default = default_method(str(chosen["model"])) if method is None else ""
+        return LibraryRecipe(**{"method": default, "default": default, **given})  # type: ignore[arg-type]
     for name, option in _OPTIONS.items():
         here, there = getattr(stored, name), given.get(name)
         if there is not None and here != there:

@@ -58,12 +58,12 @@ def default_methods() -> list[str]:
     """Every registered method with its defaults, joined to `plain` where it reads nothing out by itself.
 
     Post-processing is left out, which has nothing to show before it was fitted on a library, and so is what only
-    says how another method is read.
+    says how another method is read, and `recommended`, which is one of the others.
     """
     found = []
     for name in registry.names():
         method = registry.parse(name)
-        if method.readout is None and method.post is None:
+        if method.readout is None and method.post is None and method.recommended is None:
             found.append(f"plain+{name}")
         elif method.readout is not None and method.layout is not None:
             found.append(name)
@@ -121,6 +121,7 @@ def _compared(
 ) -> ComparisonResult:
     try:
         with Embedder(opened.model, tokenizer=opened.tokenizer, method=method, **options) as embedder:
+            method = embedder.method
             vectors = embedder.encode_query(texts) if role == "query" else embedder.encode_document(texts)
     except (IncompatibleMethods, InvalidParameter, NotFinite, NotFitted, TextTooLong, UnsupportedModel) as error:
         return ComparisonResult(str(method), None, str(error))

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from eddy_embed.cli.options import AsJson, Device, Dtype, MaxLength, MethodText, ModelArgument, given_texts
+from eddy_embed.cli.options import (
+    AsJson,
+    Device,
+    Dtype,
+    MaxLength,
+    MethodText,
+    ModelArgument,
+    given_texts,
+    method_in_full,
+)
 from eddy_embed.cli.progress import Bar
 from eddy_embed.utils.atomic_files import atomic_write
 
@@ -47,10 +56,9 @@ def diagnose(
     dtype: Dtype = "auto",
 ) -> None:
     """Look at what a method makes of texts: length collapse, the space of vectors, attention, gradients."""
-    from eddy_embed import methods as registry
     from eddy_embed.analysis.plots import check_picture
 
-    registry.parse(method)
+    method = method_in_full(model, method)
     if output is not None:
         check_picture(output.absolute().parent / f"picture.{pictures}")
         output.mkdir(exist_ok=True)

@@ -17,10 +17,18 @@ if TYPE_CHECKING:
     from eddy_embed.utils.arrays import Floats
 
 
-def methods() -> None:
+def methods(
+    model: Annotated[
+        str | None,
+        typer.Option(help="Show what is recommended for this model instead, and why.", show_default=False),
+    ] = None,
+) -> None:
     """List the methods, their parameters and defaults."""
     from eddy_embed import methods as registry
 
+    if model is not None:
+        _show_recommended(model)
+        return
     for name in registry.names():
         summary, parameters = registry.describe(name)
         shown = ", ".join(f"{key}={'auto' if value is None else value}" for key, value in parameters.items())
@@ -30,7 +38,7 @@ def methods() -> None:
 def embed(
     texts: Annotated[list[str] | None, typer.Argument(help="Texts to embed.")] = None,
     model: options.Model = "eddy-tiny",
-    method: options.MethodText = "htp",
+    method: options.MethodText = "recommended",
     file: Annotated[
         Path | None, typer.Option("--input", "-i", help="A file with one text a line; - for standard input.")
     ] = None,
@@ -66,7 +74,7 @@ def embed(
 def explain(
     text: Annotated[str, typer.Argument(help="A text.")],
     model: options.Model = "eddy-tiny",
-    method: options.MethodText = "htp",
+    method: options.MethodText = "recommended",
     role: options.Role = "document",
     instruction: options.Instruction = None,
     max_length: options.MaxLength = None,
@@ -76,6 +84,23 @@ def explain(
     """Show what happens to a text: its tokens, placeholders, copies, layers, pooled positions and cost."""
     embedder = options.open_embedder(model, method, instruction, max_length=max_length, device=device, dtype=dtype)
     typer.echo(str(embedder.explain(text, role=role)))
+
+
+def _show_recommended(model: str) -> None:
+    """The method recommended for each use on a model, with the scores that it was chosen by."""
+    from eddy_embed.methods import entry_for
+    from eddy_embed.model.loading.pretrained import read_backbone
+
+    entry = entry_for(read_backbone(model, local_files_only=True))
+    for use, chosen in entry.uses.items():
+        typer.echo(f"{use}: {typer.style(chosen.method, bold=True)} ({entry.grounds})")
+        for measured, (own, other) in chosen.scores.items():
+            beside = f"{chosen.beside}+{chosen.post}" if chosen.post else chosen.beside
+            typer.echo(f"  {measured}: {chosen.fitted} {own:.3f}, {beside} {other:.3f}")
+        if not chosen.scores:
+            typer.echo("  no scores recorded")
+        if chosen.post:
+            typer.echo(f"  join +{chosen.post} where a library is large enough to fit it")
 
 
 def _write_array(vectors: Floats, sink: BinaryIO) -> None:

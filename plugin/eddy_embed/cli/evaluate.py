@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eddy_embed.analysis.plots import check_picture, draw_scores
-from eddy_embed.cli.options import Device, Dtype, Fresh, Model, Outcomes, TaskFolder, measuring
+from eddy_embed.cli.options import Device, Dtype, Fresh, Model, Outcomes, TaskFolder, measuring, method_in_full
 from eddy_embed.cli.progress import Bar
 
 if TYPE_CHECKING:
@@ -66,12 +66,13 @@ def evaluate(
     from eddy_embed.analysis.evaluate import tables
     from eddy_embed.analysis.evaluate.results import ResultStore
     from eddy_embed.analysis.evaluate.runner import Evaluation
-    from eddy_embed.analysis.evaluate.systems import System, beside
+    from eddy_embed.analysis.evaluate.systems import WORDS, System, beside
     from eddy_embed.analysis.evaluate.tasks import find_tasks
     from eddy_embed.embedder import Embedder
 
+    baseline, *asked = (text if text in WORDS else method_in_full(model, text) for text in (baseline, *(systems or [])))
     reference = System.named(baseline).text
-    wanted = beside(systems or [], reference, query_mean=query_mean, hybrid=hybrid)
+    wanted = beside(asked, reference, query_mean=query_mean, hybrid=hybrid)
     more = _sampled(wanted, fit_samples)
     with Bar() as bar:
         found = Evaluation(

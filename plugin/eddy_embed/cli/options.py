@@ -38,12 +38,30 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again what the out
 
 def open_embedder(model: str, method: str, instruction: str | None, **options: Any) -> Embedder:
     """An embedder; a misspelt method is refused before a model loads."""
-    from eddy_embed import methods as registry
-
-    registry.parse(method)
+    text = method_in_full(model, method)
     from eddy_embed.embedder import Embedder
 
-    return Embedder(model, method=method, query_instruction=instruction, text_instruction=instruction, **options)
+    return Embedder(model, method=text, query_instruction=instruction, text_instruction=instruction, **options)
+
+
+def method_in_full(model: str, method: str, **options: Any) -> str:
+    """A method's text, with what is recommended for the model in place of `recommended`, which is then said.
+
+    Args:
+        model: Its name.
+        method: Text form; a misspelt one is refused.
+        **options: Where a hub model is looked for, as for `read_backbone`.
+    """
+    from eddy_embed import methods as registry
+
+    asked = registry.parse(method)
+    if asked.recommended is None:
+        return method
+    from eddy_embed.model.loading.pretrained import read_backbone
+
+    text = str(registry.resolve(asked, read_backbone(model, **options)))
+    typer.echo(f"Method {text}: recommended for {asked.recommended.use} on {model}", err=True)
+    return text
 
 
 def given_texts(texts: list[str] | None, file: Path | None) -> Iterator[str]:

@@ -59,6 +59,7 @@ def sweep(
     from eddy_embed.embedder import Embedder
 
     varied = grid.parse_varied(vary)
+    method = options.method_in_full(model, method)
     combinations = grid.points(method, varied)
     (task,) = find_tasks(folder, [dev])
     held_back = find_tasks(folder, reported) if reported else []

@@ -40,26 +40,25 @@ def check_loaded(owner: str, llm: Any, kind: str, *parts: Any) -> None:
     if None in parts:
         raise InvalidParameter(
             f"llm is a {type(llm).__name__}, which holds no loaded model to share; give a {kind}, or the model itself: "
-            f"{owner}.from_model(model, tokenizer, method=...)."
+            f"{owner}.from_model(model, tokenizer)."
         )
 
 
 def plain(owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """A class's arguments with text in place of paths, methods and torch objects, so that they can be stored and sent.
 
-    Refuses a model or method that is missing or has no name, and values of the wrong kind.
+    Refuses a model that is missing, a method that has no name, and values of the wrong kind.
     """
     values = dict(given)
-    model_name, method = values.get("model_name"), values.get("method")
+    model_name = values.get("model_name")
+    method = "recommended" if values.get("method") is None else values["method"]
     if model_name is None:
         raise InvalidParameter("model_name is missing; name a model, such as model_name='eddy-tiny'.")
     if not isinstance(model_name, (str, os.PathLike)):
         raise InvalidParameter(
             f"model_name is a {type(model_name).__name__}, not a name or path; "
-            f"for a loaded model use {owner}.from_model(model, tokenizer, method=...)."
+            f"for a loaded model use {owner}.from_model(model, tokenizer)."
         )
-    if method is None:
-        raise InvalidParameter("method is missing; name one, such as method='htp' (`eddy methods` lists them).")
     if isinstance(method, Method) and not method.terms:
         raise InvalidParameter(
             f"method={method!r:.80} was put together by hand and has no name by which {owner} could store or send it; "

@@ -50,6 +50,8 @@ def settings_key(model_name: str, settings: Mapping[str, Any]) -> str:
 def open_embedder(model_name: str, settings: Mapping[str, Any], live: tuple[Any, Any] | None = None) -> Embedder:
     """The embedder of this configuration: loaded on the first call, the same object for as long as somebody holds it.
 
+    A configuration that names the embedder's own method in full gives the same object.
+
     `live` is a loaded model and its tokenizer, to be used instead; such an embedder is not kept for others.
 
     Raises:
@@ -57,12 +59,15 @@ def open_embedder(model_name: str, settings: Mapping[str, Any], live: tuple[Any,
     """
     if live is not None:
         return _load(live[0], settings, tokenizer=live[1])
-    key = settings_key(model_name, {**settings, "post": _version(settings.get("post"))})
+    versioned = {**settings, "post": _version(settings.get("post"))}
+    key = settings_key(model_name, versioned)
     # Held while loading: of two threads that ask at once, the second waits instead of loading the weights again.
     with _lock:
         embedder = _embedders.get(key)
         if embedder is None:
-            embedder = _embedders[key] = _load(model_name, settings)
+            embedder = _load(model_name, settings)
+            in_full = settings_key(model_name, {**versioned, "method": str(embedder.method)})
+            embedder = _embedders[key] = _embedders.setdefault(in_full, embedder)
         return embedder
 
 
@@ -79,6 +84,7 @@ class EmbedderOwner:
 
     if TYPE_CHECKING:  # a class of pydantic's would take them for fields
         model_name: str
+        method: str
         _engine: Any
         _engine_key: str
         _live: tuple[Any, Any] | Callable[[], Embedder] | None
@@ -92,7 +98,7 @@ class EmbedderOwner:
         raise NotImplementedError
 
     @classmethod
-    def from_model(cls: type[_H], model: Any, tokenizer: Any, *, method: str, **settings: Any) -> _H:
+    def from_model(cls: type[_H], model: Any, tokenizer: Any, *, method: str = "recommended", **settings: Any) -> _H:
         """Embed with a model that is already loaded; its weights are shared, never copied or changed.
 
         The object cannot be pickled, or rebuilt from its settings: both raise an error that says so.
@@ -126,14 +132,18 @@ class EmbedderOwner:
 
     @property
     def embedder(self) -> Embedder:
-        """The engine of the present configuration; loaded again after a change of it."""
+        """The engine of the present configuration; loaded again after a change of it.
+
+        Loading it puts the method's full text into the configuration, in place of `recommended`.
+        """
         if callable(self._live):
             return self._live()
         settings = settings_of(self)
         key = settings_key(self.model_name, settings)
         if self._engine is None or self._engine_key != key:
             self._engine = open_embedder(self.model_name, settings, self._live)
-            self._engine_key = key
+            self.method = str(self._engine.method)
+            self._engine_key = settings_key(self.model_name, {**settings, "method": self.method})
         engine: Embedder = self._engine
         return engine
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from eddy_embed.methods.echo import echo
 from eddy_embed.methods.htp import htp
 from eddy_embed.methods.kv import kv, reroute
 from eddy_embed.methods.method import Method
 from eddy_embed.methods.plain import last2avg, plain, readout, sif, start
 from eddy_embed.methods.postprocessing import abtt, centre, truncate, whiten, with_post
-from eddy_embed.methods.prompts import cot, knowledge, metaeol, prompteol
+from eddy_embed.methods.prompts import cot, echo, knowledge, metaeol, prompteol
 from eddy_embed.methods.published import resolve
 from eddy_embed.methods.reba import reba
+from eddy_embed.methods.recommended import entry_for, recommended
 from eddy_embed.methods.registry import describe, names, parse, register
 from eddy_embed.methods.tempscale import tempscale, without_temperature
 from eddy_embed.methods.tp import tp
@@ -23,6 +23,7 @@ __all__ = [
     "cot",
     "describe",
     "echo",
+    "entry_for",
     "htp",
     "knowledge",
     "kv",
@@ -34,6 +35,7 @@ __all__ = [
     "prompteol",
     "readout",
     "reba",
+    "recommended",
     "register",
     "reroute",
     "resolve",
@@ -60,5 +62,5 @@ _JOINED: list[Callable[..., Method]] = [
     whiten,
     truncate,
 ]
-for _method in _WHOLE + _JOINED:
+for _method in [recommended, *_WHOLE, *_JOINED]:
     register(_method)

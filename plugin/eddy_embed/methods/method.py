@@ -33,6 +33,17 @@ class Term:
 
 
 @dataclass(frozen=True)
+class Recommended:
+    """Stands for the method recommended for a model, until the method is resolved for one.
+
+    Attributes:
+        use: What the vectors are for: "retrieval" or "similarity".
+    """
+
+    use: str = "retrieval"
+
+
+@dataclass(frozen=True)
 class Method:
     """What a method changes in a forward pass; it leaves the parts that are None as they are.
 
@@ -46,6 +57,7 @@ class Method:
         average: The layers whose states are averaged before the readout.
         weights: How much each token weighs in a mean.
         post: What is done to vectors, fitted on a library.
+        recommended: Stands for the parts of the method recommended for the model, which `resolve` puts in its place.
         decides: Whether the readout replaces that of a method joined to it.
         terms: The registered names and parameters it was made from; empty for a method composed by hand.
     """
@@ -59,6 +71,7 @@ class Method:
     average: LayerMean | None = None
     weights: TokenWeights | None = None
     post: Post | None = None
+    recommended: Recommended | None = None
     decides: bool = False
     terms: tuple[Term, ...] = ()
 

@@ -1,4 +1,4 @@
-"""The text inside a prompt that asks for one word, the last token read: PromptEOL and its kin."""
+"""The text inside a prompt: PromptEOL and its kin ask for it in one word; Echo (Springer et al. 2024) repeats it."""
 
 from __future__ import annotations
 
@@ -29,6 +29,14 @@ TASKS = (
     'The main event told in this text : "{text}" is in one word:"',
 )
 """Eight tasks, two each of classification, sentiment, similarity and extraction."""
+ECHOES = {
+    "rewrite": Layout("Rewrite the sentence: {text}, rewritten sentence: {text}"),
+    "released": Layout(
+        "Document:{text}\nDocument again:{text}", "Query:{text}\nQuery again:{text}", end=True, start=None
+    ),
+    "htp": Layout("{text}{text}", "Query: {text} Query again: {text}"),
+    "bare": Layout("{text} {text}"),
+}
 
 
 def prompteol(exit: int | None = -1, released_text: bool = False) -> Method:
@@ -78,6 +86,26 @@ def metaeol(prompts: str | None = None, exit: int | None = -1, released_text: bo
         raise InvalidParameter(f"metaeol: prompts={prompts!r} holds no wording; give one or more, one a line")
     first, *others = wordings
     return _last(metaeol, given, Layout(first, others=tuple(others)))
+
+
+def echo(preset: str = "rewrite", exit: int | None = -1) -> Method:
+    """The text twice, mean over the second copy, whose tokens have seen the whole text.
+
+    A model that was trained to be read at its last token is read there instead.
+
+    Args:
+        preset: Wording: "rewrite" (the paper's), "released" (its code's, which also pools the end token), "htp" (as
+            the HTP paper runs it), "bare" (nothing but the text, a space, the text).
+        exit: Layer read, counted over h[0] .. h[L].
+
+    Raises:
+        InvalidParameter: The preset is unknown.
+    """
+    if preset not in ECHOES:
+        raise InvalidParameter(f"echo: preset={preset!r} is unknown; choose one of {', '.join(ECHOES)}")
+    layout = ECHOES[preset]
+    readout = Readout(exit=exit, pool=None, end=layout.end)
+    return build(echo, {"preset": preset, "exit": exit}, layout=layout, readout=readout)
 
 
 def _last(function: Callable[..., Method], given: dict[str, Any], layout: Layout) -> Method:

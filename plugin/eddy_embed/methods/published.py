@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
 from eddy_embed.methods.method import Method, Term
+from eddy_embed.methods.recommended import with_recommended
 from eddy_embed.model.backbone import Backbone
 from eddy_embed.parts.attention import ExtraKeyValues
+from eddy_embed.parts.copy_edges import CopyEdges
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.readout import Readout
 
@@ -91,9 +93,12 @@ def resolve(method: Method, backbone: Backbone) -> Method:
 
     Raises:
         InvalidParameter: The method names layers that the backbone does not have, or has no effect on it.
+        IncompatibleMethods: The method recommended for the backbone does not go with what it was joined to.
         UnsupportedModel: It names no pooling, and the model was trained with one that is not supported.
     """
-    rewire, read = method.rewire, method.readout
+    if method.recommended is not None:
+        method = with_recommended(method, method.recommended.use, backbone)
+    read = method.readout
     if read is None:
         raise InvalidParameter(f"{method} has no readout; join it with a method that has one, such as plain")
     used = published_names(method.terms)
@@ -109,17 +114,7 @@ def resolve(method: Method, backbone: Backbone) -> Method:
         )
     if method.average is not None:
         method.average.layers(exit_layer)
-    if rewire is not None:
-        start, end = rewire.span or default_range(used, backbone)
-        if end > backbone.layers:
-            raise InvalidParameter(f"range={start}-{end} ends above the model's {backbone.layers} layers")
-        rewire = replace(rewire, span=(start, end))
-        pools_copies = read.placeholders and exit_layer >= start
-        if start < end and not rewire.inputs(exit_layer) and not pools_copies:
-            raise InvalidParameter(
-                f"{method}: the pass ends at layer {exit_layer}, below layer {start + 1} where the copies begin, so "
-                "they would have no effect; choose a later exit or an earlier range"
-            )
+    rewire = _rewired(method, read, backbone, used)
     if method.watch is not None and exit_layer == 0:
         raise InvalidParameter(
             f"{method}: exit=0 is below the first layer, where there is no attention yet; choose a later exit"
@@ -146,6 +141,22 @@ def _pooled(read: Readout, method: Method, backbone: Backbone) -> Readout:
     if worded or own.pool not in ("mean", "weighted"):
         return replace(read, pool=own.pool)
     return replace(read, pool=own.pool, prompt=read.prompt or own.prompt, specials=True)
+
+
+def _rewired(method: Method, read: Readout, backbone: Backbone, used: list[str]) -> CopyEdges | None:
+    if method.rewire is None:
+        return None
+    start, end = method.rewire.span or default_range(used, backbone)
+    if end > backbone.layers:
+        raise InvalidParameter(f"range={start}-{end} ends above the model's {backbone.layers} layers")
+    rewire, exit_layer = replace(method.rewire, span=(start, end)), read.layer(backbone.layers)
+    pools_copies = read.placeholders and exit_layer >= start
+    if start < end and not rewire.inputs(exit_layer) and not pools_copies:
+        raise InvalidParameter(
+            f"{method}: the pass ends at layer {exit_layer}, below layer {start + 1} where the copies begin, so they "
+            "would have no effect; choose a later exit or an earlier range"
+        )
+    return rewire
 
 
 def _rerouted(method: Method, backbone: Backbone, exit_layer: int) -> ExtraKeyValues | None:

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.methods.echo import echo
 from eddy_embed.methods.method import Method
 from eddy_embed.methods.plain import plain
-from eddy_embed.methods.prompts import cot, knowledge, metaeol, prompteol
+from eddy_embed.methods.prompts import cot, echo, knowledge, metaeol, prompteol
 from eddy_embed.methods.registry import build
 from eddy_embed.parts.copy_edges import CopyEdges
 from eddy_embed.parts.layout import Layout

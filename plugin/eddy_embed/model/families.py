@@ -17,9 +17,18 @@ ENCODERS = frozenset({"bert", "roberta", "xlm_roberta", "distilbert", "modernber
 
 def methods_on(family: str) -> str:
     """The methods that run on a family, in words; `family` is a model type of transformers, or GGUF's architecture."""
-    name = family.replace("-", "_").removesuffix("_text")
+    name = _name(family)
     if name in ALL:
         return "all"
     if name in OWN_ATTENTION:
         return "all but kv, reroute, reba"
     return "plain, tempscale" if name in ENCODERS else "not tested; opening it tells"
+
+
+def is_encoder(family: str) -> bool:
+    """Whether a family is known to read in both directions."""
+    return _name(family) in ENCODERS
+
+
+def _name(family: str) -> str:
+    return family.replace("-", "_").removesuffix("_text")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _LIVE_MODEL_HINT = (
     "it cannot be copied to another process or rebuilt from a configuration. Name the model instead, "
-    "EddyEmbedding(model_name=..., method=...), or call EddyEmbedding.from_model in the other process."
+    "EddyEmbedding(model_name=...), or call EddyEmbedding.from_model in the other process."
 )
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _Aggregate = Callable[..., Embedding]
@@ -51,7 +51,8 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
 
     Args:
         model_name: `"eddy-tiny"`, a path, a Hugging Face id, or another name for `Embedder`; `model` is an alias.
-        method: How a text becomes a vector, such as `"htp"`, `"plain:pool=mean"` or `"tp:prompt=prompteol"`.
+        method: How a text becomes a vector, such as `"htp"` or `"tp:prompt=prompteol"`; if left out, as is recommended
+            for the model, and then the full text of that.
         embed_batch_size: Maximum number of texts in a call of the engine, 1 to 2,048.
         post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote.
         show_progress: Whether every call over a batch of texts shows a progress bar.
@@ -71,7 +72,7 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=("pydantic_model_",), arbitrary_types_allowed=True)
 
-    method: str = Field(description="How a text becomes a vector.")
+    method: str = Field(default="recommended", description="How a text becomes a vector.")
     max_length: int | None = Field(default=None, gt=0)
     overflow: Literal["window", "error", "truncate"] = "window"
     query_instruction: str | None = None
@@ -100,7 +101,7 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         self,
         model_name: str | os.PathLike[str] | None = None,
         *,
-        method: str | None = None,
+        method: str = "recommended",
         model: str | os.PathLike[str] | None = None,
         max_length: int | None = None,
         overflow: Literal["window", "error", "truncate"] = "window",
@@ -135,7 +136,7 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         self.embeddings_cache = store
 
     @classmethod
-    def from_llm(cls, llm: Any, *, method: str, **settings: Any) -> Self:
+    def from_llm(cls, llm: Any, *, method: str = "recommended", **settings: Any) -> Self:
         """Embed with the loaded model of an LLM of LlamaIndex; see `from_model`.
 
         Args:
@@ -304,11 +305,11 @@ def resolve_embed_model(value: EddyEmbedding | Mapping[str, Any] | None, reason:
     except (ImportError, ValueError) as error:  # from LlamaIndex's default, OpenAI's model
         raise InvalidParameter(
             "embed_model is missing, and Settings.embed_model is not set; give "
-            "embed_model=EddyEmbedding(model_name=..., method=...)."
+            "embed_model=EddyEmbedding(model_name=...)."
         ) from error
     if not isinstance(model, EddyEmbedding):
         raise InvalidParameter(
             f"embed_model is a {type(model).__name__}; {reason} an EddyEmbedding: give "
-            "embed_model=EddyEmbedding(model_name=..., method=...)."
+            "embed_model=EddyEmbedding(model_name=...)."
         )
     return model

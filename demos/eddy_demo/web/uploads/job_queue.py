@@ -155,7 +155,7 @@ class JobQueue:
             return set(self._removals)
 
     def rebuild(self) -> None:
-        """Request a rebuild of the library with the best measured method of its model."""
+        """Request a rebuild of the library with the method recommended for its model."""
         self.rebuild_requested = True
         self.notify()
 

@@ -23,6 +23,8 @@ from transformers.utils import logging
 
 from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
 from eddy_embed.model.backbone import Backbone, Pooling
+from eddy_embed.model.loading import sentence_transformers
+from eddy_embed.model.loading.gguf.config import config_of
 from eddy_embed.model.loading.gguf.convert import converted
 from eddy_embed.model.loading.gguf.header import GgufFile
 from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate
@@ -97,6 +99,34 @@ def load(
         if prepacked and source.adapter is None and type(model).__module__.startswith("transformers."):
             prepack(model)
     return model, tokenizer, backbone
+
+
+def read_backbone(name: str | os.PathLike[str], **options: Any) -> Backbone:
+    """The shape of a model, from its configuration alone: no weights are read, fetched or converted.
+
+    Args:
+        name: As for `Embedder`.
+        **options: Where a hub model is looked for, as for `from_pretrained`: `revision`, `local_files_only` ..
+
+    Raises:
+        ModelNotFound: No usable model there.
+        UnsupportedModel: Its configuration is none of a language model.
+    """
+    where = locate(name)
+    try:
+        trained = None if name in BUNDLED or is_gguf(where) else sentence_transformers.read(where, options)
+        if trained is not None and trained.subfolder:
+            options = {**options, "subfolder": trained.subfolder}
+        source = _Source(options, where, options, None) if name in BUNDLED else _Source.of(where, options)
+        if is_gguf(source.base):
+            file = GgufFile.read(source.base)
+            file.check()
+            config = config_of(file)
+        else:
+            config = AutoConfig.from_pretrained(source.base, **source.options)
+    except (OSError, ValueError) as error:
+        raise _not_opened(name, error) from error
+    return replace(describe(config), pooling=None if trained is None else trained.pooling)
 
 
 @dataclass(frozen=True)

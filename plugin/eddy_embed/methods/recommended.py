@@ -1,0 +1,121 @@
+"""The method recommended for a model, by its shape and by what the vectors are for, which `recommended` stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.methods.method import Method, Recommended
+from eddy_embed.methods.registry import build, parse
+from eddy_embed.model.backbone import Backbone
+from eddy_embed.model.families import is_encoder
+
+_Shape = tuple[str, int, int, int]
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """A method, and what it was chosen by.
+
+    Attributes:
+        method: Its text form; it works without a fit, and for retrieval gives vectors of passages.
+        scores: By development set and metric, its score and that of `beside`, both with `post`; empty if it was not
+            measured.
+        beside: The text form of the method that it was compared with.
+        post: Post-processing that gained on these sets, for a library that is large enough to fit it; "" for none.
+    """
+
+    method: str
+    scores: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    beside: str = "plain"
+    post: str = ""
+
+    @property
+    def fitted(self) -> str:
+        """The method with its post-processing."""
+        return f"{self.method}+{self.post}" if self.post else self.method
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is recommended for models of a kind: for each use, and on what grounds."""
+
+    grounds: str
+    retrieval: Recommendation
+    similarity: Recommendation
+
+    @property
+    def uses(self) -> dict[str, Recommendation]:
+        """The recommendations, by use."""
+        return {"retrieval": self.retrieval, "similarity": self.similarity}
+
+
+USES = ("retrieval", "similarity")
+_CHOSEN = "chosen for this model"
+_OWN: dict[_Shape, Entry] = {
+    # SmolLM2-135M
+    ("llama", 30, 576, 49152): Entry(
+        _CHOSEN, retrieval=Recommendation("plain:exit=1+sif"), similarity=Recommendation("cot")
+    ),
+    # Gemma 3 270M
+    ("gemma3_text", 18, 640, 262144): Entry(
+        _CHOSEN,
+        retrieval=Recommendation("plain:exit=0+sif", {"cranfield, ndcg@10": (0.251, 0.121)}, beside="plain:exit=0"),
+        similarity=Recommendation("tp:prompt=cot,exit=-1", {"STS, 1,379 pairs, spearman": (0.685, 0.378)}),
+    ),
+    # eddy-tiny: `benchmarks/choose.py` prints this entry for the shipped weights.
+    ("llama", 8, 320, 8192): Entry(
+        _CHOSEN,
+        retrieval=Recommendation("echo:exit=-8", {"cranfield, ndcg@10": (0.2244, 0.0839)}, post="whiten"),
+        similarity=Recommendation("echo:exit=-8", {"stsb_dev, spearman": (0.7424, 0.6991)}, post="whiten"),
+    ),
+}
+"""By (architecture, layers, hidden, vocabulary) of the full model."""
+_GENERIC = Entry(
+    "for models without an entry of their own",
+    retrieval=Recommendation(
+        "plain:exit=0+sif",
+        {"cranfield, ndcg@10, SmolLM2-135M": (0.261, 0.089), "cranfield, ndcg@10, Gemma 3 270M": (0.251, 0.121)},
+        beside="plain:exit=0",
+    ),
+    similarity=Recommendation("prompteol:exit=-2"),
+)
+_ENCODER = Entry("for models that read in both directions", _GENERIC.retrieval, similarity=Recommendation("plain"))
+"""A prompt has no use there."""
+_TRAINED = Entry("as the model was trained", Recommendation("plain"), Recommendation("plain"))
+
+
+def recommended(use: str = "retrieval") -> Method:
+    """The method recommended for the model; `eddy methods --model NAME` shows it, with the scores it was chosen by.
+
+    Args:
+        use: What the vectors are for: "retrieval", or "similarity" of sentences.
+
+    Raises:
+        InvalidParameter: The use is unknown.
+    """
+    if use not in USES:
+        raise InvalidParameter(f"recommended: use={use!r} is unknown; choose one of {', '.join(USES)}")
+    return build(recommended, {"use": use}, recommended=Recommended(use))
+
+
+def entry_for(backbone: Backbone) -> Entry:
+    """What is recommended for a model: its training's pooling, its own entry, or the generic one."""
+    if backbone.pooling is not None:
+        return _TRAINED
+    shape = (backbone.architecture, backbone.layers, backbone.hidden, backbone.vocabulary)
+    return _OWN.get(shape, _ENCODER if is_encoder(backbone.architecture) else _GENERIC)
+
+
+def with_recommended(method: Method, use: str, backbone: Backbone) -> Method:
+    """A method with the one recommended for a use of a model in place of `recommended`.
+
+    Raises:
+        IncompatibleMethods: What `recommended` was joined to does not go with that one.
+    """
+    chosen = parse(entry_for(backbone).uses[use].method)
+    others = tuple(term for term in method.terms if term.name != recommended.__name__)
+    joined = chosen | replace(method, recommended=None, terms=others)
+    terms = (chosen.terms if term.name == recommended.__name__ else (term,) for term in method.terms)
+    return replace(joined, terms=tuple(term for some in terms for term in some))

@@ -1,0 +1,219 @@
+"""`recommended`: what it stands for on a model, by its shape, and that the full text takes its place everywhere."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pickle
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests import families
+from tests.comparison import TEXTS, loaded
+
+from chroma_eddy import EddyEmbeddingFunction, open_index
+from eddy_embed import Embedder, methods
+from eddy_embed.cli import main
+from eddy_embed.errors import IncompatibleMethods, InvalidParameter, ModelNotFound
+from eddy_embed.methods.method import Method
+from eddy_embed.methods.recommended import Recommendation
+from eddy_embed.model.backbone import Backbone, Pooling
+from eddy_embed.model.loading.names import BUNDLED
+from eddy_embed.model.loading.pretrained import read_backbone
+from eddy_embed.model.view import layer_of
+from eddy_embed.parts.attention import Temperature
+from langchain_eddy import EddyEmbeddings
+from llama_index.embeddings.eddy import EddyEmbedding
+from mteb_eddy import EddyEncoder
+
+# The package's attribute of this name is the method.
+table = importlib.import_module("eddy_embed.methods.recommended")
+TINY = "echo:exit=-8"
+SMOLLM2 = Backbone("llama", 30, 576, 49152, 8192)
+GEMMA = Backbone("gemma3_text", 18, 640, 262144, 32768)
+OTHER = Backbone("qwen3", 28, 1024, 151936, 32768)
+TRAINED = Backbone("llama", 30, 576, 49152, 8192, Pooling("mean", "mean"))
+BERT = Backbone("bert", 12, 768, 30522, 512)
+
+
+def run(capsys, monkeypatch, *arguments: str) -> tuple[str, str]:
+    """Standard output and standard error of a command that succeeds."""
+    monkeypatch.setattr(sys, "argv", ["eddy", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    out, err = capsys.readouterr()
+    assert not stop.value.code, err
+    return out, err
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "meant"),
+    [
+        (SMOLLM2, "recommended", "plain:exit=1+sif"),
+        (SMOLLM2, "recommended:use=similarity", "cot"),
+        (GEMMA, "recommended", "plain:exit=0+sif"),
+        (GEMMA, "recommended:use=similarity+whiten", "tp:prompt=cot,exit=-1+whiten"),
+        (OTHER, "recommended", "plain:exit=0+sif"),
+        (OTHER, "recommended:use=similarity", "prompteol:exit=-2"),
+        (TRAINED, "recommended", "plain"),
+        (TRAINED, "recommended:use=similarity", "plain"),
+        (BERT, "recommended", "plain:exit=0+sif"),
+        (BERT, "recommended:use=similarity", "plain"),
+        (SMOLLM2, "whiten+recommended+tempscale:tau=0.9", "whiten+plain:exit=1+sif+tempscale:tau=0.9"),
+        (SMOLLM2, "recommended+readout:pool=weighted", "plain:exit=1+sif+readout:pool=weighted"),
+    ],
+)
+def test_it_stands_for_the_method_of_the_models_shape(model: Backbone, text: str, meant: str) -> None:
+    resolved = methods.resolve(methods.parse(text), model)
+    assert str(resolved) == meant and resolved.recommended is None
+    assert resolved == methods.resolve(methods.parse(meant), model)
+
+
+def test_methods_by_hand_join_it_too() -> None:
+    joined = methods.recommended() | Method(temperature=Temperature(0.9))
+    resolved = methods.resolve(joined, SMOLLM2)
+    assert resolved.terms == () and resolved.temperature == Temperature(0.9) and resolved.weights is not None
+
+
+def test_what_does_not_go_with_it_is_refused_once_the_model_is_known() -> None:
+    with pytest.raises(IncompatibleMethods, match=r"plain:exit=1\+sif and cot both set readout"):
+        methods.resolve(methods.parse("recommended+cot"), SMOLLM2)
+    with pytest.raises(InvalidParameter, match="use='search' is unknown; choose one of retrieval, similarity"):
+        methods.recommended("search")
+
+
+@pytest.mark.parametrize("shape", table._OWN)
+def test_every_entry_runs_on_its_shape(shape: tuple[str, int, int, int]) -> None:
+    backbone = Backbone(*shape, window=2048)
+    for use, chosen in methods.entry_for(backbone).uses.items():
+        for text in (chosen.method, chosen.beside, chosen.fitted):
+            methods.resolve(methods.parse(text), backbone)
+        method = methods.parse(chosen.method)
+        assert method.post is None and (use != "retrieval" or method.reads_spans)
+
+
+def test_the_bundled_models_entry_was_chosen_for_its_weights(root: Path) -> None:
+    told = json.loads((root / "benchmarks" / "results" / "eddy-tiny-dev.json").read_text(encoding="utf-8"))
+    whole = Embedder("eddy-tiny", method="plain")
+    for part in ("weights", "tokenizer"):
+        assert told[part] == whole.settings[part], "run benchmarks/choose.py again"
+    measured = {(row["system"], row["task"]): row["scores"] for row in told["outcomes"]}
+    for chosen in methods.entry_for(whole.backbone).uses.values():
+        ((measure, scores),) = chosen.scores.items()
+        task, metric = measure.split(", ")
+        beside = f"{chosen.beside}+{chosen.post}"
+        assert scores == tuple(measured[system, task][metric][0] for system in (chosen.fitted, beside))
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", *families.ENCODERS])
+def test_models_without_an_entry_run_the_generic_one(family: str) -> None:
+    model, tokenizer = loaded(family)
+    for use in table.USES:
+        embedder = Embedder(model, tokenizer=tokenizer, method=f"recommended:use={use}")
+        assert np.isfinite(embedder.encode_document(TEXTS)).all()
+    embedder = Embedder(model, tokenizer=tokenizer)
+    assert str(embedder.method) == "plain:exit=0+sif"
+    assert len(embedder.encode_long("One. Two. " * 9).sentences) == 18
+
+
+def test_an_embedder_without_a_method_takes_it_and_holds_the_full_text() -> None:
+    embedder, named = Embedder("eddy-tiny"), Embedder("eddy-tiny", method=TINY)
+    assert str(embedder.method) == TINY and embedder.method == named.method
+    assert embedder.settings == named.settings and embedder.fingerprint == named.fingerprint
+    assert np.array_equal(embedder.encode_document(TEXTS), named.encode_document(TEXTS))
+    assert embedder.backbone == read_backbone("eddy-tiny")
+    said = f"Embedder('eddy-tiny', method='{TINY}', dimension=320, device='cpu', dtype='{embedder.dtype}')"
+    assert repr(embedder) == said
+    embedder.close()
+    assert repr(embedder) == f"Embedder('eddy-tiny', method='{TINY}', dimension=320, closed)"
+    fitted = Embedder("eddy-tiny", method="recommended+whiten")
+    fitted.fit(["The ferry leaves at noon.", "Dogs travel for free.", "Bread needs flour."])
+    assert str(fitted.method) == f"{TINY}+whiten" and str(fitted.with_post(None).method) == TINY
+    with pytest.raises(TypeError, match="positional"):
+        Embedder("eddy-tiny", "htp")  # type: ignore[misc]
+
+
+def test_no_weights_are_loaded_above_the_recommended_exit() -> None:
+    host = Embedder("eddy-tiny")._pipeline.open_runner.host
+    assert max(layer_of(name) for name, _ in host.tensors()) == 0
+
+
+@pytest.mark.parametrize("kind", [EddyEmbedding, EddyEmbeddings])
+def test_adapters_without_a_method_hold_the_full_text(kind: type, monkeypatch) -> None:
+    own = kind(model_name="eddy-tiny")
+    assert own.method == TINY
+    assert kind(model_name="eddy-tiny", method=TINY).embedder is own.embedder
+    assert kind(model_name="eddy-tiny", method=None).embedder is own.embedder
+    assert kind.from_embedder(Embedder("eddy-tiny")).method == TINY
+    model, tokenizer = loaded("llama")
+    assert kind.from_model(model, tokenizer).method == "plain:exit=0+sif"
+    # Another table changes what is new, and nothing that is there.
+    packed, copied = pickle.dumps(own), own.__copy__()
+    entry = table.Entry("for this test", Recommendation("plain"), Recommendation("plain"))
+    monkeypatch.setitem(table._OWN, ("llama", 8, 320, 8192), entry)
+    again = pickle.loads(packed)
+    assert again.method == copied.method == TINY and again.fingerprint == copied.fingerprint == own.fingerprint
+    own.method = "recommended:use=similarity"
+    assert own.embedder.method == Embedder("eddy-tiny", method="plain").method and own.method == "plain"
+
+
+def test_serialised_settings_hold_the_full_text() -> None:
+    llama = EddyEmbedding("eddy-tiny")
+    assert llama.to_dict()["method"] == TINY and EddyEmbedding.from_dict(llama.to_dict()).embedder is llama.embedder
+    assert EddyEmbeddings(model_name="eddy-tiny").model_dump()["method"] == TINY
+    chroma = EddyEmbeddingFunction("eddy-tiny")
+    config = chroma.get_config()
+    assert config["method"] == TINY and config["fingerprint"] == llama.fingerprint
+    assert EddyEmbeddingFunction.build_from_config(config).embedder.fingerprint == chroma.fingerprint
+    assert EddyEncoder("eddy-tiny").embedder.fingerprint == llama.fingerprint
+
+
+def test_an_index_made_with_it_is_opened_with_the_method_in_full(tmp_path: Path) -> None:
+    with open_index(tmp_path, "notes", Embedder("eddy-tiny")) as index:
+        recipe = index.recipe
+    with open_index(tmp_path, "notes", Embedder("eddy-tiny", method=TINY)) as index:
+        assert index.recipe == recipe
+    assert "recommended" not in json.dumps(recipe.settings)
+
+
+@pytest.mark.parametrize(
+    ("given", "use"), [((), "retrieval"), (("--method", "recommended:use=similarity"), "similarity")]
+)
+def test_commands_say_once_what_they_took(given: tuple[str, ...], use: str, capsys, monkeypatch) -> None:
+    said = f"Method {TINY}: recommended for {use} on eddy-tiny\n"
+    out, err = run(capsys, monkeypatch, "embed", "The ferry leaves at noon.", *given)
+    expected = Embedder("eddy-tiny", method=TINY).encode_document("The ferry leaves at noon.")
+    assert err.count(said) == err.count("Method") == 1
+    assert np.array_equal(np.float32(json.loads(out)["vector"]), expected)
+    out, err = run(capsys, monkeypatch, "explain", "The ferry leaves at noon.", *given)
+    assert err.count(said) == 1 and TINY in out
+    _, err = run(capsys, monkeypatch, "embed", "The ferry leaves at noon.", "--method", "plain")
+    assert "Method" not in err
+
+
+def test_the_recommendations_for_a_model_are_shown_without_its_weights(capsys, monkeypatch, tmp_path: Path) -> None:
+    out, _ = run(capsys, monkeypatch, "methods", "--model", "eddy-tiny")
+    assert out.splitlines() == [
+        f"retrieval: {TINY} (chosen for this model)",
+        f"  cranfield, ndcg@10: {TINY}+whiten 0.224, plain+whiten 0.084",
+        "  join +whiten where a library is large enough to fit it",
+        f"similarity: {TINY} (chosen for this model)",
+        f"  stsb_dev, spearman: {TINY}+whiten 0.742, plain+whiten 0.699",
+        "  join +whiten where a library is large enough to fit it",
+    ]
+    config = json.loads((BUNDLED["eddy-tiny"] / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 9}), encoding="utf-8")
+    out, _ = run(capsys, monkeypatch, "methods", "--model", str(tmp_path))
+    assert "retrieval: plain:exit=0+sif (for models without an entry of their own)" in out
+    assert "similarity: prompteol:exit=-2 (for models without an entry of their own)\n  no scores recorded" in out
+    modules = [
+        {"path": "", "type": "sentence_transformers.models.Transformer"},
+        {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    ]
+    (tmp_path / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    out, _ = run(capsys, monkeypatch, "methods", "--model", str(tmp_path))
+    assert "retrieval: plain (as the model was trained)" in out
+    with pytest.raises(ModelNotFound):
+        read_backbone("nobody/nothing", local_files_only=True)
