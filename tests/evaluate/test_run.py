@@ -322,7 +322,14 @@ def test_the_command_line_prints_tables_and_goes_on(folder: Path, tmp_path: Path
     ]
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert done.exit_code == 0
-    for wanted in ("`plain`", "`bm25`", "`plain+whiten (query mean)`", "`plain+whiten (with bm25)`", "largest cosine of its passages", "mrr@10"):
+    for wanted in (
+        "`plain`",
+        "`bm25`",
+        "`plain+whiten (query mean)`",
+        "`plain+whiten (with bm25)`",
+        "largest cosine of its passages",
+        "mrr@10",
+    ):
         assert wanted in done.stdout
     assert "| task | method | 2 | 4 | all |" in done.stdout
     assert picture.read_text().startswith("<?xml")

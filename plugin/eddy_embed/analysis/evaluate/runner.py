@@ -182,7 +182,8 @@ def _judged(system: System, task: Task, vectors: TaskVectors, identity: dict[str
 
 def _standardised(scores: Doubles) -> Doubles:
     """Each query's scores as standard deviations above their mean, shape (queries, documents)."""
-    return (scores - scores.mean(1, keepdims=True)) / np.maximum(scores.std(1, keepdims=True), np.finfo(float).tiny)
+    spread = np.maximum(scores.std(1, keepdims=True), np.finfo(float).tiny)
+    return np.asarray((scores - scores.mean(1, keepdims=True)) / spread)
 
 
 def _retrieval(task: Retrieval, scores: Doubles) -> dict[str, Doubles]:

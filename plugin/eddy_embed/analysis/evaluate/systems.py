@@ -21,8 +21,8 @@ class System:
     """One row of a table: a method's text form, or one of `WORDS`.
 
     With `query_mean`, queries lose a mean of their own, learned from other queries of the task; `fit_on` is the number
-    of the library's vectors that post-processing is fitted on, None for all. With `hybrid`, a document's score is that of
-    its vectors plus its BM25, each standardised over all documents for each query.
+    of the library's vectors that post-processing is fitted on, None for all. With `hybrid`, a document's score is that
+    of its vectors plus its BM25, each standardised over all documents for each query.
     """
 
     text: str
@@ -79,9 +79,7 @@ class System:
         return replace(self, text=str(methods.with_post(methods.parse(baseline), self.method.post)))
 
 
-def beside(
-    texts: Iterable[str], baseline: str, *, query_mean: bool = False, hybrid: bool = False
-) -> list[System]:
+def beside(texts: Iterable[str], baseline: str, *, query_mean: bool = False, hybrid: bool = False) -> list[System]:
     """The systems that a table shows: `BESIDE`, those asked for, and those that they are compared with.
 
     With `query_mean`, every system with post-processing is also shown with a mean of its own for queries; with
