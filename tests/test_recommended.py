@@ -14,7 +14,7 @@ from tests import families
 from tests.comparison import TEXTS, loaded
 
 from chroma_eddy import EddyEmbeddingFunction, open_index
-from eddy_embed import Embedder, methods
+from eddy_embed import Embedder, compare, methods
 from eddy_embed.cli import main
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, ModelNotFound
 from eddy_embed.methods.method import Method
@@ -191,6 +191,28 @@ def test_commands_say_once_what_they_took(given: tuple[str, ...], use: str, caps
     assert err.count(said) == 1 and TINY in out
     _, err = run(capsys, monkeypatch, "embed", "The ferry leaves at noon.", "--method", "plain")
     assert "Method" not in err
+
+
+def test_analyses_and_the_endpoint_name_it_in_full(capsys, monkeypatch, tmp_path: Path) -> None:
+    (tmp_path / "sts").mkdir()
+    pairs = [("A boat leaves.", "A ship departs.", 5), ("Dogs bark.", "Cats.", 2), ("Salt.", "A bell.", 0)]
+    rows = (json.dumps({"a": one, "b": other, "score": score}) for one, other, score in pairs)
+    (tmp_path / "sts" / "tiny.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    out, err = run(capsys, monkeypatch, "evaluate", "-m", "recommended", "--data", str(tmp_path))
+    assert f"Method {TINY}: recommended for retrieval on eddy-tiny" in err and TINY in out and "recommended" not in out
+    (compared,) = compare(TEXTS[:2], "eddy-tiny", ["recommended"])
+    assert compared.method == TINY
+
+    def stop(model: str, texts: list[str], **_: object) -> None:
+        raise InvalidParameter(f"{model} with {texts}")
+
+    monkeypatch.setattr("openai_eddy.engine.open_embedders", stop)
+    for given, texts in (((), [TINY]), (("-m", "plain", "-m", "recommended"), ["plain", TINY])):
+        monkeypatch.setattr(sys, "argv", ["eddy", "serve", "eddy-tiny", "--port", "0", *given])
+        with pytest.raises(SystemExit):
+            main()
+        _, err = capsys.readouterr()
+        assert err.count(f"Method {TINY}") == 1 and f"eddy-tiny with {texts}" in err
 
 
 def test_the_recommendations_for_a_model_are_shown_without_its_weights(capsys, monkeypatch, tmp_path: Path) -> None:

@@ -97,7 +97,6 @@ def test_configurations_that_were_tampered_with_are_refused(config):
         ({"model_name": "/nowhere", "method": "htp"}, ModelNotFound, "nowhere"),
         ({"model_name": object(), "method": "htp"}, InvalidParameter, "from_model"),
         ({"model_name": None, "method": "htp"}, InvalidParameter, "model_name is missing"),
-        ({}, InvalidParameter, "method="),
     ],
 )
 def test_what_is_wrong_is_refused_at_construction(arguments, error, says):

@@ -108,7 +108,6 @@ def test_names_that_users_of_other_embeddings_have():
         ({"method": "htp", "text_instructions": "x"}, InvalidParameter, "did you mean text_instruction"),
         ({"method": "htp", "batch_size": 0}, ValueError, "batch_size"),
         ({"method": "htpp"}, UnknownMethod, "htp"),
-        ({}, InvalidParameter, "method="),
     ],
 )
 def test_what_is_wrong_is_refused_at_construction(arguments, error, says):

@@ -100,7 +100,6 @@ def test_normalize_off():
         ({"method": "htp", "embed_batch_size": 4096}, ValueError, "2048"),
         ({"method": "htp", "overflow": "cut"}, ValueError, "overflow"),
         ({"method": "htpp"}, UnknownMethod, "htp"),
-        ({}, InvalidParameter, "method="),
     ],
 )
 def test_what_is_wrong_is_refused_at_construction(arguments, error, says):
