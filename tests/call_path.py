@@ -22,7 +22,7 @@ BEGIN, END = "<!-- call path: begin -->\n", "<!-- call path: end -->"
 
 def run() -> None:
     """The call."""
-    Embedder("eddy-tiny", method="htp").encode_document(["a"])
+    Embedder("eddy-tiny", method="htp", check=False).encode_document(["a"])
 
 
 def entered() -> list[str]:

@@ -33,6 +33,7 @@ WRONG: dict[str, list[Any]] = {
     "trust_remote_code": NO_FLAG,
     "local_files_only": NO_FLAG,
     "show_progress": NO_FLAG,
+    "check": NO_FLAG,
     "post": NO_TEXT,
     "device": [*NO_TEXT, ""],
     "dtype": [*NO_TEXT, None],

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Settings of a process, not of a collection: another machine may open it, and nothing stored beside vectors may decide
 # that foreign code runs.
-_NOT_STORED = frozenset({"device", "trust_remote_code"})
+_NOT_STORED = frozenset({"device", "trust_remote_code", "check"})
 _STORED = frozenset(ENGINE_SETTINGS) - _NOT_STORED | {"model_name", "fingerprint", "live_model"}
 # Names of these parameters in Chroma's SentenceTransformerEmbeddingFunction.
 _ALIASES = {"normalize_embeddings": "normalize", "model": "model_name"}
@@ -40,7 +40,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
     one loaded model.
 
     The stored configuration holds the fingerprint: if the model behind a name has changed since, the first use raises
-    an error. `device` and `trust_remote_code` are not stored.
+    an error. `device`, `trust_remote_code` and `check` are not stored.
 
     Args:
         model_name: `"eddy-tiny"`, a path, a Hugging Face id, or another name for `Embedder`.
@@ -80,6 +80,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         trust_remote_code: bool = False,
         local_files_only: bool = False,
         model_kwargs: Mapping[str, Any] | None = None,
+        check: bool = True,
         **others: Any,
     ) -> None:
         given = {k: v for k, v in locals().items() if k not in ("self", "others", "__class__")}

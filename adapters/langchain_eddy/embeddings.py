@@ -62,6 +62,7 @@ class EddyEmbeddings(EmbedderOwner, BaseModel, Embeddings):
     local_files_only: bool = False
     model_kwargs: dict[str, Any] = Field(default_factory=dict)
     show_progress: bool = False
+    check: bool = True
 
     _engine: Any = PrivateAttr(default=None)
     _engine_key: str = PrivateAttr(default="")

@@ -16,6 +16,7 @@ import torch
 
 from eddy_embed import methods
 from eddy_embed.encoding.build import assemble, finish_for, first_finish, open_model
+from eddy_embed.encoding.collapse import warn_of_collapse
 from eddy_embed.encoding.document import LongDocument, Part, PassageUnit
 from eddy_embed.encoding.explain import Explanation, explain
 from eddy_embed.encoding.finalize import unit
@@ -83,6 +84,7 @@ class Embedder:
         local_files_only: bool = False,
         model_kwargs: dict[str, Any] | None = None,
         show_progress: bool = False,
+        check: bool = True,
     ) -> None:
         """Load a model up to the method's exit layer, or share a loaded one.
 
@@ -113,6 +115,7 @@ class Embedder:
             local_files_only: Never ask the hub.
             model_kwargs: Further keyword arguments of the model's `from_pretrained`.
             show_progress: Show a bar on long work.
+            check: Embed 32 short sentences, and warn with `MethodCollapse` if that shows a collapse of the method.
 
         Raises:
             ModelNotFound: No usable model there.
@@ -152,6 +155,8 @@ class Embedder:
         self._settings: dict[str, Any] | None = None
         if self.post is not None:
             self.post.check_maker(self.maker)
+        if check:
+            warn_of_collapse(self._pipeline, self.method, self.model_name)
 
     def encode_document(self, texts: str | Iterable[str], *, show_progress: bool | None = None) -> Floats:
         """Vectors of documents.
@@ -407,14 +412,13 @@ class Embedder:
         check_one(text)
         planner, host = self._pipeline.planner, self._pipeline.open_runner.host
         (plan,) = planner.plan(checked_texts(text), checked_role(role))
-        own = self.backbone.pooling
         return explain(
             plan,
             method=self.method,
             host=host,
             tokenizer=planner.tokenizer,
             role=role,
-            trained=own,
+            trained=self.backbone.pooling,
             token_weights=self._pipeline.open_runner.token_weights,
         )
 

@@ -1,4 +1,4 @@
-"""The errors Eddy raises: each message says what is wrong, the offending value, and what to do next."""
+"""Eddy's errors, and its warning: each message says what is wrong, the offending value, and what to do next."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ class InterventionDidNotRun(EddyError):
 
 class TextTooLong(EddyError):
     """A text exceeds the window and the embedder may not cut it or read it in windows."""
+
+
+class MethodCollapse(UserWarning):
+    """A warning: the method's vectors hardly tell texts apart on this model."""
 
 
 class InvalidText(EddyError, ValueError):

@@ -191,7 +191,7 @@ MAY_DECIDE = {
 }
 """Settings that give others other vectors, or may."""
 NEVER = {"callback_manager", "embeddings_cache", "rate_limiter", "num_workers", "embed_batch_size", "batch_tokens"} | {
-    *("cache_folder", "trust_remote_code", "local_files_only", "show_progress"),
+    *("cache_folder", "trust_remote_code", "local_files_only", "show_progress", "check"),
 }
 
 

@@ -41,6 +41,7 @@ SETTINGS: dict[str, list[Any]] = {
     "normalize": NO_FLAG,
     "trust_remote_code": NO_FLAG,
     "local_files_only": NO_FLAG,
+    "check": NO_FLAG,
     "post": [*NO_TEXT, "absent.npz"],
     "device": [*NO_TEXT, "nowhere"],
     "dtype": [*NO_TEXT, "int3"],

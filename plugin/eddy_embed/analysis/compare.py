@@ -112,7 +112,8 @@ def compare(
     loading["model_kwargs"] = dict(loading["model_kwargs"] or {})
     opened = open_model(model, registry.plain(), tokenizer, **loading)
     # What plain refuses is wrong with the arguments, what another method refuses is a reason of its own.
-    Embedder(opened.model, tokenizer=opened.tokenizer, method="plain", **{**options, "post": None}).close()
+    first = {**options, "post": None, "check": False}
+    Embedder(opened.model, tokenizer=opened.tokenizer, method="plain", **first).close()
     return [_compared(given, method, opened, role, options) for method in asked]
 
 

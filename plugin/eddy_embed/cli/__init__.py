@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import errno
-from typing import Annotated, NoReturn
+import warnings
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from eddy_embed import __version__
 from eddy_embed.cli import compare, diagnose, embed, evaluate, layers, models, sweep
 from eddy_embed.cli.plugins import Commands
-from eddy_embed.errors import EddyError
+from eddy_embed.errors import EddyError, MethodCollapse
 from eddy_embed.utils.glibc_malloc import keep_freed
 from eddy_embed.utils.interrupts import Interrupted, stoppable
 
@@ -55,6 +56,12 @@ def _root(
 def main() -> None:
     """Run the command line; errors of ours and of the file system end in a sentence, not a traceback."""
     keep_freed()
+    usual = warnings.formatwarning
+
+    def in_one_line(message: Warning | str, category: type[Warning], *place: Any, **line: Any) -> str:
+        return f"eddy: {message}\n" if category is MethodCollapse else usual(message, category, *place, **line)
+
+    warnings.formatwarning = in_one_line
     try:
         with stoppable():
             app()

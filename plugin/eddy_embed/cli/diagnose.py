@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     from eddy_embed.analysis.diagnose import Diagnosis
 
+SINKS = 8
+"""Sinks that are printed; diagnosis.json has all."""
+
 
 def diagnose(
     model: ModelArgument,
@@ -103,7 +106,7 @@ def _show(found: Diagnosis) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from eddy_embed.analysis.diagnose.html_report import rows_of_space
+    from eddy_embed.analysis.diagnose.html_report import rows_of_space, share_of_tokens
 
     console = Console(highlight=False)
     console.print(Text(f"{found.about['model']}, {found.about['method']}: {found.about['texts']} texts\n"))
@@ -117,6 +120,12 @@ def _show(found: Diagnosis) -> None:
         numbers += [f"{side.sigma[at][-1]:.3f}" if side.sigma else "" for side in found.sides]
         rows.append([each["tokens"], str(each["texts"]), *numbers])
     console.print(_table(["tokens", "texts", *heads], rows))
+    if found.largest_token is not None:
+        console.print(share_of_tokens(found))
+    for sink in found.sinks[:SINKS]:
+        console.print(
+            Text(f"  {sink.piece!r}: {sink.norm:.0f} medians, {sink.share:.0%} of the mean, {sink.count} times")
+        )
     if (told := found.sensitivity) is not None:
         last = f"{told.last_evenness:.0%} for the last token"
         console.print(f"Tokens that count: {told.mean_evenness:.0%} for the mean, {last}.")

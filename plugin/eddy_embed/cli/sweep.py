@@ -64,7 +64,7 @@ def sweep(
     (task,) = find_tasks(folder, [dev])
     held_back = find_tasks(folder, reported) if reported else []
     grid.check_dev(task, held_back)
-    with Embedder(model, method="plain", device=device, dtype=dtype) as embedder:
+    with Embedder(model, method="plain", device=device, dtype=dtype, check=False) as embedder:
         origin = {name: embedder.settings[name] for name in ("weights", "tokenizer")}
         there, reasons = grid.runnable([point.method for point in combinations], embedder.backbone)
     for text, reason in reasons.items():

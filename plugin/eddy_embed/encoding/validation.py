@@ -33,7 +33,7 @@ _KINDS: dict[str, tuple[Any, str]] = {
     "post": ((Fitted, str, os.PathLike, NoneType), "a file that Fitted.save wrote, what fit() returned, or None"),
     "progress": ((Callable, NoneType), "a function of done, total and stage, or None"),
     "model_kwargs": ((Mapping, NoneType), "a dictionary, or None"),
-    **dict.fromkeys(("normalize", "trust_remote_code", "local_files_only", "show_progress", "late"), _FLAG),
+    **dict.fromkeys(("normalize", "trust_remote_code", "local_files_only", "show_progress", "check", "late"), _FLAG),
 }
 _CHOICES: dict[str, tuple[str, ...]] = {"overflow": get_args(Overflow), "passage_unit": get_args(PassageUnit)}
 _COUNTS = {"max_length": True, "batch_size": True, "batch_tokens": True, "passage_size": False}

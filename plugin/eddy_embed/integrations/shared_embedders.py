@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ENGINE_SETTINGS = (
     *("method", "max_length", "overflow", "query_instruction", "text_instruction", "normalize", "post", "batch_size"),
     *("batch_tokens", "device", "dtype", "language", "revision", "cache_folder", "trust_remote_code"),
-    *("local_files_only", "model_kwargs"),
+    *("local_files_only", "model_kwargs", "check"),
 )
 """Arguments of `eddy_embed.Embedder` that are part of a configuration, beside the model."""
 
@@ -43,7 +43,9 @@ def settings_of(holder: object) -> dict[str, Any]:
 def settings_key(model_name: str, settings: Mapping[str, Any]) -> str:
     """Text that is equal for configurations that ask for the same embedder, whether they spell defaults out or not."""
     usual = _defaults()
-    told = {name: value for name, value in settings.items() if value not in (None, {}) and value != usual.get(name)}
+    # Checked or not, it is the same embedder.
+    given = {name: value for name, value in settings.items() if name != "check"}
+    told = {name: value for name, value in given.items() if value not in (None, {}) and value != usual.get(name)}
     return json.dumps([model_name, told], sort_keys=True, default=repr)
 
 

@@ -185,6 +185,11 @@ class Tokenizer:
         return np.array(found[:1], np.int64)
 
     @property
+    def unknown(self) -> int | None:
+        """Id of what stands for characters that the vocabulary lacks; None if the tokenizer has none."""
+        return None if self._tokenizer.unk_token_id is None else int(self._tokenizer.unk_token_id)
+
+    @property
     def end(self) -> int:
         """Id of the end token; UnsupportedModel if the tokenizer has none."""
         if self._tokenizer.eos_token_id is None:

@@ -90,6 +90,7 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
     local_files_only: bool = False
     model_kwargs: dict[str, Any] = Field(default_factory=dict)
     show_progress: bool = False
+    check: bool = True
     # Excluded like callbacks: it changes no vector, and JSON cannot hold a store.
     embeddings_cache: Any | None = Field(default=None, exclude=True)
 
@@ -120,6 +121,7 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         local_files_only: bool = False,
         model_kwargs: dict[str, Any] | None = None,
         show_progress: bool = False,
+        check: bool = True,
         num_workers: int | None = None,
         embeddings_cache: Any | None = None,
         callback_manager: CallbackManager | None = None,

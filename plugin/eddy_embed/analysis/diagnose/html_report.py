@@ -46,11 +46,18 @@ EXPLAINED = {
         "What tokens pay to the keys and values of the last token, which KV-Embedding lets all of them see.",
     ),
 }
+TOKENS = (
+    "Tokens in the mean",
+    "The share of each token's state in the norms that are averaged. An attention sink has a state of more than ten "
+    "median norms, and may hide all other tokens.",
+)
 SPACE = {
     "uniformity": ("Uniformity", "lower is more even; 0: all equal"),
     "alignment": ("Alignment", "squared distance of texts that mean the same; 0: equal"),
     "mean_cosine": ("Mean cosine of two texts", "anisotropy; 0 for directions at random"),
     "largest_share": ("Variance along the first component", "1 over the width where all directions are alike"),
+    "largest_dimension": ("Variance in one dimension", "collapsed above 0.15"),
+    "nearest": ("Texts nearest to their partner", "of the pairs that mean the same; 1: all"),
     "effective_dimensions": ("Effective dimensions", "at most the width, and the number of texts less one"),
 }
 
@@ -74,6 +81,12 @@ def page(found: Diagnosis, pictures: dict[str, Path]) -> str:
             [(name, *values, hint) for name, values, hint in rows_of_space(found)],
         ),
     ]
+    if found.largest_token is not None:
+        parts += [f"<h2>{TOKENS[0]}</h2>", f"<p>{TOKENS[1]} {escape(share_of_tokens(found))}</p>"]
+        listed = [
+            (escape(repr(each.piece)), str(each.count), f"{each.norm:.0f}", f"{each.share:.0%}") for each in found.sinks
+        ]
+        parts.append(_table(["token", "times", "norm in medians", "share of the mean"], listed) if listed else "")
     for name, path in pictures.items():
         heading, text = EXPLAINED[name]
         data = base64.b64encode(path.read_bytes()).decode()
@@ -98,6 +111,13 @@ def rows_of_space(found: Diagnosis) -> list[tuple[str, list[str], str]]:
         for name, (title, meaning) in SPACE.items()
         if name in found.sides[0].space
     ]
+
+
+def share_of_tokens(found: Diagnosis) -> str:
+    """The largest share of a token in the mean, in words."""
+    return (
+        f"The largest token of a text has {found.largest_token:.0%} of its mean; {len(found.sinks)} tokens are sinks."
+    )
 
 
 def _table(heads: list[str], rows: Iterable[tuple[str, ...]]) -> str:

@@ -6,6 +6,8 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from eddy_embed.encoding.collapse import Sink
+
 Row = list[float]
 
 
@@ -18,7 +20,7 @@ class CollapseSide:
         method: In text form.
         cosine: Mean cosine of two texts, by bin of length.
         distance: Mean distance to the centre of all texts, by bin.
-        space: Uniformity, alignment, mean cosine, largest share and effective dimensions of all texts' vectors.
+        space: Uniformity, alignment, mean cosine, largest shares, effective dimensions and nearest pairs of all texts.
         sigma: sigma_a, the mean over heads and texts, by bin and then by layer from 1 on; empty where attention was
             left out.
         share: High-frequency share of attention, in the same way.
@@ -98,6 +100,8 @@ class Diagnosis:
             read in both directions, where it is 0.
         sensitivity: None where it was left out.
         entries: None where it was left out.
+        sinks: Tokens whose states dwarf the others' at the exit, those with the largest share of the mean first.
+        largest_token: Largest share of one token in the mean, averaged over the texts; None for a method without one.
         left_out: What is not there, and why.
     """
 
@@ -108,6 +112,8 @@ class Diagnosis:
     even_sigma: Row = field(default_factory=list)
     sensitivity: Sensitivity | None = None
     entries: Entries | None = None
+    sinks: list[Sink] = field(default_factory=list)
+    largest_token: float | None = None
     left_out: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -14,7 +14,7 @@ import torch
 from eddy_embed import __version__, methods
 from eddy_embed.analysis.diagnose.attention_spectra import Filter, uniform_attention
 from eddy_embed.analysis.diagnose.geometry import alignment, distance_to, mean_cosine, principal, uniformity
-from eddy_embed.analysis.diagnose.layer_vectors import read
+from eddy_embed.analysis.diagnose.layer_vectors import TOGETHER, read
 from eddy_embed.analysis.diagnose.results import (
     CollapseSide,
     Diagnosis,
@@ -28,6 +28,8 @@ from eddy_embed.analysis.diagnose.sensitivity import by_place, evenness
 from eddy_embed.analysis.diagnose.single_text import EntryEffect, SingleTextDiagnosis, laid_out, moved, see
 from eddy_embed.analysis.layers import FEWEST, different_states, intrinsic_dimension
 from eddy_embed.embedder import Embedder
+from eddy_embed.encoding.collapse import TokenNorms, dimension_share, nearest_share, sinks
+from eddy_embed.encoding.collapse import read as read_tokens
 from eddy_embed.encoding.pipeline import Counts, Pipeline
 from eddy_embed.encoding.runner import Runner
 from eddy_embed.encoding.validation import check_count, checked_texts
@@ -113,7 +115,7 @@ def diagnose(
     sides = [checked_texts([pair[at] for pair in pairs]) if pairs else [] for at in (0, 1)]
     plain = methods.without_temperature(asked)
     sharp = asked if asked.temperature is not None else asked | methods.tempscale(tau=tau)
-    with Embedder(model, method=plain, **options) as embedder:
+    with Embedder(model, method=plain, **{"check": False, **options}) as embedder:
         pipeline = embedder._pipeline
         tokenizer, runner = pipeline.planner.tokenizer, pipeline.open_runner
         cut = extent.lengths
@@ -193,10 +195,11 @@ class _DiagnosisRun:
             "uniformity": uniformity(mine[whole]),
             "mean_cosine": mean_cosine(mine[whole]),
             "largest_share": largest,
+            "largest_dimension": dimension_share(mine[whole]),
             "effective_dimensions": effective,
         }
         if len(first):
-            side.space["alignment"] = alignment(first, second)
+            side.space |= {"alignment": alignment(first, second), "nearest": nearest_share(first, second)}
         elif first_side:
             left_out["alignment"] = "it needs pairs of texts that mean the same; name a file of them with --pairs"
         if first_side:
@@ -242,8 +245,9 @@ class _DiagnosisRun:
                 self.found.even_sigma.append(float(np.mean(even)))
 
     def inside(self, pipeline: Pipeline) -> None:
-        """Sensitivity and entries of the method that was asked for."""
+        """Tokens in the mean, sensitivity and entries of the method that was asked for."""
         texts, found = self.sample.texts, self.found
+        self._tokens(pipeline)
         chosen = [self._short(texts[at]) for at in _spread(self.sample.whole, self.extent.gradients)]
         example = self._short(min(texts, key=lambda text: abs(len(self._ends(text)) - EXAMPLE)))
         sequence = laid_out(pipeline, example)
@@ -261,6 +265,20 @@ class _DiagnosisRun:
             found.left_out["attention on the re-routed entry"] = (
                 f"{name} re-routes nothing; name a method that does, such as kv, or {name}+reroute:layers=..."
             )
+
+    def _tokens(self, pipeline: Pipeline) -> None:
+        """The share of single tokens in the mean."""
+        if not self.embedder.reads_spans:
+            self.found.left_out["tokens in the mean"] = "the method reads one token; name one that averages"
+            return
+        raw = replace(pipeline, finish=replace(pipeline.finish, post=None, fitted=None))
+        short = [self._short(self.sample.texts[at]) for at in self.sample.whole]
+        tokens: list[TokenNorms] = []
+        for first in range(0, len(short), TOGETHER):
+            tokens += read_tokens(raw, self.embedder.method, short[first : first + TOGETHER])[1]
+            self.step("tokens", len(tokens), len(short))
+        self.found.sinks = sinks(tokens)
+        self.found.largest_token = float(np.mean([each.shares.max() for each in tokens]))
 
     def _sensitivity(self, pipeline: Pipeline, chosen: list[str], example: str, names: list[str]) -> Sensitivity:
         rows: list[EntryEffect] = []

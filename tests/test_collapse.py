@@ -1,0 +1,198 @@
+"""The alarm where a method collapses on a model: it sounds for real cases, and for no sound method."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.comparison import TEXTS, embedder
+
+from eddy_embed import Embedder
+from eddy_embed.analysis.diagnose import Extent, diagnose
+from eddy_embed.encoding import collapse
+from eddy_embed.encoding.collapse import PAIRS, Collapse, dimension_share, nearest_share, read, sinks
+from eddy_embed.errors import MethodCollapse
+
+SENTENCES = [text for pair in PAIRS for text in pair]
+SOUND = Collapse(cosine=0.99, dimension=0.1, token=0.3, place="the first token", nearest=0.3)
+NONE = "+start:token=none"
+
+
+@pytest.fixture
+def real(fetched_smollm2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SmolLM2 under its name."""
+    monkeypatch.setenv("EDDY_CACHE", str(fetched_smollm2))
+
+
+@pytest.fixture
+def alarmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An alarm that every measurement sets off."""
+    monkeypatch.setattr(collapse, "FEWEST_NEAREST", 1.1)
+
+
+def silent(model: str, method: str, **options) -> Embedder:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", MethodCollapse)
+        return Embedder(model, method=method, **options)
+
+
+# --- real models
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        (f"plain:exit=-2{NONE}", r"the first token has 6\d% of the mean over a sentence \(limit: 45%\)"),
+        (f"htp{NONE}", r"a single dimension has 7\d% of the variance \(limit: 15%\)"),
+        (f"htp:exit=-1{NONE}", r"[12]\d% of sentences are nearest to their paraphrase \(limit: 28%\)"),
+    ],
+)
+def test_a_method_that_collapses_warns_once_in_one_line(real: None, method: str, said: str) -> None:
+    with pytest.warns(MethodCollapse, match=said) as caught:
+        embedder = Embedder("smollm2", method=method)
+        embedder.with_instructions(text="A text.").encode_document("The ferry leaves at noon.")
+    (warning,) = (each for each in caught if each.category is MethodCollapse)
+    text = str(warning.message)
+    assert text.startswith(f"{method} collapses on smollm2: ") and "\n" not in text and len(text) < 400
+    assert "put a start token ahead of texts" in text and "`eddy diagnose`" in text
+    assert warning.filename == __file__
+    silent("smollm2", method, check=False)
+
+
+@pytest.mark.parametrize("method", ["plain:exit=-2", "htp", "prompteol", "plain:exit=0+sif", f"plain{NONE}"])
+def test_sound_methods_of_a_real_model_do_not_warn(real: None, method: str) -> None:
+    silent("smollm2", method)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [*("plain", "plain:exit=0+sif", "plain:pool=last", "tp", "htp:exit=-7", "echo:exit=-8", "prompteol", "cot"), "kv"],
+)
+def test_the_bundled_model_does_not_warn(method: str) -> None:
+    silent("eddy-tiny", method)
+
+
+def test_a_diagnosis_names_the_sinks(real: None) -> None:
+    extent = Extent(bins=2, attention=1, gradients=1, tokens=32, probes=1)
+    pairs = list(PAIRS[:6])
+    found, sound = (
+        diagnose("smollm2", SENTENCES, method=f"plain:exit=-8{start}", pairs=pairs, extent=extent)
+        for start in (NONE, "")
+    )
+    assert found.largest_token is not None and found.largest_token > 0.8
+    assert all(any(text.startswith(sink.piece) for text in SENTENCES) for sink in found.sinks)
+    assert all(sink.norm > 10 and sink.share > 0.5 for sink in found.sinks)
+    assert sum(sink.count for sink in found.sinks) == len(SENTENCES)
+    assert sound.sinks == [] and sound.largest_token is not None and sound.largest_token < 0.2
+    assert sound.sides[0].space["nearest"] > found.sides[0].space["nearest"]
+    assert json.loads(json.dumps(found.settings))["sinks"][0]["share"] == found.sinks[0].share
+
+
+# --- when nothing is measured
+
+
+def test_check_language_and_post_processing_decide_whether_it_is_measured(alarmed: None, tmp_path: Path) -> None:
+    with pytest.warns(MethodCollapse, match="eddy-tiny"):
+        Embedder("eddy-tiny", method="plain")
+    silent("eddy-tiny", "plain", check=False)
+    silent("eddy-tiny", "plain", language="de")
+    fitted = silent("eddy-tiny", "plain+whiten").fit(TEXTS)
+    silent("eddy-tiny", "plain+whiten", post=fitted)
+    with pytest.warns(MethodCollapse):
+        Embedder("eddy-tiny", method="plain+truncate:dims=64")
+
+
+def test_tokenizers_that_make_nonsense_of_english_and_texts_that_do_not_fit_are_no_alarm(
+    alarmed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", MethodCollapse)
+        embedder("llama", "plain")  # more than three tokens a word
+    silent("eddy-tiny", "plain", max_length=4, overflow="error")
+    unknown = silent("eddy-tiny", "plain", check=False)._pipeline.planner.tokenizer([SENTENCES[0]])[0].ids[0]
+    monkeypatch.setattr("eddy_embed.text.tokenizer.Tokenizer.unknown", property(lambda self: unknown))
+    silent("eddy-tiny", "plain")
+
+
+def test_nothing_is_counted_and_no_thread_of_the_tokenizer_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[int] = []
+    usual = collapse.measure
+    monkeypatch.setattr(collapse, "measure", lambda *given: called.append(1) or usual(*given))
+    e = silent("eddy-tiny", "metaeol")
+    assert called == [1] and e.counts.texts == e.counts.positions == 0
+
+
+def test_the_command_line_warns_in_one_line_on_standard_error() -> None:
+    script = (
+        "from eddy_embed.encoding import collapse\ncollapse.FEWEST_NEAREST = 1.1\nfrom eddy_embed.cli import main\n"
+    )
+    command = [sys.executable, "-c", f"{script}main()", "embed", "A lamp.", "--model", "eddy-tiny", "--method", "plain"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert len(json.loads(ran.stdout)["vector"]) > 0
+    (line,) = (line for line in ran.stderr.splitlines() if "collapses" in line)
+    assert line.startswith("eddy: plain collapses on eddy-tiny: ")
+    assert "embedder.py" not in ran.stderr and "options.py" not in ran.stderr
+
+
+# --- the numbers
+
+
+def test_thresholds_have_two_sides() -> None:
+    assert SOUND.fault is None and replace(SOUND, token=float("nan")).fault is None
+    for changes, said in (
+        ({"token": 0.46}, "the first token has 46%"),
+        ({"dimension": 0.16}, "single dimension has 16%"),
+        ({"nearest": 0.24}, "24% of sentences"),
+    ):
+        assert said in str(replace(SOUND, **changes).fault)
+
+
+def test_sentences_are_short_and_different() -> None:
+    assert len(set(SENTENCES)) == 32 and all(4 <= len(text.split()) <= 9 for text in SENTENCES)
+
+
+def test_shares_of_vectors() -> None:
+    near = np.eye(6)
+    assert nearest_share(near, near + 0.1) == 1
+    assert nearest_share(near, near[[1, 2, 3, 4, 5, 0]]) == 0
+    assert nearest_share(np.ones((3, 2)), np.ones((3, 2))) == 0, "a tie is not nearer"
+    assert np.isnan(nearest_share(np.zeros((0, 2)), np.zeros((0, 2))))
+    assert dimension_share(np.array([[1.0, 0, 5], [3, 0, 5], [2, 1, 5]])) == pytest.approx((2 / 3) / (2 / 3 + 2 / 9))
+    assert np.isnan(dimension_share(np.ones((4, 3))))
+
+
+@pytest.mark.parametrize("method", ["plain", "htp:range=1-3,exit=-1", "plain+sif:a=0.01", "echo"])
+def test_tokens_are_those_of_the_mean(method: str) -> None:
+    e = embedder("qwen3", method, normalize=False)
+    vectors, tokens = read(e._pipeline, e.method, TEXTS[:3])
+    for text, vector, own in zip(TEXTS, vectors, tokens, strict=False):
+        direct = e.encode_document(text)
+        assert np.abs(vector - direct / np.linalg.norm(direct)).max() < 1e-5
+        assert "".join(own.pieces) == text and own.shares.sum() == pytest.approx(1)
+        ends = np.cumsum([len(piece) for piece in own.pieces])
+        spans = [(int(end) - len(piece), int(end)) for end, piece in zip(ends, own.pieces, strict=True)]
+        states = [e.encode_words(text, [span])[0] for span in spans if text[slice(*span)].strip()]
+        visible = [at for at, span in enumerate(spans) if text[slice(*span)].strip()]
+        assert own.norms[visible] == pytest.approx(np.linalg.norm(states, axis=1), rel=1e-4)
+        if "sif" not in method:
+            assert own.shares == pytest.approx(own.norms / own.norms.sum())
+    assert read(e._pipeline, embedder("qwen3", "plain:pool=last").method, TEXTS[:2])[1] == []
+
+
+def test_sinks_are_ten_medians_and_sorted_by_share() -> None:
+    row = collapse.TokenNorms
+    texts = [
+        row(["a", " b", " c", "."], np.array([30.0, 1, 1, 1]), np.array([0.6, 0.2, 0.1, 0.1])),
+        row(["a", " b", " d", "."], np.array([50.0, 1, 11, 1]), np.array([0.8, 0.05, 0.1, 0.05])),
+        row([" c", " b"], np.array([9.0, 1]), np.array([0.9, 0.1])),
+    ]
+    found = sinks(texts)
+    assert [(sink.piece, sink.count) for sink in found] == [("a", 2), (" d", 1)]
+    assert found[0].norm == pytest.approx(40) and found[0].share == pytest.approx(0.7)
+    assert sinks([]) == []
