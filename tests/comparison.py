@@ -56,6 +56,8 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "plain:exit=0+sif:a=0.01": ("plain", {"exit": 0, "sif": 1e-2}),
     "htp:range=1-4,exit=-1+sif:a=0.01": ("htp", {"range": (1, 4), "exit": -1, "sif": 1e-2}),
     "echo+sif:a=0.01": ("echo", {"sif": 1e-2}),
+    "plain:exit=0+sif:a=0.01+filter:drop=3": ("plain", {"exit": 0, "sif": 1e-2, "filter": 3}),
+    "htp:range=1-4,exit=-1+filter:drop=5": ("htp", {"range": (1, 4), "exit": -1, "filter": 5}),
     "htp:k=2,range=1-4,exit=4,pool=all+last2avg": (
         "htp",
         {"k": 2, "range": (1, 4), "exit": 4, "pool": "all", "averaged": 2},

@@ -35,6 +35,7 @@ EVERY = [
     "reba:pool=mean",
     "reba:piece=9",
     "htp:range=1-4,exit=-1+sif:a=0.01",
+    "plain+filter:drop=3",
 ]
 """Between them they touch every moment of a pass; a newly registered method has to be put in."""
 FEW = [

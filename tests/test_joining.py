@@ -26,6 +26,7 @@ PAIRS = {
     frozenset({"last2avg"}): "both set average",
     frozenset({"truncate"}): "both set post",
     frozenset({"sif"}): "both set weights",
+    frozenset({"filter"}): "both set filter",
     frozenset({"recommended"}): "both set recommended",
     frozenset({"readout"}): TWO,
     frozenset({"readout", "reba"}): "a readout of its own",
@@ -50,7 +51,7 @@ def reason(one: str, other: str) -> str | None:
 
 
 def test_the_table_knows_every_method() -> None:
-    joined = {"truncate", "tempscale", "reroute", "start", "sif", "readout", "last2avg"}
+    joined = {"truncate", "tempscale", "reroute", "start", "sif", "filter", "readout", "last2avg"}
     # What is recommended is not known before there is a model: until then it joins all but itself.
     assert {*WHOLE, *POSTS, *joined, "recommended"} == set(methods.names())
 

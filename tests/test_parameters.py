@@ -24,6 +24,7 @@ BASES = {
     "truncate": "plain+truncate",
     "start": "plain+start",
     "sif": "plain+sif:a=0.01",
+    "filter": "plain+filter:drop=2",
     "last2avg": "plain+last2avg",
     "readout": "htp:range=1-3,exit=4+cot+readout",
 }
@@ -47,6 +48,7 @@ CHANGES = {
     "readout": ["pool=last", "exit=4", "placeholders=true", "prompt=true", "specials=true"],
     "start": ["token=</s>"],  # none changes nothing here: the tokenizer puts <s> there
     "sif": ["a=0.1"],
+    "filter": ["drop=3"],
     "last2avg": [],
     "centre": [],
     "abtt": ["k=2"],

@@ -45,6 +45,7 @@ BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "reroute.bias": st.floats(allow_nan=False, max_value=100),
     "kv.verb": st.sampled_from(["Compress", "Summarize", "Sum up, briefly,"]),
     "start.token": st.one_of(st.none(), st.sampled_from(["auto", "<s>", "none", "a b", "+", ""])),
+    "filter.drop": st.integers(1, 300),
     "sif.a": st.floats(0, 1, exclude_min=True),
     "tempscale.tau": st.one_of(st.none(), st.floats(0, 1, exclude_min=True)),
     "tempscale.query_tau": st.one_of(st.none(), st.floats(0, 1, exclude_min=True)),

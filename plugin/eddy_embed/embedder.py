@@ -24,8 +24,6 @@ from eddy_embed.encoding.pipeline import Counts
 from eddy_embed.encoding.planner import Overflow
 from eddy_embed.encoding.validation import (
     PARTS,
-    PASSAGES,
-    SENTENCES,
     check_kind,
     check_one,
     check_options,
@@ -307,12 +305,8 @@ class Embedder:
         plain = self.with_post(None)
         moments = RunningCovariance(self.width)
         for _, chunk in chunks(checked_texts(texts)):
-            documents = plain.encode_long(
-                chunk,
-                late=self.reads_spans,
-                parts=SENTENCES if self.reads_spans else PASSAGES,
-                show_progress=show_progress,
-            )
+            parts: list[Part] = ["sentences" if self.reads_spans else "passages"]
+            documents = plain.encode_long(chunk, late=self.reads_spans, parts=parts, show_progress=show_progress)
             moments.add(unit(np.stack([part.vector for document in documents for part in document.finest])))
         query_moments = None
         if queries is not None:
@@ -337,7 +331,7 @@ class Embedder:
         if fitted is not None:
             fitted.check_maker(self.maker)
         method = methods.with_post(self.method, None if fitted is None else fitted.post)
-        finish = finish_for(method, self.width, fitted, self.normalize, self._pipeline.finish.head)
+        finish = finish_for(method, self.width, fitted, self._pipeline.finish)
         other = self._copy(finish=finish)
         other.method = method
         return other

@@ -14,7 +14,7 @@ from . import backward
 from . import layout as lay
 from .blocks import ENCODERS
 from .forward import copied, exit_layer, forward
-from .readout import POOLINGS, sif, unit, weighed
+from .readout import POOLINGS, filtered, sif, unit, weighed
 from .revised import by_sentence, quoted
 from .values import value
 
@@ -53,11 +53,12 @@ JOINED = {
     "trained": False,
     "start": True,
     "sif": None,
+    "filter": None,
 }
 """KV-Embedding's prompt or entries with any method; `read`: (pooling, whether the prompt is averaged too), if named;
 `specials`: whether these are; `trained`: a fine-tuned embedder, with the specials behind the text, and an instruction
 without a blank of ours; `start`: whether a start token is put where the tokenizer puts none;
-`sif`: the a of weights by rarity."""
+`sif`: the a of weights by rarity. `filter`: directions of the token embeddings taken out."""
 TEMPLATES = {"plain": lay.PLAIN, "prompteol": lay.PROMPTEOL, "cot": lay.COT, "knowledge": lay.KNOWLEDGE}
 LAST = ("prompteol", "cot", "knowledge", "metaeol")
 
@@ -256,7 +257,8 @@ def embed(method: str, params: Params, model: Any, tokenizer: Any, text: str, **
     """
     wordings = params.get("prompts") or [None]
     raws = [run(method, params, model, tokenizer, text, **options, wording_of=each).raw() for each in wordings]
-    return unit(sum(raws) / len(raws))
+    raw, drop = sum(raws) / len(raws), params.get("filter")
+    return unit(raw if drop is None else filtered(raw, model.get_input_embeddings().weight, drop))
 
 
 def token_states(

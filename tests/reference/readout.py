@@ -58,6 +58,14 @@ def sif(tokenizer: Any, token: int, a: float) -> float:
     return a / (a + 0.1 / (rank + 2.7))
 
 
+def filtered(vector: Floats, table: Any, drop: int) -> Floats:
+    """The vector minus its parts along the first right singular vectors of a table of token embeddings."""
+    directions = np.linalg.svd(table.detach().double().numpy())[2][:drop]
+    for direction in directions:
+        vector = vector - (vector @ direction) * direction
+    return vector
+
+
 def weighed(h: Floats, weights: dict[int, float]) -> Floats:
     """The mean of positions, each with its weight."""
     total, all_weights = np.zeros(h.shape[1]), 0.0

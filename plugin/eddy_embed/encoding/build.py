@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
+import numpy as np
 import torch
 
 from eddy_embed import methods
@@ -19,7 +20,6 @@ from eddy_embed.errors import InvalidParameter, UnsupportedModel
 from eddy_embed.methods.method import Method
 from eddy_embed.model.backbone import Backbone
 from eddy_embed.model.host import Host
-from eddy_embed.model.loading.dense_head import Head
 from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate
 from eddy_embed.model.loading.pretrained import load
 from eddy_embed.model.loading.sentence_transformers import LIBRARY, SentenceTransformerSpec, read, unwrapped
@@ -29,6 +29,10 @@ from eddy_embed.parts.layout import Layout, TextRole
 from eddy_embed.parts.postprocess import Fitted
 from eddy_embed.text.sentences import Segmenter
 from eddy_embed.text.tokenizer import Tokenizer
+from eddy_embed.utils.arrays import Doubles
+
+FILTER_ROWS = 2**13
+"""Most token embeddings that a filter's directions are found from: more cost seconds and change little."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,14 +193,23 @@ def first_finish(opened: LoadedModel, post: Fitted | str | os.PathLike[str] | No
             f"{opened.name} was trained for similarity_fn_name={own.similarity!r}, where the lengths of vectors count; "
             "pass normalize=False to keep them, and search by that, or by cosine"
         )
+    chosen = opened.method.filter
+    filtered = None if chosen is None else chosen.directions(_token_embeddings(opened.model), width)
     width = width if head is None else head.width or width
-    return finish_for(opened.method, width, post, normalize, head)
+    return finish_for(opened.method, width, post, VectorFinalizer(normalize, filtered=filtered, head=head))
+
+
+def _token_embeddings(model: torch.nn.Module) -> Doubles:
+    """Token embeddings, at most `FILTER_ROWS` of them at equal distances, shape (tokens, width)."""
+    table = cast("torch.Tensor", cast("Any", model).get_input_embeddings().weight).detach()
+    step = -(-len(table) // FILTER_ROWS)
+    return np.asarray(table[::step].double().cpu().numpy())
 
 
 def finish_for(
-    method: Method, width: int, post: Fitted | str | os.PathLike[str] | None, normalize: bool, head: Head | None
+    method: Method, width: int, post: Fitted | str | os.PathLike[str] | None, finish: VectorFinalizer
 ) -> VectorFinalizer:
-    """The last stage for a method whose vectors have this width before any post-processing."""
+    """A last stage with the post-processing of a method whose vectors have this width before it."""
     if method.post is not None:
         method.post.dimension(width)
     fitted = post if post is None or isinstance(post, Fitted) else Fitted.load(post)
@@ -210,7 +223,7 @@ def finish_for(
             f"post= was fitted on vectors of width {len(fitted.mean)}, this model's have {width}; fit it "
             "again with this model"
         )
-    return VectorFinalizer(normalize, method.post, fitted, head)
+    return replace(finish, post=method.post, fitted=fitted)
 
 
 def _check_prompts(name: str, tokenizer: Tokenizer, prompts: list[str | None]) -> None:

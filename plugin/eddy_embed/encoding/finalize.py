@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class VectorFinalizer:
-    """Makes vectors of pooled states: head, post-processing, normalisation.
+    """Makes vectors of pooled states: filter, head, post-processing, normalisation.
 
     Attributes:
         normalize: Whether vectors end with length 1.
         post: Post-processing of the method, None for none.
         fitted: The same with what it learned, None if it has not been fitted.
-        head: Layers that a fine-tuned model applies to its pooled states first, None for none.
+        filtered: Orthonormal directions that are taken out of pooled states first, shape (width, directions).
+        head: Layers that a fine-tuned model applies to its pooled states, None for none.
     """
 
     normalize: bool
     post: Post | None = None
     fitted: Fitted | None = None
+    filtered: Doubles | None = None
     head: Head | None = None
 
     def __call__(self, raw: Doubles, text: int, role: TextRole = "document") -> Doubles:
         """Vectors of pooled states, shape (width,) or (vectors, width); messages give the index of the text."""
+        raw = self.before_post(raw)
         _check_finite(raw, text)
-        if self.head is not None:
-            raw = self.head(raw)
-            _check_finite(raw, text)
         if self.post is not None and not self.post.learns:
             raw = raw[..., : self.post.keep]
         elif self.post is not None:
@@ -50,6 +50,12 @@ class VectorFinalizer:
             raw = self.fitted.apply(unit(raw), role)
             _check_finite(raw, text)
         return unit(raw) if self.normalize else raw
+
+    def before_post(self, raw: Doubles) -> Doubles:
+        """Pooled states through filter and head, shape (.., width)."""
+        if self.filtered is not None:
+            raw = raw - (raw @ self.filtered) @ self.filtered.T
+        return raw if self.head is None else self.head(raw)
 
 
 def _check_finite(raw: Doubles, text: int) -> None:

@@ -18,7 +18,6 @@ from eddy_embed.text.tokenizer import raise_on_surrogates
 PARTS: tuple[Part, ...] = get_args(Part)
 """The parts of a document that have vectors."""
 PASSAGES: tuple[Part, ...] = ("passages",)
-SENTENCES: tuple[Part, ...] = ("sentences",)
 CHUNK_CHARACTERS = 4_000_000
 """Characters of text planned at once: enough to sort by length, few enough for memory."""
 _FLAG = (bool, "True or False")

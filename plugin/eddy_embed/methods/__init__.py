@@ -8,7 +8,7 @@ from eddy_embed.methods.htp import htp
 from eddy_embed.methods.kv import kv, reroute
 from eddy_embed.methods.method import Method
 from eddy_embed.methods.plain import last2avg, plain, readout, sif, start
-from eddy_embed.methods.postprocessing import abtt, centre, truncate, whiten, with_post
+from eddy_embed.methods.postprocessing import abtt, centre, filter, truncate, whiten, with_post
 from eddy_embed.methods.prompts import cot, echo, knowledge, metaeol, prompteol
 from eddy_embed.methods.published import resolve
 from eddy_embed.methods.reba import reba
@@ -24,6 +24,7 @@ __all__ = [
     "describe",
     "echo",
     "entry_for",
+    "filter",
     "htp",
     "knowledge",
     "kv",
@@ -57,6 +58,7 @@ _JOINED: list[Callable[..., Method]] = [
     sif,
     readout,
     last2avg,
+    filter,
     centre,
     abtt,
     whiten,

@@ -13,6 +13,7 @@ from typing import Any
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
 from eddy_embed.parts.attention import BackwardAttention, ExtraKeyValues, Temperature
 from eddy_embed.parts.copy_edges import CopyEdges
+from eddy_embed.parts.embed_filter import EmbedFilter
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.postprocess import Post
 from eddy_embed.parts.readout import LayerMean, Readout
@@ -56,6 +57,7 @@ class Method:
         readout: Which hidden states become vectors.
         average: The layers whose states are averaged before the readout.
         weights: How much each token weighs in a mean.
+        filter: Which directions of the token embeddings are taken out of vectors.
         post: What is done to vectors, fitted on a library.
         recommended: Stands for the parts of the method recommended for the model, which `resolve` puts in its place.
         decides: Whether the readout replaces that of a method joined to it.
@@ -70,6 +72,7 @@ class Method:
     readout: Readout | None = None
     average: LayerMean | None = None
     weights: TokenWeights | None = None
+    filter: EmbedFilter | None = None
     post: Post | None = None
     recommended: Recommended | None = None
     decides: bool = False

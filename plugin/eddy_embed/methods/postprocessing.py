@@ -1,4 +1,4 @@
-"""Post-processing by name: what a library's vectors have in common, taken out."""
+"""Post-processing by name: what vectors have in common, taken out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,23 @@ from dataclasses import replace
 
 from eddy_embed.methods.method import Method
 from eddy_embed.methods.registry import build, build_term
+from eddy_embed.parts.embed_filter import EmbedFilter
 from eddy_embed.parts.postprocess import Post
+
+
+def filter(drop: int = 16) -> Method:
+    """Vectors without the directions in which the model's token embeddings vary most; nothing has to be fitted.
+
+    After EmbedFilter (arXiv 2606.07502). It suits vectors close to the token embeddings, as in
+    `plain:exit=0+sif+filter`.
+
+    Args:
+        drop: Directions taken out.
+
+    Raises:
+        InvalidParameter: `drop` is below 1.
+    """
+    return build(filter, {"drop": drop}, filter=EmbedFilter(drop))
 
 
 def centre() -> Method:

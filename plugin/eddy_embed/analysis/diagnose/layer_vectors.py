@@ -51,7 +51,12 @@ def read(pipeline: Pipeline, texts: list[str], told: Callable[[int, int], None],
             runner = runner.at_layers(layers)
         except InvalidParameter as error:
             layers, reason = (exit_layer,), str(error)
-    reading = replace(pipeline, runner=runner, finish=VectorFinalizer(normalize=False), counts=Counts())
+    reading = replace(
+        pipeline,
+        runner=runner,
+        finish=VectorFinalizer(normalize=False, filtered=pipeline.finish.filtered),
+        counts=Counts(),
+    )
     states = np.empty((len(layers), len(texts), runner.host.width), np.float32)
     for first in range(0, len(texts), TOGETHER):
         part = texts[first : first + TOGETHER]

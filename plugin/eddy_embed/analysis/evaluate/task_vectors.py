@@ -13,7 +13,7 @@ from eddy_embed.analysis.evaluate.tasks import OddOneOut, Pairs, Retrieval, Task
 from eddy_embed.embedder import Embedder
 from eddy_embed.encoding.finalize import VectorFinalizer, unit
 from eddy_embed.encoding.pipeline import Counts, Pipeline
-from eddy_embed.encoding.validation import PASSAGES, SENTENCES
+from eddy_embed.encoding.validation import PASSAGES
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.postprocess import Post, RunningCovariance, fit
 from eddy_embed.utils.arrays import Doubles, Floats, Ints
@@ -97,14 +97,14 @@ def embed(
     with Progress(show=False, callback=told) as bar:
         library, sample, owners, asked, pairs = _vectors(pipeline, task, passage_size, embedder.reads_spans, bar)
     seconds = time.perf_counter() - started
-    head = embedder._pipeline.finish.head or (lambda raw: raw)
+    finished = embedder._pipeline.finish.before_post
     sides = zip(*(np.split(vectors, len(layers), axis=1) for vectors in (library, sample, asked)), strict=True)
     return [
         TaskVectors(
-            unit(head(mine.astype(np.float64))),
-            unit(head(fitted.astype(np.float64))),
+            unit(finished(mine.astype(np.float64))),
+            unit(finished(fitted.astype(np.float64))),
             owners,
-            unit(head(other.astype(np.float64))),
+            unit(finished(other.astype(np.float64))),
             pairs,
             # The embeddings alone count as one layer: looking them up is work too.
             Cost(seconds, counts.tokens, counts.positions, max(layer, 1), max(ran, 1)),
@@ -126,7 +126,7 @@ def _vectors(
 
     no_pairs = np.zeros((0, 2), np.int64)
     if isinstance(task, Retrieval):
-        parts = (*PASSAGES, *SENTENCES) if late else PASSAGES
+        parts = ("passages", "sentences") if late else PASSAGES
         documents = list(pipeline.documents(task.texts, passage_size, late, bar, parts))
         library = np.stack([passage.vector for each in documents for passage in each.passages])
         owners = np.repeat(np.arange(len(documents)), [len(each.passages) for each in documents])
