@@ -44,8 +44,16 @@ KINDS = {
 }
 """Main metric and tasks of each table."""
 MEANS = (
-    *("plain:exit=0", "plain:exit=0+sif", "plain:exit=1", "plain:exit=1+sif", "plain:exit=2+sif"),
-    *("plain:exit=-2", "plain", "plain:pool=last", "plain:exit=-2+start:token=none"),
+    *("plain:exit=0", "plain:exit=0+sif", "plain:exit=0+filter", "plain:exit=0+sif+filter"),
+    *(
+        "plain:exit=1",
+        "plain:exit=1+sif",
+        "plain:exit=2+sif",
+        "plain:exit=-2",
+        "plain",
+        "plain:pool=last",
+        "plain:exit=-2+start:token=none",
+    ),
 )
 PAPERS = (
     *("prompteol:exit=-2", "cot:exit=-2", "cot:exit=-1", "knowledge:exit=-2", "metaeol:exit=-2", "echo:exit=-2"),
@@ -56,11 +64,11 @@ SYSTEMS = tuple(f"{text}{post}" for text in (*MEANS, *PAPERS) for post in ("", "
 """Methods of a language model, each without and with post-processing."""
 ENCODER = ("plain", *(f"plain+tempscale:tau={tau}" for tau in ("0.6", "0.7", "0.8", "0.9")))
 """Methods of a trained encoder: as it was trained, and under TempScale's temperatures."""
-HYBRID = ("plain:exit=0+sif", "plain:exit=1+sif", "plain:exit=0+sif+whiten", "plain:exit=1+sif+whiten")
+HYBRID = ("plain:exit=0+sif+filter", "plain:exit=0+sif+filter+whiten", "plain:exit=1+sif+whiten")
 """Methods that also search together with BM25."""
 SHORT = (
     *("bm25", "overlap", "plain", "plain:pool=last", "plain:exit=0", "htp", "tp", "echo:exit=-2", "prompteol:exit=-2"),
-    *("plain:exit=1+sif", "plain:exit=1+sif+whiten", "plain:exit=1+sif+whiten (with bm25)"),
+    *("plain:exit=0+sif+filter", "plain:exit=0+sif+filter+whiten", "plain:exit=0+sif+filter (with bm25)"),
 )
 """Rows of the README's table."""
 PASSAGE_SIZE = 256
