@@ -56,7 +56,15 @@ MEANS = (
     ),
 )
 PAPERS = (
-    *("prompteol:exit=-2", "cot:exit=-2", "cot:exit=-1", "knowledge:exit=-2", "metaeol:exit=-2", "echo:exit=-2"),
+    *(
+        "prompteol:exit=-2",
+        "cot:exit=-2",
+        "cot:exit=-1",
+        "knowledge:exit=-2",
+        "metaeol:exit=-2",
+        "echo:exit=-2",
+        "echo:exit=1",
+    ),
     *("tp", "tp:prompt=cot,exit=-1", "htp", "htp+start:token=none", "kv"),
     *("plain+tempscale:tau=0.8", "reba:pool=mean"),
 )

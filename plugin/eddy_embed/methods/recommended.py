@@ -56,33 +56,39 @@ _CHOSEN = "chosen for this model"
 _OWN: dict[_Shape, Entry] = {
     # SmolLM2-135M
     ("llama", 30, 576, 49152): Entry(
-        _CHOSEN, retrieval=Recommendation("plain:exit=1+sif"), similarity=Recommendation("cot")
+        _CHOSEN,
+        retrieval=Recommendation("plain:exit=0+sif+filter", {"cranfield, ndcg@10": (0.320, 0.200)}, "plain:exit=1"),
+        similarity=Recommendation("prompteol:exit=-2", {"stsb_dev, spearman": (0.768, 0.703)}, "plain:exit=1"),
     ),
     # Gemma 3 270M
     ("gemma3_text", 18, 640, 262144): Entry(
         _CHOSEN,
-        retrieval=Recommendation("plain:exit=0+sif", {"cranfield, ndcg@10": (0.251, 0.121)}, beside="plain:exit=0"),
-        similarity=Recommendation("tp:prompt=cot,exit=-1", {"STS, 1,379 pairs, spearman": (0.685, 0.378)}),
+        retrieval=Recommendation("plain:exit=0+sif+filter", {"cranfield, ndcg@10": (0.302, 0.121)}, "plain:exit=0"),
+        similarity=Recommendation("GEMMA", {"stsb_dev, spearman": (0.0, 0.0)}, "plain:exit=0"),
     ),
-    # eddy-tiny: `benchmarks/choose.py` prints this entry for the shipped weights.
+    # eddy-tiny
     ("llama", 8, 320, 8192): Entry(
         _CHOSEN,
-        retrieval=Recommendation("echo:exit=-8", {"cranfield, ndcg@10": (0.2244, 0.0839)}, post="whiten"),
-        similarity=Recommendation("echo:exit=-8", {"stsb_dev, spearman": (0.7424, 0.6991)}, post="whiten"),
+        retrieval=Recommendation("echo:exit=1", {"cranfield, ndcg@10": (0.224, 0.084)}, post="whiten"),
+        similarity=Recommendation("echo:exit=1", {"stsb_dev, spearman": (0.742, 0.699)}, post="whiten"),
     ),
 }
 """By (architecture, layers, hidden, vocabulary) of the full model."""
 _GENERIC = Entry(
     "for models without an entry of their own",
     retrieval=Recommendation(
-        "plain:exit=0+sif",
-        {"cranfield, ndcg@10, SmolLM2-135M": (0.261, 0.089), "cranfield, ndcg@10, Gemma 3 270M": (0.251, 0.121)},
-        beside="plain:exit=0",
+        "plain:exit=0+sif+filter",
+        {"cranfield, ndcg@10, SmolLM2-135M": (0.320, 0.267), "cranfield, ndcg@10, Gemma 3 270M": (0.302, 0.256)},
+        beside="plain:exit=0+sif",
     ),
-    similarity=Recommendation("prompteol:exit=-2"),
+    similarity=Recommendation(
+        "prompteol:exit=-2", {"stsb_dev, spearman, SmolLM2-135M": (0.768, 0.703)}, "plain:exit=1"
+    ),
 )
-_ENCODER = Entry("for models that read in both directions", _GENERIC.retrieval, similarity=Recommendation("plain"))
-"""A prompt has no use there."""
+_ENCODER = Entry(
+    "for models that read in both directions", Recommendation("plain:exit=0+sif"), similarity=Recommendation("plain")
+)
+"""A prompt has no use there, and some have token embeddings of another width than their states, which `filter` needs."""
 _TRAINED = Entry("as the model was trained", Recommendation("plain"), Recommendation("plain"))
 
 
