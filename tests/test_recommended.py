@@ -56,7 +56,7 @@ def run(capsys, monkeypatch, *arguments: str) -> tuple[str, str]:
         (GEMMA, "recommended", "plain:exit=0+sif+filter"),
         (GEMMA, "recommended:use=similarity+whiten", "tp:prompt=cot,exit=-1+whiten"),
         (OTHER, "recommended", "plain:exit=0+sif+filter"),
-        (OTHER, "recommended:use=similarity", "prompteol:exit=-2"),
+        (OTHER, "recommended:use=similarity", "plain:exit=0+sif+filter"),
         (TRAINED, "recommended", "plain"),
         (TRAINED, "recommended:use=similarity", "plain"),
         (BERT, "recommended", "plain:exit=0+sif"),

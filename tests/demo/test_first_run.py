@@ -16,7 +16,7 @@ from eddy_embed.model.loading.catalog import CATALOG
 
 Run = Callable[..., Any]
 ANSWERS = (
-    ("long-documents.md", "Eddy reads the whole document in several windows."),
+    ("long-documents.md", "A document longer than the model's window is never cut silently."),
     ("methods.md", "hierarchical token prepending costs two more tokens per block than plain mean pooling."),
     ("troubleshooting.md", "A library refuses documents and a question asked with another model or method,"),
 )

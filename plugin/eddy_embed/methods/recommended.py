@@ -82,7 +82,9 @@ _GENERIC = Entry(
         beside="plain:exit=0+sif",
     ),
     similarity=Recommendation(
-        "prompteol:exit=-2", {"stsb_dev, spearman, SmolLM2-135M": (0.768, 0.703)}, "plain:exit=1"
+        "plain:exit=0+sif+filter",
+        {"stsb_dev, spearman, SmolLM2-135M": (0.754, 0.768), "stsb_dev, spearman, Gemma 3 270M": (0.762, 0.664)},
+        beside="prompteol:exit=-2",
     ),
 )
 _ENCODER = Entry(
