@@ -54,7 +54,7 @@ def run(capsys, monkeypatch, *arguments: str) -> tuple[str, str]:
         (SMOLLM2, "recommended", "plain:exit=0+sif+filter"),
         (SMOLLM2, "recommended:use=similarity", "prompteol:exit=-2"),
         (GEMMA, "recommended", "plain:exit=0+sif+filter"),
-        (GEMMA, "recommended:use=similarity+whiten", "tp:prompt=cot,exit=-1+whiten"),
+        (GEMMA, "recommended:use=similarity+whiten", "echo:exit=-2+whiten"),
         (OTHER, "recommended", "plain:exit=0+sif+filter"),
         (OTHER, "recommended:use=similarity", "plain:exit=0+sif+filter"),
         (TRAINED, "recommended", "plain"),

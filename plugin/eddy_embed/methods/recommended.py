@@ -64,7 +64,7 @@ _OWN: dict[_Shape, Entry] = {
     ("gemma3_text", 18, 640, 262144): Entry(
         _CHOSEN,
         retrieval=Recommendation("plain:exit=0+sif+filter", {"cranfield, ndcg@10": (0.302, 0.121)}, "plain:exit=0"),
-        similarity=Recommendation("GEMMA", {"stsb_dev, spearman": (0.0, 0.0)}, "plain:exit=0"),
+        similarity=Recommendation("echo:exit=-2", {"stsb_dev, spearman": (0.774, 0.664)}, "prompteol:exit=-2"),
     ),
     # eddy-tiny
     ("llama", 8, 320, 8192): Entry(
@@ -90,7 +90,7 @@ _GENERIC = Entry(
 _ENCODER = Entry(
     "for models that read in both directions", Recommendation("plain:exit=0+sif"), similarity=Recommendation("plain")
 )
-"""A prompt has no use there, and some have token embeddings of another width than their states, which `filter` needs."""
+"""A prompt has no use there, and `filter` needs token embeddings as wide as the states."""
 _TRAINED = Entry("as the model was trained", Recommendation("plain"), Recommendation("plain"))
 
 
