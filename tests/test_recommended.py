@@ -238,7 +238,8 @@ def test_the_recommendations_for_a_model_are_shown_without_its_weights(capsys, m
     (tmp_path / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 9}), encoding="utf-8")
     out, _ = run(capsys, monkeypatch, "methods", "--model", str(tmp_path))
     assert "retrieval: plain:exit=0+sif+filter (for models without an entry of their own)" in out
-    assert "similarity: prompteol:exit=-2 (for models without an entry of their own)\n  no scores recorded" in out
+    assert "similarity: plain:exit=0+sif+filter (for models without an entry of their own)" in out
+    assert "  stsb_dev, spearman, Gemma 3 270M: plain:exit=0+sif+filter 0.762, prompteol:exit=-2 0.664" in out
     modules = [
         {"path": "", "type": "sentence_transformers.models.Transformer"},
         {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
