@@ -95,8 +95,7 @@ class Measured:
         """From `benchmarks/results/`."""
         index = _json("index-speed.json")["rows"]["server"]
         own = index["bytes"] - 4 * index["width"]
-        outcomes = [each for each in _json("eddy-tiny.json")["outcomes"] if each["task"] == "squality"]
-        costs = {each["system"]: each["cost"] for each in outcomes if "cost" in each}
+        costs = {each["system"]: each["cost"] for each in _json("eddy-tiny-positions.json")["outcomes"]}
         found = {name: costs[system]["positions"] / costs[system]["tokens"] for name, system in METHODS.items()}
         plain = costs["plain"]
         return cls(index["rows"] / index["seconds"], own, found, plain["tokens"] / plain["seconds"])
