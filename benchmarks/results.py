@@ -234,11 +234,6 @@ def page(folder: Path) -> str:
 def short(folder: Path) -> str:
     """The table of the README."""
     files = {told["model"]: told for told in _read(folder)}
-    told = files["smollm2"]
-    rows = [
-        row for row in told["outcomes"] if row["task"] in ("sickr_trial", "squality", "cisi") and row["system"] in SHORT
-    ]
-    shown = {**told, "outcomes": rows}
     return "\n\n".join(
         [
             _wrapped(
@@ -246,7 +241,7 @@ def short(folder: Path) -> str:
                 "search in abstracts (cisi) and in stories of 5,000 words (squality); none of the three was used to "
                 "choose anything."
             ),
-            _columns(shown, [task for task in ("sickr_trial", "cisi", "squality")], list(SHORT), metrics=True),
+            _columns(files["smollm2"], ["sickr_trial", "cisi", "squality"], list(SHORT), metrics=True),
             _wrapped(SIGNS),
             _wrapped(
                 "`python benchmarks/results.py --model smollm2` makes this table and [Results](docs/results.md): "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from functools import cache
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 from tests import families
 
 from eddy_embed import Embedder, methods
+from eddy_embed.encoding.finalize import VectorFinalizer
 from eddy_embed.errors import (
     FingerprintMismatch,
     IncompatibleMethods,
@@ -383,3 +385,10 @@ def test_a_fit_on_few_vectors_does_little_harm_and_one_on_many_helps(post: Post)
     if post.kind == "whiten":
         assert found[2000] > raw + 0.3
         assert found[3] <= found[10] <= found[50] <= found[2000]
+
+
+def test_infinity_before_a_head_is_an_error_even_if_the_head_bounds_it() -> None:
+    finish = VectorFinalizer(normalize=True, head=cast("Any", np.tanh))
+    assert np.isfinite(finish(np.array([1.0, 2.0]), 0)).all()
+    with pytest.raises(NotFinite, match="text 3"):
+        finish(np.array([np.inf, 2.0]), 3)

@@ -36,6 +36,7 @@ class VectorFinalizer:
 
     def __call__(self, raw: Doubles, text: int, role: TextRole = "document") -> Doubles:
         """Vectors of pooled states, shape (width,) or (vectors, width); messages give the index of the text."""
+        _check_finite(raw, text)  # a head's activation may make infinity finite
         raw = self.before_post(raw)
         _check_finite(raw, text)
         if self.post is not None and not self.post.learns:

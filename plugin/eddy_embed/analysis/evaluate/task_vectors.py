@@ -97,19 +97,18 @@ def embed(
     with Progress(show=False, callback=told) as bar:
         library, sample, owners, asked, pairs = _vectors(pipeline, task, passage_size, embedder.reads_spans, bar)
     seconds = time.perf_counter() - started
-    finished = embedder._pipeline.finish.before_post
-    sides = zip(*(np.split(vectors, len(layers), axis=1) for vectors in (library, sample, asked)), strict=True)
+
+    def by_layer(vectors: Floats) -> list[Doubles]:
+        before_post = embedder._pipeline.finish.before_post
+        return [unit(before_post(each.astype(np.float64))) for each in np.split(vectors, len(layers), axis=1)]
+
+    libraries, queries = by_layer(library), by_layer(asked)
+    samples = libraries if sample is library else by_layer(sample)
+    # The embeddings alone count as one layer: looking them up is work too.
+    costs = [Cost(seconds, counts.tokens, counts.positions, max(layer, 1), max(ran, 1)) for layer in layers]
     return [
-        TaskVectors(
-            unit(finished(mine.astype(np.float64))),
-            unit(finished(fitted.astype(np.float64))),
-            owners,
-            unit(finished(other.astype(np.float64))),
-            pairs,
-            # The embeddings alone count as one layer: looking them up is work too.
-            Cost(seconds, counts.tokens, counts.positions, max(layer, 1), max(ran, 1)),
-        )
-        for layer, (mine, fitted, other) in zip(layers, sides, strict=True)
+        TaskVectors(mine, fitted, owners, other, pairs, cost)
+        for mine, fitted, other, cost in zip(libraries, samples, queries, costs, strict=True)
     ]
 
 
