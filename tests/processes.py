@@ -17,7 +17,7 @@ _PRELOADED = [
     "transformers.models.llama.modeling_llama",
     "chromadb",
     "spacy",
-    "bm25s",
+    "tantivy",
     "llama_index.core",
     "langchain_core.vectorstores",
     "chroma_eddy",

@@ -5,7 +5,7 @@ from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from chroma_eddy.errors import ForeignCollection, IndexInUse, NoIndex, StorageError
 from chroma_eddy.index import Index, Status, open_index
 from chroma_eddy.rows.schema import DocumentRow
-from chroma_eddy.types import Document, Highlight, Hit
+from chroma_eddy.types import Document, Highlight, Hit, WordMatch
 from chroma_eddy.write.pieces import Piece
 from chroma_eddy.write.writer import WriteReport
 
@@ -22,6 +22,7 @@ __all__ = [
     "Piece",
     "Status",
     "StorageError",
+    "WordMatch",
     "WriteReport",
     "open_collection",
     "open_index",

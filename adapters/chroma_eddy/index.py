@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from chroma_eddy.index_core import IndexCore
-from chroma_eddy.query.search import Fusion, Granularity, Query, search
+from chroma_eddy.query.options import ALPHA, Fusion, Granularity, Query
+from chroma_eddy.query.search import search
 from chroma_eddy.storage.client import Place, connect
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT, SENTENCES, check_index_name
 from chroma_eddy.storage.store import Store
@@ -92,7 +93,7 @@ class Index(IndexCore):
         """Read every row and find documents with missing rows, another text or other metadata than were written.
 
         Something else has changed such documents. Queries leave them out from now on, and the next `upsert` or `sync`
-        with them writes them again. Rows of versions that no document has are deleted.
+        with them writes them again. Rows of versions that no document has are deleted, and the words are read anew.
 
         Returns:
             The problem of each such document, by id.
@@ -112,15 +113,15 @@ class Index(IndexCore):
         documents: Sequence[str] | None = None,
         granularity: Granularity = "passages",
         prefilter: int | None = None,
-        hybrid: bool = False,
+        hybrid: bool | None = None,
         fusion: Fusion = "scores",
-        alpha: float = 0.5,
+        alpha: float = ALPHA,
         mmr: bool = False,
         fetch_k: int | None = None,
         lambda_mult: float = 0.5,
         sentences: bool = False,
     ) -> list[Hit]:
-        """Find what is nearest to a question, nearest first, with exact cosines.
+        """Find what answers a question by meaning and by words, best first, with exact cosines.
 
         Args:
             question: The question's text.
@@ -130,12 +131,15 @@ class Index(IndexCore):
             documents: Ids of the only documents to search; None: all.
             granularity: What to search: "passages", "sentences" or "documents".
             prefilter: Search only this many documents, the nearest as a whole; None: all.
-            hybrid: Sort passages by cosine and BM25 together.
+            hybrid: Sort passages by cosine and BM25 together. None: where words are kept on disk, as every index in a
+                folder has them. For an index on a server, True reads all passages, at the first query and after
+                changes.
             fusion: How: by "scores", each standardised for the question over the library's passages, or by "ranks",
-                reciprocal rank fusion, which measured below BM25 alone.
-            alpha: Weight of the cosine among scores, from 0, words alone, to 1, meaning alone.
+                reciprocal rank fusion, which measured lower.
+            alpha: Weight of meaning among scores, from 0, words alone, to 1, meaning alone.
             mmr: Choose hits that differ from each other, by maximal marginal relevance.
-            fetch_k: Number of nearest rows that `mmr` and `hybrid` look at; None: 20 and 100.
+            fetch_k: Number of rows that each of meaning and words contributes to `hybrid`, and that `mmr` chooses
+                from; None: 100 and 20.
             lambda_mult: For `mmr`: 1 weighs only nearness, 0 only difference.
             sentences: Return the sentences of the passages, each with its cosine.
 

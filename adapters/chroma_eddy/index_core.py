@@ -15,16 +15,18 @@ from chromadb.errors import InternalError, NotFoundError
 
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from chroma_eddy.errors import ForeignCollection, NoIndex, StorageError
-from chroma_eddy.rows.bm25 import Bm25Index
 from chroma_eddy.rows.documents import group_ids, read_documents
-from chroma_eddy.rows.schema import DIGEST, OTHER, DocumentRow
+from chroma_eddy.rows.schema import DIGEST, DOCUMENT, OTHER, DocumentRow
 from chroma_eddy.rows.transform import is_invertible, load_transform, round_to_float32, save_transform
 from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.names import DOCUMENTS, MAIN
+from chroma_eddy.storage.pages import PAGE_SIZE, Rows, slices
 from chroma_eddy.storage.recipe import Recipe, is_unfitted, json_settings
 from chroma_eddy.storage.store import Store
 from chroma_eddy.storage.swap import finish_swap, wait_for_swap
 from chroma_eddy.types import Document
+from chroma_eddy.words.bm25 import Key
+from chroma_eddy.words.kept import KeptWords
 from eddy_embed.errors import FingerprintMismatch
 from eddy_embed.parts.postprocess import Fitted
 from eddy_embed.utils.arrays import Doubles
@@ -36,6 +38,8 @@ _ATTEMPTS, _PAUSE = 8, 0.02
 """Most attempts to read what another process is writing; seconds by which the pause between two attempts grows."""
 _SAMPLE = 1000
 """Most passages whose cosines say what a question's cosines are like."""
+FIELDS = {"document": DOCUMENT, "digest": DIGEST}
+"""Metadata of rows by which they are deleted with their words."""
 T = TypeVar("T")
 
 
@@ -50,7 +54,8 @@ class IndexCore:
         """Open the index, with the chosen of its `sizes`; finish a swap of collections that was interrupted."""
         self.store, self.name, self._sizes = store, store.name, dict(sizes)
         self._embedder: Embedder | None = None
-        self._bm25: tuple[str, Bm25Index, Doubles] | None = None
+        self.words = KeptWords(store, lambda: str(self.recipe.settings["segmenter"]).rsplit(":", 2)[1])
+        self._sample: tuple[str, Doubles] | None = None
         self._pieces: tuple[Any, bool] = (None, False)
         self._identity: Any = None
         self._set_given(embedder)
@@ -146,16 +151,13 @@ class IndexCore:
     def _read_documents(self, ids: Sequence[str], attempt: int) -> list[Document]:
         return read_documents(self.store, ids)
 
-    def bm25(self) -> tuple[Bm25Index, Doubles]:
-        """BM25 over the passages, and vectors of a sample of them; made again when they have changed."""
+    def sample_vectors(self) -> Doubles:
+        """Vectors of a sample of passages, shape (sample, dimension); read again when passages have changed."""
         written = str(self.store.metadata().get("eddy_written"))
-        if self._bm25 is None or self._bm25[0] != written:
-            rows = self.store.get(MAIN, documents=True)
-            language = str(self.recipe.settings["segmenter"]).rsplit(":", 2)[1]
-            sample = rows.ids[:: -(-len(rows.ids) // _SAMPLE) or 1]
-            vectors = np.array(self.store.get(MAIN, ids=sample, embeddings=True).vectors, np.float64)
-            self._bm25 = (written, Bm25Index(rows.ids, rows.texts, language), vectors)
-        return self._bm25[1:]
+        if self._sample is None or self._sample[0] != written:
+            vectors = [rows.vectors for rows in self.store.sample(MAIN, _SAMPLE)]
+            self._sample = written, np.concatenate([np.zeros((0, self.embedder.dimension)), *vectors])
+        return self._sample[1]
 
     def reload(self) -> None:
         """Read the stored recipe and compare it with the embedder; if they differ, nothing changes.
@@ -235,11 +237,32 @@ class IndexCore:
             StorageError: The folder is not writable.
         """
         with self.store.hold_lock():
-            self.store.begin_writing()
+            killed = self.store.begin_writing()
             finish_swap(self.store, clean=True)
             self.reload()
-            yield
+            # A document that was interrupted is written again, with its words; nobody knows which pieces were.
+            if self.words.missing or (killed and self.holds_pieces):
+                self.words.rebuild()
+            try:
+                yield
+            finally:
+                self.words.close()
             self.store.end_change()
+
+    def put_rows(self, rows: Rows) -> None:
+        """Write rows of the main collection, and their words: before the documents' rows let queries find them."""
+        self.store.upsert(MAIN, rows.ids, rows.vectors, rows.metadatas, rows.texts)
+        self.words.put(rows)
+
+    def delete_rows(self, key: Key, values: Sequence[str]) -> int:
+        """Delete rows of the main collection with their words; return their number."""
+        count = 0
+        for batch in slices(len(values), PAGE_SIZE):
+            chosen = list(values[batch])
+            which: dict[str, Any] = {"ids": chosen} if key == "id" else {"where": {FIELDS[key]: {"$in": chosen}}}
+            count += self.store.delete(MAIN, **which)
+        self.words.delete(key, values)
+        return count
 
     def create(self, **more: Any) -> None:
         """Create the collections, with `more` metadata, if none exist; first the transform, whose digest is stored."""
@@ -251,6 +274,7 @@ class IndexCore:
             self._given = self._embedder
         self.store.create(self.recipe, self._as_function(), **more)
         self._identity = self.store.identity
+        self.words.rebuild()
 
     def switch_embedder(self, embedder: Embedder | EddyEmbeddingFunction | None, sizes: Mapping[str, Any]) -> None:
         """Reload after another index took this one's place, with its embedder; None: the present one, fitted again."""

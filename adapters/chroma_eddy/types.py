@@ -8,7 +8,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import InvalidParameter, InvalidText
@@ -109,12 +109,30 @@ class Highlight:
         end: Offset after its last character.
         text: The sentence.
         cosine: Cosine of the question's vector and the sentence's.
+        score: As the hit's: the cosine, or, of a hybrid query, what meaning and words give together.
     """
 
     start: int
     end: int
     text: str
     cosine: float
+    score: float
+
+
+class WordMatch(NamedTuple):
+    """A word of the question in a hit's text.
+
+    Attributes:
+        start: Offset of its first character in the document's text.
+        end: Offset after its last character.
+        term: The word as it is compared: in lower case, stemmed.
+        weight: Its inverse document frequency among the passages.
+    """
+
+    start: int
+    end: int
+    term: str
+    weight: float
 
 
 @dataclass(frozen=True)
@@ -128,12 +146,17 @@ class Hit:
         start: Offset of its first character in the document's text.
         end: Offset after its last character.
         cosine: Cosine of the question's vector and the row's.
-        score: What the hits are sorted by: the cosine, or, with `hybrid`, what words and meaning give together.
+        score: What the hits are sorted by: the cosine, or, of a hybrid query, what meaning and words give together.
         metadata: The document's metadata, as given.
         headings: Headings above a passage, the highest first, as in "Tides > Spring tides"; "" without headings.
         page: Page on which it begins, counted from 1; None for a document without pages.
         last_page: Page on which it ends.
         sentences: Sentences of a passage, in order, if the query asked for them.
+        bm25: Of a hybrid query: BM25 of the passage; 0 if it shares no word with the question.
+        deviation: Of a hybrid query: standard deviations of the cosine above the mean of the library's passages.
+        coverage: Of a hybrid query: share of the question's words in the passage, weighed by their inverse document
+            frequency, from 0 to 1.
+        matches: Of a hybrid query: the question's words in the passage, in order.
         row: Metadata of the row, as stored.
     """
 
@@ -149,9 +172,13 @@ class Hit:
     page: int | None = None
     last_page: int | None = None
     sentences: tuple[Highlight, ...] = ()
+    bm25: float | None = None
+    deviation: float | None = None
+    coverage: float | None = None
+    matches: tuple[WordMatch, ...] = ()
     row: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def best(self) -> Highlight | None:
-        """The sentence nearest to the question; None if the query did not ask for sentences."""
-        return max(self.sentences, key=lambda sentence: sentence.cosine, default=None)
+        """The sentence with the highest score; None if the query did not ask for sentences."""
+        return max(self.sentences, key=lambda sentence: sentence.score, default=None)

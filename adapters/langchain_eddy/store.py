@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from langchain_core.documents import Document
-from langchain_core.vectorstores import VectorStore
+from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 
 from chroma_eddy import Document as Whole
 from chroma_eddy import Hit, Index, Piece, WriteReport, open_index
@@ -34,6 +34,22 @@ if TYPE_CHECKING:
 _NAMESPACE = uuid.UUID("2d1c41a0-0b0e-5c7e-8f6e-6f0a7e3a5b11")
 _HYBRID = {"hybrid", "fusion", "alpha"}
 _SEARCH = ("where_document", "documents", "prefilter", "fetch_k", *_HYBRID)
+
+
+class EddyChromaRetriever(VectorStoreRetriever):
+    """LangChain's retriever of a vector store, with `search_type="hybrid"`: by words and meaning together."""
+
+    allowed_search_types: ClassVar[Collection[str]] = (*VectorStoreRetriever.allowed_search_types, "hybrid")
+
+    def _get_relevant_documents(self, query: str, *, run_manager: Any, **kwargs: Any) -> list[Document]:
+        if self.search_type != "hybrid":
+            return super()._get_relevant_documents(query, run_manager=run_manager, **kwargs)
+        return self.vectorstore.search(query, "hybrid", **{**self.search_kwargs, **kwargs})
+
+    async def _aget_relevant_documents(self, query: str, *, run_manager: Any, **kwargs: Any) -> list[Document]:
+        if self.search_type != "hybrid":
+            return await super()._aget_relevant_documents(query, run_manager=run_manager, **kwargs)
+        return await in_worker(partial(self.vectorstore.search, query, "hybrid", **{**self.search_kwargs, **kwargs}))
 
 
 class EddyChroma(VectorStore):
@@ -228,8 +244,8 @@ class EddyChroma(VectorStore):
             query: Text of the query.
             k: Number of documents.
             filter: Chroma's condition on metadata.
-            **kwargs: Arguments of `Index.query`: `where_document`, `documents`, `prefilter`, `hybrid`, `fusion`,
-                `alpha`, `fetch_k`.
+            **kwargs: Arguments of `Index.query`: `where_document`, `documents`, `prefilter`; with `hybrid=True` also
+                `fusion`, `alpha` and `fetch_k`.
         """
         return [document for document, _ in self.similarity_search_with_score(query, k, filter, **kwargs)]
 
@@ -238,8 +254,31 @@ class EddyChroma(VectorStore):
     ) -> list[tuple[Document, float]]:
         """As `similarity_search`, with cosines; with `hybrid`, with standardised scores added."""
         refuse_unknown("EddyChroma", kwargs, _SEARCH)
-        hits = self.index.query(query, k, where=filter, **kwargs)
+        hits = self.index.query(query, k, where=filter, **{"hybrid": False, **kwargs})
         return list(zip(_hit_documents(hits), (hit.score for hit in hits), strict=True))
+
+    def hybrid_search(
+        self, query: str, k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
+    ) -> list[Document]:
+        """As `similarity_search`, by words and meaning together."""
+        return self.similarity_search(query, k, filter, **kwargs, hybrid=True)
+
+    def search(self, query: str, search_type: str, **kwargs: Any) -> list[Document]:
+        """Search as `search_type` says: one of LangChain's, or "hybrid"."""
+        return (
+            self.hybrid_search(query, **kwargs)
+            if search_type == "hybrid"
+            else super().search(query, search_type, **kwargs)
+        )
+
+    def as_retriever(self, **kwargs: Any) -> EddyChromaRetriever:
+        """Make a retriever; `search_type` is one of LangChain's, or "hybrid".
+
+        Args:
+            **kwargs: `search_type`, `search_kwargs` and fields of LangChain's retriever.
+        """
+        tags = [*(kwargs.pop("tags", None) or []), *self._get_retriever_tags()]
+        return EddyChromaRetriever(vectorstore=self, tags=tags, **kwargs)
 
     def similarity_search_by_vector(
         self, embedding: list[float], k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
@@ -265,11 +304,11 @@ class EddyChroma(VectorStore):
             fetch_k: Number of nearest documents to choose from.
             lambda_mult: 1 for relevance only, 0 for diversity only.
             filter: Chroma's condition on metadata.
-            **kwargs: `where_document`, `documents`, `prefilter`.
+            **kwargs: `where_document`, `documents`, `prefilter`; `hybrid=True`, `fusion` and `alpha`.
         """
-        refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - _HYBRID - {"fetch_k"})
-        own: dict[str, Any] = {"fetch_k": fetch_k, "lambda_mult": lambda_mult, "where": filter}
-        return _hit_documents(self.index.query(query, k, mmr=True, **own, **kwargs))
+        refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - {"fetch_k"})
+        own: dict[str, Any] = {"fetch_k": fetch_k, "lambda_mult": lambda_mult, "where": filter, "hybrid": False}
+        return _hit_documents(self.index.query(query, k, mmr=True, **{**own, **kwargs}))
 
     def max_marginal_relevance_search_by_vector(
         self,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from chroma_eddy import Highlight, Index
+from chroma_eddy.query.options import ALPHA
 from eddy_demo.errors import InvalidQuestion
 
 
@@ -27,11 +28,11 @@ class FoundPassage:
     last_page: int | None = None
 
 
-def ask(index: Index, question: str, k: int = 3) -> list[FoundPassage]:
-    """Return the k passages that fit a question best, by meaning and by words, best first."""
+def ask(index: Index, question: str, k: int = 3, alpha: float = ALPHA) -> list[FoundPassage]:
+    """Return the k passages that fit a question best, by meaning, which `alpha` weighs, and by words, best first."""
     check_question(question)
     passages = []
-    for hit in index.query(question, k, hybrid=True, sentences=True):
+    for hit in index.query(question, k, alpha=alpha, sentences=True):
         best = cast("Highlight", hit.best)
         passages.append(
             FoundPassage(

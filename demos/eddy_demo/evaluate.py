@@ -1,4 +1,4 @@
-"""Hit rates of a library's search, and of BM25 over the same passages."""
+"""Hit rates of a library's search, and of meaning and words alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from chroma_eddy import Index
 from eddy_demo.errors import DemoError
@@ -26,7 +27,7 @@ class JudgedQuestion:
 class HitRates:
     """Shares of the questions with a passage of a relevant document among the first 1 and 5 passages."""
 
-    system: str  # text form of the method, or "BM25"
+    system: str  # text form of the method, "BM25", or both
     passages: int  # in the library
     hit_at_1: float
     hit_at_5: float
@@ -53,24 +54,22 @@ def read_questions(queries: Path, qrels: Path) -> list[JudgedQuestion]:
     return questions
 
 
-def score_library(index: Index, questions: Sequence[JudgedQuestion]) -> HitRates:
-    """Measure the library's own search, which `ask` uses."""
-    found = [[hit.metadata["name"] for hit in index.query(each.text, _DEPTH, hybrid=True)] for each in questions]
-    return _score(f"{index.embedder.method} and BM25", index.status().passages, questions, found)
+def score_library(index: Index, questions: Sequence[JudgedQuestion]) -> list[HitRates]:
+    """Measure the library's own search, which `ask` uses, and its two sides: meaning alone, and words alone (BM25)."""
+    method = str(index.embedder.method)
+    options: dict[str, dict[str, Any]] = {
+        f"{method} and BM25": {},
+        method: {"hybrid": False},
+        "BM25": {"alpha": 0},
+    }
+    return [_score(system, index, questions, **chosen) for system, chosen in options.items()]
 
 
-def score_bm25(index: Index, questions: Sequence[JudgedQuestion]) -> HitRates:
-    """Measure BM25 (Lucene's variant, k1 = 1.5, b = 0.75, without English stop words) over the library's passages."""
-    words, _ = index.bm25()
-    rows = index.collection.get(include=["metadatas"])
-    names = {id_: str(row["name"]) for id_, row in zip(rows["ids"], rows["metadatas"] or [], strict=True)}
-    found = [[names[id_] for id_ in words.rank(question.text, None, _DEPTH)] for question in questions]
-    return _score("BM25", len(names), questions, found)
+def _score(system: str, index: Index, questions: Sequence[JudgedQuestion], **options: Any) -> HitRates:
+    found = [[hit.metadata["name"] for hit in index.query(each.text, _DEPTH, **options)] for each in questions]
 
-
-def _score(system: str, passages: int, questions: Sequence[JudgedQuestion], found: list[list[str]]) -> HitRates:
     def share(depth: int) -> float:
         hits = [not q.relevant.isdisjoint(names[:depth]) for q, names in zip(questions, found, strict=True)]
         return sum(hits) / len(hits)
 
-    return HitRates(system, passages, share(1), share(_DEPTH))
+    return HitRates(system, index.status().passages, share(1), share(_DEPTH))

@@ -14,10 +14,9 @@ from tests.adapters.indexes import documents, rows
 
 from chroma_eddy import Hit, Index, open_index
 from chroma_eddy.query.ranking import mmr_order, reciprocal_rank_fusion
-from chroma_eddy.rows.bm25 import Bm25Index
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES
 from eddy_embed import Embedder
-from eddy_embed.errors import InvalidParameter, InvalidText, MissingExtra
+from eddy_embed.errors import InvalidParameter, InvalidText
 
 ASKED = "When do boats with a deep keel leave?"
 
@@ -56,7 +55,7 @@ def same(hits: list[Hit], expected: list[tuple[str, float]], k: int) -> bool:
 def test_hits_are_the_nearest_with_true_cosines(granularity, part, index, query):
     texts = {document.id: document for document in documents(8)}
     for k in (1, 4, 1000):
-        hits = index.query(ASKED, k, granularity=granularity)
+        hits = index.query(ASKED, k, granularity=granularity, hybrid=False)
         assert same(hits, ranked(index, part, query), k)
         assert index.search([query, query], k, granularity=granularity)[1] == hits
         for hit in hits:
@@ -68,11 +67,13 @@ def test_hits_are_the_nearest_with_true_cosines(granularity, part, index, query)
 
 
 def test_filters(index, query):
-    shelf = index.query(ASKED, 100, where={"shelf": "a"})
+    shelf = index.query(ASKED, 100, where={"shelf": "a"}, hybrid=False)
     assert same(shelf, ranked(index, MAIN, query, lambda row: row["shelf"] == "a"), 100)
     two = ["papers/1", "papers/4"]
     assert same(
-        index.query(ASKED, 100, documents=two), ranked(index, MAIN, query, lambda r: r["eddy_document"] in two), 100
+        index.query(ASKED, 100, documents=two, hybrid=False),
+        ranked(index, MAIN, query, lambda r: r["eddy_document"] in two),
+        100,
     )
     assert not index.query(ASKED, documents=[]) and not index.query(ASKED, documents=two, where={"number": 2})
     words = index.query(ASKED, 100, where_document={"$contains": "Granite"}, documents=None)
@@ -87,7 +88,7 @@ def test_filters(index, query):
 
 def test_the_nearest_documents_first(index, query):
     nearest = [id_ for id_, _ in ranked(index, DOCUMENTS, query)[:2]]
-    hits = index.query(ASKED, 100, prefilter=2)
+    hits = index.query(ASKED, 100, prefilter=2, hybrid=False)
     assert same(hits, ranked(index, MAIN, query, lambda row: row["eddy_document"] in nearest), 100)
     odd = index.query(ASKED, 100, prefilter=2, where={"$and": [{"shelf": "b"}, {"page": 1}]})
     assert {hit.metadata["shelf"] for hit in odd} == {"b"} and len({hit.document for hit in odd}) <= 2
@@ -97,10 +98,10 @@ def test_sentences_are_marked_from_stored_vectors_or_by_the_model(index, embedde
     with open_index(tmp_path, "bare", embedder, passage_size=24, sentence_vectors=False) as bare:
         bare.upsert(documents(8))
         assert SENTENCES not in rows(bare)
-        hits = index.query(ASKED, 5, sentences=True)
+        hits = index.query(ASKED, 5, sentences=True, hybrid=False)
         lines = {(row["eddy_document"], row["start_index"]): v for v, row, _ in rows(index)[SENTENCES].values()}
         texts = {document.id: document.text for document in documents(8)}
-        for hit, other in zip(hits, bare.query(ASKED, 5, sentences=True), strict=True):
+        for hit, other in zip(hits, bare.query(ASKED, 5, sentences=True, hybrid=False), strict=True):
             assert [(s.start, s.end, s.text) for s in hit.sentences] == [
                 (s.start, s.end, s.text) for s in other.sentences
             ]
@@ -116,59 +117,36 @@ def test_sentences_are_marked_from_stored_vectors_or_by_the_model(index, embedde
         assert index.query(ASKED)[0].best is None
 
 
-def test_words_and_meaning_are_fused_by_reciprocal_ranks(index, query):
+def test_words_and_meaning_are_fused_by_reciprocal_ranks(index):
     """The order of LangChain's EnsembleRetriever over the same two orders."""
-    held = rows(index)[MAIN]
-    by_meaning = [id_ for id_, _ in ranked(index, MAIN, query)]
-    by_words = index.bm25()[0].rank("granite ferry", None, 100)
-    assert by_words and all(
-        {"granite", "ferry"} & set(held[id_][2].lower().replace(".", " ").split()) for id_ in by_words
-    )
+    by_meaning = [hit.id for hit in index.query("granite ferry", 100, hybrid=False)]
+    by_words = [hit.id for hit in index.query("granite ferry", 100, alpha=0)]
+    assert 0 < len(by_words) < len(by_meaning)
     orders = [[LangChainDocument(id_) for id_ in order] for order in (by_meaning, by_words)]
     retrievers = [RunnableLambda(lambda _, order=order: order) for order in orders]
     ensemble = EnsembleRetriever(retrievers=retrievers, weights=[1, 1], c=60)
     expected = [document.page_content for document in ensemble.weighted_reciprocal_rank(orders)]
-    assert list(reciprocal_rank_fusion([by_meaning, by_words])) == expected
+    best = index.words.current().best(["granit", "ferri"], 100)  # in the order of BM25 of passages alone
+    assert set(best) == set(by_words)
+    scores = reciprocal_rank_fusion([by_meaning, by_words])
+    assert list(scores) == expected
 
-    meant = [hit.id for hit in index.query("granite ferry", 100)]
-    hits = index.query("granite ferry", 6, hybrid=True, fusion="ranks")
-    scores = reciprocal_rank_fusion([meant, by_words])
+    hits = index.query("granite ferry", 6, fusion="ranks")
+    scores = reciprocal_rank_fusion([by_meaning, best])
     assert [hit.id for hit in hits] == list(scores)[:6] and [hit.score for hit in hits] == list(scores.values())[:6]
+    held = rows(index)[MAIN]
     asked = index.embedder.encode_query("granite ferry")
-    for hit in index.query("granite ferry", 6, hybrid=True, fetch_k=6):
+    for hit in index.query("granite ferry", 6, fetch_k=6):
         assert hit.cosine == pytest.approx(float(held[hit.id][0] @ asked), abs=1e-5)
-    only = index.query("granite ferry", 100, hybrid=True, where={"shelf": "a"}, sentences=True)
+    only = index.query("granite ferry", 100, where={"shelf": "a"}, sentences=True)
     assert {hit.metadata["shelf"] for hit in only} == {"a"} and all(hit.sentences for hit in only)
     with pytest.raises(InvalidParameter, match="leave granularity out"):
         index.query(ASKED, hybrid=True, granularity="documents")
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.3, 0.5, 1.0])
-def test_words_and_meaning_are_fused_by_scores(index, query, alpha):
-    """Every passage by both scores, each standardised over all passages; loops in place of the index's arrays."""
-    held = rows(index)[MAIN]
-    asked = index.embedder.encode_query("granite ferry").astype(np.float64)
-    words, _ = index.bm25()
-    by_words = dict(zip(words.ids, words.scores("granite ferry").tolist(), strict=True))
-    by_meaning = {id_: float(np.dot(row[0], asked) / np.linalg.norm(row[0])) for id_, row in held.items()}
-    assert set(by_words) == set(by_meaning) and sum(score > 0 for score in by_words.values()) >= 2
-
-    def standard(scores: dict[str, float]) -> dict[str, float]:
-        mean = sum(scores.values()) / len(scores)
-        deviation = (sum((score - mean) ** 2 for score in scores.values()) / len(scores)) ** 0.5
-        return {id_: (score - mean) / deviation for id_, score in scores.items()}
-
-    near, worded = standard(by_meaning), standard(by_words)
-    expected = {id_: alpha * near[id_] + (1 - alpha) * worded[id_] for id_ in held}
-    hits = index.query("granite ferry", 100, hybrid=True, alpha=alpha)
-    assert len(hits) == len(held)
-    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
-    assert {hit.id: hit.score for hit in hits} == pytest.approx(expected, abs=1e-4)
-
-
 def test_a_question_whose_words_nobody_uses_is_answered_by_meaning_alone(index):
-    hits = index.query("zeppelin xylophone", 6, hybrid=True)
-    assert [hit.id for hit in hits] == [hit.id for hit in index.query("zeppelin xylophone", 6)]
+    hits = index.query("zeppelin xylophone", 6)
+    assert [hit.id for hit in hits] == [hit.id for hit in index.query("zeppelin xylophone", 6, hybrid=False)]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +160,7 @@ def test_a_question_whose_words_nobody_uses_is_answered_by_meaning_alone(index):
 )
 def test_fusions_that_do_not_exist_are_refused(index, options, said):
     with pytest.raises(InvalidParameter, match=said):
-        index.query(ASKED, **{"hybrid": True, **options})
+        index.query(ASKED, **options)
 
 
 def test_hybrid_questions_to_what_holds_little(tmp_path, embedder):
@@ -190,31 +168,10 @@ def test_hybrid_questions_to_what_holds_little(tmp_path, embedder):
     with open_index(tmp_path, "notes", embedder) as index:
         index.upsert([replace(each, text="The ferry leaves at noon.") for each in documents(3)])
         hits = index.query("When does the ferry leave?", 5, hybrid=True)
-        assert [hit.score for hit in hits] == [0, 0, 0]
+        assert len(hits) == 3 and len({hit.score for hit in hits}) == 1
         assert index.query("ferry", 5, hybrid=True, documents=[]) == []
         index.remove(list(index.entries()))
         assert index.query("ferry", 5, hybrid=True) == []
-
-
-def test_words_are_counted_anew_when_documents_change(tmp_path, embedder):
-    with open_index(tmp_path, "notes", embedder) as index, open_index(tmp_path, "notes", embedder) as writer:
-        writer.upsert(documents(3))
-        assert not index.bm25()[0].rank("zeppelin", None, 5)
-        writer.upsert([replace(documents(3)[1], text="A zeppelin over the harbour.")])
-        assert [hit.document for hit in index.query("zeppelin", 1, hybrid=True)] == ["papers/1"]
-
-
-def test_words_that_nobody_uses_and_texts_without_words():
-    assert Bm25Index(["a", "b"], ["。", "!!"], "en").rank("ferry", None, 5) == []
-    words = Bm25Index(["a", "b", "c"], ["the ferry leaves", "ferry ferry", "bread"], "en")
-    assert words.rank("ferry", None, 5) == ["b", "a"] and words.rank("ferry", {"a"}, 5) == ["a"]
-    assert words.rank("the ! zeppelin", None, 5) == [] and words.rank("ferry", None, 1) == ["b"]
-
-
-def test_a_missing_library_of_words_is_named(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "bm25s", None)
-    with pytest.raises(MissingExtra, match=r"eddy-embed\[hybrid\]"):
-        Bm25Index(["a"], ["ferry"], "en")
 
 
 @pytest.mark.parametrize("balance", [0.0, 0.3, 0.5, 1.0])
@@ -223,12 +180,13 @@ def test_mmr_chooses_as_langchain_does(balance, index, query):
     vectors = rng.normal(size=(30, 8))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     asked = rng.normal(size=8)
-    assert mmr_order(asked, vectors, 9, balance) == maximal_marginal_relevance(asked, list(vectors), balance, 9)
+    chosen = mmr_order(vectors @ asked / np.linalg.norm(asked), vectors, 9, balance)
+    assert chosen == maximal_marginal_relevance(asked, list(vectors), balance, 9)
 
     held = rows(index)[MAIN]
     near = [id_ for id_, _ in ranked(index, MAIN, query)[:12]]
     chosen = maximal_marginal_relevance(query, [held[id_][0] for id_ in near], balance, 4)
-    hits = index.query(ASKED, 4, mmr=True, fetch_k=12, lambda_mult=balance)
+    hits = index.query(ASKED, 4, mmr=True, hybrid=False, fetch_k=12, lambda_mult=balance)
     assert [hit.cosine for hit in hits] == pytest.approx([float(held[near[at]][0] @ query) for at in chosen], abs=1e-5)
 
 
@@ -240,7 +198,6 @@ def test_what_does_not_go_together_is_refused(index, tmp_path, embedder):
         {"lambda_mult": 2},
         {"granularity": "words"},
         {"documents": "papers/1"},
-        {"mmr": True, "hybrid": True},
         {"sentences": True, "granularity": "documents"},
     ):
         with pytest.raises(InvalidParameter):

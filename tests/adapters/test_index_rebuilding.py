@@ -98,7 +98,7 @@ def test_the_old_index_is_found_until_the_new_one_is_complete(folder, old, new, 
         assert report.unchanged > 0 and new.counts.texts - texts == report.written < 6
         assert_same(rows(index), wanted)
         assert names_of(index) == {"notes", "notes-sentences", "notes-documents"}
-        assert index.embedder is new and index.query(ASKED)[0].cosine == pytest.approx(
+        assert index.embedder is new and index.query(ASKED, hybrid=False)[0].cosine == pytest.approx(
             max(float(v @ new.encode_query(ASKED)) for v, _, _ in wanted[MAIN].values()), abs=1e-5
         )
     with pytest.raises(FingerprintMismatch):
@@ -298,7 +298,7 @@ def test_questions_go_through_the_index_own_transform(tmp_path):
     query = own.encode_query(ASKED)
     for embedder in (unfitted, own):
         with open_index(tmp_path, "notes", embedder) as index:
-            hit = index.query(ASKED, 1)[0]
+            hit = index.query(ASKED, 1, hybrid=False)[0]
             vector = rows(index)[MAIN][hit.id][0]
             assert hit.cosine == pytest.approx(float(vector @ query), abs=1e-5)
             assert index.collection.query(query_texts=[ASKED], n_results=1)["ids"] == [[hit.id]]

@@ -193,6 +193,10 @@ def test_mmr_and_hybrid_are_those_that_users_know(full, model):
     hybrid = index_of(full).as_retriever(vector_store_query_mode="hybrid", similarity_top_k=3).retrieve("Granite keel")
     expected = full.index.query("Granite keel", 3, hybrid=True)
     assert [(hit.node.node_id, hit.score) for hit in hybrid] == [(hit.id, hit.score) for hit in expected]
+    for mode in ("text_search", "sparse"):
+        worded = index_of(full).as_retriever(vector_store_query_mode=mode, similarity_top_k=3).retrieve("Granite keel")
+        by_words = full.index.query("Granite keel", 3, alpha=0)
+        assert by_words and [(hit.node.node_id, hit.score) for hit in worded] == [(h.id, h.score) for h in by_words]
     options = {"vector_store_query_mode": "hybrid", "similarity_top_k": 3, "alpha": 0.9}
     meant = index_of(full).as_retriever(**options).retrieve("Granite keel")
     expected = full.index.query("Granite keel", 3, hybrid=True, alpha=0.9)
@@ -279,8 +283,6 @@ def test_filters_that_chroma_cannot_have_are_refused_by_name(full, filter_, said
 @pytest.mark.parametrize(
     ("query", "kwargs", "said"),
     [
-        ({"mode": "sparse"}, {}, "BM25Retriever"),
-        ({"mode": "text_search"}, {}, "BM25Retriever"),
         ({"mode": "semantic_hybrid"}, {}, "another database"),
         ({"mode": "svm"}, {}, "classifier"),
         ({"mode": "hybrid", "alpha": 1.5}, {}, "alpha=1.5"),

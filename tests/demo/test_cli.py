@@ -18,6 +18,7 @@ from tests.adapters.indexes import assert_same
 from tests.adapters.indexes import rows as index_rows
 from tests.demo.conftest import opened
 
+from chroma_eddy.query.options import ALPHA
 from chroma_eddy.storage.store import Store
 from eddy_demo.readers.documents import read_documents
 from eddy_embed import Embedder
@@ -43,7 +44,7 @@ def rows(library: Path) -> dict[str, dict[str, tuple]]:
 
 def test_answers_are_exact(library: Path, documents: Path, embedder: Embedder, run: Run) -> None:
     """Ranges, texts, cosines, ranking and best sentences, against the embedder and plain numpy."""
-    answers = json.loads(run("ask", QUESTION, "--library", library, "-k", 100, "--json").out)
+    answers = json.loads(run("ask", QUESTION, "--library", library, "-k", 100, "--alpha", 1, "--json").out)
     query = embedder.encode_query(QUESTION)
     expected = []
     for document in read_documents([documents]).documents:
@@ -141,7 +142,7 @@ def test_a_changed_document_replaces_its_rows(library: Path, documents: Path, ru
 def test_an_interrupted_document_is_found_as_it_was_and_repaired(
     library: Path, documents: Path, run: Run, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
-    before = json.loads(run("ask", QUESTION, "--library", library, "-k", 100, "--json").out)
+    before = json.loads(run("ask", QUESTION, "--library", library, "-k", 100, "--alpha", 1, "--json").out)
     (documents / "tides.md").write_text("# Tides\n\nThe sea never sleeps. " * 9, encoding="utf-8")
     upsert = Store.upsert
     with monkeypatch.context() as patch:
@@ -155,7 +156,7 @@ def test_an_interrupted_document_is_found_as_it_was_and_repaired(
         interrupted = run("ingest", documents, "--library", library)
     assert interrupted.code == 130
     assert "Run the same command again" in interrupted.err
-    asked = run("ask", QUESTION, "--library", library, "-k", 100, "--json")
+    asked = run("ask", QUESTION, "--library", library, "-k", 100, "--alpha", 1, "--json")
     found = json.loads(asked.out)
     for one, other in zip(found, before, strict=True):
         assert one == {
@@ -299,15 +300,13 @@ def test_hits_of_a_library_and_of_bm25(library: Path, tmp_path: Path, run: Run) 
     table = ["query-id\tdoc-id\tscore", *(f"{i}\t{name}\t1" for i, _, name in questions), "q2\ttides.md\t0", "q9\tx\t1"]
     (tmp_path / "r.tsv").write_text("\n".join(table))
     options = ("--library", library, "--queries", tmp_path / "q.jsonl", "--qrels", tmp_path / "r.tsv")
-    own, bm25 = json.loads(run("hits", *options, "--json").out)
-    assert (own["system"], bm25["system"]) == ("htp and BM25", "BM25")
-    assert own["passages"] == bm25["passages"] == len(rows(library)[""])
+    both, meaning, bm25 = json.loads(run("hits", *options, "--json").out)
+    assert [each["system"] for each in (both, meaning, bm25)] == ["htp and BM25", "htp", "BM25"]
+    assert both["passages"] == meaning["passages"] == bm25["passages"] == len(rows(library)[""])
     assert bm25["hit_at_1"] == bm25["hit_at_5"] == 1.0
-    for system, depth in ((own, 1), (own, 5)):
-        found = [
-            {a["document"] for a in json.loads(run("ask", t, "-l", library, "-k", depth, "--json").out)}
-            for _, t, _ in questions
-        ]
+    for system, depth, alpha in ((both, 1, ALPHA), (both, 5, ALPHA), (meaning, 1, 1), (bm25, 1, 0)):
+        asked = ("-l", library, "-k", depth, "--alpha", alpha, "--json")
+        found = [{a["document"] for a in json.loads(run("ask", t, *asked).out)} for _, t, _ in questions]
         hits = [name in names for (_, _, name), names in zip(questions, found, strict=True)]
         assert system[f"hit_at_{depth}"] == sum(hits) / 2
     page = run("hits", *options).out

@@ -120,7 +120,9 @@ def test_content_is_shown_as_it_is(site: Site) -> None:
     assert "{{ 7*7 }}" in page
     assert "&lt;script&gt;alert(3)" in page
     events = dict(site.ask("When does the ferry leave?", k=1))
-    assert "<script>alert(2)</script>" in "".join(part["text"] for part in events["hit"]["parts"])
+    assert "<script>alert(2)</script>" in "".join(
+        piece["text"] for part in events["hit"]["parts"] for piece in part["pieces"]
+    )
 
 
 @pytest.mark.parametrize(

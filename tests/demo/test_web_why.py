@@ -161,10 +161,8 @@ def extracted(site: Site) -> list[dict[str, Any]]:
     from eddy_demo.web.answers.calibration import CANDIDATES
 
     reader = site.state.reader
-    vector = reader.unfitted_embedder.encode_query(QUESTION)[None]
-    near = reader.index.search(vector, CANDIDATES, granularity="sentences")[0]
-    hits = reader.index.search(vector, 8, sentences=True)[0]
-    found = extract_sentences(reader.index, near, hits, reader.calibration.threshold(reader.index))
+    hits = reader.index.query(QUESTION, CANDIDATES, sentences=True)
+    found = extract_sentences(reader.index, hits, reader.calibration.threshold(reader.index))
     sentences: list[dict[str, Any]] = found["sentences"]
     return sentences
 

@@ -35,7 +35,7 @@ def add_highlights(index: IndexCore, vector: Doubles, hits: list[Hit]) -> list[H
     for hit, own, is_stored in triples:
         vectors = next(stored) if is_stored else _encode_sentences(index.embedder, hit, own)
         sentences = tuple(
-            Highlight(start, end, hit.text[start - hit.start : end - hit.start], float(cosine))
+            Highlight(start, end, hit.text[start - hit.start : end - hit.start], float(cosine), float(cosine))
             for (start, end), cosine in zip(own, cosines(vector, vectors), strict=True)
         )
         highlighted.append(replace(hit, sentences=sentences))

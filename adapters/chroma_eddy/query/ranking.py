@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,8 +11,6 @@ from eddy_embed.utils.arrays import Doubles
 
 RANK_OFFSET = 60
 """Added to ranks, so that the first few weigh nearly the same (Cormack, Clarke and Büttcher 2009)."""
-
-
 ROUNDING = 1e-6
 """Deviation of cosines that rounding alone may make: vectors are stored in single precision."""
 
@@ -25,19 +24,29 @@ def reciprocal_rank_fusion(rankings: Sequence[Sequence[str]]) -> dict[str, float
     return dict(sorted(scores.items(), key=lambda item: -item[1]))
 
 
-def standardised(values: Doubles, among: Doubles) -> Doubles:
-    """Values as standard deviations above the mean of those `among` them; 0 where these are all the same."""
-    deviation = float(among.std()) if len(among) else 0.0
-    return (values - among.mean()) / deviation if deviation > ROUNDING else np.zeros_like(values)
+@dataclass(frozen=True)
+class Standardiser:
+    """Expresses scores as standard deviations above the mean of a sample of the library; 0 if all of that is alike."""
+
+    mean: float
+    deviation: float
+
+    @classmethod
+    def of(cls, sample: Doubles) -> Standardiser:
+        """That of a sample of scores, shape (sample,)."""
+        return cls(float(sample.mean()), float(sample.std())) if len(sample) else cls(0.0, 0.0)
+
+    def __call__(self, scores: Doubles) -> Doubles:
+        """Standardise scores, of any shape."""
+        return (scores - self.mean) / self.deviation if self.deviation > ROUNDING else np.zeros_like(scores)
 
 
-def mmr_order(question: Doubles, vectors: Doubles, k: int, balance: float) -> list[int]:
+def mmr_order(similarity: Doubles, vectors: Doubles, k: int, balance: float) -> list[int]:
     """Maximal marginal relevance (Carbonell and Goldstein 1998): indices of `k` candidates in the order of choice.
 
-    The question has the shape (dimension,), and the vectors, of length 1, (candidates, dimension). `balance` weighs the
-    similarity to the question, its complement that to chosen candidates.
+    `similarity` to the question has the shape (candidates,), and the vectors, of length 1, (candidates, dimension).
+    `balance` weighs it, the complement of `balance` the similarity to chosen candidates.
     """
-    similarity = vectors @ question / max(float(np.linalg.norm(question)), np.finfo(np.float64).tiny)
     chosen: list[int] = []
     to_chosen = np.full(len(vectors), -np.inf)
     while len(chosen) < min(k, len(vectors)):

@@ -3,94 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 from chromadb.errors import NotFoundError
 
 from chroma_eddy.errors import ForeignCollection, damaged
 from chroma_eddy.index_core import IndexCore
+from chroma_eddy.query.fusion import Fusion
 from chroma_eddy.query.highlights import add_highlights
-from chroma_eddy.query.ranking import cosines, mmr_order, reciprocal_rank_fusion, standardised
+from chroma_eddy.query.hits import check_row, make_hit
+from chroma_eddy.query.options import Filter, Granularity, Query, conjunction, nothing_allowed
+from chroma_eddy.query.ranking import mmr_order
 from chroma_eddy.rows.documents import read_texts
-from chroma_eddy.rows.schema import DIGEST, DOCUMENT, END, HEADINGS, PIECE, START, DocumentRow, user_metadata
+from chroma_eddy.rows.schema import DIGEST, DOCUMENT, END, PIECE, START, DocumentRow
 from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES
 from chroma_eddy.types import RESERVED, Hit
-from eddy_embed.encoding.validation import check_count
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.utils.arrays import Doubles
 
-Granularity = Literal["passages", "sentences", "documents"]
-Fusion = Literal["scores", "ranks"]
-Filter = dict[str, Any]
 _COLLECTIONS = {"passages": MAIN, "sentences": SENTENCES, "documents": DOCUMENTS}
-
-
-@dataclass(frozen=True)
-class Query:
-    """Options of a query, as `Index.query` documents them, and `ids`, the only rows to look at; None: all."""
-
-    k: int
-    where: Filter | None = None
-    where_document: Filter | None = None
-    documents: Sequence[str] | None = None
-    granularity: Granularity = "passages"
-    prefilter: int | None = None
-    hybrid: bool = False
-    fusion: Fusion = "scores"
-    alpha: float = 0.5
-    mmr: bool = False
-    fetch_k: int | None = None
-    lambda_mult: float = 0.5
-    sentences: bool = False
-    ids: Sequence[str] | None = None
-
-    def check(self) -> None:
-        """Refuse options out of range and combinations that do not exist."""
-        check_count("k", self.k)
-        check_count("prefilter", self.prefilter, optional=True)
-        check_count("fetch_k", self.fetch_k, optional=True)
-        if self.granularity not in get_args(Granularity):
-            raise InvalidParameter(
-                f"granularity={self.granularity!r:.80} is unknown; choose one of {', '.join(get_args(Granularity))}"
-            )
-        if not 0 <= self.lambda_mult <= 1:
-            raise InvalidParameter(f"lambda_mult={self.lambda_mult!r} must lie between 0 and 1")
-        self._check_fusion()
-        if isinstance(self.documents, str):
-            raise InvalidParameter(f"documents={self.documents!r:.80} must be a list of ids")
-        if self.sentences and self.granularity != "passages":
-            raise InvalidParameter(
-                f"sentences are marked in passages, not in {self.granularity}; leave one of them out"
-            )
-        if self.mmr and self.hybrid:
-            raise InvalidParameter("mmr and hybrid order hits in two ways; choose one of them")
-        if self.granularity != "passages" and (self.hybrid or self.where_document is not None):
-            raise InvalidParameter(f"words are searched in passages, not in {self.granularity}; leave granularity out")
-
-    def _check_fusion(self) -> None:
-        if self.fusion not in get_args(Fusion):
-            raise InvalidParameter(
-                f"fusion={self.fusion!r:.80} is unknown; choose one of {', '.join(get_args(Fusion))}"
-            )
-        if not 0 <= self.alpha <= 1:
-            raise InvalidParameter(f"alpha={self.alpha!r} must lie between 0, words alone, and 1, meaning alone")
-        if not self.hybrid and (self.alpha, self.fusion) != (0.5, "scores"):
-            raise InvalidParameter(
-                f"alpha={self.alpha!r} and fusion={self.fusion!r} belong to hybrid=True; leave them out"
-            )
-        if self.alpha != 0.5 and self.fusion == "ranks":
-            raise InvalidParameter(f"alpha={self.alpha!r} weighs scores, and fusion='ranks' has none; leave it out")
-
-    @property
-    def candidates(self) -> int:
-        """Number of nearest rows to fetch."""
-        if not (self.mmr or self.hybrid):
-            return self.k
-        return max(self.k, self.fetch_k or (20 if self.mmr else 100))
 
 
 def search(
@@ -123,6 +58,7 @@ def search(
 
 def _search(index: IndexCore, vectors: Doubles, questions: Sequence[str] | None, query: Query) -> list[list[Hit]]:
     query.check()
+    query = query.resolved(questions is not None and index.words.on_disk)
     if index.was_absent and not index.exists:
         return [[] for _ in vectors]
     if query.granularity == "sentences" and not index.recipe.sentence_vectors:
@@ -152,17 +88,24 @@ def _search_one(index: IndexCore, vector: Doubles, question: str, query: Query, 
         store.refresh(force=True)
     generation = store.connection.generation
     filters = [*_row_filters(index, query, pending), *_document_filter(index, vector, query, pending)]
-    hits = _nearest(index, vector, query, filters)
-    if query.hybrid:
-        hits = _fuse_with_bm25(index, vector, question, query, filters, hits)
-    hits = hits[: query.k]
+    if nothing_allowed(query, filters):
+        return []
+    fusion = Fusion(index, vector, question, query) if query.hybrid else None
+    hits = _nearest(index, vector, query, filters) if fusion is None or query.alpha > 0 else []
+    if fusion is not None:
+        hits = fusion.hits(hits, filters)
+    hits = _diversified(index, hits[: query.chosen_from], query) if query.mmr and hits else hits[: query.k]
     _check_versions(index, hits, pending)
     # Documents and pieces keep their ids when they change, so their vectors may be those of an earlier text.
     if query.granularity == "documents" or any(PIECE in hit.row for hit in hits):
         store.refresh()
         if store.connection.generation != generation:
             raise ForeignCollection(f"index {index.name!r} is being changed all the time: ask again")
-    return add_highlights(index, vector, hits) if query.sentences else hits
+    if fusion is not None:
+        hits = fusion.with_matches(hits)
+    if query.sentences:
+        hits = add_highlights(index, vector, hits)
+    return fusion.with_scored_sentences(hits) if fusion is not None else hits
 
 
 def _check_versions(index: IndexCore, hits: Sequence[Hit], pending: Mapping[str, DocumentRow]) -> None:
@@ -219,67 +162,47 @@ def _field_names(where: Any) -> set[str]:
     return set(where).union(*map(_field_names, where.values()))
 
 
-def _conjunction(filters: Sequence[Filter]) -> Filter | None:
-    return {"$and": list(filters)} if len(filters) > 1 else next(iter(filters), None)
-
-
-def _nothing_allowed(query: Query, filters: Sequence[Filter]) -> bool:
-    """Whether no row can meet the conditions, which Chroma would not take."""
-    return query.ids == [] or any(condition.get(DOCUMENT) == {"$in": []} for condition in filters)
-
-
 def _nearest(
     index: IndexCore, vector: Doubles, query: Query, filters: Sequence[Filter], *, texts: bool = True
 ) -> list[Hit]:
     part = _COLLECTIONS[query.granularity]
-    if _nothing_allowed(query, filters):
+    if nothing_allowed(query, filters):
         return []
-    include: Any = ["metadatas", "documents", "distances", *(["embeddings"] if query.mmr else [])]
     collection = index.store.collection(part)
     with translated_errors(index.store.place):
         got: Any = collection.query(
             query_embeddings=np.asarray(vector, np.float32)[None],
             n_results=int(query.candidates),
             ids=None if query.ids is None else list(query.ids),
-            where=_conjunction(filters),
+            where=conjunction(filters),
             where_document=query.where_document,  # type: ignore[arg-type]
-            include=include,
+            include=["metadatas", "documents", "distances"],
         )
     ids, rows, distances = got["ids"][0], got["metadatas"][0], got["distances"][0]
     for id_, row in zip(ids, rows, strict=True):
-        _check_row(id_, row)
+        check_row(id_, row)
     stored_texts = [text or "" for text in got["documents"][0]]
     own_texts = _texts_of(index, query.granularity, rows) if texts and part != MAIN else stored_texts
-    hits = [
-        _make_hit(id_, row, text, float(1 - distance))
+    return [
+        make_hit(id_, row, text, float(1 - distance))
         for id_, row, text, distance in zip(ids, rows, own_texts, distances, strict=True)
     ]
-    if not query.mmr or not hits:
-        return hits
-    unit = np.asarray(got["embeddings"][0], np.float64)
-    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
-    return [hits[number] for number in mmr_order(np.asarray(vector, np.float64), unit, query.k, query.lambda_mult)]
 
 
-def _check_row(id_: str, row: Any) -> None:
-    """Refuse a row that the index did not write."""
-    if not row or DOCUMENT not in row:
-        raise ForeignCollection(
-            f"row {id_!r:.80} was put into a collection of the index by something else, and nobody knows what made its "
-            "vector; delete it: index.collection.delete(ids=[...])"
-        )
-
-
-def _make_hit(id_: str, row: Any, text: str, cosine: float) -> Hit:
-    start = row.get(START, 0)
-    end = row.get(END, row.get("eddy_characters", start + len(text)))
-    return Hit(
-        *(id_, row[DOCUMENT], text, start, end, cosine, cosine, user_metadata(row)),
-        headings=str(row.get(HEADINGS, "")),
-        page=row.get("page"),
-        last_page=row.get("last_page"),
-        row=row,
-    )
+def _diversified(index: IndexCore, hits: Sequence[Hit], query: Query) -> list[Hit]:
+    """Hits chosen by maximal marginal relevance; fused scores take the range of the hits' cosines."""
+    rows = index.store.get(_COLLECTIONS[query.granularity], ids=[hit.id for hit in hits], embeddings=True)
+    by_id = dict(zip(rows.ids, np.asarray(rows.vectors, np.float64), strict=True))
+    if gone := [hit.document for hit in hits if hit.id not in by_id]:
+        raise damaged(gone[0], f"rows in {index.name + _COLLECTIONS[query.granularity]}")
+    vectors = np.stack([by_id[hit.id] / np.linalg.norm(by_id[hit.id]) for hit in hits])
+    similarity = np.array([hit.cosine for hit in hits])
+    if query.hybrid:
+        scores = np.array([hit.score for hit in hits])
+        low, high = scores.min(), scores.max()
+        share = (scores - low) / (high - low) if high > low else np.ones_like(scores)
+        similarity = similarity.min() + share * (similarity.max() - similarity.min())
+    return [hits[number] for number in mmr_order(similarity, vectors, query.k, query.lambda_mult)]
 
 
 def _texts_of(index: IndexCore, granularity: Granularity, rows: Sequence[Any]) -> list[str]:
@@ -296,49 +219,3 @@ def _texts_of(index: IndexCore, granularity: Granularity, rows: Sequence[Any]) -
         start, text = passages[row["eddy_passage"]]
         texts.append(text[row[START] - start : row[END] - start])
     return texts
-
-
-def _fuse_with_bm25(
-    index: IndexCore, vector: Doubles, question: str, query: Query, filters: Sequence[Filter], hits: list[Hit]
-) -> list[Hit]:
-    """The hits, and the passages that share words with the question, sorted by both cosine and BM25."""
-    if _nothing_allowed(query, filters):
-        return []
-    allowed = None
-    if filters or query.where_document or query.ids is not None:
-        with translated_errors(index.store.place):
-            got = index.store.collection(MAIN).get(
-                ids=None if query.ids is None else list(query.ids),
-                where=_conjunction(filters),
-                where_document=query.where_document,  # type: ignore[arg-type]
-                include=[],
-            )
-        allowed = set(got["ids"])
-    bm25, sample = index.bm25()
-    scores = bm25.scores(question)
-    by_words = bm25.best(scores, allowed, query.candidates)
-    by_id = {hit.id: hit for hit in hits}
-    missing = [id_ for id_ in by_words if id_ not in by_id]
-    rows = index.store.get(MAIN, ids=missing, metadatas=True, documents=True, embeddings=True)
-    for id_, row, text, own in zip(rows.ids, rows.metadatas, rows.texts, rows.vectors, strict=True):
-        _check_row(id_, row)
-        by_id[id_] = _make_hit(id_, row, text, float(cosines(vector, np.asarray(own, np.float64))))
-    if gone := [id_ for id_ in missing if id_ not in by_id]:
-        raise ForeignCollection(
-            f"passage {gone[0]!r} of index {index.name!r} is gone: something else has deleted it; call check()"
-        )
-    if not by_id:
-        return []
-    if query.fusion == "ranks":
-        fused = reciprocal_rank_fusion([[hit.id for hit in hits], by_words])
-    else:
-        worded = standardised(scores, scores)
-        found = np.array([hit.cosine for hit in by_id.values()])
-        near = standardised(found, cosines(vector, sample)).tolist()
-        fused = {
-            id_: query.alpha * cosine + (1 - query.alpha) * float(worded[bm25.rows[id_]])
-            for id_, cosine in zip(by_id, near, strict=True)
-            if id_ in bm25.rows
-        }
-    best = sorted(fused, key=lambda id_: -fused[id_])[: query.k]
-    return [replace(by_id[id_], score=fused[id_]) for id_ in best]

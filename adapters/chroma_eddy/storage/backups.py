@@ -16,6 +16,8 @@ from typing import Any
 
 from filelock import FileLock
 
+from chroma_eddy.storage.names import WORDS
+
 ROW_LOCK = "eddy.rows"
 """Lock file, held while a process writes rows or reads a collection's vectors for the first time."""
 SAVED = "eddy.saved"
@@ -67,12 +69,17 @@ class HnswBackup:
         return True
 
     def delete_stale(self) -> None:
-        """Delete the copies of collections that no longer exist."""
+        """Delete the copies and the words of collections that no longer exist."""
         if (self._folder / SAVED).exists():
             segments = {segment for (segment,) in self._select("SELECT id FROM segments")}
             for copy in (self._folder / SAVED).iterdir():
                 if copy.name.partition(".")[0] not in segments:
                     shutil.rmtree(copy)
+        if (self._folder / WORDS).exists():
+            collections = {collection for (collection,) in self._select("SELECT id FROM collections")}
+            for words in (self._folder / WORDS).iterdir():
+                if words.name not in collections:
+                    shutil.rmtree(words)
 
     def _back_up(self, collection: str) -> None:
         for segment, row in self._select(_SELECT_SEGMENTS, collection):

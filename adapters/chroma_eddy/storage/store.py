@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.storage.connection import Connection
 from chroma_eddy.storage.failures import translated_errors
-from chroma_eddy.storage.names import DOCUMENTS, MAIN, PARTS, RAW, SENTENCES, TRANSFORM
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, PARTS, RAW, SENTENCES, TRANSFORM, WORDS
 from chroma_eddy.storage.pages import PAGE_SIZE, Rows, slices
 from chroma_eddy.storage.recipe import FORMAT, Recipe
 from eddy_embed.integrations.whole_documents import groups
@@ -163,6 +164,13 @@ class Store:
     # --- The main collection's metadata
 
     @property
+    def words_folder(self) -> Path | None:
+        """Folder of the words of the main collection; None on a server, or if the collection does not exist."""
+        collection = self.find()
+        folder = self.lock.folder
+        return None if folder is None or collection is None else folder / WORDS / str(collection.id)
+
+    @property
     def identity(self) -> Any:
         """Id of the main collection; None if it does not exist."""
         collection = self._open_collection(MAIN)
@@ -206,13 +214,14 @@ class Store:
             self.connection.reopen()
         return None if collection is None else collection.id
 
-    def begin_writing(self) -> None:
-        """Read other processes' changes, under the writer's lock; a change in progress is that of a killed process."""
+    def begin_writing(self) -> bool:
+        """Read other processes' changes, under the writer's lock; return whether one was killed while it wrote."""
         killed = bool(self.metadata().get("eddy_changing"))
         self.refresh(force=killed)
         self.connection.set_changing(self.name, False)
         if killed:
             self.mark_written()
+        return killed
 
     def _begin_change(self) -> None:
         """Mark the index as changing before its rows change, since a killed process cannot report what it changed."""
@@ -316,3 +325,12 @@ class Store:
                 yield Rows.parse(got)
             if ids is None and len(got["ids"]) < PAGE_SIZE:
                 return
+
+    def sample(self, part: str, size: int) -> Iterator[Rows]:
+        """Read vectors of about `size` rows of a collection, of all of them if there are no more, evenly spread."""
+        step = -(-self.count(part) // size) or 1
+        length = max(1, PAGE_SIZE // step)
+        collection = self.collection(part)
+        for start in range(0, self.count(part), length * step):
+            with translated_errors(self.place):
+                yield Rows.parse(collection.get(limit=length, offset=start, include=["embeddings"]))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from chroma_eddy.index_core import IndexCore
+from chroma_eddy.index_core import FIELDS, IndexCore
 from chroma_eddy.rows.documents import join_text
 from chroma_eddy.rows.schema import DIGEST, DOCUMENT, OTHER, DocumentRow, user_metadata
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, RAW, SENTENCES
@@ -19,17 +19,19 @@ def commit_versions(index: IndexCore, rows: Sequence[DocumentRow], *, mark_writt
 
     `mark_written` tells readers of the change before `other` is emptied: a reader who finds it empty has been told.
     """
-    _delete_rows(index, DIGEST, [row.other for row in rows])
+    _delete_rows(index, "digest", [row.other for row in rows])
     if mark_written:
         index.store.mark_written()
     index.store.update_documents({row.id: {OTHER: ""} for row in rows if row.digest})
 
 
-def _delete_rows(index: IndexCore, name: str, values: Sequence[str]) -> None:
-    """Delete rows by a metadata value; many values at a time, since Chroma looks through all rows each time."""
+def _delete_rows(index: IndexCore, key: Literal["document", "digest"], values: Sequence[str]) -> int:
+    """Delete rows of documents or of versions; return their number. Chroma looks through all rows for each batch."""
+    count = index.delete_rows(key, values)
     for batch in slices(len(values), PAGE_SIZE):
-        for part in (MAIN, SENTENCES, RAW):
-            index.store.delete(part, where={name: {"$in": list(values[batch])}})
+        where = {FIELDS[key]: {"$in": list(values[batch])}}
+        count += sum(index.store.delete(part, where=where) for part in (SENTENCES, RAW))
+    return count
 
 
 def _commit_pending(index: IndexCore, rows: Iterable[DocumentRow]) -> None:
@@ -40,6 +42,7 @@ def _commit_pending(index: IndexCore, rows: Iterable[DocumentRow]) -> None:
 def check_rows(index: IndexCore) -> dict[str, str]:
     """Compare every row with the documents' rows and hide damaged documents, as `Index.check` says."""
     store = index.store
+    index.words.rebuild()
     rows, scan = index.entries(), IntegrityScan(index)
     problems = {id_: problem for id_, row in rows.items() if row.digest and (problem := scan.problem(row))}
     known = {digest for row in rows.values() for digest in (row.digest, row.other)}
@@ -52,7 +55,7 @@ def check_rows(index: IndexCore) -> dict[str, str]:
     for digest, id_ in strays.items():
         row = now.get(id_)
         if row is None or digest not in (row.digest, row.other):
-            count = sum(store.delete(part, where={DIGEST: digest}) for part in (MAIN, SENTENCES, RAW))
+            count = _delete_rows(index, "digest", [digest])
             problems.setdefault(id_, f"{count} rows of a version that {store.name + DOCUMENTS} does not name; deleted")
     if problems:
         store.mark_written()
@@ -109,7 +112,7 @@ def remove_documents(index: IndexCore, ids: Sequence[str]) -> int:
     _commit_pending(index, rows.values())
     # Hide them first: an interrupted removal leaves incomplete documents, which are written again if they come back.
     index.store.update_documents({id_: {DIGEST: "", OTHER: row.digest or row.other} for id_, row in rows.items()})
-    _delete_rows(index, DOCUMENT, list(rows))
+    _delete_rows(index, "document", list(rows))
     index.store.delete(DOCUMENTS, ids=list(rows))
     if rows:
         index.store.mark_written()

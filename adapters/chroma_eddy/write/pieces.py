@@ -89,7 +89,7 @@ def put_pieces(index: IndexCore, pieces: Iterable[Piece], fingerprint: str) -> N
             known = index.store.get(MAIN, ids=ids, metadatas=True)
             new = _replacement_metadata(known, dict(zip(ids, metadatas[group], strict=True)))
             texts = [piece.text for piece in pieces[group]]
-            index.store.upsert(MAIN, ids, np.stack(vectors[group]), [{**row, **made_by} for row in new], texts)
+            index.put_rows(Rows(ids, [{**row, **made_by} for row in new], texts, np.stack(vectors[group])))
         if pieces:
             index.store.mark_written()
 
@@ -101,7 +101,7 @@ def remove_pieces(index: IndexCore, *, ids: Sequence[str] | None = None, where: 
     is_piece = {PIECE: True}
     with index.writing():
         found = index.store.get(MAIN, ids=ids, where={"$and": [is_piece, where]} if where else is_piece).ids
-        index.store.delete(MAIN, ids=found)
+        index.delete_rows("id", found)
         if found:
             index.store.mark_written()
     return len(found)
@@ -116,7 +116,7 @@ def move_pieces(index: IndexCore, following: IndexCore, raw_of: Callable[[Floats
     made_by = {FINGERPRINT: following.recipe.fingerprint}
     for rows in index.store.pages(MAIN, where={PIECE: True}, metadatas=True, documents=True, embeddings=True):
         vectors = np.stack([finish(raw, 0).astype(np.float32) for raw in raw_of(rows.vectors)])
-        following.store.upsert(MAIN, rows.ids, vectors, [{**row, **made_by} for row in rows.metadatas], rows.texts)
+        following.put_rows(Rows(rows.ids, [{**row, **made_by} for row in rows.metadatas], rows.texts, vectors))
 
 
 def _piece_metadata(piece: Piece) -> dict[str, Any]:

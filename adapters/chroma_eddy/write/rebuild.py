@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -59,8 +60,9 @@ def reindex(
                 f"with those, or give restart=True to leave it and begin anew. {error}"
             ) from None
         writer = Writer(following, progress)
-        report = writer.run(index.documents())
-        report.removed = remove_documents(following, [id_ for id_ in following.entries() if id_ not in writer.ids])
+        with closing(following.words):
+            report = writer.run(index.documents())
+            report.removed = remove_documents(following, [id_ for id_ in following.entries() if id_ not in writer.ids])
         _swap_in(index, following)
         index.switch_embedder(embedder, sizes)
         return report
@@ -96,9 +98,10 @@ def refit(index: IndexCore, queries: Iterable[str] | None, progress: Progress | 
             store.drop_all()
             fitted = _fit(index, embedder, post, questions)
         following = _open_for_writing(store, embedder.with_post(fitted), index.recipe.sizes)
-        following.create(eddy_basis=basis)
-        report = _rewrite_documents(index, following, post, progress)
-        move_pieces(index, following, lambda vectors: invert(post, vectors, embedder.normalize))
+        with closing(following.words):
+            following.create(eddy_basis=basis)
+            report = _rewrite_documents(index, following, post, progress)
+            move_pieces(index, following, lambda vectors: invert(post, vectors, embedder.normalize))
         _swap_in(index, following)
         index.switch_embedder(None, index.recipe.sizes)
         report.fitted_on = fitted.count

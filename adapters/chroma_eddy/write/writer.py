@@ -23,10 +23,9 @@ from chroma_eddy.rows.schema import (
     sentence_rows,
 )
 from chroma_eddy.rows.transform import round_to_float32
-from chroma_eddy.storage.names import DOCUMENTS, MAIN, RAW, SENTENCES
+from chroma_eddy.storage.names import DOCUMENTS, RAW, SENTENCES
 from chroma_eddy.storage.pages import Rows, slices
 from chroma_eddy.storage.recipe import Recipe, is_unfitted
-from chroma_eddy.storage.store import Store
 from chroma_eddy.types import Document, check_document
 from chroma_eddy.write.integrity import commit_versions
 from eddy_embed.encoding.document import LongDocument, Part, Span
@@ -236,9 +235,10 @@ class Writer:
         commit_versions(index, [row for row in old if row.other not in ("", new[row.id])])
         self._upsert_documents([embedded for embedded in group if embedded.document.id not in known], {}, begin=True)
         store.update_documents({row.id: {OTHER: new[row.id]} for row in old})
-        _upsert_rows(store, MAIN, (passage_rows(own.document, own.result, recipe) for own in group))
+        index.put_rows(Rows.concatenate(passage_rows(own.document, own.result, recipe) for own in group))
         if recipe.sentence_vectors:
-            _upsert_rows(store, SENTENCES, (sentence_rows(own.document, own.result, recipe) for own in group))
+            rows = Rows.concatenate(sentence_rows(own.document, own.result, recipe) for own in group)
+            store.upsert(SENTENCES, rows.ids, rows.vectors, rows.metadatas)
         for own in group:
             if own.raw is not None:
                 _upsert_raw_vectors(index, own.document, own.raw)
@@ -268,11 +268,6 @@ class Writer:
                 raise InvalidParameter(f"two documents have the id {document.id!r:.80}; give each its own")
             self.ids.add(document.id)
             yield document
-
-
-def _upsert_rows(store: Store, part: str, documents: Iterable[Rows]) -> None:
-    rows = Rows.concatenate(documents)
-    store.upsert(part, rows.ids, rows.vectors, rows.metadatas, rows.texts or None)
 
 
 def _upsert_raw_vectors(index: IndexCore, document: Document, raw: LongDocument) -> None:

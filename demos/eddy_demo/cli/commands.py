@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from chroma_eddy.query.options import ALPHA
 from eddy_demo import handbook
 from eddy_demo.ask import FoundPassage, check_question
 from eddy_demo.ask import ask as ask_index
@@ -21,7 +22,7 @@ from eddy_demo.cli import console, options
 from eddy_demo.cli.console import pluralize, program_name
 from eddy_demo.cli.options import err, out
 from eddy_demo.errors import NoLibrary
-from eddy_demo.evaluate import read_questions, score_bm25, score_library
+from eddy_demo.evaluate import read_questions, score_library
 from eddy_demo.library.defaults import BUNDLED_MODEL, PREFERRED_MODEL
 from eddy_demo.library.index import open_library
 from eddy_demo.library.ingest import changed_documents, load_embedder, missing_documents, remove_documents
@@ -89,6 +90,7 @@ def ask(
     question: Annotated[str, typer.Argument(help="In quotes.")],
     library: options.Library = options.DEFAULT_LIBRARY,
     k: options.Count = 3,
+    alpha: options.Alpha = ALPHA,
     model: options.SameModel = None,
     method: options.SameMethod = None,
     device: options.Device = None,
@@ -103,7 +105,7 @@ def ask(
         read_recipe(library)  # raises, with the remedy
     recipe = choose_recipe(library, model, method)
     embedder = _load(recipe, device)
-    passages = _ask(library, embedder, [question], k)[0]
+    passages = _ask(library, embedder, [question], k, alpha)[0]
     if as_json:
         typer.echo(json.dumps([asdict(passage) for passage in passages], indent=2, ensure_ascii=False))
     else:
@@ -163,16 +165,13 @@ def hits(
 ) -> None:
     """Measure how often the search finds the right document.
 
-    Compares the search of `ask` with BM25 over the same passages.
+    Compares the search of `ask` with meaning alone and words alone.
     """
     questions = read_questions(queries, qrels)
     scores = []
-    folders = library or [options.DEFAULT_LIBRARY]
-    for folder in folders:
+    for folder in library or [options.DEFAULT_LIBRARY]:
         with open_library(folder, _load(read_recipe(folder), device)) as opened:
-            scores.append(score_library(opened, questions))
-            if folder is folders[-1]:
-                scores.append(score_bm25(opened, questions))
+            scores += score_library(opened, questions)
     if as_json:
         typer.echo(json.dumps([asdict(score) for score in scores], indent=2))
     else:
@@ -207,7 +206,9 @@ def _load(recipe: LibraryRecipe, device: str | None) -> Embedder:
         return load_embedder(recipe, device)
 
 
-def _ask(library: Path, embedder: Embedder, questions: list[str], k: int) -> list[list[FoundPassage]]:
+def _ask(
+    library: Path, embedder: Embedder, questions: list[str], k: int, alpha: float = ALPHA
+) -> list[list[FoundPassage]]:
     with open_library(library, embedder) as opened:
         incomplete = opened.incomplete().values()
         for outcome, has_earlier_version in (("Left out", False), ("Found as it was before", True)):
@@ -217,7 +218,7 @@ def _ask(library: Path, embedder: Embedder, questions: list[str], k: int) -> lis
                 err.print(f"{outcome}, because writing it was interrupted: {shown}. Ingest it again.", style="yellow")
         if not opened.entries():
             raise NoLibrary(f"the library in {library} has no document; add some with: eddy-demo ingest PATH")
-        return [ask_index(opened, question, k) for question in questions]
+        return [ask_index(opened, question, k, alpha) for question in questions]
 
 
 def _ingest(

@@ -224,9 +224,9 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         """Find the nodes nearest to a query.
 
         Args:
-            query: A query in the mode "default", "mmr" or "hybrid". With "hybrid", the result is the best
-                `hybrid_top_k` (or `similarity_top_k`) of the first `sparse_top_k` (or 100) by meaning and by BM25;
-                `alpha` weighs meaning, from 0 to 1.
+            query: A query in the mode "default", "mmr", "hybrid", "text_search" or "sparse". With "hybrid", the result
+                is the best `hybrid_top_k` (or `similarity_top_k`) of the first `sparse_top_k` (or 100) by meaning and
+                by BM25; `alpha` weighs meaning, from 0 to 1. "text_search" and "sparse" find by words alone.
             **kwargs: `where` and `where_document`, Chroma's own conditions; `prefilter`, the number of documents to
                 search within; `mmr_threshold`, `mmr_prefetch_factor`, `mmr_prefetch_k`; `fingerprint` of the embedder
                 of a query vector that has none.

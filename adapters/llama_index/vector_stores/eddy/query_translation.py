@@ -10,7 +10,7 @@ from llama_index.core.schema import BaseNode, ImageNode, IndexNode, MetadataMode
 from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
 
 from chroma_eddy import Index
-from chroma_eddy.query.search import Query
+from chroma_eddy.query.options import ALPHA, Query
 from chroma_eddy.rows.schema import FRAMEWORKS
 from chroma_eddy.storage.names import MAIN
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
@@ -22,13 +22,12 @@ from llama_index.vector_stores.eddy.filters import to_condition, to_where
 if TYPE_CHECKING:
     from eddy_embed import Embedder  # imports torch
 
-_TEXT_MODES = "words alone are searched by LlamaIndex's BM25Retriever; 'hybrid' joins them to meaning"
 _MODES = {
     VectorStoreQueryMode.DEFAULT: "",
     VectorStoreQueryMode.MMR: "",
     VectorStoreQueryMode.HYBRID: "",
-    VectorStoreQueryMode.SPARSE: _TEXT_MODES,
-    VectorStoreQueryMode.TEXT_SEARCH: _TEXT_MODES,
+    VectorStoreQueryMode.SPARSE: "",
+    VectorStoreQueryMode.TEXT_SEARCH: "",
     VectorStoreQueryMode.SEMANTIC_HYBRID: "it is a service of another database; 'hybrid' joins words and meaning",
 }
 _CLASSIFIER_MODES = "LlamaIndex's own SimpleVectorStore has the modes that train a classifier for each question"
@@ -46,20 +45,21 @@ def translate_query(query: VectorStoreQuery, more: Mapping[str, Any]) -> tuple[Q
     mode = VectorStoreQueryMode(query.mode)
     if reason := _MODES.get(mode, _CLASSIFIER_MODES):
         raise InvalidParameter(f"mode {mode.value!r} cannot be asked of EddyChromaVectorStore: {reason}")
-    hybrid, mmr = mode == VectorStoreQueryMode.HYBRID, mode == VectorStoreQueryMode.MMR
+    by_words = mode in (VectorStoreQueryMode.SPARSE, VectorStoreQueryMode.TEXT_SEARCH)
+    hybrid, mmr = by_words or mode == VectorStoreQueryMode.HYBRID, mode == VectorStoreQueryMode.MMR
     if not mmr and (given := [name for name in _MMR_OPTIONS if more.get(name) is not None]):
         raise InvalidParameter(f"{given[0]}= belongs to mode 'mmr', and the mode is {mode.value!r}")
     where, possible = to_where(to_condition(query.filters), more.get("where"))
     k = query.similarity_top_k
     thresholds = [value for value in (query.mmr_threshold, more.get("mmr_threshold"), 0.5) if value is not None]
     translated = Query(
-        k=(query.hybrid_top_k or k) if hybrid else k,
+        k=(query.sparse_top_k or k) if by_words else (query.hybrid_top_k or k) if hybrid else k,
         where=where,
         where_document=more.get("where_document"),
         documents=query.doc_ids or None,
         prefilter=more.get("prefilter"),
         hybrid=hybrid,
-        alpha=query.alpha if hybrid and query.alpha is not None else 0.5,
+        alpha=0 if by_words else query.alpha if hybrid and query.alpha is not None else ALPHA,
         mmr=mmr,
         fetch_k=_mmr_candidates(k, more) if mmr else query.sparse_top_k if hybrid else None,
         lambda_mult=float(thresholds[0]),

@@ -6,16 +6,25 @@ from bisect import bisect_right
 from dataclasses import dataclass, replace
 from typing import Any
 
-from chroma_eddy import Hit, Index
+from chroma_eddy import Highlight, Hit, Index
 from eddy_demo.ask import check_question
 from eddy_demo.display_text import printable, unwrapped
 from eddy_demo.errors import InvalidQuestion
-from eddy_demo.web.answers.calibration import CANDIDATES, QUANTILE, UNANSWERABLE_QUESTIONS, best_cosine, is_prose
+from eddy_demo.web.answers.calibration import (
+    CANDIDATES,
+    QUANTILE,
+    UNANSWERABLE_QUESTIONS,
+    best_support,
+    is_prose,
+    support,
+)
 from eddy_demo.web.http.events import Event
 from eddy_demo.web.library_reader import LibraryReader, find_entry
 
 MAX_SENTENCES = 3
 """Maximum number of sentences that an answer shows."""
+_MARKED = 0.3
+"""Least weight of a word that is marked, as a share of the passage's weightiest: "the" is not."""
 
 
 def checked_question(question: str, max_characters: int) -> str:
@@ -54,41 +63,37 @@ def answer_question(reader: LibraryReader, question: str, k: int) -> Answer:
 
 
 def _search(reader: LibraryReader, index: Index, question: str, k: int) -> tuple[dict[str, Any], list[Hit]]:
-    vector = index.embedder.encode_query(question, show_progress=False)[None]
-    sentences = index.search(vector, CANDIDATES, granularity="sentences")[0]
-    hits = index.search(vector, k, sentences=True)[0]
-    return extract_sentences(index, sentences, hits, reader.calibration.threshold(index)), hits
+    hits = index.query(question, max(k, CANDIDATES), sentences=True)
+    return extract_sentences(index, hits[:CANDIDATES], reader.calibration.threshold(index)), hits[:k]
 
 
-def extract_sentences(index: Index, sentences: list[Hit], hits: list[Hit], threshold: float) -> dict[str, Any]:
-    """Select the sentences above the threshold, nearest first; the hits know the headings of their sentences."""
+def extract_sentences(index: Index, hits: list[Hit], threshold: float) -> dict[str, Any]:
+    """Select the sentences of the passages above the threshold, those with the highest score first."""
+    supported = [hit for hit in hits if support(hit) > threshold]
+    found = [(sentence, hit) for hit in supported for sentence in hit.sentences if is_prose(sentence.text)]
     texts: set[str] = set()
     selected: list[dict[str, Any]] = []
-    for sentence in sentences:
+    for sentence, hit in sorted(found, key=lambda pair: -pair[0].score)[:CANDIDATES]:
         text = " ".join(printable(sentence.text).split())
-        if is_prose(sentence.text) and sentence.cosine > threshold and text not in texts:
+        if text not in texts:
             texts.add(text)
-            location = hit_location(_with_context(index, sentence, hits))
-            selected.append({"n": len(selected) + 1, "text": text, **location})
+            selected.append({"n": len(selected) + 1, "text": text, **_sentence_location(index, sentence, hit)})
     return {
         "threshold": round(threshold, 4),
-        "best": round(best_cosine(sentences), 4),
+        "best": round(best_support(hits), 4),
         "trials": len(UNANSWERABLE_QUESTIONS),
         "share": QUANTILE,
         "sentences": selected,
     }
 
 
-def _with_context(index: Index, sentence: Hit, hits: list[Hit]) -> Hit:
-    """Add metadata and pages of its document to a sentence, and the headings of its passage if that was found."""
-    entry = find_entry(index, sentence.document)
-    if entry is None:
-        return sentence
-    starts = entry.page_starts
+def _sentence_location(index: Index, sentence: Highlight, hit: Hit) -> dict[str, Any]:
+    """Where a sentence of a hit is, as the page shows it."""
+    entry = find_entry(index, hit.document)
+    starts = entry.page_starts if entry is not None else ()
     page, last = (bisect_right(starts, at) if starts else None for at in (sentence.start, sentence.end - 1))
-    around = [hit for hit in hits if hit.document == sentence.document and hit.start <= sentence.start < hit.end]
-    headings = around[0].headings if around else ""
-    return replace(sentence, metadata=entry.metadata, page=page, last_page=last, headings=headings)
+    own: dict[str, Any] = {"start": sentence.start, "end": sentence.end, "cosine": sentence.cosine}
+    return hit_location(replace(hit, page=page, last_page=last, **own))
 
 
 def hit_location(hit: Hit) -> dict[str, Any]:
@@ -119,10 +124,10 @@ def hit_data(hit: Hit) -> dict[str, Any]:
     nearest = hit.best
     for sentence in hit.sentences:
         if sentence.start > at:
-            parts.append({"text": _shown(flat, hit, at, sentence.start)})
+            parts.append({"pieces": _pieces(flat, hit, at, sentence.start)})
         parts.append(
             {
-                "text": _shown(flat, hit, sentence.start, sentence.end),
+                "pieces": _pieces(flat, hit, sentence.start, sentence.end),
                 "cosine": round(sentence.cosine, 4),
                 "best": sentence is nearest,
                 "link": span_link(hit.document, sentence.start, sentence.end),
@@ -130,9 +135,27 @@ def hit_data(hit: Hit) -> dict[str, Any]:
         )
         at = sentence.end
     if at < hit.end:
-        parts.append({"text": _shown(flat, hit, at, hit.end)})
+        parts.append({"pieces": _pieces(flat, hit, at, hit.end)})
     target = (hit.start, hit.end) if nearest is None else (nearest.start, nearest.end)
     return {**hit_location(hit), "parts": parts, "link": span_link(hit.document, *target)}
+
+
+def _pieces(flat: str, hit: Hit, start: int, end: int) -> list[dict[str, Any]]:
+    """Return a part of a passage cut into text and the question's words; common words are text."""
+    least = _MARKED * max((match.weight for match in hit.matches), default=0.0)
+    words = [each for each in hit.matches if start <= each.start and each.end <= end and each.weight >= least]
+    pieces: list[dict[str, Any]] = []
+    at = start
+    for match in words:
+        if match.start < at:  # pairs of characters of a script without spaces overlap
+            match = match._replace(start=at)
+        if match.start > at:
+            pieces.append({"text": _shown(flat, hit, at, match.start), "word": False})
+        pieces.append({"text": _shown(flat, hit, match.start, match.end), "word": True})
+        at = match.end
+    if at < end:
+        pieces.append({"text": _shown(flat, hit, at, end), "word": False})
+    return pieces
 
 
 def _shown(flat: str, hit: Hit, start: int, end: int) -> str:

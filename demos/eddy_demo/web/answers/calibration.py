@@ -1,4 +1,4 @@
-"""Threshold above which a sentence counts as an answer, from questions that no library can answer."""
+"""Threshold above which a passage counts as an answer, from questions that no library can answer."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from chroma_eddy import Hit, Index
-from chroma_eddy.storage.names import SENTENCES
+from chroma_eddy.storage.names import MAIN
 
-# About things that do not exist. The level of a cosine says nothing by itself: in the narrow cone of a raw language
-# model's vectors, 0.9 may be far apart. These questions show what cosine irrelevant sentences of this library reach.
+# About things that do not exist. No level of a score says by itself that a question is answered. These questions show
+# what irrelevant passages of this library reach.
 UNANSWERABLE_QUESTIONS = (
     "Who taught the plumbers of Velmora to whistle?",
     "What colour was the third Zandrian emperor's kite?",
@@ -32,11 +32,13 @@ UNANSWERABLE_QUESTIONS = (
     "When is the festival of the seven lamps in Orrin?",
 )
 QUANTILE = 0.75
-"""Share of those questions whose best cosine an answer must exceed."""
-CANDIDATES = 12
-"""Number of nearest sentences that are candidates for an answer."""
+"""Share of those questions whose best support an answer must exceed."""
+CANDIDATES = 8
+"""Number of passages whose sentences are candidates for an answer."""
+_DEVIATIONS = 20
+"""Standard deviations of a passage's cosine that count as much as all words of the question."""
 _SIZE_CHANGE = 1.1
-"""Ratio of the numbers of sentences above which a threshold is out of date."""
+"""Ratio of the numbers of passages above which a threshold is out of date."""
 _WORD = re.compile(r"\w+")
 _MIN_WORDS = 4
 
@@ -49,9 +51,14 @@ def is_prose(text: str) -> bool:
     return len(_WORD.findall(line)) >= _MIN_WORDS or (len(line) >= 12 and not line.isascii())
 
 
-def best_cosine(hits: Sequence[Hit]) -> float:
-    """Highest cosine of a sentence that can be an answer; 0 without one."""
-    return max((hit.cosine for hit in hits if is_prose(hit.text)), default=0.0)
+def support(hit: Hit) -> float:
+    """How much of a question a passage of a hybrid query answers: by its words, at most 1, and by its cosine."""
+    return (hit.coverage or 0.0) + (hit.deviation or 0.0) / _DEVIATIONS
+
+
+def best_support(hits: Sequence[Hit]) -> float:
+    """Highest support among hits; 0 without one."""
+    return max(map(support, hits), default=0.0)
 
 
 class Calibration:
@@ -62,15 +69,14 @@ class Calibration:
         self._computed: tuple[str, int, float] | None = None
 
     def threshold(self, index: Index) -> float:
-        """Return the `QUANTILE` of the best cosines of the unanswerable questions."""
+        """Return the `QUANTILE` of the best support of the unanswerable questions."""
         with self._lock:
-            fingerprint, size = index.recipe.fingerprint, index.store.count(SENTENCES)
+            fingerprint, size = index.recipe.fingerprint, index.store.count(MAIN)
             if self._computed is not None:
                 computed_for, computed_size, value = self._computed
                 if computed_for == fingerprint and computed_size / _SIZE_CHANGE <= size <= computed_size * _SIZE_CHANGE:
                     return value
-            vectors = index.embedder.encode_query(list(UNANSWERABLE_QUESTIONS), show_progress=False)
-            cosines = [best_cosine(hits) for hits in index.search(vectors, CANDIDATES, granularity="sentences")]
-            value = float(np.quantile(cosines, QUANTILE))
+            supports = [best_support(index.query(question, CANDIDATES)) for question in UNANSWERABLE_QUESTIONS]
+            value = float(np.quantile(supports, QUANTILE))
             self._computed = (fingerprint, size, value)
             return value

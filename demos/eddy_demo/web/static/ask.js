@@ -39,7 +39,7 @@ function showAnswer(data) {
   if (!data.sentences.length) {
     answerBody.append(
       element("p", { class: "honest" }, "No sentence here answers this."),
-      element("p", { class: "note" }, `The nearest one has cosine ${data.best.toFixed(4)}; ${Math.round(data.share * 100)} % of ${data.trials} made-up questions about nothing stay below ${data.threshold.toFixed(4)} in this library. Ask in other words, or look at the nearest passages below.`),
+      element("p", { class: "note" }, "Ask in other words, or look at the closest passages below."),
     );
   }
   answer.hidden = false;
@@ -55,9 +55,14 @@ function spaced(text) {
   return unmarked(text).split(/(\n\s*\n)/).map((part, at) => (at % 2 ? element("span", { class: "gap" }) : part));
 }
 
+/** The words of the question stand out. */
+function shown(pieces) {
+  return pieces.flatMap((piece) => (piece.word ? [element("b", {}, piece.text)] : spaced(piece.text)));
+}
+
 function showHit(hit) {
   const passage = element("p", { class: "passage" });
-  for (const part of hit.parts) passage.append(...(part.best ? [element("mark", {}, unmarked(part.text))] : spaced(part.text)));
+  for (const part of hit.parts) passage.append(...(part.best ? [element("mark", {}, ...shown(part.pieces))] : shown(part.pieces)));
   const about = where(hit);
   hits.append(
     element(

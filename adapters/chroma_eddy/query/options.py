@@ -1,0 +1,105 @@
+"""Options of a query, and Chroma's conditions on rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from chroma_eddy.rows.schema import DOCUMENT
+from eddy_embed.encoding.validation import check_count
+from eddy_embed.errors import InvalidParameter
+
+Granularity = Literal["passages", "sentences", "documents"]
+Fusion = Literal["scores", "ranks"]
+Filter = dict[str, Any]
+ALPHA = 0.3
+"""Weight of meaning in hybrid queries: best on development sets with three models (docs/hybrid.md)."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """Options of a query, as `Index.query` documents them, and `ids`, the only rows to look at; None: all."""
+
+    k: int
+    where: Filter | None = None
+    where_document: Filter | None = None
+    documents: Sequence[str] | None = None
+    granularity: Granularity = "passages"
+    prefilter: int | None = None
+    hybrid: bool | None = False
+    fusion: Fusion = "scores"
+    alpha: float = ALPHA
+    mmr: bool = False
+    fetch_k: int | None = None
+    lambda_mult: float = 0.5
+    sentences: bool = False
+    ids: Sequence[str] | None = None
+
+    def check(self) -> None:
+        """Refuse options out of range and combinations that do not exist."""
+        check_count("k", self.k)
+        check_count("prefilter", self.prefilter, optional=True)
+        check_count("fetch_k", self.fetch_k, optional=True)
+        if self.granularity not in get_args(Granularity):
+            raise InvalidParameter(
+                f"granularity={self.granularity!r:.80} is unknown; choose one of {', '.join(get_args(Granularity))}"
+            )
+        if not 0 <= self.lambda_mult <= 1:
+            raise InvalidParameter(f"lambda_mult={self.lambda_mult!r} must lie between 0 and 1")
+        self._check_fusion()
+        if isinstance(self.documents, str):
+            raise InvalidParameter(f"documents={self.documents!r:.80} must be a list of ids")
+        if self.sentences and self.granularity != "passages":
+            raise InvalidParameter(
+                f"sentences are marked in passages, not in {self.granularity}; leave one of them out"
+            )
+        if self.granularity != "passages" and (self.hybrid or self.where_document is not None):
+            raise InvalidParameter(f"words are searched in passages, not in {self.granularity}; leave granularity out")
+
+    def _check_fusion(self) -> None:
+        if self.fusion not in get_args(Fusion):
+            raise InvalidParameter(
+                f"fusion={self.fusion!r:.80} is unknown; choose one of {', '.join(get_args(Fusion))}"
+            )
+        if not 0 <= self.alpha <= 1:
+            raise InvalidParameter(f"alpha={self.alpha!r} must lie between 0, words alone, and 1, meaning alone")
+        if self.hybrid is False and self._says_how_to_fuse:
+            raise InvalidParameter(
+                f"alpha={self.alpha!r} and fusion={self.fusion!r} belong to hybrid=True; leave them out"
+            )
+        if self.alpha != ALPHA and self.fusion == "ranks":
+            raise InvalidParameter(f"alpha={self.alpha!r} weighs scores, and fusion='ranks' has none; leave it out")
+
+    @property
+    def _says_how_to_fuse(self) -> bool:
+        return (self.alpha, self.fusion) != (ALPHA, "scores")
+
+    def resolved(self, has_words: bool) -> Query:
+        """The query with True or False for `hybrid`; None means True for passages of an index that has its words."""
+        if self.hybrid is not None:
+            return self
+        hybrid = self.granularity == "passages" and (has_words or self._says_how_to_fuse)
+        return replace(self, hybrid=hybrid)
+
+    @property
+    def candidates(self) -> int:
+        """Number of rows to fetch, the nearest and, if `hybrid`, those with the highest BM25."""
+        if self.hybrid:
+            return max(self.k, self.fetch_k or 100)
+        return self.chosen_from
+
+    @property
+    def chosen_from(self) -> int:
+        """Number of the best rows among which hits are chosen."""
+        return max(self.k, self.fetch_k or 20) if self.mmr else self.k
+
+
+def conjunction(filters: Sequence[Filter]) -> Filter | None:
+    """The condition that all of some conditions are met; None without any."""
+    return {"$and": list(filters)} if len(filters) > 1 else next(iter(filters), None)
+
+
+def nothing_allowed(query: Query, filters: Sequence[Filter]) -> bool:
+    """Whether no row can meet the conditions, which Chroma would not take."""
+    return query.ids == [] or any(condition.get(DOCUMENT) == {"$in": []} for condition in filters)

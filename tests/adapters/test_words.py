@@ -1,0 +1,313 @@
+"""Words of an index: terms, BM25 against plain loops, and words that keep up with the rows."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from pathlib import Path
+
+import chromadb
+import numpy as np
+import pytest
+from tests.adapters.indexes import documents, rows
+
+from chroma_eddy import Document, Index, StorageError, open_index
+from chroma_eddy.errors import ForeignCollection
+from chroma_eddy.query.options import ALPHA
+from chroma_eddy.storage.names import MAIN, WORDS
+from chroma_eddy.storage.store import Store
+from chroma_eddy.words.bm25 import Bm25Index, IndexedText, Restriction
+from chroma_eddy.words.terms import TermAnalyzer
+from chroma_eddy.words.words import Words
+from eddy_embed import Embedder
+
+ASKED = "When do boats of granite with a deep keel leave?"
+
+
+@pytest.fixture(scope="module")
+def embedder() -> Embedder:
+    return Embedder("eddy-tiny", method="plain:exit=0+sif", check=False)
+
+
+# --- Terms
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The dog’s bone; dogs' bones.", "the dog bone dog bone"),
+        ("the DOG'S bone", "the dog bone"),
+        ("Running, ran: RUNS", "run ran run"),
+        ("naïve café ﬁnd Ｗｉｄｅ", "naiv cafe find wide"),
+        ("soft\u00adhyphen co-operate well—known", "softhyphen co oper well known"),
+        ("cafe\u0301 max_length 3.5 H2O", "cafe max length 3 5 h2o"),
+        ("渡し船は正午に。船", "渡し し船 船は は正 正午 午に 船"),
+        ("iPhone手机", "iphon 手机"),
+        ("हिन्दी भाषा", "हिन्दी भाषा"),
+        ("!! … —", ""),
+    ],
+)
+def test_terms(text: str, expected: str) -> None:
+    found = list(TermAnalyzer("en")(text))
+    assert [term.text for term in found] == expected.split()
+    assert all(text[term.start : term.end].strip() for term in found)
+
+
+def test_a_question_loses_its_stop_words_unless_it_has_no_others() -> None:
+    analyzer = TermAnalyzer("en")
+    assert analyzer.of_question("Why does the ferry leave the ferry's harbour?") == ["ferri", "leav", "harbour"]
+    assert analyzer.of_question("To be or not to be") == ["to", "be", "or", "not"]
+    assert TermAnalyzer("de").of_question("Warum fahren die Fähren?") == ["fahr", "fahr"][:1]
+    assert TermAnalyzer("xx").of_question("the ferries") == ["the", "ferries"]
+
+
+# --- BM25
+
+
+def quantised(length: int) -> int:
+    """Lengths are stored in a byte: exact up to 40, then with four binary digits above 24."""
+    over = length - 24
+    shift = max(over.bit_length() - 4, 0) if over > 0 else 0
+    return 24 + (over >> shift << shift) if over > 0 else length
+
+
+def naive_bm25(texts: dict[str, list[str]], question: list[str]) -> dict[str, float]:
+    """BM25 of every text (Robertson and Zaragoza 2009, with Lucene's idf), in loops."""
+    mean = sum(map(len, texts.values())) / len(texts)
+    scores = dict.fromkeys(texts, 0.0)
+    for term in question:
+        having = [id_ for id_, terms in texts.items() if term in terms]
+        idf = math.log(1 + (len(texts) - len(having) + 0.5) / (len(having) + 0.5))
+        for id_ in having:
+            count = Counter(texts[id_])[term]
+            scores[id_] += idf * count * 2.2 / (count + 1.2 * (0.25 + 0.75 * quantised(len(texts[id_])) / mean))
+    return scores
+
+
+def naive_spread(texts: dict[str, list[str]], question: list[str]) -> float:
+    variance = 0.0
+    for term in question:
+        having = sum(term in terms for terms in texts.values())
+        share = having / len(texts)
+        variance += share * (1 - share) * math.log(1 + (len(texts) - having + 0.5) / (having + 0.5)) ** 2
+    return math.sqrt(variance)
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_bm25_is_that_of_plain_loops(tmp_path: Path, on_disk: bool) -> None:
+    draw = random.Random(0)
+    vocabulary = [f"w{at}" for at in range(40)]
+    texts = {f"t{at}": draw.choices(vocabulary, range(40, 0, -1), k=draw.randint(1, 90)) for at in range(60)}
+    index = Bm25Index(tmp_path if on_disk else None)
+    index.put(IndexedText(id_, f"d{id_[-1]}", f"v{id_[-1]}", terms) for id_, terms in texts.items())
+    index.commit()
+    for _ in range(5):
+        question = draw.sample([*vocabulary, "unknown"], 4)
+        expected = naive_bm25(texts, question)
+        assert index.scores(question, list(texts)) == pytest.approx(expected, rel=1e-5)
+        best = index.best(question, 10)
+        order = sorted((id_ for id_ in expected if expected[id_]), key=lambda id_: -expected[id_])
+        assert list(best.values()) == pytest.approx([expected[id_] for id_ in order[:10]], rel=1e-5)
+        assert index.spread(question) == pytest.approx(naive_spread(texts, question))
+        only = index.best(question, 99, [Restriction("document", ["d1", "d2"]), Restriction("digest", ["v2"], True)])
+        assert set(only) == {id_ for id_ in order if id_[-1] == "1"}
+        assert set(index.best(question, 99, [Restriction("id", ["t1", "t2"])])) == {"t1", "t2"} & set(order)
+    assert index.best([], 5) == {} and index.best(["unknown"], 5) == {} and index.scores(["w1"], []) == {}
+
+
+def test_texts_are_replaced_and_deleted(tmp_path: Path) -> None:
+    index = Bm25Index(tmp_path)
+    index.put([IndexedText("a", "x", "1", ["ferry"]), IndexedText("b", "y", "2", ["ferry", "noon"])])
+    index.commit()
+    index.put([IndexedText("a", "x", "3", ["bread"])])
+    assert set(index.best(["ferry"], 5)) == {"a", "b"}  # not committed
+    index.commit()
+    assert set(index.best(["ferry"], 5)) == {"b"} and set(index.best(["bread"], 5)) == {"a"}
+    index.delete("document", ["y"])
+    index.close_writer()  # without a commit
+    other = Bm25Index(tmp_path)
+    assert set(other.best(["ferry"], 5)) == {"b"}
+    other.delete("digest", ["2"])
+    other.commit()
+    index.refresh()
+    assert not index.best(["ferry"], 5) and len(index) == 1
+
+
+def test_a_damaged_folder_is_a_failure_of_the_disk(tmp_path: Path, embedder: Embedder) -> None:
+    with open_index(tmp_path, "notes", embedder, passage_size=24) as index:
+        index.upsert(documents(3))
+    for path in tmp_path.glob(f"{WORDS}/*/passages/meta.json"):
+        path.write_text("{")
+    with open_index(tmp_path, "notes", embedder) as index:
+        with pytest.raises(StorageError, match=r"index of words(.|\n)*check\(\)"):
+            index.query("ferry")
+        assert index.query("ferry", hybrid=False)
+        index.check()
+        assert index.query("granite", 1)[0].bm25
+
+
+# --- Fusion
+
+
+def naive_fusion(index: Index, question: str, alpha: float) -> dict[str, float]:
+    """Every passage by both true scores, in loops."""
+    held = rows(index)[MAIN]
+    analyzer = TermAnalyzer("en")
+    terms = analyzer.of_question(question)
+    asked = index.embedder.encode_query(question).astype(np.float64)
+    near = {id_: float(np.dot(vector, asked) / np.linalg.norm(vector)) for id_, (vector, _, _) in held.items()}
+    mean = sum(near.values()) / len(near)
+    deviation = math.sqrt(sum((value - mean) ** 2 for value in near.values()) / len(near))
+    passages = {id_: [term.text for term in analyzer(text)] for id_, (_, _, text) in held.items()}
+    wholes: dict[str, list[str]] = {}
+    for id_, (_, row, _) in sorted(held.items(), key=lambda item: item[1][1]["eddy_index"]):
+        wholes.setdefault(row["eddy_document"], []).extend(passages[id_])
+    own, about = naive_bm25(passages, terms), naive_bm25(wholes, terms)
+    spreads = naive_spread(passages, terms), naive_spread(wholes, terms)
+    return {
+        id_: alpha * (near[id_] - mean) / deviation
+        + (1 - alpha) * (own[id_] / spreads[0] + about[row["eddy_document"]] / spreads[1]) / 2
+        for id_, (_, row, _) in held.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory, embedder: Embedder) -> Index:
+    opened = open_index(tmp_path_factory.mktemp("db"), "notes", embedder, passage_size=24)
+    opened.upsert(documents(8))
+    return opened
+
+
+@pytest.mark.parametrize("alpha", [0.1, ALPHA, 0.5, 1.0])
+def test_words_and_meaning_are_fused_by_scores(index: Index, alpha: float) -> None:
+    expected = naive_fusion(index, ASKED, alpha)
+    hits = index.query(ASKED, 1000, alpha=alpha, sentences=True)
+    assert {hit.id: hit.score for hit in hits} == pytest.approx(expected, rel=1e-3, abs=1e-3)
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    texts = {document.id: document.text for document in documents(8)}
+    for hit in hits:
+        assert hit.best is max(hit.sentences, key=lambda sentence: sentence.score)
+        words = [texts[hit.document][match.start : match.end].casefold() for match in hit.matches]
+        assert all(word.startswith(match.term[:4]) for word, match in zip(words, hit.matches, strict=True))
+        assert (hit.bm25 == 0) == (hit.coverage == 0) == (not hit.matches)
+
+
+def test_hybrid_is_the_default_and_one_argument_turns_it_off(index: Index) -> None:
+    assert index.query(ASKED, 3) == index.query(ASKED, 3, hybrid=True) == index.query(ASKED, 3, alpha=ALPHA)
+    meant = index.query(ASKED, 3, hybrid=False)
+    assert all(hit.score == hit.cosine and hit.bm25 is None and not hit.matches for hit in meant)
+    assert index.query(ASKED, 3, granularity="documents")[0].bm25 is None
+    worded = index.query(ASKED, 1000, alpha=0)
+    assert worded and all(hit.bm25 for hit in worded) and len(worded) < index.status().passages
+
+
+def test_filters_hold_for_words_too(index: Index) -> None:
+    for options in (
+        {"where": {"shelf": "a"}},
+        {"documents": ["papers/1", "papers/4"]},
+        {"where_document": {"$contains": "Granite"}},
+        {"prefilter": 2},
+        {"where": {"page": {"$lte": 1}}, "documents": ["papers/0", "papers/1"]},
+    ):
+        found = {hit.id for hit in index.query("granite keel", 1000, **options)}
+        assert found == {hit.id for hit in index.query("granite keel", 1000, hybrid=False, **options)}
+        assert {hit.id for hit in index.query("granite keel", 1000, alpha=0, **options)} <= found
+
+
+def test_diverse_hits_of_both(index: Index) -> None:
+    """With all weight on the question the order is that of the fused scores; with none, hits differ."""
+    best = index.query(ASKED, 4)
+    assert [hit.id for hit in index.query(ASKED, 4, mmr=True, lambda_mult=1.0)] == [hit.id for hit in best]
+    diverse = index.query(ASKED, 4, mmr=True, lambda_mult=0.0)
+    assert diverse[0].id == best[0].id and {hit.id for hit in diverse} != {hit.id for hit in best}
+
+
+# --- Keeping up
+
+
+def words_of(index: Index) -> dict[str, float]:
+    """All passages that a word of every sentence of the test's documents finds."""
+    words = index.words.current()
+    everything = list({term.text for _, _, text in rows(index)[MAIN].values() for term in words.terms(text)})
+    return words.passages.best(everything, 10_000)
+
+
+def test_words_are_those_of_the_rows_after_every_change(tmp_path: Path, embedder: Embedder) -> None:
+    with open_index(tmp_path, "notes", embedder, passage_size=24) as index:
+        index.upsert(documents(6))
+        index.upsert([Document("papers/1", "A zeppelin over the harbour.")])
+        assert index.query("zeppelin", 1)[0].document == "papers/1"
+        index.remove(["papers/2"])
+        assert set(words_of(index)) == set(rows(index)[MAIN]) and len(index.words.current().documents) == 5
+        index.sync(documents(3))
+        assert set(words_of(index)) == set(rows(index)[MAIN]) and len(index.words.current().documents) == 3
+        assert not index.query("zeppelin", 5, alpha=0)
+        index.reindex(Embedder("eddy-tiny", method="plain:exit=1", check=False), passage_size=40)
+        assert set(words_of(index)) == set(rows(index)[MAIN])
+        collection = index.collection.id
+    assert [path.name for path in (tmp_path / WORDS).iterdir()] == [str(collection)]
+
+
+@pytest.mark.parametrize("part", ["", "-sentences", "-documents"])
+def test_an_interrupted_write_leaves_no_passage_to_one_side_alone(
+    tmp_path: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    changed = [Document(each.id, each.text.replace("Granite", "Zeppelin"), each.metadata) for each in documents(6)]
+    with open_index(tmp_path, "notes", embedder, passage_size=24) as index:
+        index.upsert(documents(6))
+        before = {hit.id for hit in index.query("granite", 1000)}
+        upsert = Store.upsert
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+
+            def stop(self: Store, into: str, *given: object) -> None:
+                upsert(self, into, *given)
+                if into == part:
+                    raise KeyboardInterrupt
+
+            patch.setattr(Store, "upsert", stop)
+            index.upsert(changed)
+        with open_index(tmp_path, "notes", embedder) as reader:
+            if part != "-documents":
+                assert {hit.id for hit in reader.query("granite", 1000)} == before
+                assert not reader.query("zeppelin", 1000, alpha=0)
+            found = {hit.id for hit in reader.query("granite zeppelin", 1000)}
+            assert found == {hit.id for hit in reader.query("granite zeppelin", 1000, hybrid=False)}
+        index.upsert(changed)
+        assert set(words_of(index)) == set(rows(index)[MAIN]) and not index.query("granite", 9, alpha=0)
+
+
+def test_an_index_without_words_gets_them_with_the_next_write(tmp_path: Path, embedder: Embedder) -> None:
+    with open_index(tmp_path, "notes", embedder, passage_size=24) as index:
+        index.upsert(documents(4))
+        folder = index.store.words_folder
+        assert folder is not None and Words.is_complete(folder)
+        (folder / "complete").unlink()
+    with open_index(tmp_path, "notes", embedder) as index:
+        assert index.query("granite", 2)[0].bm25 is None
+        assert index.query("granite", 2, hybrid=True)[0].bm25  # read into memory
+        index.upsert(documents(4))
+        assert index.query("granite", 2)[0].bm25
+
+
+def test_rows_that_something_else_took_or_wrote_are_named(tmp_path: Path, embedder: Embedder) -> None:
+    with open_index(tmp_path, "notes", embedder, passage_size=24) as index:
+        index.upsert(documents(3))
+        taken = index.query("granite", 1)[0]
+        index.collection.delete(ids=[taken.id])
+        with pytest.raises(ForeignCollection, match="is gone"):
+            index.query("granite")
+        assert set(index.check()) == {taken.document}
+        assert all(hit.document != taken.document for hit in index.query("granite", 99))
+
+
+def test_in_memory_words_are_read_again_after_a_change(embedder: Embedder) -> None:
+    client = chromadb.EphemeralClient(settings=chromadb.Settings(anonymized_telemetry=False))
+    with open_index(client, "notes-in-memory", embedder, passage_size=24) as index:
+        index.upsert(documents(3))
+        assert index.query("granite", 1)[0].bm25 is None  # all texts would have to be read
+        assert index.query("granite", 1, hybrid=True)[0].bm25
+        index.upsert([Document("new", "A zeppelin over the harbour.")])
+        assert index.query("zeppelin", 1, hybrid=True)[0].document == "new"
+        index.remove(list(index.entries()))
+        assert index.query("zeppelin", 1, hybrid=True) == []
