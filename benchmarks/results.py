@@ -72,11 +72,9 @@ SYSTEMS = tuple(f"{text}{post}" for text in (*MEANS, *PAPERS) for post in ("", "
 """Methods of a language model, each without and with post-processing."""
 ENCODER = ("plain", *(f"plain+tempscale:tau={tau}" for tau in ("0.6", "0.7", "0.8", "0.9")))
 """Methods of a trained encoder: as it was trained, and under TempScale's temperatures."""
-HYBRID = ("plain:exit=0+sif+filter", "plain:exit=0+sif+filter+whiten", "plain:exit=1+sif+whiten")
-"""Methods that also search together with BM25."""
 SHORT = (
     *("bm25", "overlap", "plain", "plain:pool=last", "plain:exit=0", "htp", "tp", "echo:exit=-2", "prompteol:exit=-2"),
-    *("plain:exit=0+sif+filter", "plain:exit=0+sif+filter+whiten", "plain:exit=0+sif+filter (with bm25)"),
+    *("plain:exit=0+sif+filter", "plain:exit=0+sif+filter+whiten"),
 )
 """Rows of the README's table."""
 PASSAGE_SIZE = 256
@@ -174,8 +172,7 @@ def systems(texts: list[str], task: Task, encoder: bool) -> list[System]:
     """Everything that is measured on a task; TempScale on an encoder is measured on pairs of sentences."""
     if encoder and isinstance(task, Retrieval):
         texts = ["plain"]
-    fused = [System(text, hybrid=True) for text in HYBRID if text in texts] or [System("plain", hybrid=True)]
-    every = [*map(System, WORDS), *map(System.named, texts), *(fused if isinstance(task, Retrieval) else [])]
+    every = [*map(System, WORDS), *map(System.named, texts)]
     return [system for system in dict.fromkeys(every) if applies(system, task)]
 
 
@@ -241,7 +238,8 @@ def short(folder: Path) -> str:
                 "search in abstracts (cisi) and in stories of 5,000 words (squality); none of the three was used to "
                 "choose anything."
             ),
-            _columns(files["smollm2"], ["sickr_trial", "cisi", "squality"], list(SHORT), metrics=True),
+            _columns(files["smollm2"], ["sickr_trial", "cisi", "squality"], list(SHORT), metrics=True)
+            + _with_words(folder, ["sickr_trial", "cisi", "squality"]),
             _wrapped(SIGNS),
             _wrapped(
                 "`python benchmarks/results.py --model smollm2` makes this table and [Results](docs/results.md): "
@@ -255,12 +253,21 @@ def short(folder: Path) -> str:
 
 SIGNS = (
     "± is half of the 95 % bootstrap interval. `+` and `-` mark a difference to `plain`, the mean of the last layer, "
-    "with the same post-processing, whose paired 95 % interval excludes zero; `=` marks a tie. Rows with bm25 add both "
-    f"scores, standardised, and compare with `bm25`. Retrieval embeds passages of whole sentences, at most "
-    f"{PASSAGE_SIZE} tokens; a document's score is the largest cosine of its passages with the query. Post-processing "
-    "is fitted on the task's own texts, for retrieval on their sentences, without labels. Work is positions × layers, "
-    "relative to `plain` on the same tasks."
+    "with the same post-processing, whose paired 95 % interval excludes zero; `=` marks a tie. Retrieval embeds "
+    f"passages of whole sentences, at most {PASSAGE_SIZE} tokens; a document's score is the largest cosine of its "
+    "passages with the query. Post-processing is fitted on the task's own texts, for retrieval on their sentences, "
+    "without labels. Work is positions × layers, relative to `plain` on the same tasks."
 )
+
+
+def _with_words(folder: Path, tasks: list[str]) -> str:
+    """The row of an index that searches by words and meaning, which `hybrid.py` measures; "" before it has."""
+    path = folder / "hybrid.json"
+    if not path.exists():
+        return ""
+    found = json.loads(path.read_text(encoding="utf-8"))["smollm2"]
+    cells = [_cell({"scores": {"": found[task]["scores"]["both"]}} if task in found else None) for task in tasks]
+    return f"\n| an index, by [words and meaning](docs/hybrid.md) | {' | '.join(cells)} |  |"
 
 
 def _begins(text: str, starts: list[str] | None) -> bool:

@@ -16,6 +16,7 @@ from tests.long_texts import BOOK, LINES, MARKDOWN, SENTENCE, TEXTS, TRANSCRIPT
 from tests.selection import mostly_slow
 from tests.test_windows import LAYOUTS, plan, tokenizer
 
+from eddy_embed import Embedder
 from eddy_embed.encoding import pipeline
 from eddy_embed.encoding import planner as planning
 from eddy_embed.encoding.document import LongDocument, group_sentences
@@ -328,3 +329,20 @@ def test_every_method_reads_them_the_same(method: str, overflow: str, monkeypatc
     for mine, theirs in zip(first.windows, usual.windows, strict=True):
         assert np.array_equal(mine.sequence.ids, theirs.sequence.ids)
         assert np.array_equal(mine.counted, theirs.counted) and abs(mine.share - theirs.share) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("typeset", "typed"),
+    [
+        ("The dog’s “bone” isn’t here.", "The dog's \"bone\" isn't here."),
+        ("A well\u2011known, non\u2010stop\u00a0ferry.", "A well-known, non-stop ferry."),
+    ],
+)
+def test_typographic_variants_are_read_as_typed(typeset: str, typed: str) -> None:
+    """A curly apostrophe is a rare token, which would find the texts that have curly ones."""
+    own = Embedder("eddy-tiny", method="plain:exit=1", check=False)
+    assert np.array_equal(own.encode_document(typeset), own.encode_document(typed))
+    both = own.encode_long(f"{typeset} Bread rises. {typed}")
+    assert both.sentences[0].end == len(typeset)  # offsets are those of the text as it is
+    ids = own._pipeline.planner.tokenizer._tokenized([typeset])[0].ids.tolist()
+    assert own.text_of(ids) == typeset

@@ -19,7 +19,7 @@ import numpy as np
 from chromadb.api.shared_system_client import SharedSystemClient
 
 from chroma_eddy import Document, Index
-from chroma_eddy.storage.names import PARTS
+from chroma_eddy.storage.names import MAIN, PARTS
 
 SENTENCES = (
     "The ferry to the island leaves at nine in the morning.",
@@ -61,6 +61,13 @@ def rows(index: Index) -> dict[str, dict[str, tuple[Any, ...]]]:
             values = zip(np.asarray(got["embeddings"]), got["metadatas"], texts, strict=True)
             found[part] = dict(zip(got["ids"], values, strict=True))
     return found
+
+
+def words_of(index: Index) -> dict[str, float]:
+    """All passages that a word of every sentence of the test's documents finds."""
+    words = index.words.current()
+    everything = list({term.text for _, _, text in rows(index)[MAIN].values() for term in words.terms(text)})
+    return words.passages.best(everything, 10_000)
 
 
 def assert_same(one: dict, other: dict, atol: float = 1e-5) -> None:

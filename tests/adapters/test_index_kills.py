@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 from tests.adapters import killing
-from tests.adapters.indexes import Server, assert_same, rows, served
+from tests.adapters.indexes import Server, assert_same, rows, served, words_of
 from tests.adapters.killing import MOST_STEPS, SAVED_OFTEN, UNREACHABLE, kill_process, killed, started
 
-from chroma_eddy import open_index
+from chroma_eddy import Index, open_index
 from chroma_eddy.storage import store
+from chroma_eddy.storage.names import MAIN
 from eddy_embed import Embedder
 
 
@@ -91,6 +92,13 @@ def interrupted(place: Place, job: Callable[[str], None], log: Path, moment: ran
     return caught
 
 
+def both_sides_agree(index: Index) -> bool:
+    """Whether a question to words finds no passage that one to meaning does not."""
+    question = "Document of version"
+    found = {hit.id for hit in index.query(question, 1000, hybrid=True)}
+    return bool(found) and found == {hit.id for hit in index.query(question, 1000, hybrid=False)}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [5, 50])
 def test_a_killed_sync_is_finished_by_the_next(
@@ -106,8 +114,13 @@ def test_a_killed_sync_is_finished_by_the_next(
             else:
                 place.renew()
         with open_index(place.address, "notes", embedder(), passage_size=24) as index:
+            assert both_sides_agree(index)
             report = index.sync(killing.after())
             assert report.written + report.relabelled + report.unchanged == len(killing.after())
+            assert both_sides_agree(index)
+            if kind == "folder":
+                assert set(words_of(index)) == set(rows(index)[MAIN])
+                assert len(index.words.current().documents) == len(killing.after())
             assert index.status().incomplete == () and index.check() == {}
             assert list(index.documents()) and set(index.entries()) == {each.id for each in killing.after()}
             assert_same(rows(index), undisturbed)

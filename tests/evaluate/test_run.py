@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from eddy_embed import Embedder
 from eddy_embed.analysis.evaluate import tables
 from eddy_embed.analysis.evaluate.results import ResultStore, TaskResult
-from eddy_embed.analysis.evaluate.runner import Evaluation, bm25
+from eddy_embed.analysis.evaluate.runner import Evaluation
 from eddy_embed.analysis.evaluate.systems import System, beside
 from eddy_embed.analysis.evaluate.task_vectors import embed
 from eddy_embed.analysis.evaluate.tasks import find_tasks
@@ -202,18 +202,6 @@ def test_baselines_do_what_words_can_do(folder: Path) -> None:
     assert found["overlap", "same"].metrics["spearman"][:, 0].max() == 1.0
 
 
-def test_words_and_vectors_are_added_as_standard_deviations(folder: Path) -> None:
-    (task,) = find_tasks(folder, ["shelf"])
-    vectors = embed(embedder("plain"), [families.LAYERS], task, 256)[0]
-    cosines = np.array(
-        [[max(vectors.library[vectors.owners == at] @ asked) for at in range(len(task.ids))] for asked in vectors.asked]
-    )
-    added = sum((part - part.mean(1)[:, None]) / part.std(1)[:, None] for part in (cosines, bm25(task)))
-    (found,) = Evaluation(embedder).run([System("plain", hybrid=True)], [task])
-    first = [task.grades[row].get(task.ids[at], 0.0) > 0 for row, at in enumerate(added.argmax(1))]
-    assert np.array_equal(found.metrics["mrr@10"] == 1, first) and 0 < sum(first)
-
-
 def test_every_system_stands_beside_its_baseline() -> None:
     wanted = [system.label for system in beside(["htp+whiten", "htp:exit=-2", "htp"], "plain", query_mean=True)]
     assert wanted[:5] == ["bm25", "overlap", "plain:exit=0", "plain", "plain:pool=last"]
@@ -222,9 +210,6 @@ def test_every_system_stands_beside_its_baseline() -> None:
     assert wanted.index("plain+whiten") < wanted.index("htp+whiten")
     assert System("htp+whiten", query_mean=True).reference("plain").label == queries[0]
     assert System("htp+whiten").reference("plain+centre").label == "plain+centre"
-    fused = [system for system in beside(["htp+whiten"], "plain", query_mean=True, hybrid=True) if system.hybrid]
-    assert [system.label for system in fused] == ["htp+whiten (with bm25)"]
-    assert fused[0].reference("plain").label == "bm25"
     assert System("bm25").reference("plain").label == "plain"
     with pytest.raises(InvalidParameter, match="no readout"):
         System.named("tempscale")
@@ -312,7 +297,6 @@ def test_the_command_line_prints_tables_and_goes_on(folder: Path, tmp_path: Path
         "-t",
         "shelf",
         "--query-mean",
-        "--hybrid",
         "--fit-samples",
         "2,4,all",
         "--plot",
@@ -326,7 +310,6 @@ def test_the_command_line_prints_tables_and_goes_on(folder: Path, tmp_path: Path
         "`plain`",
         "`bm25`",
         "`plain+whiten (query mean)`",
-        "`plain+whiten (with bm25)`",
         "largest cosine of its passages",
         "mrr@10",
     ):

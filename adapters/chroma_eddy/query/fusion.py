@@ -27,8 +27,9 @@ class Fusion:
         """Read what the words and a sample of the vectors say about the whole library."""
         self._index, self._vector, self._query = index, vector, query
         self._words = index.words.current()
-        self._weights = {term: self._words.passages.weight(term) for term in self._words.terms.of_question(question)}
-        self._spread = self._words.passages.spread(list(self._weights))
+        self._terms = self._words.terms.of_question(question)
+        self._weights = {term: self._words.passages.weight(term) for term in self._terms}
+        self._spread = self._words.passages.spread(self._terms)
         self._near = Standardiser.of(cosines(vector, index.sample_vectors()))
 
     def hits(self, nearest: Sequence[Hit], filters: Sequence[Filter]) -> list[Hit]:
@@ -38,7 +39,7 @@ class Fusion:
             ForeignCollection: A passage is among the vectors or among the words alone: another process is writing it,
                 or something else has changed it.
         """
-        query, terms = self._query, list(self._weights)
+        query, terms = self._query, self._terms
         by_words = self._words.best(terms, query.candidates, self._restrictions(filters)) if query.alpha < 1 else []
         known = {hit.id for hit in nearest}
         hits = [*nearest, *self._read_hits([id_ for id_ in by_words if id_ not in known])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,7 +106,7 @@ class Bm25Index:
             self._index.reload()
 
     def best(self, terms: Sequence[str], most: int, restrictions: Sequence[Restriction] = ()) -> dict[str, float]:
-        """Return BM25 of at most `most` texts that share a term, by id, best first."""
+        """Return BM25 of at most `most` texts that share a term, by id, best first; a repeated term counts again."""
         if not terms:
             return {}
         parts = [(Occur.Must, self._any_of(terms)), *map(self._condition, restrictions)]
@@ -123,11 +124,14 @@ class Bm25Index:
     def spread(self, terms: Sequence[str]) -> float:
         """Standard deviation of BM25 over all texts, if terms occur independently and once in a text of mean length.
 
-        Each term's score is then its inverse document frequency, at its share of the texts, and 0 elsewhere.
+        Each term's score is then its inverse document frequency, at its share of the texts, and 0 elsewhere; the
+        variances add.
         """
-        count = len(self)
-        shares = {term: self._frequency(term) / max(count, 1) for term in terms}
-        return math.sqrt(sum(share * (1 - share) * self.weight(term) ** 2 for term, share in shares.items()))
+        variance = 0.0
+        for term, repeats in Counter(terms).items():
+            share = self._frequency(term) / max(len(self), 1)
+            variance += share * (1 - share) * (repeats * self.weight(term)) ** 2
+        return math.sqrt(variance)
 
     def weight(self, term: str) -> float:
         """Inverse document frequency of a term, as in its BM25; the highest for one that no text has."""
@@ -139,10 +143,11 @@ class Bm25Index:
         return min(int(self._index.searcher().doc_freq("terms", term)), len(self))
 
     def _any_of(self, terms: Sequence[str]) -> Query:
-        option: Literal["freq"] = "freq"
-        return Query.boolean_query(
-            [(Occur.Should, Query.term_query(self._schema, "terms", term, index_option=option)) for term in terms]
-        )
+        queries = [
+            Query.boost_query(Query.term_query(self._schema, "terms", term, index_option="freq"), float(repeats))
+            for term, repeats in Counter(terms).items()
+        ]
+        return Query.boolean_query([(Occur.Should, query) for query in queries])
 
     def _condition(self, restriction: Restriction) -> tuple[Occur, Query]:
         """A condition that adds nothing to a score."""

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import regex
 import tantivy
-from spacy.util import get_lang_class
 
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 """Scripts without spaces between words, and Korean, whose words carry their endings."""
@@ -84,14 +83,14 @@ class TermAnalyzer:
                 yield Term(unicodedata.normalize("NFKC", text[start:stop]), start, stop)
 
     def of_question(self, question: str) -> list[str]:
-        """The different terms of a question, in order; without stop words, unless it has no others.
+        """The terms of a question, in order, repeated as there; without stop words, unless it has no others.
 
         Stop words in texts do no harm: a word in nearly every text weighs next to nothing. Question words are rare in
         texts and would weigh much.
         """
         found = list(self(question))
         telling = [term for term in found if question[term.start : term.end].casefold() not in self._stop_words]
-        return list(dict.fromkeys(term.text for term in telling or found))
+        return [term.text for term in telling or found]
 
     def _folded(self, word: str) -> str:
         plain = unicodedata.normalize("NFKC", _FORMAT.sub("", word)).casefold()
@@ -102,6 +101,8 @@ class TermAnalyzer:
 
 def _stop_words(language: str) -> set[str]:
     """SpaCy's stop words of a language; none of one that it does not know."""
+    from spacy.util import get_lang_class  # imports torch
+
     try:
         return set(get_lang_class(language).Defaults.stop_words)
     except ImportError:

@@ -33,9 +33,6 @@ def evaluate(
     query_mean: Annotated[
         bool, typer.Option("--query-mean", help="With post-processing: also with a mean of their own for queries.")
     ] = False,
-    hybrid: Annotated[
-        bool, typer.Option("--hybrid", help="In retrieval: also with BM25, by scores standardised and added.")
-    ] = False,
     fit_samples: Annotated[
         str | None,
         typer.Option(
@@ -72,7 +69,7 @@ def evaluate(
 
     baseline, *asked = (text if text in WORDS else method_in_full(model, text) for text in (baseline, *(systems or [])))
     reference = System.named(baseline).text
-    wanted = beside(asked, reference, query_mean=query_mean, hybrid=hybrid)
+    wanted = beside(asked, reference, query_mean=query_mean)
     more = _sampled(wanted, fit_samples)
     with Bar() as bar:
         found = Evaluation(

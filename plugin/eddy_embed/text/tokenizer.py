@@ -32,12 +32,21 @@ STRETCH = 2**15
 END_OF_TEXT = "<|endoftext|>"
 """What stands between the texts of a model's training where its vocabulary has it. A chat model may name a token of its
 chat as start token instead, which serves less well: on SmolLM2, `htp` gives 0.570 with it and 0.621 with this one."""
+FOLDED = {
+    **dict.fromkeys("‘’‛ʼ＇", "'"),
+    **dict.fromkeys("“”„‟＂", '"'),
+    **dict.fromkeys("\u00a0\u2007\u202f", " "),
+    **dict.fromkeys("\u2010\u2011", "-"),
+}
+"""Typographic variants, read as the characters that people type: else a curly apostrophe in a question is a rare token,
+and finds the documents that have curly ones. One character each, so offsets stay."""
+_FOLDING = str.maketrans(FOLDED)
 MARGIN = 2**10
 """Characters of context on both sides of a stretch."""
 
 
 class Tokenizer:
-    """Tokenizes as the model's own tokenizer does, from any thread.
+    """Tokenizes as the model's own tokenizer does, typographic variants apart, from any thread.
 
     It uses a copy because fast tokenizers may not be used from two threads at once and the original may be in use.
     Wording that looks like a special token ("</s>" in a text about tokenizers) is read as text.
@@ -76,6 +85,9 @@ class Tokenizer:
 
     def __call__(self, texts: Seq[str]) -> list[Tokens]:
         """Tokenize strings of valid Unicode, without adding specials."""
+        return self._tokenized([text if text.isascii() else text.translate(_FOLDING) for text in texts])
+
+    def _tokenized(self, texts: Seq[str]) -> list[Tokens]:
         tokens: list[Tokens] = []
         first = size = 0
         for end, text in enumerate(texts, start=1):
@@ -129,7 +141,7 @@ class Tokenizer:
             known = all(0 <= token < size for token in own)
             text = self._tokenizer.backend_tokenizer.decode(own, skip_special_tokens=False) if known else ""
         # Ids of another tokenizer decode to some text too, but that text is tokenized to other ids.
-        if not own or self([text])[0].ids.tolist() != own:
+        if not own or self._tokenized([text])[0].ids.tolist() != own:
             shown = ", ".join(map(str, own[:5])) + ", .." * (len(own) > 5)
             raise InvalidText(f"no text has the token ids [{shown}] in this model's tokenizer; send the text itself")
         return str(text)

@@ -129,7 +129,7 @@ def applies(system: System, task: Task) -> bool:
         return isinstance(task, kinds[system.text])
     if isinstance(task, OddOneOut) and not system.method.reads_words:
         return False
-    return not (system.query_mean or system.hybrid) or isinstance(task, Retrieval)
+    return not system.query_mean or isinstance(task, Retrieval)
 
 
 def overlap(task: Pairs) -> Doubles:
@@ -170,7 +170,7 @@ def _judged(system: System, task: Task, vectors: TaskVectors, identity: dict[str
     elif isinstance(task, Retrieval):
         first_passages = np.flatnonzero(np.diff(vectors.owners, prepend=-1))
         scores = np.maximum.reduceat(asked @ library.T, first_passages, axis=1)
-        metrics = _retrieval(task, _standardised(scores) + _standardised(bm25(task)) if system.hybrid else scores)
+        metrics = _retrieval(task, scores)
     elif isinstance(task, OddOneOut):
         metrics = {"accuracy": odd_one_out(library, vectors.owners, np.array(task.answers))}
     elif task.test_texts:
@@ -178,12 +178,6 @@ def _judged(system: System, task: Task, vectors: TaskVectors, identity: dict[str
     else:
         metrics = {"accuracy": cross_validated(library, task.labels)}
     return TaskResult(system, task.name, metrics, vectors.cost, identity)
-
-
-def _standardised(scores: Doubles) -> Doubles:
-    """Each query's scores as standard deviations above their mean, shape (queries, documents)."""
-    spread = np.maximum(scores.std(1, keepdims=True), np.finfo(float).tiny)
-    return np.asarray((scores - scores.mean(1, keepdims=True)) / spread)
 
 
 def _retrieval(task: Retrieval, scores: Doubles) -> dict[str, Doubles]:

@@ -21,14 +21,12 @@ class System:
     """One row of a table: a method's text form, or one of `WORDS`.
 
     With `query_mean`, queries lose a mean of their own, learned from other queries of the task; `fit_on` is the number
-    of the library's vectors that post-processing is fitted on, None for all. With `hybrid`, a document's score is that
-    of its vectors plus its BM25, each standardised over all documents for each query.
+    of the library's vectors that post-processing is fitted on, None for all.
     """
 
     text: str
     query_mean: bool = False
     fit_on: int | None = None
-    hybrid: bool = False
 
     @classmethod
     def named(cls, text: str) -> System:
@@ -43,7 +41,7 @@ class System:
     @property
     def label(self) -> str:
         """Name in tables."""
-        told = {"query mean": self.query_mean, f"on {self.fit_on}": self.fit_on, "with bm25": self.hybrid}
+        told = {"query mean": self.query_mean, f"on {self.fit_on}": self.fit_on}
         notes = [note for note, is_so in told.items() if is_so]
         return f"{self.text} ({', '.join(notes)})" if notes else self.text
 
@@ -68,31 +66,21 @@ class System:
         return json.dumps([[term.name for term in method.terms], method.settings])
 
     def reference(self, baseline: str) -> System:
-        """What it is compared with: the baseline with the same post-processing, unless that has one of its own.
-
-        Words and vectors together are compared with words alone.
-        """
-        if self.hybrid:
-            return System("bm25")
+        """What it is compared with: the baseline with the same post-processing, unless that has one of its own."""
         if self.text in WORDS or baseline in WORDS or methods.parse(baseline).post is not None:
             return System(baseline)
         return replace(self, text=str(methods.with_post(methods.parse(baseline), self.method.post)))
 
 
-def beside(texts: Iterable[str], baseline: str, *, query_mean: bool = False, hybrid: bool = False) -> list[System]:
+def beside(texts: Iterable[str], baseline: str, *, query_mean: bool = False) -> list[System]:
     """The systems that a table shows: `BESIDE`, those asked for, and those that they are compared with.
 
-    With `query_mean`, every system with post-processing is also shown with a mean of its own for queries; with
-    `hybrid`, those asked for are also shown with BM25.
+    With `query_mean`, every system with post-processing is also shown with a mean of its own for queries.
     """
-    texts = list(texts)
     found = [System.named(text) for text in (*BESIDE, baseline, *texts)]
     if query_mean:
         more = [replace(system, query_mean=True) for system in found if system.learns]
         found = [each for system in found for each in (system, *(one for one in more if one.text == system.text))]
-    if hybrid:
-        asked = {System.named(text).text for text in texts} - set(WORDS)
-        found += [replace(system, hybrid=True) for system in found if system.text in asked and not system.query_mean]
     reference = System.named(baseline).text
     # The reference stands above the first that is compared with it.
     shown = [each for system in found for each in (system.reference(reference), system)]

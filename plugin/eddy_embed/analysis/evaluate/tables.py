@@ -58,11 +58,6 @@ def legend(outcomes: Sequence[TaskResult], baseline: str, passage_size: int) -> 
         parts.append("Post-processing is fitted on the task's own texts, on sentences, without labels or gold.")
     if any(outcome.system.query_mean for outcome in outcomes):
         parts.append("Query mean: each half of the queries is centred by the mean of the other half.")
-    if any(outcome.system.hybrid for outcome in outcomes):
-        parts.append(
-            "With bm25: both scores of a document are standardised for each query over all documents and added; the "
-            "signs compare with BM25 alone."
-        )
     parts.append(
         f"Work is positions times layers run, time is seconds, both over those of `{baseline}`; `≤`: the pass was "
         "shared with a method that reads a later layer."
