@@ -278,6 +278,12 @@ def test_adapters_import_without_torch() -> None:
     assert "torch" not in loaded
 
 
+def test_the_demo_shows_its_help_without_the_work_s_imports() -> None:
+    loaded = modules_after("import eddy_demo.cli")
+    assert "eddy_demo.cli.commands" in loaded
+    assert not loaded & {"torch", "transformers", "chromadb", "spacy", "numpy"}
+
+
 # --- The wheel --------------------------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -49,7 +49,9 @@ PAGES = [
     ('<?xml version="1.0"?><!DOCTYPE html><html><body>t</body></html>', "t"),
     # Tags that are not closed, and blocks that HTML 4 did not know.
     ("<div>open <p>unclosed" + "<p>x" * 500, "open\n\nunclosed" + "\n\nx" * 500),
-    ("<main>One</main><aside>Two</aside><nav>Three</nav>", "One\n\nTwo\n\nThree"),
+    ("<main>One</main><aside>Two</aside><nav>Three</nav>", "One"),
+    ("<nav>Home</nav><div role=navigation>Login</div><p>One</p><aside>Two</aside>", "One\n\nTwo"),
+    ("<main></main><p>One</p>", "One"),
     ("no markup at all", "no markup at all"),
 ]
 

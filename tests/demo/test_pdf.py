@@ -268,7 +268,7 @@ def test_pages_begin_where_their_first_character_is() -> None:
 def test_encrypted_files(password: str, algorithm: str) -> None:
     data = encrypted(BOOK, password, algorithm)
     if password:
-        with pytest.raises(Unreadable, match=r"protected by a password: .*qpdf --password=... --decrypt"):
+        with pytest.raises(Unreadable, match=r"protected by a password: open it in a PDF reader"):
             read_pdf(data)
     else:
         assert read_pdf(data).text == TEXT
@@ -283,9 +283,9 @@ def empty_pdf() -> bytes:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (BOOK[: len(BOOK) // 2], "broken: pypdf cannot read it"),
-        (BOOK.replace(b"/Pages", b"/Pagan"), "broken: pypdf cannot read it"),
-        (b"no pdf", "broken: pypdf cannot read it"),
+        (BOOK[: len(BOOK) // 2], "damaged, or no PDF file"),
+        (BOOK.replace(b"/Pages", b"/Pagan"), "damaged, or no PDF file"),
+        (b"no pdf", "damaged, or no PDF file"),
         (empty_pdf(), "it has no pages"),
         (make([[], []]), "no text in its 2 pages"),
         (scan([""]), "no text in its page, only pictures: run OCR first"),
@@ -319,7 +319,7 @@ def test_a_folder_is_read_on(tmp_path: Path) -> None:
     reading = read_documents([tmp_path])
     assert [document.name for document in reading.documents] == ["b.pdf"]
     assert [(skipped.name, skipped.reason.split(":")[0]) for skipped in reading.skipped] == [
-        ("a.pdf", "broken"),
+        ("a.pdf", "damaged, or no PDF file"),
         ("c.pdf", "protected by a password"),
         ("d.pdf", "no text in its page, only pictures"),
     ]

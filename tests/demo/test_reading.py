@@ -71,7 +71,7 @@ def test_what_cannot_be_read_is_named_with_its_reason(folder: Path) -> None:
     assert "NUL" in found["utf16.txt"]
     assert found["broken.jsonl.gz"]
     assert found["empty.pdf"] == "empty"
-    assert found["broken.pdf"].startswith("broken: pypdf cannot read it")
+    assert found["broken.pdf"].startswith("damaged, or no PDF file")
     assert found["broken.docx"].startswith("broken, or no .docx file")
     assert "not a row" in found["rows.jsonl, line 2"]
     assert "not JSON" in found["rows.jsonl, line 3"]

@@ -14,7 +14,7 @@ from chroma_eddy import open_index
 from eddy_demo import handbook
 from eddy_demo.errors import DemoError
 from eddy_demo.web.answers import answering
-from eddy_demo.web.answers.calibration import is_prose
+from eddy_demo.web.answers.calibration import is_fragment, is_prose
 from eddy_embed import Embedder
 
 QUESTION = "How does max_length set a smaller window than the model's, to save memory?"
@@ -78,10 +78,23 @@ def test_an_answer_is_sentences_of_passages_above_the_threshold(site: Site) -> N
         ("When does the ferry leave?", False),
         ("What the ferry does not do:", False),
         ("Not that.", False),
+        ("“When does the ferry to the island leave?”", False),
     ],
 )
 def test_what_can_answer(text: str, expected: bool) -> None:
     assert is_prose(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The ferry leaves at noon.", True),
+        ("The ferry to the island leaves at noon.", False),
+        ("渡し船は正午に島へ向けて出発する。", False),
+    ],
+)
+def test_what_is_too_short_to_lead(text: str, expected: bool) -> None:
+    assert is_fragment(text) is expected
 
 
 def test_no_answer_is_said(site: Site) -> None:

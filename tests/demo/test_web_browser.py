@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -232,7 +233,7 @@ def test_a_library_is_made_anew_by_its_page(tmp_path: Path, visit: Visit) -> Non
         expect(offer).to_be_hidden()
         expect(page.locator(".document-row")).to_have_count(2)
         page.goto(f"{site.url}/?q=When does the ferry leave?")
-        expect(page.locator("#about")).to_contain_text(before.default)
+        expect(page.locator("#about")).to_contain_text(before.model)
         expect(page.locator(".hit")).to_have_count(8)
 
 
@@ -418,3 +419,59 @@ def test_an_answer_that_breaks_off_says_so(site: Site, visit: Visit) -> None:
 def broken(body: str) -> Callable[[Route], None]:
     """An answer that ends there."""
     return lambda route: route.fulfill(content_type="text/event-stream", body=body)
+
+
+def test_a_file_dropped_on_any_page_is_read(tmp_path: Path, visit: Visit) -> None:
+    """A browser would leave the page and show the file."""
+    with serving(tmp_path / "library") as site:
+        page = visit(f"{site.url}/")
+        expect(page.get_by_role("heading", name="Nothing to ask yet")).to_be_visible()
+        dropped = page.evaluate_handle(
+            """() => {
+              const data = new DataTransfer();
+              data.items.add(new File(["The ferry leaves at noon."], "ferry.txt"));
+              return data;
+            }"""
+        )
+        page.dispatch_event("body", "drop", {"dataTransfer": dropped})
+        page.wait_for_url("**/library")
+        expect(page.locator(".document-row")).to_have_text(re.compile("ferry.txt"))
+
+
+def test_back_to_the_beginning_leaves_no_old_answer(tmp_path: Path, visit: Visit) -> None:
+    with serving(tmp_path / "library") as site:
+        site.upload("ferry.txt", b"The ferry to the island leaves at noon.")
+        site.settled()
+        page = visit(f"{site.url}/")
+        page.locator("#question").fill("When does the ferry leave?")
+        page.keyboard.press("Enter")
+        expect(page.locator(".hit b").first).to_have_text("ferry")
+        page.go_back()
+        expect(page.locator("#question")).to_have_value("")
+        expect(page.locator(".hit")).to_have_count(0)
+        expect(page.locator("#found")).to_be_hidden()
+
+
+def test_a_library_that_is_being_opened_is_not_called_empty(tmp_path: Path, visit: Visit) -> None:
+    with serving(tmp_path / "library") as site:
+        site.upload("ferry.txt", b"The ferry to the island leaves at noon.")
+        site.settled()
+        site.state.reader._loaded.clear()
+        page = visit(f"{site.url}/")
+        expect(page.get_by_role("heading", name="The library is being opened")).to_be_visible()
+        site.state.reader._loaded.set()
+        site.state.reader.mark_changed()
+        expect(page.get_by_role("heading", name="Ask in your own words")).to_be_visible()
+
+
+def test_long_names_stay_in_the_window(tmp_path: Path, visit: Visit) -> None:
+    with serving(tmp_path / "library") as site:
+        site.upload(f"{'long' * 40}.md", f"# {'Heading' * 20}\n\nThe ferry leaves at noon.".encode())
+        site.settled()
+        page = visit(f"{site.url}/?q=When does the ferry leave?")
+        page.set_viewport_size({"width": 360, "height": 800})
+        expect(page.locator(".hit")).to_have_count(1)
+        for address in ("/library", f"/documents/{site.documents()[0]['id']}"):
+            assert page.evaluate("document.documentElement.scrollWidth") <= 360
+            page.goto(f"{site.url}{address}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360

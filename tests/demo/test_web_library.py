@@ -138,7 +138,7 @@ def test_what_cannot_be_read_says_why(site: Site) -> None:
     assert {jobs[name]["state"] for name in failing} == {"failed"}
     assert "not UTF-8: byte 0xf6 at position 3" in jobs["latin.txt"]["message"]
     assert "it has 3 pages, and at most 2 are read" in jobs["three.pdf"]["message"]
-    assert "pypdf cannot read it (NotImplementedError" in jobs["odd.pdf"]["message"]
+    assert "damaged, or no PDF file: open it in a PDF reader" in jobs["odd.pdf"]["message"]
     assert len(uploads(site)) == 8
     assert site.client.post(f"/api/jobs/{jobs['latin.txt']['id']}/retry").status_code == 200
     site.settled()

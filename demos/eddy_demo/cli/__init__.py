@@ -27,7 +27,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_REQUIRED_MODULES = "bs4 chromadb.errors lxml mammoth markdown_it markdownify mdit_py_plugins pypdf yaml".split()
+_REQUIRED_MODULES = "bs4 chromadb lxml mammoth markdown_it markdownify mdit_py_plugins pypdf tantivy yaml".split()
 
 
 def _print_version(wanted: bool) -> None:
@@ -55,7 +55,7 @@ def main() -> None:
     keep_freed()
     try:
         with stoppable():
-            if missing := next((name for name in _REQUIRED_MODULES if find_spec(name) is None), None):
+            if missing := next((name for name in _REQUIRED_MODULES if not _is_installed(name)), None):
                 _fail(f'{missing} is not installed; the demo needs an extra: pip install "eddy-embed[demo]"')
             app()
     except (DemoError, EddyError) as error:
@@ -68,6 +68,12 @@ def main() -> None:
     except Interrupted as stop:
         err.print(" ".join(filter(None, [f"{stop}.", stop.hint])))
         sys.exit(stop.status)
+
+
+def _is_installed(name: str) -> bool:
+    """Whether a package is installed; a folder of the user's that has its name is none."""
+    spec = find_spec(name)
+    return spec is not None and spec.origin is not None
 
 
 def _fail(message: str) -> NoReturn:

@@ -36,7 +36,10 @@ SameModel = Annotated[str | None, typer.Option("--model", help=_FIXED, show_defa
 SameMethod = Annotated[str | None, typer.Option("--method", help=_FIXED, show_default=False)]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, mps; chosen by itself if left out.", show_default=False)]
 Count = Annotated[int, typer.Option("-k", min=1, max=100, help="How many passages to show.")]
-Alpha = Annotated[float, typer.Option(min=0, max=1, help="Weight of meaning: 0 for words alone, 1 for meaning alone.")]
+Alpha = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, help="Weight of meaning: 0 for words alone, 1 for meaning alone.", show_default=False),
+]
 Rebuild = Annotated[bool, typer.Option("--rebuild", help="Delete the library in the folder first.")]
 Ray = Annotated[
     str | None,

@@ -1,13 +1,13 @@
-"""The model and the method of new libraries, where the user names none."""
+"""The model, the method and the size of passages of new libraries, where the user names none."""
 
 from __future__ import annotations
 
-from eddy_embed import methods
 from eddy_embed.model.loading.catalog import CATALOG
-from eddy_embed.model.loading.pretrained import read_backbone
 
 BUNDLED_MODEL = "eddy-tiny"
 PREFERRED_MODEL = "smollm2"
+DEFAULT_PASSAGE_SIZE = 128
+"""Most tokens in a passage."""
 
 
 def default_model() -> str:
@@ -17,10 +17,16 @@ def default_model() -> str:
 
 def default_method(model: str) -> str:
     """Return the method recommended for retrieval with a model, with post-processing if it was chosen with some."""
+    from eddy_embed import methods  # imports torch
+    from eddy_embed.model.loading.pretrained import read_backbone
+
     return str(methods.parse(methods.entry_for(read_backbone(model)).retrieval.fitted))
 
 
 def method_in_full(model: str, method: str) -> str:
     """Return a method's text form, with what is recommended for the model in place of `recommended`."""
+    from eddy_embed import methods  # imports torch
+    from eddy_embed.model.loading.pretrained import read_backbone
+
     asked = methods.parse(method)
     return str(asked if asked.recommended is None else methods.resolve(asked, read_backbone(model)))

@@ -9,11 +9,16 @@ from pathlib import Path
 
 from chroma_eddy.storage.locks import LOCK, WRITER
 from eddy_demo.errors import LibraryMismatch, NoLibrary
-from eddy_demo.library.defaults import BUNDLED_MODEL, default_method, default_model, method_in_full
+from eddy_demo.library.defaults import (
+    BUNDLED_MODEL,
+    DEFAULT_PASSAGE_SIZE,
+    default_method,
+    default_model,
+    method_in_full,
+)
 from eddy_embed.utils.atomic_files import atomic_write
 
 _FORMAT = 2
-DEFAULT_PASSAGE_SIZE = 128
 DATABASE_FOLDER = "chroma"
 """Folder of the database."""
 NEXT_RECIPE = "library.next.json"

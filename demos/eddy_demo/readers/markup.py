@@ -21,6 +21,8 @@ from eddy_demo.readers.content import Content
 _HIDDEN = (
     "script style template noscript head title svg iframe object audio video canvas img input select button"
 ).split()
+_SURROUNDINGS = ["navigation", "banner", "contentinfo", "search"]
+"""Roles of elements around a page's main content."""
 _PLAIN = "a abbr b code del em i kbd s samp strong sub sup".split()
 _BLOCKS = "address aside center fieldset figure footer form header hgroup main nav summary details".split()
 _LAYOUT = ["table", "h1", "h2", "h3", "h4", "h5", "h6"]
@@ -58,12 +60,13 @@ def read_html(markup: str) -> Content:
     soup = BeautifulSoup(markup, "lxml")
     titles = (soup.title, soup.find(_HEADINGS))
     title = next((text for tag in titles if tag and (text := _SPACE.sub(" ", tag.get_text()).strip())), "")
+    notes = _leave_out_surroundings(soup)
     _prepare(soup)
     try:
         text = _Converter().convert_soup(soup)
     except RecursionError:
         raise Unreadable("its elements are nested hundreds of levels deep; mend the file, or save it as text") from None
-    return Content(title, text.strip("\n").rstrip())
+    return Content(title, text.strip("\n").rstrip(), notes=notes)
 
 
 def read_markdown(text: str) -> Content:
@@ -120,6 +123,20 @@ def _plain(heading: str) -> str:
     tokens = MarkdownIt("commonmark").parseInline(heading)[0].children or []
     pieces = (" " if token.type == "softbreak" else token.content for token in tokens if token.type != "html_inline")
     return _SPACE.sub(" ", "".join(pieces)).strip()
+
+
+def _leave_out_surroundings(soup: BeautifulSoup) -> tuple[str, ...]:
+    """Take out menus, and all around the main content if the page says which that is; say so."""
+    before = soup.get_text(" ", strip=True)
+    main = soup.find("main") or soup.find(attrs={"role": "main"})
+    if main is not None and main.get_text(strip=True) and soup.body is not None and main is not soup.body:
+        main.extract()
+        soup.body.clear()
+        soup.body.append(main)
+    for tag in [*soup.find_all("nav"), *soup.find_all(attrs={"role": _SURROUNDINGS})]:
+        tag.decompose()
+    lost = soup.get_text(" ", strip=True) != before
+    return ("menus and what else is around the main content are left out",) if lost else ()
 
 
 def _prepare(soup: BeautifulSoup) -> None:

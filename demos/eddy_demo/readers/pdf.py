@@ -16,7 +16,7 @@ from typing import Any
 from pypdf import PageObject, PasswordType, PdfReader
 from pypdf.errors import DependencyError
 
-from eddy_demo.errors import Unreadable, one_line
+from eddy_demo.errors import Unreadable
 from eddy_demo.readers.content import Content
 from eddy_demo.readers.page_headers import split_page_headers
 from eddy_demo.readers.paragraphs import SOFT_HYPHEN, Line, reflow
@@ -28,9 +28,7 @@ _REPLACED = {0x7F: "•"}  # the unused codes of WinAnsiEncoding are bullets: IS
 _REPLACED |= {0xFB00 + at: letters for at, letters in enumerate(("ff", "fi", "fl", "ffi", "ffl", "st", "st"))}
 _REPLACED |= {9: " ", 10: " ", 13: " "}
 _NO_TITLE = {"anonymous", "untitled", "unspecified"}
-_PROTECTED = (
-    "protected by a password: write a copy without it, for instance with `qpdf --password=... --decrypt IN OUT`"
-)
+_PROTECTED = "protected by a password: open it in a PDF reader, and print it to a new file without one"
 
 
 def read_pdf(data: bytes) -> Content:
@@ -68,9 +66,8 @@ def _extract(data: bytes) -> tuple[str, list[list[Line]], list[int]]:
         raise Unreadable(f'{error}; pip install "eddy-embed[readers]"') from None
     except Exception as error:  # a damaged file raises errors of any type in pypdf
         raise Unreadable(
-            f"broken: pypdf cannot read it ({type(error).__name__}: {one_line(error)}); repair it, for instance with "
-            "`qpdf IN OUT`, or export it again"
-        ) from None
+            "damaged, or no PDF file: open it in a PDF reader, and print or export it as PDF again"
+        ) from error
 
 
 def _title(reader: PdfReader) -> str:

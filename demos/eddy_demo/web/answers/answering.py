@@ -15,6 +15,7 @@ from eddy_demo.web.answers.calibration import (
     QUANTILE,
     UNANSWERABLE_QUESTIONS,
     best_support,
+    is_fragment,
     is_prose,
     support,
 )
@@ -68,12 +69,12 @@ def _search(reader: LibraryReader, index: Index, question: str, k: int) -> tuple
 
 
 def extract_sentences(index: Index, hits: list[Hit], threshold: float) -> dict[str, Any]:
-    """Select the sentences of the passages above the threshold, those with the highest score first."""
+    """Select the sentences of the passages above the threshold, best first by their own and their passage's score."""
     supported = [hit for hit in hits if support(hit) > threshold]
     found = [(sentence, hit) for hit in supported for sentence in hit.sentences if is_prose(sentence.text)]
     texts: set[str] = set()
     selected: list[dict[str, Any]] = []
-    for sentence, hit in sorted(found, key=lambda pair: -pair[0].score)[:CANDIDATES]:
+    for sentence, hit in sorted(found, key=_rank)[:CANDIDATES]:
         text = " ".join(printable(sentence.text).split())
         if text not in texts:
             texts.add(text)
@@ -85,6 +86,11 @@ def extract_sentences(index: Index, hits: list[Hit], threshold: float) -> dict[s
         "share": QUANTILE,
         "sentences": selected,
     }
+
+
+def _rank(found: tuple[Highlight, Hit]) -> tuple[bool, float]:
+    sentence, hit = found
+    return is_fragment(sentence.text), -(sentence.score + hit.score)
 
 
 def _sentence_location(index: Index, sentence: Highlight, hit: Hit) -> dict[str, Any]:
@@ -107,6 +113,7 @@ def hit_location(hit: Hit) -> dict[str, Any]:
         "name": printable(str(hit.metadata.get("name", hit.document))),
         "title": printable(str(title)),
         "cosine": round(hit.cosine, 4),
+        "fit": round(min(max(support(hit), 0.0), 1.0), 2),
         "start": hit.start,
         "end": hit.end,
         "page": hit.page,

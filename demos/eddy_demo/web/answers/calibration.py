@@ -40,15 +40,23 @@ _DEVIATIONS = 20
 _SIZE_CHANGE = 1.1
 """Ratio of the numbers of passages above which a threshold is out of date."""
 _WORD = re.compile(r"\w+")
+_CLOSING = "\"'”’»)]*_ "
+"""Quotes and marks behind a sentence's own end."""
 _MIN_WORDS = 4
+_LEADING_WORDS = 7
 
 
 def is_prose(text: str) -> bool:
     """Whether a sentence can be an answer: no heading, table row, line of code, question or announcement."""
-    line = text.strip()
+    line = text.strip().rstrip(_CLOSING)
     if line.startswith(("#", "|", "```", "~~~", ">>>", "$ ")) or line.endswith(("?", "？", ":", "：")):
         return False
     return len(_WORD.findall(line)) >= _MIN_WORDS or (len(line) >= 12 and not line.isascii())
+
+
+def is_fragment(text: str) -> bool:
+    """Whether a sentence is too short to lead an answer; texts without spaces are measured in characters."""
+    return len(_WORD.findall(text)) < _LEADING_WORDS and (text.isascii() or len(text) < 2 * _LEADING_WORDS)
 
 
 def support(hit: Hit) -> float:

@@ -44,7 +44,7 @@ def ask_page(request: Request, q: str = "") -> Response:
     """Show the page for questions."""
     state = server_state(request)
     limit = state.limits.question_characters
-    return render(request, "ask.html", library=state.reader.summary(), q=q, limit=limit)
+    return render(request, "ask.html", library=state.reader.summary(), ready=state.reader.ready, q=q, limit=limit)
 
 
 @pages.get("/library")

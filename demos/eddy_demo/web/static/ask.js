@@ -12,6 +12,7 @@ const written = document.getElementById("written");
 const writtenBody = document.getElementById("written-body");
 const writtenNote = document.getElementById("written-note");
 let running = null;
+let reading = ""; // the document that is being embedded
 let cited = [];
 
 /** Describes the location of a passage or sentence. */
@@ -33,12 +34,12 @@ function showAnswer(data) {
     const cite = element("a", { class: "cite", href: address(each.link), "aria-label": `Sentence ${each.n}, in ${each.name}` }, `${each.n}`);
     answerBody.append(
       element("p", { class: "quote" }, each.text.replace(/^[-*+•] +/, ""), cite),
-      element("p", { class: "source" }, element("a", { href: address(each.link) }, each.title || each.name), ` ${where(each) ? `· ${where(each)} ` : ""}· cosine ${each.cosine.toFixed(4)}`),
+      element("p", { class: "source" }, element("a", { href: address(each.link) }, each.title || each.name), where(each) ? ` · ${where(each)}` : ""),
     );
   }
   if (!data.sentences.length) {
     answerBody.append(
-      element("p", { class: "honest" }, "No sentence here answers this."),
+      element("p", { class: "honest" }, "Not in your documents."),
       element("p", { class: "note" }, "Ask in other words, or look at the closest passages below."),
     );
   }
@@ -73,12 +74,7 @@ function showHit(hit) {
         {},
         element("span", { class: "rank" }, `${hit.rank}`),
         element("span", { class: "place" }, element("a", { class: "name", href: address(hit.link) }, hit.title || hit.name), about ? element("span", { class: "where" }, ` ${about}`) : null),
-        element(
-          "span",
-          { class: "cosine", title: "Between the question's vector and the passage's" },
-          `cosine ${hit.cosine.toFixed(4)}`,
-          element("meter", { min: 0, max: 1, value: Math.max(hit.cosine, 0), "aria-label": "cosine" }),
-        ),
+        element("meter", { class: "fit", min: 0, max: 1, value: hit.fit, title: "How much of the question the passage covers", "aria-label": "fit" }),
       ),
       passage,
     ),
@@ -119,19 +115,25 @@ async function* events(response) {
   }
 }
 
-async function ask() {
-  const text = question.value.trim();
+/** Removes what was found, and stops what is under way. */
+function clear() {
   running?.abort();
-  document.getElementById("empty")?.remove();
   for (const part of [answer, found, written]) part.hidden = true;
   for (const part of [hits, writtenBody]) part.replaceChildren();
   status.className = "status";
+  status.textContent = "";
+}
+
+async function ask() {
+  const text = question.value.trim();
+  clear();
+  document.getElementById("empty")?.remove();
   if (!text) {
     status.textContent = "Type a question first.";
     return;
   }
   const own = (running = new AbortController());
-  status.textContent = "Looking …";
+  status.textContent = reading ? `Looking … ${reading} is being read at the same time, so this takes longer.` : "Looking …";
   const began = performance.now();
   try {
     const response = await call(`/api/ask?q=${encodeURIComponent(text)}`, { signal: own.signal });
@@ -165,6 +167,7 @@ form.addEventListener("submit", (event) => {
 addEventListener("popstate", () => {
   question.value = new URLSearchParams(location.search).get("q") ?? "";
   if (question.value) ask();
+  else clear();
 });
 
 function step(by) {
@@ -179,6 +182,8 @@ onKey("k", () => step(-1));
 
 let known = null;
 onProgress((progress) => {
+  reading = progress.jobs.find((job) => job.state === "embedding")?.name ?? "";
+  if (progress.ready && document.querySelector(".opening")) location.reload();
   // The library has its first documents: replace the empty page.
   if (known !== null && progress.library !== known && document.querySelector(".empty")) location.reload();
   known = progress.library;

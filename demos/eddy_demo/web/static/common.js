@@ -114,6 +114,25 @@ addEventListener("pageshow", (event) => {
 document.addEventListener("visibilitychange", listen);
 listen();
 
+// --- Files dropped on a page, which a browser would open otherwise; the library has its own way to take them
+
+for (const name of ["dragover", "drop"]) addEventListener(name, (event) => event.preventDefault());
+if (location.pathname !== "/library") {
+  addEventListener("drop", async (event) => {
+    const files = [...(event.dataTransfer?.files ?? [])];
+    if (!files.length) return;
+    try {
+      for (const file of files) {
+        show(`${file.name} is being sent …`, false);
+        await call(`/api/uploads?name=${encodeURIComponent(file.name)}`, { method: "POST", body: file });
+      }
+      location.assign("/library");
+    } catch (error) {
+      show(sentence(error.message), true);
+    }
+  });
+}
+
 // --- Theme
 
 document.getElementById("theme").addEventListener("click", () => {

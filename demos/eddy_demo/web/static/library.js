@@ -64,7 +64,6 @@ files.addEventListener("change", () => {
   sendAll(files.files);
   files.value = "";
 });
-for (const name of ["dragover", "drop"]) addEventListener(name, (event) => event.preventDefault());
 for (const name of ["dragenter", "dragover"]) drop.addEventListener(name, () => drop.classList.add("over"));
 for (const name of ["dragleave", "drop"]) drop.addEventListener(name, () => drop.classList.remove("over"));
 addEventListener("drop", (event) => {
