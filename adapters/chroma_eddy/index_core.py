@@ -165,7 +165,9 @@ class IndexCore:
         Raises:
             FingerprintMismatch: They differ.
             NoIndex: The index does not exist, and there is no embedder.
+            NotFoundError: The index was closed.
         """
+        self.store.connection.check_open()
         self.store.forget()
         stored, given = self.store.recipe(), self._given
         if stored is None:  # a swap may be between the two names of the main collection

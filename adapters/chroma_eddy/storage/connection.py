@@ -19,6 +19,7 @@ from chromadb.api import ClientAPI, ServerAPI
 from chromadb.api.client import Client
 from chromadb.api.models.Collection import Collection
 from chromadb.config import System
+from chromadb.errors import NotFoundError
 from filelock import Timeout
 
 from chroma_eddy.errors import StorageError
@@ -62,7 +63,7 @@ class Connection:
         self.client: Any = client  # of a concrete class, with more attributes than ClientAPI
         self.lock, self.generation = lock, 0
         self.place: Path | str | None = lock.folder or (place if isinstance(place, str) else None)
-        self._owned = owned
+        self._owned, self._closed = owned, False
         self._backup = None if lock.folder is None else HnswBackup(lock.folder)
         self._change_seen: dict[_Key, tuple[str, float]] = {}
 
@@ -156,6 +157,7 @@ class Connection:
         """Replace the client by one that has read nothing; callers' references to the old one stay valid."""
         if self.lock.folder is None:
             return
+        self.check_open()
         old, owned = self.client, self._owned
         system = System(old.get_settings())
         system.instance(ServerAPI)  # type: ignore[type-abstract]
@@ -170,8 +172,18 @@ class Connection:
 
     def close(self) -> None:
         """Close the client unless somebody else uses it."""
+        self._closed = True
         if self._owned:
             self.client.close()
+
+    def check_open(self) -> None:
+        """Refuse to go on after `close`: a new client would hold the files of a folder that may be deleted by now.
+
+        Raises:
+            NotFoundError: The connection was closed.
+        """
+        if self._closed:
+            raise NotFoundError("the index was closed; open it again")
 
     @property
     def _state(self) -> ClientState:
