@@ -252,7 +252,7 @@ class IndexCore:
             self.store.end_change()
 
     def put_rows(self, rows: Rows) -> None:
-        """Write rows of the main collection, and their words: before the documents' rows let queries find them."""
+        """Write rows of the main collection, and then their words; documents' rows let queries find passages later."""
         self.store.upsert(MAIN, rows.ids, rows.vectors, rows.metadatas, rows.texts)
         self.words.put(rows)
 

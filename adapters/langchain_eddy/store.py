@@ -261,7 +261,7 @@ class EddyChroma(VectorStore):
         self, query: str, k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
     ) -> list[Document]:
         """As `similarity_search`, by words and meaning together."""
-        return self.similarity_search(query, k, filter, **kwargs, hybrid=True)
+        return self.similarity_search(query, k, filter, **{**kwargs, "hybrid": True})
 
     def search(self, query: str, search_type: str, **kwargs: Any) -> list[Document]:
         """Search as `search_type` says: one of LangChain's, or "hybrid"."""
@@ -270,6 +270,10 @@ class EddyChroma(VectorStore):
             if search_type == "hybrid"
             else super().search(query, search_type, **kwargs)
         )
+
+    async def asearch(self, query: str, search_type: str, **kwargs: Any) -> list[Document]:
+        """As `search`, in a thread."""
+        return await in_worker(partial(self.search, query, search_type, **kwargs))
 
     def as_retriever(self, **kwargs: Any) -> EddyChromaRetriever:
         """Make a retriever; `search_type` is one of LangChain's, or "hybrid".

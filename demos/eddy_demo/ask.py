@@ -32,7 +32,7 @@ def ask(index: Index, question: str, k: int = 3, alpha: float = ALPHA) -> list[F
     """Return the k passages that fit a question best, by meaning, which `alpha` weighs, and by words, best first."""
     check_question(question)
     passages = []
-    for hit in index.query(question, k, alpha=alpha, sentences=True):
+    for hit in index.query(question, k, hybrid=True, alpha=alpha, sentences=True):
         best = cast("Highlight", hit.best)
         passages.append(
             FoundPassage(

@@ -58,7 +58,7 @@ def score_library(index: Index, questions: Sequence[JudgedQuestion]) -> list[Hit
     """Measure the library's own search, which `ask` uses, and its two sides: meaning alone, and words alone (BM25)."""
     method = str(index.embedder.method)
     options: dict[str, dict[str, Any]] = {
-        f"{method} and BM25": {},
+        f"{method} and BM25": {"hybrid": True},
         method: {"hybrid": False},
         "BM25": {"alpha": 0},
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from tests.adapters.indexes import documents, rows, words_of
 
-from chroma_eddy import Document, Index, StorageError, open_index
+from chroma_eddy import Document, Index, Piece, StorageError, open_index
 from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.query.options import ALPHA
 from chroma_eddy.storage.names import MAIN, WORDS
@@ -20,8 +21,10 @@ from chroma_eddy.storage.store import Store
 from chroma_eddy.words.bm25 import Bm25Index, IndexedText, Restriction
 from chroma_eddy.words.terms import TermAnalyzer
 from chroma_eddy.words.words import Words
+from chroma_eddy.write.pieces import put_pieces
 from eddy_embed import Embedder
 
+LINES = ("Granite cools slowly.", "The ferry leaves at noon.")
 ASKED = "When do boats of granite with a deep keel leave?"
 
 
@@ -46,6 +49,7 @@ def embedder() -> Embedder:
         ("iPhone手机", "iphon 手机"),
         ("हिन्दी भाषा", "हिन्दी भाषा"),
         ("!! … —", ""),
+        ("ﷺ", "صلى الله عليه وسلم"),
     ],
 )
 def test_terms(text: str, expected: str) -> None:
@@ -309,3 +313,47 @@ def test_in_memory_words_are_read_again_after_a_change(embedder: Embedder) -> No
         assert index.query("zeppelin", 1, hybrid=True)[0].document == "new"
         index.remove(list(index.entries()))
         assert index.query("zeppelin", 1, hybrid=True) == []
+
+
+def test_pieces_are_found_before_their_words_are_there(tmp_path: Path, embedder: Embedder) -> None:
+    """No row of a document hides them; a writer that is killed in between leaves them so."""
+    pieces = [Piece(f"p{at}", "book", text, embedder.encode_document(text)) for at, text in enumerate(LINES)]
+    with open_index(tmp_path, "notes", embedder) as index:
+        put_pieces(index, pieces[:1], embedder.fingerprint)
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Words, "put", killed)
+            put_pieces(index, pieces, embedder.fingerprint)
+        with open_index(tmp_path, "notes", embedder) as reader:
+            assert {hit.id for hit in reader.query("granite ferry", 9)} == {"p0", "p1"}
+        index.collection.delete(ids=["p0"])
+        assert {hit.id for hit in index.query("granite ferry", 9)} == {"p1"}
+        put_pieces(index, pieces, embedder.fingerprint)
+        assert all(hit.bm25 for hit in index.query("granite ferry", 9))
+
+
+def killed(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_index_without_words_can_be_made_anew(tmp_path: Path, embedder: Embedder) -> None:
+    with open_index(tmp_path, "notes", embedder, passage_size=24) as index:
+        index.upsert(documents(4))
+        assert index.store.words_folder is not None
+        shutil.rmtree(index.store.words_folder)
+    with open_index(tmp_path, "notes", embedder) as index:
+        assert index.reindex(Embedder("eddy-tiny", method="plain:exit=1", check=False)).written == 4
+        assert set(words_of(index)) == set(rows(index)[MAIN])
+
+
+def test_conditions_of_the_caller_that_look_like_the_index_s_own(index: Index) -> None:
+    for where in ({"eddy_document": "papers/1"}, {"eddy_document": {"$eq": "papers/1"}}):
+        assert {hit.document for hit in index.query("granite keel ferry", 99, where=where)} == {"papers/1"}
+
+
+def test_a_sample_is_of_the_whole_collection(index: Index) -> None:
+    count = index.status().passages
+    whole = np.concatenate([rows.vectors for rows in index.store.sample(MAIN, count)])
+    some = np.concatenate([rows.vectors for rows in index.store.sample(MAIN, 10)])
+    assert len(whole) == count > 15 and len(some) == 10
+    places = [int(np.flatnonzero((whole == vector).all(1))[0]) for vector in some]
+    assert places == sorted(set(places)) and places[-1] > 0.8 * count

@@ -43,6 +43,8 @@ class Fusion:
         by_words = self._words.best(terms, query.candidates, self._restrictions(filters)) if query.alpha < 1 else []
         known = {hit.id for hit in nearest}
         hits = [*nearest, *self._read_hits([id_ for id_ in by_words if id_ not in known])]
+        there = {hit.id for hit in hits}
+        by_words = [id_ for id_ in by_words if id_ in there]
         if not hits:
             return []
         try:
@@ -98,12 +100,13 @@ class Fusion:
         for id_, row, text, own in zip(rows.ids, rows.metadatas, rows.texts, rows.vectors, strict=True):
             check_row(id_, row)
             by_id[id_] = make_hit(id_, row, text, float(cosines(self._vector, np.asarray(own, np.float64))))
-        if gone := [id_ for id_ in ids if id_ not in by_id]:
+        # Pieces may be deleted meanwhile; documents' passages go with their versions.
+        if gone := [id_ for id_ in self._words.passages.of_documents(ids) if id_ not in by_id]:
             raise ForeignCollection(
                 f"passage {gone[0]!r} of index {self._index.name!r} is gone: something else has deleted it; call "
                 "check()"
             )
-        return [by_id[id_] for id_ in ids]
+        return [by_id[id_] for id_ in ids if id_ in by_id]
 
     def _restrictions(self, filters: Sequence[Filter]) -> list[Restriction]:
         """Chroma's conditions for the words: those on documents and versions as they are, others by the rows' ids."""
@@ -111,12 +114,13 @@ class Fusion:
         restrictions: list[Restriction] = []
         others: list[Filter] = []
         for condition in filters:
-            if condition.keys() == {DOCUMENT} and condition[DOCUMENT].keys() == {"$in"}:
-                restrictions.append(Restriction("document", condition[DOCUMENT]["$in"]))
-            elif condition.keys() == {DIGEST} and condition[DIGEST].keys() == {"$nin"}:
-                restrictions.append(Restriction("digest", condition[DIGEST]["$nin"], excluded=True))
-            else:
-                others.append(condition)
+            match condition:
+                case {"eddy_document": {"$in": values}} if len(condition) == len(condition[DOCUMENT]) == 1:
+                    restrictions.append(Restriction("document", values))
+                case {"eddy_digest": {"$nin": values}} if len(condition) == len(condition[DIGEST]) == 1:
+                    restrictions.append(Restriction("digest", values, excluded=True))
+                case _:
+                    others.append(condition)
         if others or query.where_document or query.ids is not None:
             with translated_errors(self._index.store.place):
                 got = self._index.store.collection(MAIN).get(

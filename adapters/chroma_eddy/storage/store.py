@@ -28,6 +28,8 @@ from eddy_embed.integrations.whole_documents import groups
 _COSINE_CONFIG = {"hnsw": {"space": "cosine", "ef_search": 400, "ef_construction": 200}}
 # In L2 space Chroma returns vectors bit by bit; in cosine space it normalises them, and they come back rounded.
 _L2_CONFIG = {"hnsw": {"space": "l2"}}
+_STRETCHES = 10
+"""Number of places from which a sample of a large collection is read."""
 BATCH_BYTES = 8 * 2**20
 """Most bytes in a batch: a server refuses requests of 40 MB, and encoding makes vectors a third larger."""
 
@@ -327,10 +329,12 @@ class Store:
                 return
 
     def sample(self, part: str, size: int) -> Iterator[Rows]:
-        """Read vectors of about `size` rows of a collection, of all of them if there are no more, evenly spread."""
-        step = -(-self.count(part) // size) or 1
-        length = max(1, PAGE_SIZE // step)
-        collection = self.collection(part)
-        for start in range(0, self.count(part), length * step):
+        """Read vectors of at most `size` rows of a collection, in a few evenly spread stretches: offsets cost time."""
+        count, collection = self.count(part), self.collection(part)
+        stretches = 1 if count <= size else _STRETCHES
+        for number in range(stretches):
+            start = number * count // stretches
             with translated_errors(self.place):
-                yield Rows.parse(collection.get(limit=length, offset=start, include=["embeddings"]))
+                got = collection.get(limit=size // stretches, offset=start, include=["embeddings"])
+            if got["ids"]:
+                yield Rows.parse(got)

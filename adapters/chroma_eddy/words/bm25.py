@@ -121,6 +121,13 @@ class Bm25Index:
             parts.append((Occur.Should, self._any_of(terms)))
         return self._search(Query.boolean_query(parts), len(ids))
 
+    def of_documents(self, ids: Sequence[str]) -> list[str]:
+        """Those of some texts, by their ids, that belong to a version of a document."""
+        if not ids:
+            return []
+        parts = [self._condition(Restriction("id", ids)), self._condition(Restriction("digest", [""], excluded=True))]
+        return list(self._search(Query.boolean_query(parts), len(ids)))
+
     def spread(self, terms: Sequence[str]) -> float:
         """Standard deviation of BM25 over all texts, if terms occur independently and once in a text of mean length.
 

@@ -76,15 +76,20 @@ class KeptWords:
             return
         self.close()
         with translated_errors(self._store.place):
+            Words.forget(folder)
             shutil.rmtree(folder, ignore_errors=True)
             self._on_disk = folder, Words(folder, self._language())
             self._on_disk[1].rebuild(self._pages())
+        self.close()
 
     def close(self) -> None:
         """Let another process write."""
         if self._on_disk is not None:
             with translated_errors(self._store.place):
-                self._on_disk[1].close_writer()
+                if self._on_disk[0].exists():
+                    self._on_disk[1].close_writer()
+                else:  # another index took this one's place
+                    self._on_disk = None
 
     def _open(self) -> Words:
         folder = self._store.words_folder

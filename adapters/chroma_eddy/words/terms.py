@@ -74,7 +74,7 @@ class TermAnalyzer:
         """Yield the terms of a text, in order."""
         for found in _TERM.finditer(text):
             if found["run"] is None:
-                if term := self._fold(found[0]):
+                for term in self._fold(found[0]).split():  # some characters stand for several words
                     yield Term(term, *found.span())
                 continue
             clusters = [each.span() for each in _CLUSTER.finditer(text, *found.span())]

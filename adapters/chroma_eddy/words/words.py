@@ -50,6 +50,11 @@ class Words:
         """Whether all rows of a collection are among the words in a folder."""
         return (folder / _COMPLETE).exists()
 
+    @staticmethod
+    def forget(folder: Path) -> None:
+        """Let nobody take the words in a folder for complete."""
+        (folder / _COMPLETE).unlink(missing_ok=True)
+
     def put(self, ids: Sequence[str], rows: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> None:
         """Write rows of the main collection; a document is written when all of its passages have come."""
         passages, documents = [], []
@@ -88,6 +93,7 @@ class Words:
 
     def close_writer(self) -> None:
         """Let another process write."""
+        self._partial.clear()
         self.passages.close_writer()
         self.documents.close_writer()
 
@@ -104,9 +110,11 @@ class Words:
         """Scores of passages, by their ids and the versions of their documents ("" for a piece).
 
         Raises:
-            KeyError: A passage is not among the words.
+            KeyError: A document's passage is not among the words.
         """
         found = self.passages.scores(terms, ids)
+        # No row of a document hides a piece until its words are written.
+        found |= {id_: 0.0 for id_, digest in zip(ids, digests, strict=True) if not digest and id_ not in found}
         wholes = self.documents.scores(terms, sorted(set(filter(None, digests))))
         bm25 = np.array([found[id_] for id_ in ids], np.float64)
         own = bm25 / (self.passages.spread(terms) or 1.0)

@@ -111,6 +111,8 @@ def refit(index: IndexCore, queries: Iterable[str] | None, progress: Progress | 
 def _open_for_writing(store: Store, embedder: Embedder | EddyEmbeddingFunction, sizes: Mapping[str, Any]) -> IndexCore:
     following = IndexCore(store, embedder, sizes)
     store.begin_writing()
+    if following.exists and following.words.missing:
+        following.words.rebuild()
     return following
 
 

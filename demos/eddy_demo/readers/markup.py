@@ -23,6 +23,8 @@ _HIDDEN = (
 ).split()
 _SURROUNDINGS = ["navigation", "banner", "contentinfo", "search"]
 """Roles of elements around a page's main content."""
+_MAIN_SHARE = 0.2
+"""Least share of a page's text in what it calls its main content; a placeholder has less."""
 _PLAIN = "a abbr b code del em i kbd s samp strong sub sup".split()
 _BLOCKS = "address aside center fieldset figure footer form header hgroup main nav summary details".split()
 _LAYOUT = ["table", "h1", "h2", "h3", "h4", "h5", "h6"]
@@ -128,11 +130,14 @@ def _plain(heading: str) -> str:
 def _leave_out_surroundings(soup: BeautifulSoup) -> tuple[str, ...]:
     """Take out menus, and all around the main content if the page says which that is; say so."""
     before = soup.get_text(" ", strip=True)
-    main = soup.find("main") or soup.find(attrs={"role": "main"})
-    if main is not None and main.get_text(strip=True) and soup.body is not None and main is not soup.body:
-        main.extract()
+    main = soup.find_all("main") or soup.find_all(attrs={"role": "main"})
+    inside = sum(len(tag.get_text(" ", strip=True)) for tag in main)
+    if soup.body is not None and soup.body not in main and inside >= _MAIN_SHARE * len(before):
+        outermost = [tag for tag in main if not any(tag in other.find_all(True) for other in main)]
+        for tag in outermost:
+            tag.extract()
         soup.body.clear()
-        soup.body.append(main)
+        soup.body.extend(outermost)
     for tag in [*soup.find_all("nav"), *soup.find_all(attrs={"role": _SURROUNDINGS})]:
         tag.decompose()
     lost = soup.get_text(" ", strip=True) != before

@@ -210,7 +210,7 @@ class Tokenizer:
 
     @property
     def digest(self) -> str:
-        """Hash of everything that decides which ids a text gets."""
+        """Hash of everything in the tokenizer that decides which ids a text gets; `FOLDED` is code, and not in it."""
         with self._lock:
             spec = self._tokenizer.backend_tokenizer.to_str()
         return hashlib.sha256(f"{spec}|{self.prefix.tolist()}".encode()).hexdigest()

@@ -47,12 +47,12 @@ def span_link(document: str, start: int, end: int) -> str:
 class Answer:
     """The events of a search, and the sentences that a generator may use."""
 
-    events: list[Event]  # an `answer`, then a `hit` for each passage, nearest first
+    events: list[Event]  # an `answer`, then a `hit` for each passage, best first
     sentences: list[dict[str, Any]]
 
 
 def answer_question(reader: LibraryReader, question: str, k: int) -> Answer:
-    """Search for an answer, and for the k nearest passages; an empty library gives no events."""
+    """Search for an answer, and for the k best passages; an empty library gives no events."""
     reader.wait()
     result = reader.read_consistently(lambda index: None if index is None else _search(reader, index, question, k))
     if result is None:
@@ -64,7 +64,7 @@ def answer_question(reader: LibraryReader, question: str, k: int) -> Answer:
 
 
 def _search(reader: LibraryReader, index: Index, question: str, k: int) -> tuple[dict[str, Any], list[Hit]]:
-    hits = index.query(question, max(k, CANDIDATES), sentences=True)
+    hits = index.query(question, max(k, CANDIDATES), hybrid=True, sentences=True)
     return extract_sentences(index, hits[:CANDIDATES], reader.calibration.threshold(index)), hits[:k]
 
 

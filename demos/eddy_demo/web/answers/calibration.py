@@ -84,7 +84,7 @@ class Calibration:
                 computed_for, computed_size, value = self._computed
                 if computed_for == fingerprint and computed_size / _SIZE_CHANGE <= size <= computed_size * _SIZE_CHANGE:
                     return value
-            supports = [best_support(index.query(question, CANDIDATES)) for question in UNANSWERABLE_QUESTIONS]
-            value = float(np.quantile(supports, QUANTILE))
+            found = [index.query(question, CANDIDATES, hybrid=True) for question in UNANSWERABLE_QUESTIONS]
+            value = float(np.quantile([best_support(hits) for hits in found], QUANTILE))
             self._computed = (fingerprint, size, value)
             return value

@@ -58,7 +58,11 @@ function spaced(text) {
 
 /** The words of the question stand out. */
 function shown(pieces) {
-  return pieces.flatMap((piece) => (piece.word ? [element("b", {}, piece.text)] : spaced(piece.text)));
+  return pieces.flatMap((piece, at) => {
+    if (piece.word) return [element("b", {}, piece.text)];
+    // A mark of a heading begins a line; behind a word it is text, as in "C#".
+    return at && !piece.text.startsWith("\n") ? [piece.text.charAt(0), ...spaced(piece.text.slice(1))] : spaced(piece.text);
+  });
 }
 
 function showHit(hit) {

@@ -116,7 +116,11 @@ listen();
 
 // --- Files dropped on a page, which a browser would open otherwise; the library has its own way to take them
 
-for (const name of ["dragover", "drop"]) addEventListener(name, (event) => event.preventDefault());
+for (const name of ["dragover", "drop"]) {
+  addEventListener(name, (event) => {
+    if (event.dataTransfer?.types.includes("Files")) event.preventDefault(); // a text may still be dropped into a field
+  });
+}
 if (location.pathname !== "/library") {
   addEventListener("drop", async (event) => {
     const files = [...(event.dataTransfer?.files ?? [])];
