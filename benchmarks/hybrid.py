@@ -25,8 +25,10 @@ from chroma_eddy import Document, Hit, open_index
 from chroma_eddy.query.options import ALPHA
 from chroma_eddy.query.ranking import reciprocal_rank_fusion
 from eddy_embed import Embedder, methods
-from eddy_embed.analysis.evaluate.metrics import Interval, draws, ndcg
-from eddy_embed.analysis.evaluate.runner import bm25
+from eddy_embed.analysis.evaluate.metrics import ndcg
+from eddy_embed.analysis.evaluate.results import Cost, TaskResult
+from eddy_embed.analysis.evaluate.runner import bm25, retrieval_metrics
+from eddy_embed.analysis.evaluate.systems import System
 from eddy_embed.analysis.evaluate.tasks import Retrieval, find_tasks
 
 Doubles = NDArray[np.float64]
@@ -76,15 +78,14 @@ def measure(task: Retrieval, model: str) -> dict[str, Any]:
         nearest = [index.query(query, 5 * CANDIDATES, hybrid=False) for query in task.queries]
     scores = {name: _scores(task, asked, ranking) for name, ranking in RANKINGS.items()}
     scores[MEANING] = _scores(task, nearest, lambda hits: np.array([hit.cosine for hit in hits]))
-    numbers = {id_: at for at, id_ in enumerate(task.ids)}
-    whole = bm25(task)
-    order = [sorted(task.ids, key=lambda id_, row=row: -row[numbers[id_]]) for row in whole]  # type: ignore[misc]
-    scores["bm25s"] = np.array([_ndcg(task, at, ids) for at, ids in enumerate(order)])
-    both = scores[BOTH]
+    scores["bm25s"] = retrieval_metrics(task, bm25(task))["ndcg@10"]
+    results = {
+        name: TaskResult(System(name), task.name, {"ndcg@10": values}, Cost(), {}) for name, values in scores.items()
+    }
     found = {
         "method": method,
-        "scores": {name: _interval(values).rounded for name, values in scores.items()},
-        "differences": {name: _interval(both - scores[name]).rounded for name in (WORDS, MEANING, "bm25s")},
+        "scores": {name: result.interval().rounded for name, result in results.items()},
+        "differences": {name: results[BOTH].difference(results[name]).rounded for name in (WORDS, MEANING, "bm25s")},
     }
     say(f"{task.name}: {found['scores']} {found['differences']}")
     return found
@@ -151,23 +152,14 @@ RANKINGS: dict[str, Callable[[Sequence[Hit]], Doubles]] = {
 def _scores(task: Retrieval, asked: Sequence[Sequence[Hit]], ranking: Callable[[Sequence[Hit]], Doubles]) -> Doubles:
     """The nDCG@10 of every query."""
     values = []
-    for at, hits in enumerate(asked):
+    for grades, hits in zip(task.grades, asked, strict=True):
         scores = ranking(hits)
         best: dict[str, float] = {}
         for hit, score in zip(hits, scores, strict=True):
             best[hit.document] = max(best.get(hit.document, -np.inf), float(score))
-        values.append(_ndcg(task, at, sorted(best, key=lambda id_: -best[id_])))
+        first = sorted(best, key=lambda id_: -best[id_])[:10]
+        values.append(ndcg(np.array([grades.get(id_, 0.0) for id_ in first]), np.array(list(grades.values()))))
     return np.array(values)
-
-
-def _ndcg(task: Retrieval, number: int, ids: Sequence[str]) -> float:
-    grades = task.grades[number]
-    return ndcg(np.array([grades.get(id_, 0.0) for id_ in ids[:10]]), np.array(list(grades.values())))
-
-
-def _interval(values: Doubles) -> Interval:
-    samples = np.concatenate([counts @ values / len(values) for counts in draws(len(values))])
-    return Interval.of(float(values.mean()), samples)
 
 
 # --- The page

@@ -49,7 +49,7 @@ class EddyChromaRetriever(VectorStoreRetriever):
     async def _aget_relevant_documents(self, query: str, *, run_manager: Any, **kwargs: Any) -> list[Document]:
         if self.search_type != "hybrid":
             return await super()._aget_relevant_documents(query, run_manager=run_manager, **kwargs)
-        return await in_worker(partial(self.vectorstore.search, query, "hybrid", **{**self.search_kwargs, **kwargs}))
+        return await self.vectorstore.asearch(query, "hybrid", **{**self.search_kwargs, **kwargs})
 
 
 class EddyChroma(VectorStore):
@@ -265,11 +265,9 @@ class EddyChroma(VectorStore):
 
     def search(self, query: str, search_type: str, **kwargs: Any) -> list[Document]:
         """Search as `search_type` says: one of LangChain's, or "hybrid"."""
-        return (
-            self.hybrid_search(query, **kwargs)
-            if search_type == "hybrid"
-            else super().search(query, search_type, **kwargs)
-        )
+        if search_type == "hybrid":
+            return self.hybrid_search(query, **kwargs)
+        return super().search(query, search_type, **kwargs)
 
     async def asearch(self, query: str, search_type: str, **kwargs: Any) -> list[Document]:
         """As `search`, in a thread."""

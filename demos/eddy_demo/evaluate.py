@@ -62,14 +62,15 @@ def score_library(index: Index, questions: Sequence[JudgedQuestion]) -> list[Hit
         method: {"hybrid": False},
         "BM25": {"alpha": 0},
     }
-    return [_score(system, index, questions, **chosen) for system, chosen in options.items()]
+    passages = index.status().passages
+    return [_score(system, index, passages, questions, **chosen) for system, chosen in options.items()]
 
 
-def _score(system: str, index: Index, questions: Sequence[JudgedQuestion], **options: Any) -> HitRates:
+def _score(system: str, index: Index, passages: int, questions: Sequence[JudgedQuestion], **options: Any) -> HitRates:
     found = [[hit.metadata["name"] for hit in index.query(each.text, _DEPTH, **options)] for each in questions]
 
     def share(depth: int) -> float:
         hits = [not q.relevant.isdisjoint(names[:depth]) for q, names in zip(questions, found, strict=True)]
         return sum(hits) / len(hits)
 
-    return HitRates(system, index.status().passages, share(1), share(_DEPTH))
+    return HitRates(system, passages, share(1), share(_DEPTH))

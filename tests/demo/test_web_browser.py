@@ -468,10 +468,15 @@ def test_long_names_stay_in_the_window(tmp_path: Path, visit: Visit) -> None:
     with serving(tmp_path / "library") as site:
         site.upload(f"{'long' * 40}.md", f"# {'Heading' * 20}\n\nThe ferry leaves at noon.".encode())
         site.settled()
-        page = visit(f"{site.url}/?q=When does the ferry leave?")
+        page = visit(site.url)
         page.set_viewport_size({"width": 360, "height": 800})
-        expect(page.locator(".hit")).to_have_count(1)
-        for address in ("/library", f"/documents/{site.documents()[0]['id']}"):
-            assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        shown = {
+            "/?q=When does the ferry leave?": ".hit",
+            "/library": ".document-row",
+            f"/documents/{site.documents()[0]['id']}": ".side h1",
+        }
+        for address, named in shown.items():
             page.goto(f"{site.url}{address}")
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+            expect(page.locator(named)).to_have_count(1)
+            expect(page.locator(named)).not_to_be_empty()
+            assert page.evaluate("document.documentElement.scrollWidth") <= 360, address

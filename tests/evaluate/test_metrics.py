@@ -13,7 +13,7 @@ from sklearn.metrics import ndcg_score
 
 from eddy_embed.analysis.evaluate import metrics
 from eddy_embed.analysis.evaluate.results import Cost, TaskResult
-from eddy_embed.analysis.evaluate.runner import _retrieval
+from eddy_embed.analysis.evaluate.runner import retrieval_metrics
 from eddy_embed.analysis.evaluate.systems import System
 from eddy_embed.analysis.evaluate.tasks import Retrieval
 
@@ -60,7 +60,7 @@ def test_retrieval_scores_equal_a_slow_computation(data, documents) -> None:
     scores = data.draw(st.lists(st.integers(0, 50), min_size=documents, max_size=documents, unique=True))
     names = [f"d{number}" for number in range(documents)]
     task = Retrieval("t", names, names, ["q"], [{n: float(g) for n, g in zip(names, grades, strict=True) if g}], 0)
-    found = _retrieval(task, np.array([scores], float))
+    found = retrieval_metrics(task, np.array([scores], float))
     ranked = sorted(range(documents), key=lambda at: -scores[at])
     gain = sum(grades[at] / math.log2(rank + 2) for rank, at in enumerate(ranked[:10]))
     best = sum(grade / math.log2(rank + 2) for rank, grade in enumerate(sorted(grades, reverse=True)[:10]))
@@ -74,7 +74,7 @@ def test_retrieval_scores_equal_a_slow_computation(data, documents) -> None:
 def test_recall_at_a_hundred_is_there_for_collections_that_large() -> None:
     names = [f"d{number}" for number in range(150)]
     task = Retrieval("t", names, names, ["q"], [{"d5": 1.0, "d60": 2.0, "d120": 1.0}], 0)
-    found = _retrieval(task, -np.arange(150.0)[None])
+    found = retrieval_metrics(task, -np.arange(150.0)[None])
     assert found["recall@100"][0] == pytest.approx(2 / 3)
     assert found["recall@10"][0] == pytest.approx(1 / 3)
 

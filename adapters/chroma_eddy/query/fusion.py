@@ -29,7 +29,6 @@ class Fusion:
         self._words = index.words.current()
         self._terms = self._words.terms.of_question(question)
         self._weights = {term: self._words.passages.weight(term) for term in self._terms}
-        self._spread = self._words.passages.spread(self._terms)
         self._near = Standardiser.of(cosines(vector, index.sample_vectors()))
 
     def hits(self, nearest: Sequence[Hit], filters: Sequence[Filter]) -> list[Hit]:
@@ -83,15 +82,14 @@ class Fusion:
 
     def with_scored_sentences(self, hits: Sequence[Hit]) -> list[Hit]:
         """Score the sentences of hits as passages are: by their cosine and the words that they share."""
-        return [
-            replace(hit, sentences=tuple(replace(each, score=self._sentence(each, hit)) for each in hit.sentences))
-            for hit in hits
-        ]
+        alpha, spread = self._query.alpha, self._words.passages.spread(self._terms) or 1.0
 
-    def _sentence(self, sentence: Highlight, hit: Hit) -> float:
-        own = [match for match in hit.matches if sentence.start <= match.start < sentence.end]
-        near = float(self._near(np.array([sentence.cosine]))[0])
-        return self._query.alpha * near + (1 - self._query.alpha) * _information(own) / (self._spread or 1.0)
+        def scored(sentence: Highlight, hit: Hit) -> Highlight:
+            own = [match for match in hit.matches if sentence.start <= match.start < sentence.end]
+            near = float(self._near(np.array([sentence.cosine]))[0])
+            return replace(sentence, score=alpha * near + (1 - alpha) * _information(own) / spread)
+
+        return [replace(hit, sentences=tuple(scored(each, hit) for each in hit.sentences)) for hit in hits]
 
     def _read_hits(self, ids: Sequence[str]) -> list[Hit]:
         """Passages with their true cosines, in the order of their ids."""
@@ -101,7 +99,7 @@ class Fusion:
             check_row(id_, row)
             by_id[id_] = make_hit(id_, row, text, float(cosines(self._vector, np.asarray(own, np.float64))))
         # Pieces may be deleted meanwhile; documents' passages go with their versions.
-        if gone := [id_ for id_ in self._words.passages.of_documents(ids) if id_ not in by_id]:
+        if gone := self._words.passages.of_documents([id_ for id_ in ids if id_ not in by_id]):
             raise ForeignCollection(
                 f"passage {gone[0]!r} of index {self._index.name!r} is gone: something else has deleted it; call "
                 "check()"
@@ -114,13 +112,12 @@ class Fusion:
         restrictions: list[Restriction] = []
         others: list[Filter] = []
         for condition in filters:
-            match condition:
-                case {"eddy_document": {"$in": values}} if len(condition) == len(condition[DOCUMENT]) == 1:
-                    restrictions.append(Restriction("document", values))
-                case {"eddy_digest": {"$nin": values}} if len(condition) == len(condition[DIGEST]) == 1:
-                    restrictions.append(Restriction("digest", values, excluded=True))
-                case _:
-                    others.append(condition)
+            if (among := _values(condition, DOCUMENT, "$in")) is not None:
+                restrictions.append(Restriction("document", among))
+            elif (hidden := _values(condition, DIGEST, "$nin")) is not None:
+                restrictions.append(Restriction("digest", hidden, excluded=True))
+            else:
+                others.append(condition)
         if others or query.where_document or query.ids is not None:
             with translated_errors(self._index.store.place):
                 got = self._index.store.collection(MAIN).get(
@@ -131,6 +128,12 @@ class Fusion:
                 )
             restrictions.append(Restriction("id", got["ids"]))
         return restrictions
+
+
+def _values(condition: Filter, name: str, operator: str) -> Sequence[str] | None:
+    """The values of a condition that says nothing but `{name: {operator: values}}`; None for another."""
+    values: Sequence[str] | None = condition[name].get(operator) if isinstance(condition.get(name), dict) else None
+    return values if condition == {name: {operator: values}} else None
 
 
 def _information(matches: Sequence[WordMatch]) -> float:

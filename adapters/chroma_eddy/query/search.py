@@ -103,8 +103,9 @@ def _search_one(index: IndexCore, vector: Doubles, question: str, query: Query, 
             raise ForeignCollection(f"index {index.name!r} is being changed all the time: ask again")
     if fusion is not None:
         hits = fusion.with_matches(hits)
-    if query.sentences:
-        hits = add_highlights(index, vector, hits)
+    if not query.sentences:
+        return hits
+    hits = add_highlights(index, vector, hits)
     return fusion.with_scored_sentences(hits) if fusion is not None else hits
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from chroma_eddy.rows.schema import DOCUMENT
 from chroma_eddy.storage.failures import translated_errors
@@ -58,7 +57,7 @@ class KeptWords:
         if self.on_disk:
             with translated_errors(self._store.place):
                 words = self._open()
-                words.put(rows.ids, rows.metadatas, rows.texts)
+                words.put(rows)
                 words.commit()
 
     def delete(self, key: Key, values: Sequence[str]) -> None:
@@ -99,8 +98,9 @@ class KeptWords:
             self._on_disk = folder, Words(folder, self._language())
         return self._on_disk[1]
 
-    def _pages(self) -> Iterator[tuple[list[str], list[dict[str, Any]], list[str]]]:
+    def _pages(self) -> Iterator[Rows]:
         """The rows of the main collection, without those that something else has put there."""
         for rows in self._store.pages(MAIN, metadatas=True, documents=True):
             own = [number for number, row in enumerate(rows.metadatas) if DOCUMENT in row]
-            yield [rows.ids[at] for at in own], [rows.metadatas[at] for at in own], [rows.texts[at] for at in own]
+            columns = ([rows.ids[at] for at in own], [rows.metadatas[at] for at in own], [rows.texts[at] for at in own])
+            yield Rows(*columns, rows.vectors)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from chroma_eddy.rows.schema import DIGEST, DOCUMENT, ROWS
+from chroma_eddy.storage.pages import Rows
 from chroma_eddy.words.bm25 import Bm25Index, IndexedText, Key, Restriction
 from chroma_eddy.words.terms import TermAnalyzer
 from eddy_embed.utils.arrays import Doubles
@@ -55,10 +55,10 @@ class Words:
         """Let nobody take the words in a folder for complete."""
         (folder / _COMPLETE).unlink(missing_ok=True)
 
-    def put(self, ids: Sequence[str], rows: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> None:
+    def put(self, rows: Rows) -> None:
         """Write rows of the main collection; a document is written when all of its passages have come."""
         passages, documents = [], []
-        for id_, row, text in zip(ids, rows, texts, strict=True):
+        for id_, row, text in zip(rows.ids, rows.metadatas, rows.texts, strict=True):
             document, digest = str(row[DOCUMENT]), str(row[DIGEST])
             terms = [term.text for term in self.terms(text)]
             passages.append(IndexedText(id_, document, digest, terms))
@@ -83,10 +83,10 @@ class Words:
         self.documents.commit()
         self.passages.commit()
 
-    def rebuild(self, pages: Iterable[tuple[Sequence[str], Sequence[Mapping[str, Any]], Sequence[str]]]) -> None:
-        """Write all rows, page by page, into words that are empty: ids, metadata and texts."""
-        for page in pages:
-            self.put(*page)
+    def rebuild(self, pages: Iterable[Rows]) -> None:
+        """Write all rows, page by page, into words that are empty."""
+        for rows in pages:
+            self.put(rows)
         self.commit()
         if self._folder is not None:
             (self._folder / _COMPLETE).touch()

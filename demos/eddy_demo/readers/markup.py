@@ -26,7 +26,7 @@ _SURROUNDINGS = ["navigation", "banner", "contentinfo", "search"]
 _MAIN_SHARE = 0.2
 """Least share of a page's text in what it calls its main content; a placeholder has less."""
 _PLAIN = "a abbr b code del em i kbd s samp strong sub sup".split()
-_BLOCKS = "address aside center fieldset figure footer form header hgroup main nav summary details".split()
+_BLOCKS = "address aside center fieldset figure footer form header hgroup main summary details".split()
 _LAYOUT = ["table", "h1", "h2", "h3", "h4", "h5", "h6"]
 """A table that contains one of these only arranges a page."""
 _TABLE_PARTS = ["caption", "thead", "tbody", "tfoot", "tr", "td", "th"]
@@ -132,8 +132,9 @@ def _leave_out_surroundings(soup: BeautifulSoup) -> tuple[str, ...]:
     before = soup.get_text(" ", strip=True)
     main = soup.find_all("main") or soup.find_all(attrs={"role": "main"})
     inside = sum(len(tag.get_text(" ", strip=True)) for tag in main)
-    if soup.body is not None and soup.body not in main and inside >= _MAIN_SHARE * len(before):
-        outermost = [tag for tag in main if not any(tag in other.find_all(True) for other in main)]
+    known = {id(tag) for tag in main}  # equal tags are the same to `in`, which compares all that they hold
+    if soup.body is not None and id(soup.body) not in known and inside >= _MAIN_SHARE * len(before):
+        outermost = [tag for tag in main if known.isdisjoint(map(id, tag.parents))]
         for tag in outermost:
             tag.extract()
         soup.body.clear()

@@ -32,15 +32,9 @@ STRETCH = 2**15
 END_OF_TEXT = "<|endoftext|>"
 """What stands between the texts of a model's training where its vocabulary has it. A chat model may name a token of its
 chat as start token instead, which serves less well: on SmolLM2, `htp` gives 0.570 with it and 0.621 with this one."""
-FOLDED = {
-    **dict.fromkeys("‘’‛ʼ＇", "'"),
-    **dict.fromkeys("“”„‟＂", '"'),
-    **dict.fromkeys("\u00a0\u2007\u202f", " "),
-    **dict.fromkeys("\u2010\u2011", "-"),
-}
+FOLDED = str.maketrans("‘’‛ʼ＇“”„‟＂\u00a0\u2007\u202f\u2010\u2011", "'''''\"\"\"\"\"   --")
 """Typographic variants, read as the characters that people type: else a curly apostrophe in a question is a rare token,
 and finds the documents that have curly ones. One character each, so offsets stay."""
-_FOLDING = str.maketrans(FOLDED)
 MARGIN = 2**10
 """Characters of context on both sides of a stretch."""
 
@@ -85,7 +79,7 @@ class Tokenizer:
 
     def __call__(self, texts: Seq[str]) -> list[Tokens]:
         """Tokenize strings of valid Unicode, without adding specials."""
-        return self._tokenized([text if text.isascii() else text.translate(_FOLDING) for text in texts])
+        return self._tokenized([text if text.isascii() else text.translate(FOLDED) for text in texts])
 
     def _tokenized(self, texts: Seq[str]) -> list[Tokens]:
         tokens: list[Tokens] = []

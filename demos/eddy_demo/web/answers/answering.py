@@ -12,8 +12,6 @@ from eddy_demo.display_text import printable, unwrapped
 from eddy_demo.errors import InvalidQuestion
 from eddy_demo.web.answers.calibration import (
     CANDIDATES,
-    QUANTILE,
-    UNANSWERABLE_QUESTIONS,
     best_support,
     is_fragment,
     is_prose,
@@ -82,8 +80,6 @@ def extract_sentences(index: Index, hits: list[Hit], threshold: float) -> dict[s
     return {
         "threshold": round(threshold, 4),
         "best": round(best_support(hits), 4),
-        "trials": len(UNANSWERABLE_QUESTIONS),
-        "share": QUANTILE,
         "sentences": selected,
     }
 
@@ -95,7 +91,7 @@ def _rank(found: tuple[Highlight, Hit]) -> tuple[bool, float]:
 
 def _sentence_location(index: Index, sentence: Highlight, hit: Hit) -> dict[str, Any]:
     """Where a sentence of a hit is, as the page shows it."""
-    entry = find_entry(index, hit.document)
+    entry = None if hit.page is None else find_entry(index, hit.document)  # else there are no pages
     starts = entry.page_starts if entry is not None else ()
     page, last = (bisect_right(starts, at) if starts else None for at in (sentence.start, sentence.end - 1))
     own: dict[str, Any] = {"start": sentence.start, "end": sentence.end, "cosine": sentence.cosine}

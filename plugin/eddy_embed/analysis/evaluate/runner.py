@@ -154,7 +154,7 @@ def bm25(task: Retrieval) -> Doubles:
 def _shared_words(system: System, task: Task) -> dict[str, Doubles]:
     """Metrics of a system without a language model."""
     if isinstance(task, Retrieval):
-        return _retrieval(task, bm25(task))
+        return retrieval_metrics(task, bm25(task))
     pairs = cast("Pairs", task)
     return {"spearman": np.stack([overlap(pairs), np.array(pairs.gold)], axis=1)}
 
@@ -170,7 +170,7 @@ def _judged(system: System, task: Task, vectors: TaskVectors, identity: dict[str
     elif isinstance(task, Retrieval):
         first_passages = np.flatnonzero(np.diff(vectors.owners, prepend=-1))
         scores = np.maximum.reduceat(asked @ library.T, first_passages, axis=1)
-        metrics = _retrieval(task, scores)
+        metrics = retrieval_metrics(task, scores)
     elif isinstance(task, OddOneOut):
         metrics = {"accuracy": odd_one_out(library, vectors.owners, np.array(task.answers))}
     elif task.test_texts:
@@ -180,7 +180,7 @@ def _judged(system: System, task: Task, vectors: TaskVectors, identity: dict[str
     return TaskResult(system, task.name, metrics, vectors.cost, identity)
 
 
-def _retrieval(task: Retrieval, scores: Doubles) -> dict[str, Doubles]:
+def retrieval_metrics(task: Retrieval, scores: Doubles) -> dict[str, Doubles]:
     """Metrics of every query, from the scores of all documents, shape (queries, documents)."""
     rows: dict[str, list[float]] = {}
     for grades, row in zip(task.grades, scores, strict=True):
