@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from eddy_embed import __version__
-from eddy_embed.cli import compare, diagnose, embed, evaluate, layers, models, sweep
+from eddy_embed.cli import compare, diagnose, embed, evaluate, layers, models, sweep, tune
 from eddy_embed.cli.plugins import Commands
 from eddy_embed.errors import EddyError, MethodCollapse
 from eddy_embed.utils.glibc_malloc import keep_freed
@@ -33,6 +33,7 @@ for command in (
     layers.layers,
     diagnose.diagnose,
     sweep.sweep,
+    tune.tune,
 ):
     app.command()(command)
 app.add_typer(models.app, name="models")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from eddy_embed.analysis.layers.measure import chosen
-from eddy_embed.analysis.layers.sentences import decoded
+from eddy_embed.analysis.text_files import decoded
 from eddy_embed.encoding.validation import checked_text_list
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.text.tokenizer import Tokenizer
