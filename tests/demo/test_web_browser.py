@@ -269,7 +269,18 @@ def test_one_model_reads_and_writes(site: Site, visit: Visit) -> None:
     expect(page.locator("#about")).to_contain_text("MB of weights read and write: a second model for embedding")
     expect(page.locator("#answer .quote")).not_to_have_count(0)
     expect(page.locator("#written-note")).to_contain_text("only continues texts")
-    expect(page.locator("#written-body")).not_to_be_empty()
+
+
+def test_written_sentences_have_checked_citations(site: Site, visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    def written(question: str, sentences: list[dict[str, Any]]) -> Iterator[str]:
+        yield f"{sentences[0]['text']} The moon is made of cheese."
+
+    monkeypatch.setattr(site.state.reader.generator, "_pieces", written)
+    page = visit(f"{site.url}/?q={QUESTION}")
+    expect(page.locator("#written-note")).to_contain_text("1 sentence left out: no sentence found says so.")
+    expect(page.locator("#written-body .cite")).to_have_text("1")
+    first = page.locator("#answer .quote").first.evaluate("quote => quote.firstChild.textContent")
+    expect(page.locator("#written-body")).to_have_text(f"{first}1")
 
 
 def test_drop_takes_files(site: Site, visit: Visit) -> None:

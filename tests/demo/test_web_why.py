@@ -17,7 +17,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from chroma_eddy import open_index
 from eddy_demo import handbook
 from eddy_demo.web.answers import generation
-from eddy_demo.web.answers.generation import split_citations
 from eddy_demo.web.http.concurrency import WorkerPool
 from eddy_demo.web.limits import Limits
 from eddy_embed import Embedder
@@ -62,21 +61,19 @@ def test_the_same_weights_read_and_write(site: Site, monkeypatch: pytest.MonkeyP
     assert f"{whole / 1e6:.1f} MB of weights read and write" in page
     assert f"would take {saved / 1e6:.1f} MB more" in page
 
-    events = site.ask(QUESTION)
-    names = [name for name, _ in events]
+    names = [name for name, _ in site.ask(QUESTION)]
     assert names.index("writing") > max(at for at, name in enumerate(names) if name == "hit")
-    text = "".join(
-        data["text"] if name == "text" else f"[{data['n']}]" for name, data in events if name in ("text", "cite")
-    )
+    assert names[-2:] == ["written", "done"]
     given = extracted(site)
     alone = AutoModelForCausalLM.from_pretrained(BUNDLED["eddy-tiny"], dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(BUNDLED["eddy-tiny"])
     ids = torch.tensor([reader.generator.prompt(QUESTION, given)])
     asked = tokenizer.decode(ids[0], skip_special_tokens=True)
     assert asked.endswith(f"Question: {QUESTION}\nAnswer:")
-    assert all(f"[{each['n']}] {each['text']}" in asked for each in given)
+    assert all(each["text"] in asked for each in given)
     out = alone.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=40, do_sample=False)
-    assert text == tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True)
+    text = "".join(reader.generator._pieces(QUESTION, given))
+    assert text == tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True) != ""
 
 
 def test_who_leaves_stops_the_model(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,36 +169,42 @@ def test_a_prompt_fits_the_window(site: Site) -> None:
     many = [{"n": n, "text": "The long river was quiet in the early morning. " * 30} for n in range(1, 21)]
     ids = generator.prompt(QUESTION, many)
     assert len(ids) + generation.MAX_NEW_TOKENS <= generator.model.config.max_position_embeddings
-    assert "[1]" in generator.tokenizer.decode(ids)
+    assert "river was quiet" in generator.tokenizer.decode(ids)
+
+
+SENTENCES = [
+    {"n": 1, "text": "The ferry leaves the harbour at noon, except on Sundays.", "link": "/documents/a#s-a-0-9"},
+    {"n": 2, "text": "Dogs travel for free if they sit on the upper deck.", "link": "/documents/b#s-b-0-9"},
+]
 
 
 @pytest.mark.parametrize(
-    ("pieces", "expected"),
+    ("written", "shown", "left_out"),
     [
-        (["It leaves at noon [1]."], [("It leaves at noon ", 0), ("", 1), (".", 0)]),
-        (["noon [", "1", "2", "] and"], [("noon ", 0), ("", 12), (" and", 0)]),
-        (["a [b] [123] [", "x]"], [("a [b] [123] ", 0), ("[x]", 0)]),
-        (["[1][2]"], [("", 1), ("", 2)]),
-        (["ends ["], [("ends ", 0), ("[", 0)]),
+        ("The ferry leaves at noon.", [1], 0),
+        ("At noon the ferry leaves the harbour [2].", [1], 0),  # the model's own citation is wrong
+        ("Dogs travel for free. The ferry leaves at noon [1, 2].", [2, 1], 0),
+        ("The captain sells tickets on board.", [], 1),
+        ("The ferry leaves.", [], 1),  # the question says so much
+        ("The ferry leaves at noon. The captain never sleeps. Dogs travel for free.", [1, 2], 1),
+        ("The ferry leaves at noon. Dogs travel for free. The ferry leaves at noon. Dogs pay.", [1, 2], 0),
+        ("Dogs travel for free " + "and sit on the upper deck of the ferry " * 9, [], 0),
+        ("", [], 0),
+        (" [1]", [], 0),
     ],
 )
-def test_citations_are_found_in_pieces(pieces: list[str], expected: list[tuple[str, int]]) -> None:
-    assert list(split_citations(pieces)) == expected
-
-
-def test_a_citation_leads_to_its_sentence(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A number that was given becomes a link; one that the model made up stays text."""
+def test_what_no_sentence_supports_is_left_out(written: str, shown: list[int], left_out: int, site: Site) -> None:
+    """Every written sentence has a citation that was checked, and a text that goes round in circles ends."""
     generator = site.state.reader.generator
-    monkeypatch.setattr(generator, "_pieces", lambda *_: iter(["At noon [", "1], not [9]."]))
-    told = [data for name, data in generator.write(QUESTION, extracted(site)[:1]) if name != "writing"]
-    (given,) = extracted(site)[:1]
-    assert told == [
-        {"text": "At noon "},
-        {"n": 1, "link": given["link"], "text": given["text"]},
-        {"text": ", not "},
-        {"text": "[9]"},
-        {"text": "."},
-    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generator, "_pieces", lambda *_: (piece for piece in re.split(r"(?<=[ei])", written)))
+        events = list(generator.write("When does the ferry leave?", SENTENCES))
+    assert events[0][0] == "writing" and events[-1] == ("written", {"left_out": left_out})
+    cited = [data for name, data in events if name == "cite"]
+    assert [each["n"] for each in cited] == shown
+    assert all(SENTENCES[each["n"] - 1] == each for each in cited)
+    texts = [data["text"] for name, data in events if name == "text" and data["text"]]
+    assert len(texts) == len(shown) and all("[" not in text for text in texts)
 
 
 def test_no_head_no_answer(tmp_path: Any) -> None:

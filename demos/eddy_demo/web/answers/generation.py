@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import threading
 from collections import abc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from queue import Empty
 from typing import Any
 
 import torch
 
 from eddy_demo.errors import DemoError
+from eddy_demo.web.answers.evidence import Evidence
 from eddy_demo.web.http.events import Event
 from eddy_embed.model.loading.names import locate
 from eddy_embed.model.loading.pretrained import best_device, chosen_dtype, readable, tokenizer_class
@@ -19,11 +21,9 @@ from eddy_embed.model.loading.pretrained import best_device, chosen_dtype, reada
 MAX_NEW_TOKENS = 256
 """Maximum number of tokens of an answer."""
 _POLL_SECONDS = 0.2
-_CITATION = re.compile(r"\[(\d{1,2})\]")
-_OPEN_CITATION = re.compile(r"\[\d{0,2}$")
+_CITATION = re.compile(r"\s*\[\d[\d, ]*\]")
 _INSTRUCTIONS = (
-    "Answer the question from the numbered sentences alone, in at most three sentences. Put the number of the sentence "
-    "that says it in square brackets behind each statement, as in [1]. If they do not answer it, say so."
+    "Answer the question from the sentences alone, in one or two short sentences. If they do not answer it, say so."
 )
 _CONTINUATION_NOTE = (
     "This model follows no instructions, it only continues texts: read what it wrote with that in mind."
@@ -78,16 +78,26 @@ class Generator:
         return sum(parameter.numel() * parameter.element_size() for parameter in self.model.parameters())
 
     def write(self, question: str, sentences: Sequence[dict[str, Any]]) -> abc.Generator[Event, None, None]:
-        """Yield the events of one answer at a time: `writing`, then `text` and `cite` as the model generates them."""
+        """Yield the events of an answer, one answer at a time: `writing`, then `text` and `cite` for each sentence.
+
+        A sentence that no sentence given supports is left out; `written` at the end says how many were. The citations
+        are those of the sentences that support it, whatever the model itself cites.
+        """
         yield "writing", {"note": "" if self.follows_instructions else _CONTINUATION_NOTE}
+        evidence = Evidence(question, sentences)
         numbered = {sentence["n"]: sentence for sentence in sentences}
-        for text, number in split_citations(self._pieces(question, list(sentences))):
-            if text:
-                yield "text", {"text": text}
-            elif number in numbered:
-                yield "cite", {"n": number, "link": numbered[number]["link"], "text": numbered[number]["text"]}
-            else:  # the model made this number up
-                yield "text", {"text": f"[{number}]"}
+        left_out = 0
+        with closing(self._pieces(question, list(sentences))) as pieces:
+            for written in evidence.complete_sentences(pieces):
+                text = _CITATION.sub("", written)
+                number = evidence.supporting(text) if text else None
+                if number is not None:
+                    yield "text", {"text": text}
+                    yield "cite", {"n": number, "link": numbered[number]["link"], "text": numbered[number]["text"]}
+                else:
+                    left_out += bool(text)
+                    yield "text", {"text": ""}  # a client that has left is noticed
+        yield "written", {"left_out": left_out}
 
     def prompt(self, question: str, sentences: Sequence[dict[str, Any]]) -> list[int]:
         """Return the token ids of the prompt, without the last sentences if they do not fit the window."""
@@ -100,7 +110,7 @@ class Generator:
             fitting.pop()
 
     def _prompt_ids(self, question: str, sentences: Sequence[dict[str, Any]]) -> list[int]:
-        lines = "\n".join(f"[{sentence['n']}] {sentence['text']}" for sentence in sentences)
+        lines = "\n".join(sentence["text"] for sentence in sentences)
         if self.follows_instructions:
             message = {"role": "user", "content": f"{_INSTRUCTIONS}\n\n{lines}\n\nQuestion: {question}"}
             chat = self.tokenizer.apply_chat_template([message], add_generation_prompt=True, tokenize=False)
@@ -108,7 +118,7 @@ class Generator:
         # Other models continue a text, so the text ends where an answer begins.
         return list(self.tokenizer(f"{lines}\n\nQuestion: {question}\nAnswer:")["input_ids"])
 
-    def _pieces(self, question: str, sentences: Sequence[dict[str, Any]]) -> Iterator[str]:
+    def _pieces(self, question: str, sentences: Sequence[dict[str, Any]]) -> abc.Generator[str, None, None]:
         """Yield the text while the model generates it greedily; closing this generator stops the model."""
         import torch
         from transformers import StoppingCriteria, StoppingCriteriaList, TextIteratorStreamer
@@ -152,22 +162,3 @@ class Generator:
             worker.join()
         if failure:
             raise CannotGenerate(f"the model could not write: {failure[0]}")
-
-
-def split_citations(pieces: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Yield texts as `(text, 0)` and citations as `("", number)`; pieces may cut a citation anywhere."""
-    rest = ""
-    for piece in pieces:
-        rest += piece
-        open_ = _OPEN_CITATION.search(rest)
-        ready, rest = (rest[: open_.start()], rest[open_.start() :]) if open_ else (rest, "")
-        yield from _split(ready)
-    yield from _split(rest)
-
-
-def _split(text: str) -> Iterator[tuple[str, int]]:
-    for at, part in enumerate(_CITATION.split(text)):
-        if at % 2:
-            yield "", int(part)
-        elif part:
-            yield part, 0

@@ -13,7 +13,6 @@ const writtenBody = document.getElementById("written-body");
 const writtenNote = document.getElementById("written-note");
 let running = null;
 let reading = ""; // the document that is being embedded
-let cited = [];
 
 /** Describes the location of a passage or sentence. */
 function where(place) {
@@ -29,7 +28,6 @@ function address(link) {
 
 function showAnswer(data) {
   answerBody.replaceChildren();
-  cited = data.sentences;
   for (const each of data.sentences) {
     const cite = element("a", { class: "cite", href: address(each.link), "aria-label": `Sentence ${each.n}, in ${each.name}` }, `${each.n}`);
     answerBody.append(
@@ -90,10 +88,12 @@ function showWritten(event, data) {
   written.hidden = false;
   status.textContent = "Writing …";
   if (event === "writing") writtenNote.textContent = data.note;
-  else if (event === "text") writtenBody.append(writtenBody.hasChildNodes() ? data.text : data.text.trimStart());
+  else if (event === "text" && data.text) writtenBody.append(`${writtenBody.hasChildNodes() ? " " : ""}${data.text}`);
   else if (event === "cite") {
-    const source = cited[data.n - 1] ?? data;
-    writtenBody.append(element("a", { class: "cite", href: address(data.link ?? source.link), title: data.text ?? source.text }, `${data.n}`));
+    writtenBody.append(element("a", { class: "cite", href: address(data.link), title: data.text }, `${data.n}`));
+  } else if (event === "written") {
+    if (data.left_out) writtenNote.append(` ${plural(data.left_out, "sentence")} left out: no sentence found says so.`);
+    else if (!writtenBody.hasChildNodes()) writtenNote.append(" The model wrote nothing.");
   }
 }
 
