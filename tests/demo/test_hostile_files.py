@@ -18,11 +18,16 @@ from typing import Any
 import pytest
 from tests.demo.word_files import bomb
 
-from eddy_demo.errors import NothingToRead, Unreadable
+from eddy_demo import handbook
+from eddy_demo.errors import DemoError, NothingToRead, Unreadable
+from eddy_demo.evaluate import read_questions
+from eddy_demo.readers.content import MAX_TITLE
 from eddy_demo.readers.documents import ReadResult, read_documents
 from eddy_demo.readers.limits import ReadingLimits
 from eddy_demo.readers.markup import read_html, read_markdown
 from eddy_demo.readers.pdf import read_pdf
+from eddy_embed.analysis.diagnose.sampling import read_texts
+from eddy_embed.errors import InvalidParameter
 
 ALIASES = "".join(f"  - &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in pairwise("abcdefgh"))
 
@@ -187,7 +192,7 @@ def test_rows_are_skipped_one_by_one(folder: Path) -> None:
         (
             ReadingLimits(rows_bytes=2**20),
             '{"text": "a"}\n' + f"{' ' * 999}\n" * 2**11,
-            "line 1049 .* at most 1 MB unpacked; split",
+            "line 1050 .* at most 1 MB unpacked; split",
         ),
         (ReadingLimits(file_bytes=2**20), '{"text": "a"}\n' + " " * 2**21, "line 2 .* a row has at most 1 MB; split"),
     ],
@@ -229,7 +234,28 @@ def test_reading_has_a_time_limit(folder: Path) -> None:
     }
 
 
+def test_the_handbook_knows_the_limits() -> None:
+    handbook_page = (handbook.folder() / "files.md").read_text(encoding="utf-8")
+    told = dict(re.findall(r"^\| (.+?) \| (.+?) \|$", handbook_page, re.MULTILINE))
+    own = ReadingLimits()
+    assert told["a file, or a row of `.jsonl`"] == f"{own.file_bytes // 2**20} MB"
+    assert told["a `.jsonl` file"] == f"{own.rows:,} rows, {own.rows_bytes // 2**20} MB unpacked"
+    assert told["a PDF file"] == f"{own.pages:,} pages"
+    assert told["a document's text"] == f"{own.characters:,} characters"
+    assert told["reading a file"] == f"{own.parse_seconds:g} seconds, {own.parse_bytes // 2**30} GB of memory"
+    assert told["a title, a row's id"] == f"{MAX_TITLE:,} characters"
+
+
 # --- The command line
+
+
+def test_deep_rows_of_questions_and_texts_are_named(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("[" * 200_000, encoding="utf-8")
+    with pytest.raises(DemoError, match=r"cannot read .*rows\.jsonl"):
+        read_questions(rows, rows)
+    with pytest.raises(InvalidParameter, match=r"rows\.jsonl, line 1: maximum recursion"):
+        read_texts(rows)
 
 
 def test_every_skipped_file_is_named(folder: Path, run: Callable[..., Any], tmp_path: Path) -> None:
