@@ -99,10 +99,12 @@ def read_document(
 
     An exception from `check`, called regularly, ends the reading.
     """
+    suffix = suffix_of(name)
+    if suffix not in DOCUMENT_SUFFIXES:
+        raise Unreadable(f"of a type that is not read here; convert it to one of {' '.join(DOCUMENT_SUFFIXES)}")
     with ReaderProcess(limits, check) as process:
-        (content,) = process.read(file, suffix_of(name) or "")
-    if not isinstance(content, Content):
-        raise Unreadable(f"of a type that holds several documents; convert it to one of {' '.join(DOCUMENT_SUFFIXES)}")
+        (content,) = process.read(file, suffix)
+    assert isinstance(content, Content)
     return _document(origin, name, content)
 
 
@@ -161,14 +163,16 @@ def _read_file(process: ReaderProcess, path: Path, name: str, result: ReadResult
                 result.skipped.append(SkippedFile(f"{name}, line {found.line}", found.reason, is_row=True))
             else:
                 result.documents.append(_document(f"{origin}#{found.id}", found.id, found.content))
-    except (Unreadable, OSError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        result.skipped.append(SkippedFile(name, reason))
+    except Unreadable as error:
+        result.skipped.append(SkippedFile(name, str(error)))
 
 
 def _check_regular(path: Path) -> None:
     """Check before opening, which would wait for the other end of a pipe, and may make a device act."""
-    kind = stat.S_IFMT(path.stat().st_mode)
+    try:
+        kind = stat.S_IFMT(path.stat().st_mode)
+    except OSError as error:
+        raise Unreadable(error.strerror or str(error)) from None
     if kind == stat.S_IFDIR:
         raise Unreadable("a link to a folder, which is not followed; name that folder itself")
     if kind != stat.S_IFREG:

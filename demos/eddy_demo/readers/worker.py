@@ -12,7 +12,6 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +31,15 @@ def main() -> None:
         _limit_resources(limits)
         path, suffix = json.loads(request)
         for message in _messages(Path(path), suffix, limits):
-            sys.stdout.write(f"{json.dumps(message)}\n")
-            sys.stdout.flush()
+            sys.stdout.write(f"{json.dumps(message, default=vars)}\n")
+        sys.stdout.flush()
 
 
 def _messages(path: Path, suffix: str, limits: ReadingLimits) -> Iterator[dict[str, Any]]:
     error, last = "", False
     try:
         for found in read_file(path, suffix, limits):
-            yield {"document" if isinstance(found, Content) else "row": asdict(found)}
+            yield {"document" if isinstance(found, Content) else "row": found}
         last = path.stat().st_size > _SMALL_BYTES
     except (MemoryError, RecursionError):
         error = "reading it takes more memory than is allowed; split it, or save it in a simpler form"
