@@ -95,6 +95,8 @@ def test_passages_know_their_headings() -> None:
     together = [document.text[p.start : p.end] for p in document.passages]
     assert "# Bread\n\nBread needs flour, water and salt." in together
     assert [p.headings for p in long("No headings here. None.").passages] == [()]
+    lost_line_ends = long(f"# Tides\n\n## {'high ' * 201}\n\nOne.\n\n### Low\n\nTwo.", passage_size=1)
+    assert under(lost_line_ends, "Two") == [("Tides", "Low")], "every passage would repeat the long heading"
 
 
 def test_chapters_of_a_book() -> None:

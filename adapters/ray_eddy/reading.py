@@ -180,6 +180,6 @@ def _rows(path: str, name: str, first: int, group: int) -> Iterator[tuple[int, A
 def _parsed(line: bytes) -> Any:
     try:
         row = json.loads(line.decode("utf-8-sig"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return f"not a row of JSON: {error}"
     return [row] if isinstance(row, str) else row

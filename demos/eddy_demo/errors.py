@@ -27,7 +27,7 @@ class Unreadable(DemoError):
     """One file cannot be read; the message says why. Other files are still read."""
 
 
-def one_line(error: Exception, most: int = 200) -> str:
-    """Shorten the message of an error about a damaged file, which may quote the file, to one line."""
-    text = " ".join(str(error).split())
+def one_line(message: object, most: int = 200) -> str:
+    """Shorten a message about a damaged file, which may quote the file, to one line."""
+    text = " ".join(str(message).split())
     return text if len(text) <= most else f"{text[:most]} …"

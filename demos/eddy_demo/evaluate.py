@@ -46,7 +46,7 @@ def read_questions(queries: Path, qrels: Path) -> list[JudgedQuestion]:
             for row in csv.reader(table, delimiter="\t"):
                 if len(row) >= 3 and row[2].lstrip("-").isdigit() and int(row[2]) > 0:
                     relevant.setdefault(row[0], set()).add(row[1])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DemoError(f"cannot read {queries} and {qrels}: {error!r}") from None
     questions = [JudgedQuestion(text, frozenset(relevant[key])) for key, text in texts.items() if key in relevant]
     if not questions:

@@ -296,6 +296,7 @@ def test_files_and_rows_are_documents_with_a_key(files, tmp_path):
     reasons = {row["id"]: row["error"] for row in found if row["error"]}
     assert "not a row of JSON" in reasons["b/d.jsonl#2"] and "no text in the field 'text'" in reasons["b/d.jsonl#4"]
     assert "byte 3 is not UTF-8" in reasons["g.txt"] and len(reasons) == 3
+    assert "not a row of JSON" in reading._parsed(b"[" * 200_000)
 
 
 # --- On a cluster

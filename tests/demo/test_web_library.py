@@ -6,17 +6,16 @@ import io
 import os
 import socket
 import sys
-import zipfile
 from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import httpx
 import pytest
-from docx import Document as Word
 from reportlab.pdfgen.canvas import Canvas
 from tests.demo.conftest import BREAD, CLOCK, TIDES, opened
 from tests.demo.site import Site, long_text, serving, wait
+from tests.demo.word_files import bomb, docx
 from tests.processes import context
 
 from eddy_demo.cli import main
@@ -36,32 +35,9 @@ def pdf(*pages: str) -> bytes:
     return out.getvalue()
 
 
-def docx(text: str) -> bytes:
-    out = io.BytesIO()
-    document = Word()
-    document.add_paragraph(text)
-    document.save(out)
-    return out.getvalue()
-
-
-def bomb() -> bytes:
-    """A Word file of some hundred kilobytes that unpacks to 36 megabytes, and takes many times that to be read."""
-    out = io.BytesIO()
-    with (
-        zipfile.ZipFile(io.BytesIO(docx("A small file."))) as source,
-        zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
-    ):
-        for name in source.namelist():
-            body = source.read(name)
-            if name == "word/document.xml":
-                body = body.replace(b"<w:p>", b"<w:p/>" * 6_000_000 + b"<w:p>", 1)
-            archive.writestr(name, body)
-    return out.getvalue()
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("web") / "library", Limits(upload_bytes=200_000, pages=2)) as site:
+    with serving(tmp_path_factory.mktemp("web") / "library", Limits(file_bytes=200_000, pages=2)) as site:
         yield site
 
 

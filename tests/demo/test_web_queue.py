@@ -126,7 +126,7 @@ def test_a_cancel_of_what_fails_is_not_kept(site: Site, monkeypatch: pytest.Monk
         raise Unreadable("it is odd")
 
     with monkeypatch.context() as patch:
-        patch.setattr(library_writer, "parse_upload", failing)
+        patch.setattr(library_writer, "read_document", failing)
         site.upload("odd.txt", "The owl hoots twice.")
         wait(lambda: not ids(site, "odd.txt"))
     site.upload("odd.txt", "The owl hoots twice.")

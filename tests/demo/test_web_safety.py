@@ -175,7 +175,7 @@ def test_waiting_files_are_counted(site: Site) -> None:
 def test_the_handbook_knows_the_limits() -> None:
     told = dict(re.findall(r"^\| (.+?) \| (.+?) \|$", (handbook.folder() / "web.md").read_text("utf-8"), re.MULTILINE))
     own = Limits()
-    assert told["a file"] == f"{own.upload_bytes // 2**20} MB, {own.pages:,} pages, {own.characters:,} characters"
+    assert told["a file"] == f"{own.file_bytes // 2**20} MB, {own.pages:,} pages, {own.characters:,} characters"
     assert told["reading it"] == f"{own.parse_seconds:g} seconds, {own.parse_bytes // 2**30} GB of memory"
     assert told["files that come in, wait or failed"] == f"{own.queued_files}"
     assert told["a question"] == f"{own.question_characters:,} characters"

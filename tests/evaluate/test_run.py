@@ -345,6 +345,7 @@ def test_bad_folders_and_names_are_refused(folder: Path, tmp_path: Path) -> None
         with pytest.raises(InvalidParameter, match=message):
             find_tasks(tmp_path / "words")
     write(tmp_path / "sts" / "broken.jsonl", [])
-    (tmp_path / "sts" / "broken.jsonl").write_text('{"a": 1\n')
-    with pytest.raises(InvalidParameter, match="line 1"):
-        find_tasks(tmp_path)
+    for broken in ('{"a": 1\n', "[" * 200_000):
+        (tmp_path / "sts" / "broken.jsonl").write_text(broken)
+        with pytest.raises(InvalidParameter, match="line 1"):
+            find_tasks(tmp_path)

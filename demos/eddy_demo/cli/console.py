@@ -19,7 +19,7 @@ from eddy_demo.display_text import printable, unwrapped
 from eddy_demo.evaluate import HitRates
 from eddy_demo.library.ingest import MIN_FIT_PASSAGES, IngestSummary
 from eddy_demo.library.recipe import LibraryRecipe
-from eddy_demo.readers.documents import SkippedFile, SourceDocument
+from eddy_demo.readers.documents import SkippedFile, SourceDocument, list_skipped
 
 _MAX_WIDTH = 100
 _BEST_STYLE = "bold black on yellow"
@@ -71,15 +71,13 @@ def _highlighted(passage: FoundPassage, marked: bool) -> Text:
     return Text.assemble(before, (f"{opening}{best}{closing}", _BEST_STYLE), after)
 
 
-def print_skipped(console: Console, rows: Sequence[SkippedFile], most: int = 20) -> None:
+def print_skipped(console: Console, skipped: Sequence[SkippedFile]) -> None:
     """Print which files and rows were skipped, and why."""
-    if not rows:
+    if not skipped:
         return
-    console.print(Text(f"Skipped {pluralize(len(rows), 'file or row', 'files or rows')}:", "bold yellow"))
-    for row in rows[:most]:
-        console.print(Text(f"  {printable(row.name)}: {printable(row.reason)}", "yellow"))
-    if len(rows) > most:
-        console.print(Text(f"  … and {len(rows) - most} more", "yellow"))
+    console.print(Text(f"Skipped {pluralize(len(skipped), 'file or row', 'files or rows')}:", "bold yellow"))
+    for line in list_skipped(skipped):
+        console.print(Text(f"  {printable(line)}", "yellow"))
 
 
 def print_notes(console: Console, documents: Sequence[SourceDocument], most: int = 20) -> None:

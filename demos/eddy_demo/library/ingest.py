@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,7 +52,7 @@ def changed_documents(folder: Path, documents: Sequence[SourceDocument]) -> list
 
 def missing_documents(folder: Path, paths: Sequence[Path], result: ReadResult) -> dict[str, str]:
     """Return ids and names of the library's documents from these paths whose files, or rows, no longer exist."""
-    roots = [path.resolve().as_posix() for path in paths]
+    roots = [Path(os.path.realpath(path)).as_posix() for path in paths]
     read = {document.key for document in result.documents}
     missing = {}
     for key, entry in read_entries(folder).items():

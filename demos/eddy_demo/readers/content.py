@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+MAX_TITLE = 1000
+"""Maximum length of a title and of a row's id; a longer one is a file that lost its line ends, or an attack."""
 
 
 @dataclass(frozen=True)
 class Content:
-    """The content of one file; a page without text starts where the next one does."""
+    """The content of one document; a page without text starts where the next one does."""
 
     title: str  # "" without one
     text: str  # as it is embedded and cited
     page_starts: tuple[int, ...] = ()  # offset in `text` of each page's first character
     notes: tuple[str, ...] = ()  # what the reader left out or repaired, for the user
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a .jsonl file: a document, or the reason why it is none."""
+
+    line: int  # from 1
+    id: str = ""
+    content: Content | None = None
+    reason: str = ""
+
+
+def choose_title(candidates: Iterable[str]) -> tuple[str, tuple[str, ...]]:
+    """Return the first title that is neither empty nor too long, "" without one, and notes on those too long."""
+    notes: list[str] = []
+    for title in candidates:
+        if len(title) > MAX_TITLE:
+            notes.append(f"a title of {len(title):,} characters is left out; at most {MAX_TITLE:,} are taken")
+        elif title:
+            return title, tuple(notes)
+    return "", tuple(notes)

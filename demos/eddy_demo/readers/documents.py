@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
 import os
-import zlib
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from eddy_demo.errors import NothingToRead, Unreadable
 from eddy_demo.readers.content import Content
+from eddy_demo.readers.formats import DOCUMENT_SUFFIXES, READABLE_SUFFIXES, check_unicode, suffix_of
+from eddy_demo.readers.limits import ReadingLimits
+from eddy_demo.readers.process import ReaderProcess
 
-DOCUMENT_SUFFIXES = (".txt", ".md", ".markdown", ".html", ".htm", ".pdf", ".docx")
-"""Types of files that are one document each."""
-READABLE_SUFFIXES = (*DOCUMENT_SUFFIXES, ".jsonl", ".jsonl.gz")
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_SHOWN_ROWS = 20
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ class SkippedFile:
 
     name: str
     reason: str
+    is_row: bool = False
 
 
 @dataclass
@@ -58,157 +64,116 @@ class ReadResult:
     other_types: int = 0  # number of files in folders whose types are not read
 
 
-def read_documents(paths: list[Path]) -> ReadResult:
-    """Read files and folders; a missing path, a given file of another type, or no document at all is an error."""
+def read_documents(paths: list[Path], limits: ReadingLimits | None = None) -> ReadResult:
+    """Read files and folders within limits, in a process of their own.
+
+    Hidden files and folders are left out, and links to folders are not followed.
+
+    Raises:
+        NothingToRead: A path is missing, a given file is of another type, or there is no document at all.
+    """
     result = ReadResult()
-    for path in paths:
-        if not path.exists():
-            raise NothingToRead(f"{path} does not exist; give a file or a folder that does")
-        if path.is_dir():
-            for file in _walk(path, result):
-                _read_file(file, file.relative_to(path).as_posix(), result)
-        elif _suffix(path):
-            _read_file(path, path.name, result)
-        else:
-            raise NothingToRead(
-                f"{path} is of a type that is not read; convert it to one of {' '.join(READABLE_SUFFIXES)}"
-            )
+    with ReaderProcess(limits or ReadingLimits()) as process:
+        for path in paths:
+            if not os.path.lexists(path):
+                raise NothingToRead(f"{path} does not exist; give a file or a folder that does")
+            if os.path.isdir(path):  # unlike `Path.is_dir`, without an error for loops of links
+                for file in _walk(path, result):
+                    _read_file(process, file, file.relative_to(path).as_posix(), result)
+            elif suffix_of(path.name):
+                _read_file(process, path, path.name, result)
+            else:
+                raise NothingToRead(
+                    f"{path} is of a type that is not read; convert it to one of {' '.join(READABLE_SUFFIXES)}"
+                )
     result.documents = list({document.key: document for document in result.documents}.values())
     if not result.documents:
         raise NothingToRead(_nothing_read(paths, result))
     return result
 
 
-def read_content(data: bytes, name: str) -> Content:
-    """Read the bytes of a file that is one document; the suffix of its name selects the reader."""
-    suffix = _suffix(Path(name))
+def read_document(
+    file: Path, name: str, origin: str, limits: ReadingLimits, check: Callable[[], None]
+) -> SourceDocument:
+    """Read a file that is one document, in a process that reads no other; the suffix of its name selects the reader.
+
+    An exception from `check`, called regularly, ends the reading.
+    """
+    suffix = suffix_of(name)
     if suffix not in DOCUMENT_SUFFIXES:
         raise Unreadable(f"of a type that is not read here; convert it to one of {' '.join(DOCUMENT_SUFFIXES)}")
-    content = _content(data, suffix)
-    if reason := _unusable(SourceDocument("", name, content.title, content.text)):
-        raise Unreadable(reason)
-    return content
+    with ReaderProcess(limits, check) as process:
+        (content,) = process.read(file, suffix)
+    assert isinstance(content, Content)
+    return _document(origin, name, content)
+
+
+def _document(origin: str, name: str, content: Content) -> SourceDocument:
+    return SourceDocument(origin, name, content.title, content.text, content.page_starts, content.notes)
+
+
+def list_skipped(skipped: Sequence[SkippedFile]) -> list[str]:
+    """Return the reason for every skipped file, and for the first skipped rows."""
+    files, rows = ([each for each in skipped if each.is_row == is_row] for is_row in (False, True))
+    lines = [f"{each.name}: {each.reason}" for each in (*files, *rows[:_SHOWN_ROWS])]
+    more = len(rows) - _SHOWN_ROWS
+    return [*lines, f"… and {more:,} more rows"] if more > 0 else lines
 
 
 def _nothing_read(paths: list[Path], result: ReadResult) -> str:
     where = ", ".join(map(str, paths))
     if result.skipped:
-        reasons = "\n".join(f"  {skipped.name}: {skipped.reason}" for skipped in result.skipped)
-        return f"nothing to read in {where}; all {len(result.skipped)} were skipped:\n{reasons}"
+        reasons = "\n  ".join(list_skipped(result.skipped))
+        return f"nothing to read in {where}; all {len(result.skipped)} were skipped:\n  {reasons}"
     other = f"; it has {result.other_types} files of other types" if result.other_types else ""
     return f"no file to read in {where}{other}; readable are {' '.join(READABLE_SUFFIXES)}"
 
 
-def _suffix(path: Path) -> str | None:
-    name = path.name.lower()
-    return next((suffix for suffix in sorted(READABLE_SUFFIXES, key=len, reverse=True) if name.endswith(suffix)), None)
-
-
 def _walk(folder: Path, result: ReadResult) -> Iterator[Path]:
-    def unreadable(error: OSError) -> None:
-        result.skipped.append(SkippedFile(str(error.filename), f"the folder cannot be opened: {error.strerror}"))
-
-    for parent, folders, files in os.walk(folder, onerror=unreadable):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(files):
-            path = Path(parent, name)
-            if _suffix(path):
+    """Yield the readable files below a folder, those of a folder before those of its folders."""
+    waiting = [folder]
+    while waiting:
+        parent, folders = waiting.pop(), list[Path]()
+        try:
+            with os.scandir(parent) as found:
+                entries = sorted((each for each in found if not each.name.startswith(".")), key=lambda each: each.name)
+        except OSError as error:
+            result.skipped.append(SkippedFile(str(parent), f"the folder cannot be opened: {error.strerror}"))
+            continue
+        for entry in entries:
+            path = Path(entry.path)
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(path)
+            elif suffix_of(entry.name) or os.path.isdir(path):
                 yield path
-            elif not name.startswith("."):
+            else:
                 result.other_types += 1
+        waiting += reversed(folders)
 
 
-def _read_file(path: Path, name: str, result: ReadResult) -> None:
-    origin = path.resolve().as_posix()
-    suffix = _suffix(path)
+def _read_file(process: ReaderProcess, path: Path, name: str, result: ReadResult) -> None:
+    origin = Path(os.path.realpath(path)).as_posix()
     try:
-        data = path.read_bytes()
-        if suffix in (".jsonl", ".jsonl.gz"):
-            rows = _decode(gzip.decompress(data) if suffix == ".jsonl.gz" else data)
-            _read_rows(rows, origin, name, result)
-            return
-        content = _content(data, suffix)
-    except (OSError, EOFError, zlib.error, Unreadable) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        result.skipped.append(SkippedFile(name, reason))
-        return
-    _add(SourceDocument(origin, name, content.title, content.text, content.page_starts, content.notes), name, result)
+        check_unicode("name", name)
+        _check_regular(path)
+        for found in process.read(path, suffix_of(name) or ""):
+            if isinstance(found, Content):
+                result.documents.append(_document(origin, name, found))
+            elif found.content is None:
+                result.skipped.append(SkippedFile(f"{name}, line {found.line}", found.reason, is_row=True))
+            else:
+                result.documents.append(_document(f"{origin}#{found.id}", found.id, found.content))
+    except Unreadable as error:
+        result.skipped.append(SkippedFile(name, str(error)))
 
 
-def _content(data: bytes, suffix: str | None) -> Content:
-    if not data:
-        raise Unreadable("empty")
-    if suffix == ".pdf":
-        from eddy_demo.readers.pdf import read_pdf
-
-        return read_pdf(data)
-    if suffix == ".txt":
-        return Content("", _decode(data))
-    from eddy_demo.readers.markup import read_docx, read_html, read_markdown
-
-    if suffix == ".docx":
-        return read_docx(data)
-    return read_html(_decode(data, html=True)) if suffix in (".html", ".htm") else read_markdown(_decode(data))
-
-
-def _decode(data: bytes, html: bool = False) -> str:
-    """Decode strictly: a wrong guess would shift every citation."""
-    encoding = "utf-8"
-    if html:
-        from bs4.dammit import EncodingDetector
-
-        encoding = EncodingDetector.find_declared_encoding(data, is_html=True) or encoding
+def _check_regular(path: Path) -> None:
+    """Check before opening, which would wait for the other end of a pipe, and may make a device act."""
     try:
-        text = data.decode(encoding)
-    except UnicodeDecodeError as error:
-        byte = data[error.start]
-        raise Unreadable(
-            f"not {encoding.upper()}: byte 0x{byte:02x} at position {error.start} cannot be decoded; "
-            "convert it first, for instance with iconv"
-        ) from None
-    except LookupError:
-        raise Unreadable(f"declares the unknown encoding {encoding!r}; convert it to UTF-8") from None
-    return text.removeprefix("\ufeff")
-
-
-def _read_rows(text: str, origin: str, name: str, result: ReadResult) -> None:
-    seen: set[str] = set()
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        where = f"{name}, line {number}"
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            result.skipped.append(SkippedFile(where, f"not JSON: {error}"))
-            continue
-        if not isinstance(row, dict) or not isinstance(row.get("text"), str):
-            result.skipped.append(SkippedFile(where, 'not a row {"id": ..., "title": ..., "text": ...}'))
-            continue
-        row_id = str(row.get("id", number))
-        if row_id in seen:
-            result.skipped.append(SkippedFile(where, f"the id {row_id!r} is used twice"))
-            continue
-        seen.add(row_id)
-        _add(SourceDocument(f"{origin}#{row_id}", row_id, str(row.get("title") or ""), row["text"]), where, result)
-
-
-def _add(document: SourceDocument, where: str, result: ReadResult) -> None:
-    if reason := _unusable(document):
-        result.skipped.append(SkippedFile(where, reason))
-    else:
-        result.documents.append(document)
-
-
-def _unusable(document: SourceDocument) -> str | None:
-    text = document.text
-    if not text.strip():
-        return "empty" if not text else "blank: nothing but white space"
-    if "\0" in text:
-        return f"character {text.index(chr(0))} is NUL: binary, or UTF-16 without its mark"
-    for part in ("text", "title", "name"):
-        try:
-            getattr(document, part).encode()
-        except UnicodeEncodeError as error:
-            return f"character {error.start} of its {part} is half of a surrogate pair: not valid Unicode"
-    return None
+        kind = stat.S_IFMT(path.stat().st_mode)
+    except OSError as error:
+        raise Unreadable(error.strerror or str(error)) from None
+    if kind == stat.S_IFDIR:
+        raise Unreadable("a link to a folder, which is not followed; name that folder itself")
+    if kind != stat.S_IFREG:
+        raise Unreadable(f"{_KINDS.get(kind, 'something else')}, not a regular file; copy what it gives to one")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import mammoth
@@ -16,7 +16,7 @@ from markdownify import MarkdownConverter
 from mdit_py_plugins.front_matter import front_matter_plugin
 
 from eddy_demo.errors import Unreadable, one_line
-from eddy_demo.readers.content import Content
+from eddy_demo.readers.content import MAX_TITLE, Content, choose_title
 
 _HIDDEN = (
     "script style template noscript head title svg iframe object audio video canvas img input select button"
@@ -49,8 +49,7 @@ _WORD_STYLES = "\n".join(
 """Styles of Word besides those that mammoth knows."""
 _SEARCHED_CHARACTERS = 100_000
 """Length of the beginning of a Markdown file that is searched for front matter and a title."""
-_MAX_TITLE = 1000
-"""Maximum length of a heading; a longer one is a file that lost its line ends."""
+_YAML_NULL = "tag:yaml.org,2002:null"
 _OLE_SIGNATURE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """First bytes of an encrypted .docx, and of any .doc."""
 
@@ -60,9 +59,9 @@ def read_html(markup: str) -> Content:
     if "\0" in markup:  # the parser would stop there
         raise Unreadable(f"character {markup.index(chr(0))} is NUL: binary, or UTF-16 without its mark")
     soup = BeautifulSoup(markup, "lxml")
-    titles = (soup.title, soup.find(_HEADINGS))
-    title = next((text for tag in titles if tag and (text := _SPACE.sub(" ", tag.get_text()).strip())), "")
-    notes = _leave_out_surroundings(soup)
+    tags = (soup.title, soup.find(_HEADINGS))
+    title, notes = choose_title([_SPACE.sub(" ", tag.get_text()).strip() for tag in tags if tag])
+    notes += _leave_out_surroundings(soup)
     _prepare(soup)
     try:
         text = _Converter().convert_soup(soup)
@@ -76,20 +75,28 @@ def read_markdown(text: str) -> Content:
     parser = MarkdownIt("commonmark").use(front_matter_plugin)
     parser.core.ruler.disable("inline")  # only blocks are needed
     tokens = parser.parse(text[:_SEARCHED_CHARACTERS])
-    title = ""
+    titles: list[str] = []
+    notes: tuple[str, ...] = ()
     if tokens and tokens[0].type == "front_matter" and tokens[0].map:
         try:
-            matter = yaml.safe_load(tokens[0].content)
+            # Nodes only: values of nodes that aliases repeat would grow without bounds.
+            matter = yaml.compose(tokens[0].content, Loader=yaml.SafeLoader)
         except yaml.YAMLError:
             matter = None
-        if isinstance(matter, dict):
-            title = str(matter.get("title") or "").strip()
+        except RecursionError:
+            matter, notes = None, ("its front matter stays in the text: it is nested hundreds of levels deep",)
+        if isinstance(matter, yaml.MappingNode):
+            titles = [
+                value.value.strip()
+                for key, value in matter.value
+                if key.value == "title" and isinstance(value, yaml.ScalarNode) and value.tag != _YAML_NULL
+            ]
             text = _from_line(text, tokens[0].map[1])
-    if not title:
-        headings = (after.content for token, after in pairwise(tokens) if token.type == "heading_open")
-        short = (heading for heading in headings if len(heading) <= _MAX_TITLE)
-        title = next((found for heading in short if (found := _plain(heading))), "")
-    return Content(title, text)
+    headings = (after.content for token, after in pairwise(tokens) if token.type == "heading_open")
+    # A heading that is too long is counted as it is written: to parse it may take long.
+    plain = (_plain(heading) if len(heading) <= MAX_TITLE else heading for heading in headings)
+    title, too_long = choose_title(chain(titles, plain))
+    return Content(title, text, notes=notes + too_long)
 
 
 def read_docx(data: bytes) -> Content:
@@ -113,7 +120,7 @@ def read_docx(data: bytes) -> Content:
     content = read_html(re.sub(r' ?<a href="#[^"]*note-ref-[^"]*">↑</a>', "", result.value))
     more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
     note = f"parts of the file are not read: {'; '.join(lost[:3])}{more}"
-    return Content(content.title, content.text, notes=(note,) if lost else ())
+    return Content(content.title, content.text, notes=(*content.notes, note) if lost else content.notes)
 
 
 def _from_line(text: str, number: int) -> str:

@@ -17,7 +17,8 @@ from pypdf import PageObject, PasswordType, PdfReader
 from pypdf.errors import DependencyError
 
 from eddy_demo.errors import Unreadable
-from eddy_demo.readers.content import Content
+from eddy_demo.readers.content import Content, choose_title
+from eddy_demo.readers.limits import ReadingLimits
 from eddy_demo.readers.page_headers import split_page_headers
 from eddy_demo.readers.paragraphs import SOFT_HYPHEN, Line, reflow
 
@@ -31,10 +32,11 @@ _NO_TITLE = {"anonymous", "untitled", "unspecified"}
 _PROTECTED = "protected by a password: open it in a PDF reader, and print it to a new file without one"
 
 
-def read_pdf(data: bytes) -> Content:
+def read_pdf(data: bytes, max_pages: int = ReadingLimits.pages) -> Content:
     """Extract the text of a PDF file, without page headers, footers and page numbers; notes count the removed lines."""
     with _warnings() as warnings:
-        title, pages, pictures = _extract(data)
+        title, pages, pictures = _extract(data, max_pages)
+    title, notes = choose_title([title])
     lines = [line for page in pages for line in page]
     if not pages:
         raise Unreadable("it has no pages")
@@ -46,16 +48,18 @@ def read_pdf(data: bytes) -> Content:
     messages = list(dict.fromkeys(record.getMessage() for record in warnings))
     body, left_out = split_page_headers(lines)
     text, starts = reflow(body, len(pages))
-    return Content(title, text, starts, tuple(_notes(text, left_out, pictures, len(pages), messages)))
+    return Content(title, text, starts, (*notes, *_notes(text, left_out, pictures, len(pages), messages)))
 
 
-def _extract(data: bytes) -> tuple[str, list[list[Line]], list[int]]:
+def _extract(data: bytes, max_pages: int) -> tuple[str, list[list[Line]], list[int]]:
     """Return the title, the lines of each page, and the numbers of the pages with pictures and no text."""
     try:
         reader = PdfReader(io.BytesIO(data))
         # Many files are encrypted with an empty password, to forbid printing or copying.
         if reader.is_encrypted and reader.decrypt("") == PasswordType.NOT_DECRYPTED:
             raise Unreadable(_PROTECTED)
+        if len(reader.pages) > max_pages:
+            raise Unreadable(f"it has {len(reader.pages):,} pages, and at most {max_pages:,} are read; split it")
         pages = [_lines(page, number) for number, page in enumerate(reader.pages)]
         blank = [number for number, lines in enumerate(pages) if not lines]
         pictures = [number + 1 for number in blank if len(reader.pages[number].images.keys()) > 0]

@@ -49,7 +49,7 @@ class Passage(Span):
     Attributes:
         first_sentence: Index of its first sentence in the document's.
         last_sentence: Index of its last sentence, included.
-        headings: The headings above its first sentence that is none, the widest first.
+        headings: The headings above its first sentence that is none, the widest first; none of over 1,000 characters.
     """
 
     first_sentence: int

@@ -102,7 +102,7 @@ class SecurityMiddleware:
 
     def _limited(self, scope: Scope, headers: Headers, receive: Receive) -> Receive:
         """Wrap `receive` so that it refuses a body that is too large, also one without a declared length."""
-        limit = self.limits.upload_bytes if scope["path"] == UPLOAD_PATH else self.limits.body_bytes
+        limit = self.limits.file_bytes if scope["path"] == UPLOAD_PATH else self.limits.body_bytes
         unit = f"{limit // 2**20} MB" if limit >= 2**20 else f"{limit // 2**10} kB"
         declared = headers.get("content-length", "0")
         if declared.isascii() and declared.isdigit() and int(declared) > limit:

@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from eddy_demo import handbook
 from eddy_demo.display_text import printable
-from eddy_demo.readers.documents import DOCUMENT_SUFFIXES
+from eddy_demo.readers.formats import DOCUMENT_SUFFIXES
 from eddy_demo.web.answers import answering
 from eddy_demo.web.answers.generation import Generator
 from eddy_demo.web.errors import RequestRefused, error_message

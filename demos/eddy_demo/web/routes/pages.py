@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, Response
 
 from eddy_demo.errors import InvalidQuestion
 from eddy_demo.library.ingest import MIN_FIT_PASSAGES
-from eddy_demo.readers.documents import DOCUMENT_SUFFIXES
+from eddy_demo.readers.formats import DOCUMENT_SUFFIXES
 from eddy_demo.web.answers import plot_layout
 from eddy_demo.web.answers.answering import checked_question
 from eddy_demo.web.answers.blocks import document_blocks
@@ -56,7 +56,7 @@ def library_page(request: Request) -> Response:
         "library.html",
         library=state.reader.summary(),
         accept=",".join(DOCUMENT_SUFFIXES),
-        megabytes=state.limits.upload_bytes // 2**20,
+        megabytes=state.limits.file_bytes // 2**20,
         few=MIN_FIT_PASSAGES,
     )
 

@@ -16,12 +16,11 @@ from eddy_demo.library.ingest import ingest, remove_documents
 from eddy_demo.library.library_lock import lock_library
 from eddy_demo.library.rebuild import rebuild_library, unfinished_rebuild
 from eddy_demo.library.recipe import holds_library
-from eddy_demo.readers.documents import SourceDocument
+from eddy_demo.readers.documents import SourceDocument, read_document
 from eddy_demo.web.errors import error_message
 from eddy_demo.web.library_reader import LibraryReader
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.uploads.job_queue import JobQueue, UploadJob
-from eddy_demo.web.uploads.parser_process import parse_upload
 
 BATCH = 64
 """Maximum number of files written together; none for a new library, whose first batch fits its post-processing."""
@@ -223,7 +222,7 @@ class LibraryWriter:
             self.jobs.update(job, state="reading", message="")
             try:
                 file = self.jobs.uploads.content_path(upload.id)
-                job.content = parse_upload(file, upload.name, upload.origin, self.limits, self.check)
+                job.content = read_document(file, upload.name, upload.origin, self.limits, self.check)
             except _Interrupted:
                 raise
             except Exception as error:

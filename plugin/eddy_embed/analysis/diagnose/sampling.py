@@ -121,7 +121,7 @@ def _rows(path: Path, *wanted: str) -> list[dict[str, Any]]:
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidParameter(f"{path}, line {number}: {error}; rows must be {{{shape}}}") from None
         if not isinstance(row, dict) or not all(isinstance(row.get(name), str) for name in wanted):
             raise InvalidParameter(f"{path}, line {number} must be {{{shape}}} with texts, not {line:.60}")

@@ -154,7 +154,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             if line.strip():
                 try:
                     yield json.loads(line)
-                except json.JSONDecodeError as error:
+                except (ValueError, RecursionError) as error:
                     raise InvalidParameter(f"{path}, line {number}: {error}") from None
 
 

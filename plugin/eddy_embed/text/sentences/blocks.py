@@ -203,6 +203,8 @@ _PLAIN_HEADINGS = (
 _SECTION = re.compile(r"(\d{1,2}(?:\.\d{1,2})+)\.?\s+[^\W\d_]")
 _HEADING_ENDED = re.compile(r"[.!?:;,…。！？：；，、][\"'”’»)\]]*$")
 _HEADING_MARKS = re.compile(r"#{1,6}")
+_MAX_TITLE = 1000
+"""Every passage below a heading repeats it; a longer one is a text that lost its line ends."""
 _CAPITALS = 3
 """Level of a line in capitals, and letters that it needs at least."""
 
@@ -268,15 +270,15 @@ class Path:
 
     def read(self, level: int, heading: str) -> None:
         """Read a heading; it closes those of its own level and below."""
+        title = title_of(heading)
         if level == CONTINUED and self._open:
-            above, begun = self._open.pop()
-            self._open.append((above, f"{begun} {title_of(heading)}"))
-            return
+            level, begun = self._open.pop()
+            title = f"{begun} {title}"
         while self._open and self._open[-1][0] >= level:
             self._open.pop()
-        self._open.append((level, title_of(heading)))
+        self._open.append((level, title if len(title) <= _MAX_TITLE else ""))
 
     @property
     def titles(self) -> tuple[str, ...]:
-        """Their wordings, the widest first; a heading without words is left out."""
+        """Their wordings, the widest first; a heading without words, or of over 1,000 characters, is left out."""
         return tuple(title for _, title in self._open if title)

@@ -1,0 +1,151 @@
+"""Read one file of any format within limits. Runs in the process of `worker`: a hostile file may end it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+from eddy_demo.errors import Unreadable, one_line
+from eddy_demo.readers.content import MAX_TITLE, Content, Row, choose_title
+from eddy_demo.readers.limits import ReadingLimits
+
+DOCUMENT_SUFFIXES = (".txt", ".md", ".markdown", ".html", ".htm", ".pdf", ".docx")
+"""Types of files that are one document each."""
+_ROW_SUFFIXES = (".jsonl", ".jsonl.gz")
+READABLE_SUFFIXES = (*DOCUMENT_SUFFIXES, *_ROW_SUFFIXES)
+
+
+def suffix_of(name: str) -> str | None:
+    """Return the suffix that selects the reader of a file; None if its type is not read."""
+    return next((suffix for suffix in READABLE_SUFFIXES if name.lower().endswith(suffix)), None)
+
+
+def read_file(path: Path, suffix: str, limits: ReadingLimits) -> Iterator[Content | Row]:
+    """Yield the one document of a file, or the rows of a .jsonl file.
+
+    Raises:
+        Unreadable: The file, or its rest, cannot be read.
+    """
+    if suffix in _ROW_SUFFIXES:
+        yield from _read_rows(path, suffix, limits)
+        return
+    with path.open("rb") as file:
+        data = file.read(limits.file_bytes + 1)  # the size that a system names may be wrong, as in /proc
+    if len(data) > limits.file_bytes:
+        raise Unreadable(f"larger than {_megabytes(limits.file_bytes)}; split it")
+    yield _checked(_content(data, suffix, limits), limits)
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 2**20:g} MB"
+
+
+def _content(data: bytes, suffix: str, limits: ReadingLimits) -> Content:
+    if not data:
+        raise Unreadable("empty")
+    if suffix == ".pdf":
+        from eddy_demo.readers.pdf import read_pdf
+
+        return read_pdf(data, limits.pages)
+    if suffix == ".txt":
+        return Content("", _decode(data))
+    from eddy_demo.readers.markup import read_docx, read_html, read_markdown
+
+    if suffix == ".docx":
+        return read_docx(data)
+    return read_html(_decode(data, html=True)) if suffix in (".html", ".htm") else read_markdown(_decode(data))
+
+
+def _decode(data: bytes, html: bool = False) -> str:
+    """Decode strictly: a wrong guess would shift every citation."""
+    encoding = "utf-8"
+    if html:
+        from bs4.dammit import EncodingDetector
+
+        encoding = EncodingDetector.find_declared_encoding(data, is_html=True) or encoding
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise Unreadable(
+            f"not {encoding.upper():.80}: byte 0x{byte:02x} at position {error.start} cannot be decoded; "
+            "convert it first, for instance with iconv"
+        ) from None
+    except (LookupError, UnicodeError):
+        raise Unreadable(f"declares the unknown encoding {encoding!r:.80}; convert it to UTF-8") from None
+    return text.removeprefix("\ufeff")
+
+
+def _read_rows(path: Path, suffix: str, limits: ReadingLimits) -> Iterator[Row]:
+    seen: set[str] = set()
+    n_bytes = 0
+    with gzip.open(path) if suffix == ".jsonl.gz" else path.open("rb") as file:
+        for number in count(1):
+            line = file.readline(limits.file_bytes + 1)
+            if not line:
+                return
+            n_bytes += len(line)
+            if limit := _exceeded(number, len(line), n_bytes, limits):
+                raise Unreadable(f"line {number} and what follows are not read: {limit}; split the file")
+            try:
+                if text := _decode(line).strip():
+                    yield _read_row(text, number, seen, limits)
+            except Unreadable as error:
+                yield Row(number, reason=str(error))
+
+
+def _exceeded(number: int, line_bytes: int, n_bytes: int, limits: ReadingLimits) -> str:
+    if line_bytes > limits.file_bytes:
+        return f"a row has at most {_megabytes(limits.file_bytes)}"
+    if number > limits.rows:
+        return f"a file has at most {limits.rows:,} rows"
+    return f"a file has at most {_megabytes(limits.rows_bytes)} unpacked" if n_bytes > limits.rows_bytes else ""
+
+
+def _read_row(line: str, number: int, seen: set[str], limits: ReadingLimits) -> Row:
+    """Read a row, and add its id to those seen."""
+    try:
+        row = json.loads(line)
+        if not isinstance(row, dict) or not isinstance(row.get("text"), str):
+            raise Unreadable('not a row {"id": ..., "title": ..., "text": ...}')
+        row_id, title = str(row.get("id", number)), str(row.get("title") or "")
+    except RecursionError:
+        raise Unreadable("its JSON is nested hundreds of levels deep") from None
+    except ValueError as error:
+        raise Unreadable(f"not JSON: {error}") from None
+    if len(row_id) > MAX_TITLE:
+        raise Unreadable(f"its id has {len(row_id):,} characters, and at most {MAX_TITLE:,} are read; shorten it")
+    check_unicode("id", row_id)
+    if row_id in seen:
+        raise Unreadable(f"the id {row_id!r} is used twice")
+    seen.add(row_id)
+    title, notes = choose_title([title])
+    return Row(number, row_id, _checked(Content(title, row["text"], notes=notes), limits))
+
+
+def _checked(content: Content, limits: ReadingLimits) -> Content:
+    """Return a document whose text can be embedded, with notes of bounded length."""
+    text = content.text
+    if not text.strip():
+        raise Unreadable("empty" if not text else "blank: nothing but white space")
+    if "\0" in text:
+        raise Unreadable(f"character {text.index(chr(0))} is NUL: binary, or UTF-16 without its mark")
+    if len(text) > limits.characters:
+        raise Unreadable(f"its text has {len(text):,} characters, and at most {limits.characters:,} are read; split it")
+    check_unicode("text", text)
+    check_unicode("title", content.title)
+    return replace(content, notes=tuple(one_line(note, MAX_TITLE) for note in content.notes))
+
+
+def check_unicode(part: str, text: str) -> None:
+    """Check that a part of a document can be stored; `part` names it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise Unreadable(
+            f"character {error.start} of its {part} is half of a surrogate pair: not valid Unicode"
+        ) from None

@@ -1,0 +1,121 @@
+"""Read files in a child process with limited time and memory."""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import eddy_demo
+from eddy_demo.errors import Unreadable
+from eddy_demo.readers.content import Content, Row
+from eddy_demo.readers.limits import ReadingLimits
+
+_POLL_SECONDS = 0.05
+
+
+class ReaderProcess:
+    """A process that reads one file after another; after one that it fails on, another process reads the next."""
+
+    def __init__(self, limits: ReadingLimits, check: Callable[[], None] = lambda: None) -> None:
+        """Set the limits; an exception from `check`, called regularly, ends the reading."""
+        self._limits, self._check = limits, check
+        self._child: subprocess.Popen[bytes] | None = None
+        self._lines = queue.SimpleQueue[bytes]()
+
+    def __enter__(self) -> ReaderProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def read(self, path: Path, suffix: str) -> Iterator[Content | Row]:
+        """Yield the one document of a file, or the rows of a .jsonl file; the suffix selects the reader.
+
+        Raises:
+            Unreadable: The file, or its rest, cannot be read within the limits.
+        """
+        child = self._child or self._start()
+        assert child.stdin is not None
+        with suppress(BrokenPipeError):  # the process has ended: `_receive` says so
+            child.stdin.write(json.dumps([str(path.absolute()), suffix]).encode() + b"\n")
+            child.stdin.flush()
+        until = time.monotonic() + self._limits.parse_seconds
+        while "error" not in (message := self._receive(child, until)):
+            yield _content(message["document"]) if "document" in message else _row(message["row"])
+        if message["last"]:
+            self._stop()
+        if message["error"]:
+            raise Unreadable(message["error"])
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        limits = {field.name: getattr(self._limits, field.name) for field in fields(ReadingLimits)}
+        # `python -m` imports from its working directory first: that must be the folder of this package.
+        self._child = child = subprocess.Popen(
+            [sys.executable, "-B", "-m", "eddy_demo.readers.worker", json.dumps(limits)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=Path(eddy_demo.__file__).parents[1],
+        )
+        lines = self._lines = queue.SimpleQueue[bytes]()
+
+        def receive() -> None:
+            assert child.stdout is not None
+            with child.stdout as out:
+                for line in out:
+                    lines.put(line)
+            lines.put(b"")
+
+        threading.Thread(target=receive, name="reader", daemon=True).start()
+        return child
+
+    def _receive(self, child: subprocess.Popen[bytes], until: float) -> dict[str, Any]:
+        """Return the next message of the process; stop the process if there is none in time."""
+        while time.monotonic() < until:
+            self._check()
+            with suppress(queue.Empty):
+                line = self._lines.get(timeout=_POLL_SECONDS)
+                break
+        else:
+            self._stop()
+            raise Unreadable(
+                f"reading it took longer than {self._limits.parse_seconds:g} seconds and was stopped; split it, or "
+                "save it in a simpler form"
+            )
+        try:
+            return dict(json.loads(line))
+        except ValueError:
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(1)  # for its own status
+            self._stop()
+            raise Unreadable(
+                f"reading it ended without a result (status {child.returncode}): it may be damaged, or need more than "
+                f"{self._limits.parse_bytes // 2**20} MB of memory"
+            ) from None
+
+    def _stop(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            child.wait()
+            assert child.stdin is not None
+            with suppress(BrokenPipeError):
+                child.stdin.close()
+
+
+def _content(values: dict[str, Any]) -> Content:
+    return Content(values["title"], values["text"], tuple(values["page_starts"]), tuple(values["notes"]))
+
+
+def _row(values: dict[str, Any]) -> Row:
+    content = values["content"]
+    return Row(values["line"], values["id"], content and _content(content), values["reason"])

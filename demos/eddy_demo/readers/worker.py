@@ -1,0 +1,74 @@
+"""Child process that reads files under limits of the operating system.
+
+`process` runs it as `python -m eddy_demo.readers.worker LIMITS`, the limits as JSON. Each line of its input asks for a
+file: `["path", "suffix"]`. Each line of its output is a JSON object: a document, a row, or the end of the file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from eddy_demo.errors import Unreadable, one_line
+from eddy_demo.readers.content import Content
+from eddy_demo.readers.formats import read_file
+from eddy_demo.readers.limits import ReadingLimits
+
+_SMALL_BYTES = 2**20
+"""Size of a file up to which the process reads another one afterwards, whose memory it must not have used up."""
+
+
+def main() -> None:
+    """Read the files that standard input names, until it closes."""
+    limits = ReadingLimits(**json.loads(sys.argv[1]))
+    for request in sys.stdin:
+        _limit_resources(limits)
+        path, suffix = json.loads(request)
+        for message in _messages(Path(path), suffix, limits):
+            sys.stdout.write(f"{json.dumps(message, default=vars)}\n")
+        sys.stdout.flush()
+
+
+def _messages(path: Path, suffix: str, limits: ReadingLimits) -> Iterator[dict[str, Any]]:
+    error, last = "", False
+    try:
+        for found in read_file(path, suffix, limits):
+            yield {"document" if isinstance(found, Content) else "row": found}
+        last = path.stat().st_size > _SMALL_BYTES
+    except (MemoryError, RecursionError):
+        error = "reading it takes more memory than is allowed; split it, or save it in a simpler form"
+        last = True
+    except (Unreadable, EOFError, zlib.error) as failure:
+        error = str(failure)
+    except OSError as failure:
+        error = failure.strerror or str(failure)
+    except Exception as failure:  # a hostile file must not end the reading of others
+        error = f"it cannot be read ({type(failure).__name__}: {one_line(failure)})"
+    yield {"error": error, "last": last}
+
+
+def _limit_resources(limits: ReadingLimits) -> None:
+    """Limit memory, and CPU time from now on: macOS does not limit memory, Windows limits nothing."""
+    try:
+        import resource
+    except ModuleNotFoundError:
+        return
+    # The parent ends a reading that takes too long; this is for a process whose parent was killed.
+    seconds = math.ceil(time.process_time() + limits.parse_seconds)
+    values = {"RLIMIT_AS": limits.parse_bytes, "RLIMIT_CPU": seconds, "RLIMIT_CORE": 0, "RLIMIT_FSIZE": 0}
+    for name, value in values.items():
+        try:
+            kind = getattr(resource, name)
+            resource.setrlimit(kind, (value, resource.getrlimit(kind)[1]))
+        except (ValueError, OSError):  # macOS refuses some
+            continue
+
+
+if __name__ == "__main__":
+    main()

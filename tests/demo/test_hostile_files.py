@@ -1,0 +1,279 @@
+"""Hostile files: each is named with the reason, none stops the reading of the others, and limits hold."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.demo.word_files import bomb
+
+from eddy_demo import handbook
+from eddy_demo.errors import DemoError, NothingToRead, Unreadable
+from eddy_demo.evaluate import read_questions
+from eddy_demo.readers.content import MAX_TITLE, Content, Row
+from eddy_demo.readers.documents import ReadResult, read_documents
+from eddy_demo.readers.limits import ReadingLimits
+from eddy_demo.readers.markup import read_html, read_markdown
+from eddy_demo.readers.pdf import read_pdf
+from eddy_demo.readers.process import ReaderProcess
+from eddy_embed.analysis.diagnose.sampling import read_texts
+from eddy_embed.errors import InvalidParameter
+
+ALIASES = "".join(f"  - &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in pairwise("abcdefgh"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "good.txt").write_text("A good text.", encoding="utf-8")
+    (tmp_path / "zebra.md").write_text("# Zebra\n\nThe last file.", encoding="utf-8")
+    return tmp_path
+
+
+def rest_is_read(result: ReadResult) -> dict[str, str]:
+    """Check that the good files were read, and return the reasons for the others."""
+    assert [document.name for document in result.documents] == ["good.txt", "zebra.md"]
+    return {skipped.name: skipped.reason for skipped in result.skipped}
+
+
+# --- Titles
+
+
+@pytest.mark.parametrize(
+    ("matter", "title"),
+    [
+        (f"lists:\n  - &a [ha, ha]\n{ALIASES}title: *h", "Heading"),
+        (f"title:\n  - &a [ha, ha]\n{ALIASES}", "Heading"),
+        ("title: [a, b]", "Heading"),
+        ("title: {a: b}", "Heading"),
+        ("title: ~", "Heading"),
+        ("title:", "Heading"),
+        ("? [title]\n: Odd", "Heading"),
+        ("base: &t Given once\ntitle: *t", "Given once"),
+        ("title: !unknown Tagged", "Tagged"),
+        ("title: 2026-01-01", "2026-01-01"),
+    ],
+)
+def test_front_matter_gives_a_title_as_it_is_written(matter: str, title: str) -> None:
+    content = read_markdown(f"---\n{matter}\n---\n# Heading\n")
+    assert (content.title, content.text, content.notes) == (title, "# Heading\n", ())
+
+
+@pytest.mark.parametrize("opening", ["[", "{a: ", "- "])
+def test_deep_front_matter_stays_in_the_text(opening: str) -> None:
+    text = f"---\ntitle: T\nlist:\n {opening * 20_000}\n---\n# Heading\n"
+    content = read_markdown(text)
+    assert (content.title, content.text) == ("Heading", text)
+    assert content.notes == ("its front matter stays in the text: it is nested hundreds of levels deep",)
+
+
+def test_long_titles_are_left_out_and_the_notes_say_so() -> None:
+    long = "word " * 300
+    note = "a title of 1,499 characters is left out; at most 1,000 are taken"
+    for content in (
+        read_markdown(f"---\ntitle: {long}\n---\n# Short\n\nText."),
+        read_markdown(f"# {long}\n\n# Short\n\nText."),
+        read_html(f"<title>{long}</title><h1>Short</h1><p>Text.</p>"),
+    ):
+        assert (content.title, content.notes) == ("Short", (note,))
+    content = read_html(f"<h1>{long}</h1><p>Text.</p>")
+    assert (content.title, content.notes) == ("", (note,))
+
+
+def test_long_titles_of_pdf_files_are_left_out() -> None:
+    from reportlab.pdfgen.canvas import Canvas
+
+    canvas = Canvas("paper.pdf", invariant=True)
+    canvas.setTitle("T" * 1001)
+    for _ in range(3):
+        canvas.drawString(72, 700, "The ferry leaves at noon.")
+        canvas.showPage()
+    data = canvas.getpdfdata()
+    content = read_pdf(data)
+    assert content.title == ""
+    assert content.notes[0] == "a title of 1,001 characters is left out; at most 1,000 are taken"
+    with pytest.raises(Unreadable, match="it has 3 pages, and at most 2 are read; split it"):
+        read_pdf(data, 2)
+
+
+@pytest.mark.parametrize("encoding", ["undefined", "idna", "zip", "k" * 500])
+def test_odd_encodings_of_html_are_refused(folder: Path, encoding: str) -> None:
+    (folder / "odd.html").write_bytes(f'<meta charset="{encoding}"><p>'.encode() + b"\xfc" * 99)
+    assert len(rest_is_read(read_documents([folder]))["odd.html"]) < 300
+
+
+# --- What is no regular file
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs named pipes")
+def test_special_files_and_links_are_skipped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)  # the path of a socket is short
+    os.mkfifo("pipe.md")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket.txt")
+        Path("endless.txt").symlink_to("/dev/zero")
+        Path("itself.md").symlink_to("itself.md")
+        Path("to.md").symlink_to("fro.md")
+        Path("fro.md").symlink_to("to.md")
+        Path("gone.txt").symlink_to("nowhere")
+        Path("up").symlink_to(folder, target_is_directory=True)
+        Path("up.md").symlink_to(folder, target_is_directory=True)
+        Path(".hidden.md").write_text("Not read.", encoding="utf-8")
+        Path(".pipe.md").symlink_to("pipe.md")
+        loop = os.strerror(errno.ELOOP)
+        folder_link = "a link to a folder, which is not followed; name that folder itself"
+        reasons = rest_is_read(read_documents([folder]))
+    assert reasons == {
+        "pipe.md": "a named pipe, not a regular file; copy what it gives to one",
+        "socket.txt": "a socket, not a regular file; copy what it gives to one",
+        "endless.txt": "a device, not a regular file; copy what it gives to one",
+        **dict.fromkeys(("itself.md", "to.md", "fro.md"), loop),
+        "gone.txt": os.strerror(errno.ENOENT),
+        **dict.fromkeys(("up", "up.md"), folder_link),
+    }
+    with pytest.raises(NothingToRead, match=r"all 1 were skipped:\n  itself.md: "):
+        read_documents([Path("itself.md")])
+
+
+def test_folders_may_be_nested_deeper_than_python_calls(folder: Path) -> None:
+    for number in range(60):
+        folder /= f"d{number}"
+    folder.mkdir(parents=True)
+    (folder / "deep.txt").write_text("Found.", encoding="utf-8")
+    depth, frame = 0, sys._getframe()
+    while frame := frame.f_back:  # type: ignore[assignment]
+        depth += 1
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(depth + 55)
+    try:
+        result = read_documents([folder.parents[59]])
+    finally:
+        sys.setrecursionlimit(limit)
+    assert [document.text for document in result.documents][-1] == "Found."
+
+
+# --- Limits
+
+
+def test_rows_are_skipped_one_by_one(folder: Path) -> None:
+    lines = [
+        "[" * 200_000,
+        '{"text": ' * 200_000,
+        '{"id": ' + "9" * 5_000 + ', "text": "t"}',
+        json.dumps({"id": "i" * 1001, "text": "t"}),
+        json.dumps({"id": 1, "title": "t" * 1001, "text": "Read."}),
+    ]
+    (folder / "rows.jsonl").write_bytes("\n".join(lines).encode() + b'\n{"text": "\xfc"}\n{"text": "Last."}')
+    result = read_documents([folder / "rows.jsonl"])
+    assert [(d.name, d.title, d.text, d.notes) for d in result.documents] == [
+        ("1", "", "Read.", ("a title of 1,001 characters is left out; at most 1,000 are taken",)),
+        ("7", "", "Last.", ()),
+    ]
+    reasons = {skipped.name.removeprefix("rows.jsonl, line "): skipped.reason for skipped in result.skipped}
+    assert reasons["1"] == reasons["2"] == "its JSON is nested hundreds of levels deep"
+    assert reasons["3"].startswith("not JSON: Exceeds the limit")
+    assert reasons["4"] == "its id has 1,001 characters, and at most 1,000 are read; shorten it"
+    assert reasons["6"].startswith("not UTF-8: byte 0xfc at position 10")
+
+
+@pytest.mark.parametrize(
+    ("limits", "text", "reason"),
+    [
+        (ReadingLimits(rows=2), '{"text": "a"}\n' * 9, "line 3 .* at most 2 rows; split"),
+        (
+            ReadingLimits(rows_bytes=2**20),
+            '{"text": "a"}\n' + f"{' ' * 999}\n" * 2**11,
+            "line 1050 .* at most 1 MB unpacked; split",
+        ),
+        (ReadingLimits(file_bytes=2**20), '{"text": "a"}\n' + " " * 2**21, "line 2 .* a row has at most 1 MB; split"),
+    ],
+)
+def test_packed_rows_are_bounded(folder: Path, limits: ReadingLimits, text: str, reason: str) -> None:
+    (folder / "rows.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+    result = read_documents([folder], limits)
+    names = [document.name for document in result.documents]
+    assert names[:2] == ["good.txt", "1"]
+    assert names[-1] == "zebra.md"
+    (skipped,) = result.skipped
+    assert skipped.name == "rows.jsonl.gz"
+    assert re.search(reason, skipped.reason), skipped.reason
+
+
+def test_bombs_end_in_their_own_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes too much memory or is too deep is named; a process that it may have harmed reads no other file."""
+    (folder / "bomb.docx").write_bytes(bomb())
+    (folder / "deep.html").write_text("<div>" * 5000 + "deep", encoding="utf-8")
+    (folder / "large.txt").write_bytes(b"x" * (2**20 + 1))
+    (folder / "long.txt").write_text("word" * 300, encoding="utf-8")
+    started: list[Any] = []
+    start = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *given, **named: started.append(given) or start(*given, **named))
+    limits = ReadingLimits(file_bytes=2**20, characters=1000, parse_bytes=150 * 2**20)
+    reasons = rest_is_read(read_documents([folder], limits))
+    assert "takes more memory than is allowed" in reasons["bomb.docx"]
+    assert "nested hundreds of levels deep" in reasons["deep.html"]
+    assert reasons["large.txt"] == "larger than 1 MB; split it"
+    assert reasons["long.txt"] == "its text has 1,200 characters, and at most 1,000 are read; split it"
+    assert len(started) == 2
+
+
+def test_reading_has_a_time_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "slow.html").write_bytes(b"<p>word</p>" * 300_000)
+    read = ReaderProcess.read
+
+    def with_own_limit(self: ReaderProcess, path: Path, suffix: str) -> Iterator[Content | Row]:
+        self._limits = ReadingLimits(parse_seconds=0.3 if path.name == "slow.html" else 600)  # a busy machine is slow
+        return read(self, path, suffix)
+
+    monkeypatch.setattr(ReaderProcess, "read", with_own_limit)
+    assert rest_is_read(read_documents([folder])) == {
+        "slow.html": "reading it took longer than 0.3 seconds and was stopped; split it, or save it in a simpler form"
+    }
+
+
+def test_the_handbook_knows_the_limits() -> None:
+    handbook_page = (handbook.folder() / "files.md").read_text(encoding="utf-8")
+    told = dict(re.findall(r"^\| (.+?) \| (.+?) \|$", handbook_page, re.MULTILINE))
+    own = ReadingLimits()
+    assert told["a file, or a row of `.jsonl`"] == f"{own.file_bytes // 2**20} MB"
+    assert told["a `.jsonl` file"] == f"{own.rows:,} rows, {own.rows_bytes // 2**20} MB unpacked"
+    assert told["a PDF file"] == f"{own.pages:,} pages"
+    assert told["a document's text"] == f"{own.characters:,} characters"
+    assert told["reading a file"] == f"{own.parse_seconds:g} seconds, {own.parse_bytes // 2**30} GB of memory"
+    assert told["a title, a row's id"] == f"{MAX_TITLE:,} characters"
+
+
+# --- The command line
+
+
+def test_deep_rows_of_questions_and_texts_are_named(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("[" * 200_000, encoding="utf-8")
+    with pytest.raises(DemoError, match=r"cannot read .*rows\.jsonl"):
+        read_questions(rows, rows)
+    with pytest.raises(InvalidParameter, match=r"rows\.jsonl, line 1: maximum recursion"):
+        read_texts(rows)
+
+
+def test_every_skipped_file_is_named(folder: Path, run: Callable[..., Any], tmp_path: Path) -> None:
+    for number in range(30):
+        (folder / f"empty{number}.txt").touch()
+    (folder / "rows.jsonl").write_text("[]\n" * 50, encoding="utf-8")
+    outcome = run("ingest", folder, "--library", tmp_path / "library", "--method", "plain:exit=0")
+    assert outcome.code == 1
+    assert "Skipped 80 files or rows:" in outcome.err
+    for number in range(30):
+        assert f"empty{number}.txt: empty" in outcome.err
+    assert outcome.err.count("not a row") == 20
+    assert "… and 30 more rows" in outcome.err
+    assert "2 documents written" in outcome.err
