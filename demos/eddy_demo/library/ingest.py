@@ -65,7 +65,7 @@ def missing_documents(folder: Path, paths: Sequence[Path], result: ReadResult) -
 
 def remove_documents(folder: Path, keys: Iterable[str]) -> None:
     """Remove documents from the library."""
-    with open_index(folder / DATABASE_FOLDER, INDEX_NAME) as index:
+    with open_stored(folder) as index:
         index.remove(keys)
 
 

@@ -38,7 +38,7 @@ def rebuild_library(
     with atomic_write(folder / NEXT_RECIPE) as file:
         file.write(json.dumps(asdict(recipe)).encode())
     try:
-        with open_index(folder / DATABASE_FOLDER, INDEX_NAME) as index:
+        with open_stored(folder) as index:
             report = index.reindex(
                 embedder,
                 passage_size=recipe.passage_size,
