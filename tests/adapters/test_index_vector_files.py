@@ -125,7 +125,7 @@ def test_without_a_copy_opening_says_what_to_do_and_texts_are_embedded_again(
 def test_vectors_that_are_wrong_in_whole_files_are_reported_and_embedded_again(place, whole, embedder):
     """As something else may have written them: their files are what they were recorded to be."""
     for path in saved_files(place, "length.bin"):
-        cut(path)
+        path.write_bytes(bytes(path.stat().st_size))
         row = int(next((place / SAVED).glob(f"{path.parent.name}.*")).suffix[1:])
         hnsw_files.record(path.parent, row)
     with opened(place, embedder) as index:

@@ -1,4 +1,4 @@
-"""`eddy-demo library`: list or remove documents; rebuild, check, repair or copy a library. Help is shown without the work's imports."""
+"""`eddy-demo library`: list or remove documents; rebuild, check or copy a library. Help imports no work."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from chroma_eddy import NoIndex, WriteReport, open_index
-from eddy_demo.library.index import INDEX_NAME
+from eddy_demo.library.index import INDEX_NAME, open_stored
 from eddy_demo.library.recipe import DATABASE_FOLDER, NEXT_RECIPE, LibraryRecipe, write_recipe
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, IncompatibleMethods, InvalidParameter
