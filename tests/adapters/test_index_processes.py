@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing, suppress
-from multiprocessing.synchronize import Event
+from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
 
 import pytest
@@ -225,27 +225,30 @@ def check_answers(index: Index) -> None:
         assert len(found) == 5 and all(found.values())
 
 
-def change_until(place: str, end: Event) -> None:
+def change_until(place: str, begin: Barrier, end: Event) -> None:
     with opened(place) as index:
+        begin.wait(120)
         while not end.is_set():
             for version in (1, 2):
                 index.upsert(documents(5, version=version))
 
 
-def ask_until(place: str, end: Event) -> None:
+def ask_until(place: str, begin: Barrier, end: Event) -> None:
     with opened(place) as index:
+        begin.wait(120)
         while not end.is_set():
             check_answers(index)
 
 
 @pytest.mark.parametrize("seconds", [2, pytest.param(600, marks=pytest.mark.slow)])
 def test_no_answer_mixes_versions_while_two_processes_read_and_one_writes(seconds, tmp_path, embedder):
-    place, end = tmp_path / "db", context().Event()
+    place, begin, end = tmp_path / "db", context().Barrier(3), context().Event()
     with opened(place, embedder) as index:
         index.upsert(documents(5))
-        others = [context().Process(target=job, args=(str(place), end)) for job in (change_until, ask_until)]
+        others = [context().Process(target=job, args=(str(place), begin, end)) for job in (change_until, ask_until)]
         for process in others:
             process.start()
+        begin.wait(120)
         until, asked = time.monotonic() + seconds, 0
         try:
             while time.monotonic() < until or asked < 10:
