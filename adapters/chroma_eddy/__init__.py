@@ -2,14 +2,15 @@
 
 from chroma_eddy.collection import open_collection
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
-from chroma_eddy.errors import ForeignCollection, IndexInUse, NoIndex, StorageError
-from chroma_eddy.index import Index, Status, open_index
+from chroma_eddy.errors import DamagedVectors, ForeignCollection, IndexInUse, NoIndex, StorageError
+from chroma_eddy.index import Index, open_index
 from chroma_eddy.rows.schema import DocumentRow
-from chroma_eddy.types import Document, Highlight, Hit, WordMatch
+from chroma_eddy.types import Document, Highlight, Hit, Status, WordMatch
 from chroma_eddy.write.pieces import Piece
 from chroma_eddy.write.writer import WriteReport
 
 __all__ = [
+    "DamagedVectors",
     "Document",
     "DocumentRow",
     "EddyEmbeddingFunction",

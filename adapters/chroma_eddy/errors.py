@@ -21,6 +21,10 @@ class StorageError(EddyError):
     """The database failed: a full disk, no permission, damage, or a server that does not answer."""
 
 
+class DamagedVectors(StorageError):
+    """Vectors are damaged, and so is their copy; the texts are there, and can be embedded again."""
+
+
 class Unreachable(StorageError):
     """The server that holds the database does not answer."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,45 +15,16 @@ from chroma_eddy.query.search import search
 from chroma_eddy.storage.client import Place, connect
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT, SENTENCES, check_index_name
 from chroma_eddy.storage.store import Store
-from chroma_eddy.types import Document, Hit
+from chroma_eddy.types import Document, Hit, Status
 from chroma_eddy.write import rebuild
 from chroma_eddy.write.integrity import check_rows, remove_documents
+from chroma_eddy.write.repair import check_vectors, repair
 from chroma_eddy.write.writer import Progress, Writer, WriteReport
 from eddy_embed.encoding.validation import check_kind, check_one, check_options
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder  # imports torch
-
-
-@dataclass(frozen=True)
-class Status:
-    """Contents and state of an index.
-
-    Attributes:
-        name: Name of the index.
-        fingerprint: Fingerprint of the embedder that made its vectors.
-        settings: The embedder's settings, field by field.
-        dimension: Dimension of the vectors; 0 without vectors.
-        documents: Number of documents that queries find.
-        passages: Number of rows in the main collection.
-        sentences: Number of rows in the sentences' collection.
-        incomplete: Ids of documents whose writing or removal was interrupted; the next upsert of them finishes it.
-        fitted_on: Number of sentences, or of passages in an index without sentence vectors, that post-processing was
-            fitted on; 0 without post-processing.
-        rebuilt: Number of documents that an unfinished reindexing has done; None without one.
-    """
-
-    name: str
-    fingerprint: str
-    settings: Mapping[str, Any] = field(repr=False)
-    dimension: int
-    documents: int
-    passages: int
-    sentences: int
-    incomplete: tuple[str, ...]
-    fitted_on: int
-    rebuilt: int | None
 
 
 class Index(IndexCore):
@@ -89,17 +59,42 @@ class Index(IndexCore):
             rebuilt=None if following.find() is None else following.count(DOCUMENTS),
         )
 
-    def check(self) -> dict[str, str]:
-        """Read every row and find documents with missing rows, another text or other metadata than were written.
+    def check(self, *, full: bool = False) -> dict[str, str]:
+        """Find documents with damaged rows or vectors.
 
-        Something else has changed such documents. Queries leave them out from now on, and the next `upsert` or `sync`
-        with them writes them again. Rows of versions that no document has are deleted, and the words are read anew.
+        Rows: all are read. Something else has changed documents with missing rows, another text or other metadata than
+        were written. Queries leave them out from now on, and the next `upsert` or `sync` with them writes them again.
+        Rows of versions that no document has are deleted, and the words are read anew.
+
+        Vectors: rows are searched for by their own vectors. Documents with rows that are not found so stay as they
+        are; `repair` embeds them again.
+
+        Args:
+            full: Search for all rows, not for a sample of 100 from each collection, and compare all vector files with
+                their checksums; damaged files are put back from their copy.
 
         Returns:
             The problem of each such document, by id.
+
+        Raises:
+            DamagedVectors: Vector files are damaged, and so is their copy.
         """
         with self.writing():
-            return check_rows(self)
+            return {**check_vectors(self, full=full), **check_rows(self)}
+
+    def repair(self, progress: Progress | None = None) -> dict[str, str]:
+        """Check everything, and embed all texts again with the same embedder if vectors are damaged.
+
+        Queries find the old vectors until the new ones are complete. A call that was stopped begins anew.
+
+        Returns:
+            The problem of each document whose stored rows are damaged, by id; `upsert` writes them again.
+
+        Raises:
+            NoIndex: The index was opened without an embedder.
+            InvalidParameter: Vectors are damaged, and the index holds pieces, whose documents are not here.
+        """
+        return repair(self, progress)
 
     # --- Queries
 
@@ -305,6 +300,7 @@ def open_index(
     late: bool | None = None,
     sentence_vectors: bool | None = None,
     timeout: float = 0.0,
+    salvage: bool = False,
 ) -> Index:
     """Open an index, or begin a new one; refuse one whose vectors another embedder made.
 
@@ -319,8 +315,11 @@ def open_index(
         sentence_vectors: Whether each sentence has a row of its own, so that a passage's best sentence is found without
             the model; None: the index's own, True in a new one.
         timeout: Seconds to wait while another process writes.
+        salvage: Discard vectors that are damaged beyond repair instead of refusing to open, so that `Index.repair` can
+            embed the texts again; until then, queries fail.
 
     Raises:
+        DamagedVectors: Vectors in a folder are damaged, and so is their copy.
         FingerprintMismatch: The index was made by another embedder or in other sizes; the message shows both, field by
             field, and what to do.
         ForeignCollection: Something else made a collection of that name.
@@ -337,9 +336,13 @@ def open_index(
     if passage_size is not None:
         check_options({"passage_size": passage_size})
     check_index_name(name)
-    connection = connect(place, create=embedder is not None, timeout=timeout)
+    connection = connect(place, create=embedder is not None, timeout=timeout, salvage=salvage)
     sizes = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
-    return Index(Store(connection, name), embedder, _given(sizes))
+    try:
+        return Index(Store(connection, name), embedder, _given(sizes))
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

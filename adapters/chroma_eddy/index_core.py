@@ -155,7 +155,7 @@ class IndexCore:
         """Vectors of a sample of passages, shape (sample, dimension); read again when passages have changed."""
         written = str(self.store.metadata().get("eddy_written"))
         if self._sample is None or self._sample[0] != written:
-            vectors = [rows.vectors for rows in self.store.sample(MAIN, _SAMPLE)]
+            vectors = [rows.vectors for rows in self.store.sample(MAIN, _SAMPLE, embeddings=True)]
             self._sample = written, np.concatenate([np.zeros((0, self.embedder.dimension)), *vectors])
         return self._sample[1]
 

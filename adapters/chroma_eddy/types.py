@@ -1,4 +1,4 @@
-"""What an index takes and returns: documents, hits and highlighted sentences."""
+"""What an index takes and returns: documents, hits and highlighted sentences, and its state."""
 
 from __future__ import annotations
 
@@ -182,3 +182,33 @@ class Hit:
     def best(self) -> Highlight | None:
         """The sentence with the highest score; None if the query did not ask for sentences."""
         return max(self.sentences, key=lambda sentence: sentence.score, default=None)
+
+
+@dataclass(frozen=True)
+class Status:
+    """Contents and state of an index.
+
+    Attributes:
+        name: Name of the index.
+        fingerprint: Fingerprint of the embedder that made its vectors.
+        settings: The embedder's settings, field by field.
+        dimension: Dimension of the vectors; 0 without vectors.
+        documents: Number of documents that queries find.
+        passages: Number of rows in the main collection.
+        sentences: Number of rows in the sentences' collection.
+        incomplete: Ids of documents whose writing or removal was interrupted; the next upsert of them finishes it.
+        fitted_on: Number of sentences, or of passages in an index without sentence vectors, that post-processing was
+            fitted on; 0 without post-processing.
+        rebuilt: Number of documents that an unfinished reindexing has done; None without one.
+    """
+
+    name: str
+    fingerprint: str
+    settings: Mapping[str, Any] = field(repr=False)
+    dimension: int
+    documents: int
+    passages: int
+    sentences: int
+    incomplete: tuple[str, ...]
+    fitted_on: int
+    rebuilt: int | None

@@ -15,6 +15,10 @@ class NoLibrary(DemoError):
     """The folder holds no library, or one that cannot be read."""
 
 
+class DamagedLibrary(DemoError):
+    """Documents of the library are damaged."""
+
+
 class LibraryMismatch(DemoError):
     """The library was made with another model, method or setting than the requested one."""
 

@@ -138,6 +138,10 @@ import json, sys
 from chroma_eddy import Document, open_index
 from eddy_embed import Embedder
 embedder, said = Embedder("eddy-tiny", method="plain"), []
+with open_index(sys.argv[1], "notes", embedder) as index:
+    said.append([hit.text for hit in index.query("When does the ferry leave?")])
+    copy = index.store.connection.folder
+said[0].append(copy.exists())
 for place in (sys.argv[1], sys.argv[1] + "/inside"):
     try:
         open_index(place, "notes", embedder).upsert([Document("new", "Something new.")])
@@ -160,7 +164,8 @@ def test_folders_that_cannot_be_written_to(tmp_path, embedder):
         for path in paths:
             path.chmod(0o755 if path.is_dir() else 0o644)
     assert child.returncode == 0, child.stderr
-    said = json.loads(child.stdout)
+    answer, *said = json.loads(child.stdout)
+    assert answer == ["The ferry leaves at noon.", False]
     assert [kind for kind, _ in said] == ["StorageError", "StorageError"], said
     assert all("cannot be written to" in message for _, message in said), said
     with open_index(tmp_path, "notes", embedder) as index:

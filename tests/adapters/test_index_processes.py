@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing, suppress
+from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from chromadb import Collection
 from chromadb.api.shared_system_client import SharedSystemClient
 from tests.adapters.indexes import apart, assert_same, documents, rows
 from tests.adapters.killing import METHOD, SAVED_OFTEN, after, started
+from tests.processes import context
 
 from chroma_eddy import Index, open_index
 from chroma_eddy.storage import connection, store
@@ -49,12 +52,6 @@ def grow(place: str) -> None:
 def change(place: str) -> None:
     with opened(place) as index:
         index.sync(documents(5, version=2))
-
-
-def change_again_and_again(place: str) -> None:
-    with opened(place) as index:
-        for version in (2, 1, 2):
-            index.upsert(documents(5, version=version))
 
 
 def wait_and_sync(place: str) -> None:
@@ -216,25 +213,55 @@ def test_a_reindexing_that_another_process_went_on_with_loses_nothing(tmp_path, 
         assert len({hit.document for hit in index.query(ASKED, 100)}) == 8
 
 
-def test_no_answer_mixes_versions_while_another_process_writes(tmp_path, embedder):
-    place = tmp_path / "db"
-    versions = {version: {d.id: d.text for d in documents(5, version=version)} for version in (1, 2)}
-    query = embedder.encode_query(ASKED)
+def check_answers(index: Index) -> None:
+    """Whether each answer has every document, in one version of it."""
+    versions = [{document.id: document.text for document in documents(5, version=version)} for version in (1, 2)]
+    query = index.embedder.encode_query(ASKED)
+    for granularity in ("passages", "sentences", "documents"):
+        found: dict[str, set[int]] = {}
+        for hit in index.search([query], 100, granularity=granularity, sentences=granularity == "passages")[0]:
+            own = {v for v, texts in enumerate(versions) if texts[hit.document][hit.start : hit.end] == hit.text}
+            found[hit.document] = found.get(hit.document, {0, 1}) & own
+        assert len(found) == 5 and all(found.values())
+
+
+def change_until(place: str, begin: Barrier, end: Event) -> None:
+    with opened(place) as index:
+        begin.wait(120)
+        while not end.is_set():
+            for version in (1, 2):
+                index.upsert(documents(5, version=version))
+
+
+def ask_until(place: str, begin: Barrier, end: Event) -> None:
+    with opened(place) as index:
+        begin.wait(120)
+        while not end.is_set():
+            check_answers(index)
+
+
+@pytest.mark.parametrize("seconds", [2, pytest.param(600, marks=pytest.mark.slow)])
+def test_no_answer_mixes_versions_while_two_processes_read_and_one_writes(seconds, tmp_path, embedder):
+    place, begin, end = tmp_path / "db", context().Barrier(3), context().Event()
     with opened(place, embedder) as index:
         index.upsert(documents(5))
-        process, pipe = started(str(place), change_again_and_again, tmp_path / "log")
-        asked = 0
-        while process.is_alive():
-            for granularity in ("passages", "sentences", "documents"):
-                found: dict[str, set[int]] = {}
-                for hit in index.search([query], 100, granularity=granularity, sentences=granularity == "passages")[0]:
-                    own = {v for v, texts in versions.items() if texts[hit.document][hit.start : hit.end] == hit.text}
-                    found[hit.document] = found.get(hit.document, {1, 2}) & own
-                assert len(found) == 5 and all(found.values())
+        others = [context().Process(target=job, args=(str(place), begin, end)) for job in (change_until, ask_until)]
+        for process in others:
+            process.start()
+        begin.wait(120)
+        until, asked = time.monotonic() + seconds, 0
+        try:
+            while time.monotonic() < until or asked < 10:
+                check_answers(index)
                 asked += 1
-        pipe.close()
-        assert process.exitcode == 0 and asked > 10
-        assert {hit.text for hit in index.query(ASKED, 5, granularity="documents")} == set(versions[2].values())
+                assert all(process.exitcode is None for process in others)
+        finally:
+            end.set()
+            for process in others:
+                process.join()
+        assert [process.exitcode for process in others] == [0, 0]
+        last = {document.text for document in documents(5, version=2)}
+        assert {hit.text for hit in index.query(ASKED, 5, granularity="documents")} == last and index.check() == {}
 
 
 def test_two_writers_at_once_take_turns_and_embed_nothing_twice(tmp_path, embedder):

@@ -352,8 +352,8 @@ def test_conditions_of_the_caller_that_look_like_the_index_s_own(index: Index) -
 
 def test_a_sample_is_of_the_whole_collection(index: Index) -> None:
     count = index.status().passages
-    whole = np.concatenate([rows.vectors for rows in index.store.sample(MAIN, count)])
-    some = np.concatenate([rows.vectors for rows in index.store.sample(MAIN, 10)])
+    whole = np.concatenate([rows.vectors for rows in index.store.sample(MAIN, count, embeddings=True)])
+    some = np.concatenate([rows.vectors for rows in index.store.sample(MAIN, 10, embeddings=True)])
     assert len(whole) == count > 15 and len(some) == 10
     places = [int(np.flatnonzero((whole == vector).all(1))[0]) for vector in some]
     assert places == sorted(set(places)) and places[-1] > 0.8 * count

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.adapters.indexes import assert_same, rows
+from tests.adapters.killing import SAVED_OFTEN
 from tests.demo.conftest import opened
 
+from chroma_eddy.storage import store
 from eddy_demo.library import rebuild
 from eddy_demo.library.recipe import NEXT_RECIPE, read_recipe
 from eddy_embed import Embedder
@@ -66,6 +69,49 @@ def test_reindex_is_finished_after_an_interruption(library: Path, run: Run, monk
     outcome = run("library", "reindex", "--library", library, "--method", "plain")
     assert outcome.code == 0, outcome.err
     assert run("ask", "When do boats leave?", "--library", library).code == 0
+
+
+def test_snapshot_and_restore(library: Path, documents: Path, run: Run, tmp_path: Path) -> None:
+    copy = tmp_path / "kept" / "copy"
+    assert run("library", "snapshot", copy, "--library", library).code == 0
+    with opened(library) as index, opened(copy) as copied:
+        before = rows(index)
+        assert_same(rows(copied), before, atol=0)
+    again = run("library", "snapshot", copy, "--library", library)
+    assert (again.code, "name a new folder" in again.err) == (1, True)
+    assert run("library", "remove", "bread.txt", "--library", library).code == 0
+    for target in (library, tmp_path / "elsewhere"):
+        assert run("library", "restore", copy, "--library", target).code == 0
+        with opened(target) as index:
+            assert_same(rows(index), before, atol=0)
+        assert run("ask", "When do boats leave?", "--library", target).code == 0
+    assert run("library", "restore", documents, "--library", library).code == 1
+    with opened(library) as index:
+        assert_same(rows(index), before, atol=0)
+
+
+def test_check_and_repair(library: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library whose vectors are gone with their copy, and whose text somebody has changed."""
+    assert run("library", "check", "--full", "--library", library).err.endswith("no damage in 3 documents.\n")
+    monkeypatch.setattr(store, "_COSINE_CONFIG", SAVED_OFTEN)
+    assert run("library", "reindex", "--library", library).code == 0
+    with opened(library) as index:
+        before = rows(index)
+    for header in library.rglob("header.bin"):
+        header.unlink()
+    for command in (("ask", "When do boats leave?"), ("library", "check")):
+        outcome = run(*command, "--library", library)
+        assert (outcome.code, "eddy-demo library repair" in outcome.err) == (1, True)
+    outcome = run("library", "repair", "--library", library)
+    assert outcome.code == 0, outcome.err
+    with opened(library) as index:
+        assert_same(rows(index), before)
+        row = index.collection.get(where={"name": "bread.txt"}, limit=1)["ids"]
+        index.collection.update(
+            ids=row, documents=["Altered."], embeddings=[index.store.get("", ids=row, embeddings=True).vectors[0]]
+        )
+    outcome = run("library", "check", "--library", library)
+    assert outcome.code == 1 and "bread.txt: another text" in outcome.err and "damaged in" in outcome.err
 
 
 def test_a_port_that_is_taken(library: Path, run: Run) -> None:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.adapters.killing import SAVED_OFTEN
 from tests.demo.conftest import BREAD
 from tests.demo.site import Site, serving, wait
 
+from chroma_eddy.storage import store
 from eddy_demo.library.index import open_library
 from eddy_demo.library.library_lock import lock_library
 from eddy_demo.library.rebuild import rebuild_library
 from eddy_demo.library.recipe import NEXT_RECIPE, read_recipe, write_recipe
 from eddy_demo.web.http.events import encode_event
 from eddy_demo.web.library_reader import LibraryReader
-from eddy_demo.web.uploads import library_writer
+from eddy_demo.web.uploads import library_writer, parser_process
 from eddy_embed import Embedder
 
 
@@ -87,6 +90,30 @@ def test_a_model_that_fails_in_any_way_says_why(tmp_path: Path, monkeypatch: pyt
         told = site.until(lambda p: p["error"])["error"]
         assert "the device has no memory left" in told
         assert site.client.get("/api/ask?q=Anything").json()["error"] == told
+
+
+def test_a_library_whose_vectors_are_damaged_says_how_to_repair_it(library: Path, run: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(store, "_COSINE_CONFIG", SAVED_OFTEN)
+    assert run("library", "reindex", "--library", library).code == 0
+    for file in library.rglob("data_level0.bin"):  # Chroma would end the process
+        file.write_bytes(b"\xab" * file.stat().st_size)
+    with serving(library, method=None) as site:
+        assert "eddy-demo library repair" in site.until(lambda p: p["error"])["error"]
+        assert site.client.get("/api/health").status_code == 200
+
+
+def test_the_page_survives_the_death_of_a_worker(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(child: subprocess.Popen[bytes], *_: object) -> bytes:
+        child.kill()
+        return child.communicate()[0]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parser_process, "_wait", killed)
+        id_ = site.upload("killed.txt", "Nobody has read this yet.").json()["id"]
+        (job,) = (job for job in site.settled() if job["id"] == id_)
+    assert job["state"] == "failed" and "ended without a result (status -9)" in job["message"]
+    assert site.client.post(f"/api/jobs/{id_}/retry").status_code == 200
+    assert {each["state"] for each in site.settled() if each["id"] == id_} == {"done"}
 
 
 def test_a_library_is_made_anew_through_the_page(site: Site) -> None:

@@ -142,7 +142,7 @@ def test_folders_that_cannot_be_written_to(library: Path, documents: Path, tmp_p
     finally:
         for folder in folders:
             folder.chmod(0o755)
-    assert asked[0] == 1 and "cannot be written to" in asked[1]
+    assert asked[0] == 0, asked
     assert ingested[0] == 1 and ingested[1].endswith("eddy.writer: Permission denied")
     assert inside[0] == 1 and inside[1].endswith("inside: Permission denied")
     assert_same(rows(library), before, atol=0)

@@ -3,10 +3,12 @@
 About every thousand rows, Chroma overwrites a collection's HNSW files in place, records in its database up to which
 row of its log they go, and purges the log up to there. A process that is killed before that record leaves files that
 can be neither read nor built again. From a copy of the recorded files and the rest of the log, nothing is lost.
+The same copy replaces files that something else has damaged.
 """
 
 from __future__ import annotations
 
+import logging
 import shutil
 import sqlite3
 from collections.abc import Sequence
@@ -16,7 +18,9 @@ from typing import Any
 
 from filelock import FileLock
 
-from chroma_eddy.storage.names import WORDS
+from chroma_eddy.errors import DamagedVectors
+from chroma_eddy.storage.hnsw_files import LOST, damage, is_recorded, record
+from chroma_eddy.storage.names import DATABASE, WORDS
 
 ROW_LOCK = "eddy.rows"
 """Lock file, held while a process writes rows or reads a collection's vectors for the first time."""
@@ -24,19 +28,22 @@ SAVED = "eddy.saved"
 """Folder of the copies, each named `<segment>.<last row of the log>`."""
 BEGUN = "eddy.begun"
 """Marker file with the id of the collection that is being written; an interrupted write leaves it behind."""
-_DATABASE = "chroma.sqlite3"
 _SELECT_SEGMENTS = """
 SELECT segments.id, max_seq_id.seq_id FROM segments LEFT JOIN max_seq_id ON max_seq_id.segment_id = segments.id
-WHERE segments.collection = ? AND segments.scope = 'VECTOR'
+WHERE segments.scope = 'VECTOR' AND ?1 IN (segments.collection, '')
 """
 
 
 class HnswBackup:
-    """Copies of a database's vector files; the caller holds `lock`, the row lock, at every call."""
+    """Copies of a database's vector files; the caller holds `lock`, the row lock, at every call.
 
-    def __init__(self, folder: Path) -> None:
+    With `salvage`, vectors that are damaged beyond repair are discarded instead of refused, and `lost` is then True.
+    """
+
+    def __init__(self, folder: Path, *, salvage: bool = False) -> None:
         self.lock = FileLock(folder / ROW_LOCK)
         self._folder, self._marker = folder, folder / BEGUN
+        self._salvage, self.lost = salvage, False
         self._backed_up: dict[str, Any] = {}
 
     @property
@@ -45,7 +52,11 @@ class HnswBackup:
         return self._marker.exists()
 
     def begin(self, collection: str) -> None:
-        """Back up a collection's files and create the marker, before its rows are written."""
+        """Heal and back up a collection's files, and create the marker, before its rows are written or read.
+
+        Raises:
+            DamagedVectors: The files are damaged, and there is no copy that is not.
+        """
         self._back_up(collection)
         self._marker.write_text(collection, encoding="utf-8")
 
@@ -58,7 +69,9 @@ class HnswBackup:
         """Restore the recorded files if a write was interrupted; return whether it was."""
         if not self.interrupted:
             return False
-        for segment, row in self._select(_SELECT_SEGMENTS, self._marker.read_text(encoding="utf-8")):
+        collection = self._marker.read_text(encoding="utf-8", errors="replace")
+        # A marker that names no collection was damaged too: any collection may have been written then.
+        for segment, row in self._select(_SELECT_SEGMENTS, collection) or self._select(_SELECT_SEGMENTS, ""):
             live, copy = self._folder / segment, self._copy_path(segment, row)
             if not row:  # Chroma never saved the files, so the log has every row
                 shutil.rmtree(live, ignore_errors=True)
@@ -81,15 +94,52 @@ class HnswBackup:
                 if words.name not in collections:
                     shutil.rmtree(words)
 
+    def heal(self, collection: str) -> bool:
+        """Compare checksums of all files of a collection, and heal them; return whether any was damaged.
+
+        Raises:
+            DamagedVectors: The files are damaged, and there is no copy that is not.
+        """
+        segments = self._select(_SELECT_SEGMENTS, collection)
+        return any([self._heal(segment, row, thorough=True) for segment, row in segments if row])
+
+    def _heal(self, segment: str, row: int, *, thorough: bool = False) -> bool:
+        live, copy = self._folder / segment, self._copy_path(segment, row)
+        problem = damage(live, row, thorough=thorough)
+        if not problem:
+            return False
+        beyond = damage(copy, row, thorough=True) if copy.exists() else "there is none"
+        if not beyond:
+            logging.getLogger(__name__).warning("%s: %s; put back from its copy in %s", live, problem, SAVED)
+            _restore(copy, live, all_files=True)
+        elif self._salvage:
+            shutil.rmtree(live, ignore_errors=True)
+            live.mkdir()
+            (live / LOST).touch()
+        else:
+            raise DamagedVectors(
+                f"the vectors in {live} are damaged ({problem}), and cannot be put back from a copy ({beyond}); their "
+                "texts are kept: embed them again with `eddy-demo library repair`, or in Python with "
+                "open_index(..., embedder, salvage=True).repair()"
+            )
+        self.lost = self.lost or bool(beyond)
+        return True
+
     def _back_up(self, collection: str) -> None:
         for segment, row in self._select(_SELECT_SEGMENTS, collection):
             if not row or self._backed_up.get(segment) == row:
                 continue
-            copy = self._copy_path(segment, row)
-            if not copy.exists():
+            live, copy = self._folder / segment, self._copy_path(segment, row)
+            self._heal(segment, row)
+            if (live / LOST).exists():
+                continue
+            if not is_recorded(live, row):
+                record(live, row)
+            if not is_recorded(copy, row):
                 part = copy.with_name(f"{copy.name}.part")
-                shutil.rmtree(part, ignore_errors=True)
-                shutil.copytree(self._folder / segment, part)
+                for stale in (part, copy):
+                    shutil.rmtree(stale, ignore_errors=True)
+                shutil.copytree(live, part)
                 part.rename(copy)
             for other in copy.parent.glob(f"{segment}.*"):
                 if other != copy:
@@ -100,18 +150,19 @@ class HnswBackup:
         return self._folder / SAVED / f"{segment}.{row}"
 
     def _select(self, statement: str, *values: str) -> Sequence[Any]:
-        with closing(sqlite3.connect(self._folder / _DATABASE, timeout=60)) as database:
+        with closing(sqlite3.connect(self._folder / DATABASE, timeout=60)) as database:
             return database.execute(statement, values).fetchall()
 
 
-def _restore(copy: Path, live: Path) -> None:
+def _restore(copy: Path, live: Path, *, all_files: bool = False) -> None:
+    """Replace the files that differ from the copy in size or time, or all."""
     live.mkdir(exist_ok=True)
     for path in live.iterdir():
         if not (copy / path.name).exists():
             path.unlink()
     for path in copy.iterdir():
         target = live / path.name
-        if not target.exists() or _size_and_mtime(target) != _size_and_mtime(path):
+        if all_files or not target.exists() or _size_and_mtime(target) != _size_and_mtime(path):
             part = target.with_name(f"{path.name}.part")
             shutil.copy2(path, part)
             part.replace(target)

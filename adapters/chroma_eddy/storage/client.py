@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
 import chromadb
@@ -13,19 +14,23 @@ from chromadb.config import Settings
 from chromadb.errors import InternalError
 
 from chroma_eddy.errors import NoIndex
+from chroma_eddy.storage.backups import ROW_LOCK
 from chroma_eddy.storage.connection import Connection
 from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.locks import Lock
+from chroma_eddy.storage.names import DATABASE
+from chroma_eddy.storage.snapshot import copy_database
 from eddy_embed.errors import InvalidParameter
 
 Place = str | os.PathLike[str] | ClientAPI
-_DATABASE = "chroma.sqlite3"
 
 
-def connect(place: Place, *, create: bool, timeout: float = 0.0) -> Connection:
+def connect(place: Place, *, create: bool, timeout: float = 0.0, salvage: bool = False) -> Connection:
     """Connect to a folder's database, which `create` allows to be made, to a server by its URL, or through a client.
 
-    A writer waits `timeout` seconds for another writer.
+    A writer waits `timeout` seconds for another writer. With `salvage`, vectors of a folder that are damaged beyond
+    repair are discarded instead of refused. Chroma writes even to answer, so of a folder that cannot be written to it
+    gets a temporary copy.
 
     Raises:
         InvalidParameter: `place` is none of these.
@@ -36,7 +41,7 @@ def connect(place: Place, *, create: bool, timeout: float = 0.0) -> Connection:
     if isinstance(place, ClientAPI):
         settings = place.get_settings()
         lock = Lock(Path(settings.persist_directory) if settings.is_persistent else None, timeout)
-        return Connection(place, lock, place, owned=False)
+        return Connection(place, lock, place, owned=False, salvage=salvage)
     if not isinstance(place, str | os.PathLike) or not os.fspath(place):
         raise InvalidParameter(
             f"place={place!r:.80} must be a folder, a server's URL such as 'http://localhost:8000', or one of "
@@ -47,13 +52,22 @@ def connect(place: Place, *, create: bool, timeout: float = 0.0) -> Connection:
     folder = Path(place)
     lock = Lock(folder, timeout)
     with translated_errors(folder):
-        if not (folder / _DATABASE).exists():
+        if not (folder / DATABASE).exists():
             if not create:
                 raise NoIndex(f"there is no database in {folder}; give an embedder to make one")
             folder.mkdir(parents=True, exist_ok=True)
             with lock:
                 _create_database(folder)
-        return Connection(_persistent_client(folder), lock, place, owned=True)
+        if _is_writable(folder):
+            return Connection(_persistent_client(folder), lock, place, owned=True, salvage=salvage)
+        copy = TemporaryDirectory(prefix="eddy-")
+        copy_database(folder, Path(copy.name))
+        return Connection(_persistent_client(Path(copy.name)), lock, place, owned=True, copy=copy)
+
+
+def _is_writable(folder: Path) -> bool:
+    paths = (folder, *(folder / name for name in (DATABASE, ROW_LOCK)))
+    return all(os.access(path, os.W_OK) for path in paths if path.exists())
 
 
 def client_settings() -> Settings:
@@ -85,10 +99,10 @@ def _persistent_client(folder: Path) -> ClientAPI:
 
 def _create_database(folder: Path) -> None:
     """Create a database under another name and rename it when it is complete; Chroma cannot open a partial one."""
-    if (folder / _DATABASE).exists():
+    if (folder / DATABASE).exists():
         return
     part = folder / ".chroma.part"
     shutil.rmtree(part, ignore_errors=True)
     _persistent_client(part).close()  # type: ignore[attr-defined]  # of the concrete client
-    os.replace(part / _DATABASE, folder / _DATABASE)
+    os.replace(part / DATABASE, folder / DATABASE)
     shutil.rmtree(part)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -55,16 +56,27 @@ _STATES: WeakKeyDictionary[Any, ClientState] = WeakKeyDictionary()
 class Connection:
     """A client, reopened when another process has written; closed at the end if nobody else uses it (`owned`).
 
-    `place` is the folder or server URL, for error messages; None where neither is known. `generation` counts the
-    reopenings: collections of an earlier client do not see new rows.
+    `place` is the folder or server URL, for error messages; None where neither is known. `folder` is where the client's
+    files are, which for a folder that cannot be written to is a temporary copy; None on a server. `generation` counts
+    the reopenings: collections of an earlier client do not see new rows.
     """
 
-    def __init__(self, client: ClientAPI, lock: Lock, place: Any, *, owned: bool) -> None:
+    def __init__(
+        self,
+        client: ClientAPI,
+        lock: Lock,
+        place: Any,
+        *,
+        owned: bool,
+        copy: TemporaryDirectory[str] | None = None,
+        salvage: bool = False,
+    ) -> None:
         self.client: Any = client  # of a concrete class, with more attributes than ClientAPI
         self.lock, self.generation = lock, 0
         self.place: Path | str | None = lock.folder or (place if isinstance(place, str) else None)
-        self._owned, self._closed = owned, False
-        self._backup = None if lock.folder is None else HnswBackup(lock.folder)
+        self.folder = lock.folder if copy is None else Path(copy.name)
+        self._owned, self._closed, self._copy = owned, False, copy
+        self._backup = None if self.folder is None else HnswBackup(self.folder, salvage=salvage)
         self._change_seen: dict[_Key, tuple[str, float]] = {}
 
     @contextmanager
@@ -99,6 +111,23 @@ class Connection:
         if repaired or self._state.failed:
             self.reopen()
 
+    @property
+    def lost_vectors(self) -> bool:
+        """Whether damaged vectors were discarded, as `salvage` allows."""
+        return self._backup is not None and self._backup.lost
+
+    def heal(self, collection: Collection) -> None:
+        """Compare checksums of a collection's files, and read what has to be put back from the copy.
+
+        Raises:
+            DamagedVectors: The files are damaged, and there is no copy that is not.
+        """
+        if self._backup is not None:
+            with self._backup.lock.acquire(poll_interval=_POLL):
+                damaged = self._backup.heal(str(collection.id))
+            if damaged:
+                self.reopen()
+
     def delete_stale_backups(self) -> None:
         """Delete the backups of collections that no longer exist."""
         if self._backup is not None:
@@ -107,7 +136,7 @@ class Connection:
 
     def load_vectors(self, collection: Collection) -> None:
         """Make Chroma read a collection's vectors, under the row lock, unless it has read them."""
-        if self.lock.folder is not None and collection.id not in self._state.loaded:
+        if self.folder is not None and collection.id not in self._state.loaded:
             with self.lock_rows(collection):
                 collection.count()
             self._state.loaded.add(collection.id)
@@ -118,7 +147,7 @@ class Connection:
         `changing` says that rows are being changed, by the index's metadata. If another process has been changing them
         for `_CHANGE_TIMEOUT` seconds, it is slow or was killed, and its rows so far count as one more change.
         """
-        if self.lock.folder is None:
+        if self.folder is None:
             return True
         key, now = self._key(name), time.monotonic()
         if changing and not self.is_changing(name):
@@ -131,7 +160,7 @@ class Connection:
 
     def has_seen(self, name: str) -> bool:
         """Whether this process knows a change of an index."""
-        return self.lock.folder is None or self._key(name) in self._state.tokens
+        return self.folder is None or self._key(name) in self._state.tokens
 
     def record_change(self, name: str, token: str) -> None:
         """Record a change that this process has completed."""
@@ -155,7 +184,7 @@ class Connection:
 
     def reopen(self) -> None:
         """Replace the client by one that has read nothing; callers' references to the old one stay valid."""
-        if self.lock.folder is None:
+        if self.folder is None:
             return
         self.check_open()
         old, owned = self.client, self._owned
@@ -175,6 +204,8 @@ class Connection:
         self._closed = True
         if self._owned:
             self.client.close()
+        if self._copy is not None:
+            self._copy.cleanup()
 
     def check_open(self) -> None:
         """Refuse to go on after `close`: a new client would hold the files of a folder that may be deleted by now.

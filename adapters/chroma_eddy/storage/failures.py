@@ -13,6 +13,7 @@ from chromadb.errors import ChromaError, NotFoundError
 
 from chroma_eddy.errors import StorageError, Unreachable
 from chroma_eddy.storage.locks import LOCK, WRITER
+from chroma_eddy.storage.names import DATABASE
 
 ALMOST_FULL = 2**20
 """Free bytes on a disk below which a failure of the database is reported as a full disk."""
@@ -67,11 +68,11 @@ def _cause_on_disk(folder: Path, error: BaseException, from_database: bool) -> s
             f"the disk that holds {folder} is full ({free // 1024} kB left): make room and do the same again; what was "
             "finished is kept"
         )
-    paths = (existing, existing / "chroma.sqlite3", existing / LOCK, existing / WRITER)
+    paths = (existing, existing / DATABASE, existing / LOCK, existing / WRITER)
     if isinstance(error, PermissionError) or any(path.exists() and not os.access(path, os.W_OK) for path in paths):
         return (
-            f"{folder} cannot be written to, and the database writes into it even to answer; make it writable, or copy "
-            "the folder to a place that is, and name that"
+            f"{folder} cannot be written to, so it can be asked but not changed; make it writable, or copy the folder "
+            "to a place that is, and name that"
         )
     if not from_database:
         return f"{getattr(error, 'filename', None) or folder}: {getattr(error, 'strerror', None) or error}"

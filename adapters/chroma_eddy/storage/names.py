@@ -1,4 +1,4 @@
-"""Names of an index's collections, and of the folder of its words."""
+"""Names of an index's collections, of Chroma's database, and of the folder of an index's words."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ PARTS = (SENTENCES, DOCUMENTS, TRANSFORM, RAW, MAIN)
 """Suffixes of the collections' names. The main collection is last: the others belong to it, so it is created last."""
 NEXT, OLD = "-next", "-old"
 """Suffixes of the name of an index that is built to replace another, and of the one that was replaced."""
+DATABASE = "chroma.sqlite3"
+"""Chroma's database in its folder."""
 WORDS = "eddy.words"
 """Folder in the database's folder, with a folder of words for each main collection, named by its id."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -169,7 +170,7 @@ class Store:
     def words_folder(self) -> Path | None:
         """Folder of the words of the main collection; None on a server, or if the collection does not exist."""
         collection = self.find()
-        folder = self.lock.folder
+        folder = self.connection.folder
         return None if folder is None or collection is None else folder / WORDS / str(collection.id)
 
     @property
@@ -328,13 +329,20 @@ class Store:
             if ids is None and len(got["ids"]) < PAGE_SIZE:
                 return
 
-    def sample(self, part: str, size: int) -> Iterator[Rows]:
-        """Read vectors of at most `size` rows of a collection, in a few evenly spread stretches: offsets cost time."""
+    def nearest_distances(self, part: str, vectors: NDArray[np.float32]) -> list[float]:
+        """Distances of vectors, shape (vectors, dimension), to the nearest rows of a collection; infinite without."""
+        with translated_errors(self.place):
+            got = self.collection(part).query(query_embeddings=vectors, n_results=1, include=["distances"])
+        return [own[0] if own else math.inf for own in got["distances"] or []]
+
+    def sample(self, part: str, size: int, **fields: bool) -> Iterator[Rows]:
+        """As `pages`, of at most `size` rows of a collection, in a few evenly spread stretches: offsets cost time."""
         count, collection = self.count(part), self.collection(part)
         stretches = 1 if count <= size else _STRETCHES
+        include: Any = [name for name, wanted in fields.items() if wanted]
         for number in range(stretches):
             start = number * count // stretches
             with translated_errors(self.place):
-                got = collection.get(limit=size // stretches, offset=start, include=["embeddings"])
+                got = collection.get(limit=size // stretches, offset=start, include=include)
             if got["ids"]:
                 yield Rows.parse(got)

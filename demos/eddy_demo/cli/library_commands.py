@@ -1,14 +1,17 @@
-"""`eddy-demo library`: list or remove documents, and rebuild a library. Help is shown without the work's imports."""
+"""`eddy-demo library`: list or remove documents; rebuild, check or copy a library. Help imports no work."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from eddy_demo.cli import options
 
-app = typer.Typer(help="List, remove, or embed again the documents of a library.", no_args_is_help=True)
+app = typer.Typer(
+    help="List, remove, embed again, check, repair or back up the documents of a library.", no_args_is_help=True
+)
 NewMethod = Annotated[
     str | None, typer.Option("--method", help="Another method; left out: the library's.", show_default=False)
 ]
@@ -55,3 +58,49 @@ def reindex(
     from eddy_demo.cli import library_work
 
     library_work.reindex(library, model, method, passage_size, device)
+
+
+@app.command()
+def check(
+    library: options.Library = options.DEFAULT_LIBRARY,
+    full: Annotated[
+        bool, typer.Option("--full", help="Compare all files with their checksums, and ask for all rows.")
+    ] = False,
+) -> None:
+    """Find damaged texts and vectors.
+
+    Reads all texts, and searches for a sample of the vectors by themselves. Damaged files of vectors are put back from
+    the copy that the library keeps.
+    """
+    from eddy_demo.cli import library_work
+
+    library_work.check(library, full)
+
+
+@app.command()
+def repair(library: options.Library = options.DEFAULT_LIBRARY, device: options.Device = None) -> None:
+    """Check everything, and embed the stored texts again if vectors are damaged beyond their copy."""
+    from eddy_demo.cli import library_work
+
+    library_work.repair(library, device)
+
+
+@app.command()
+def snapshot(
+    target: Annotated[Path, typer.Argument(help="A new folder.")], library: options.Library = options.DEFAULT_LIBRARY
+) -> None:
+    """Copy a library to a new folder, which is a library too; others may ask it meanwhile."""
+    from eddy_demo.cli import library_work
+
+    library_work.snapshot(target, library)
+
+
+@app.command()
+def restore(
+    source: Annotated[Path, typer.Argument(help="A folder that `snapshot` made, or another library.")],
+    library: options.Library = options.DEFAULT_LIBRARY,
+) -> None:
+    """Replace a library, whole or damaged, by a snapshot of it."""
+    from eddy_demo.cli import library_work
+
+    library_work.restore(source, library)

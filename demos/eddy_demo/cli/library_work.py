@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from chroma_eddy import DocumentRow
 from eddy_demo.cli import console
 from eddy_demo.cli.options import err, out
 from eddy_demo.display_text import printable
-from eddy_demo.errors import NoLibrary
+from eddy_demo.errors import DamagedLibrary, NoLibrary
+from eddy_demo.library.copies import copy_library, restore_library
 from eddy_demo.library.defaults import default_method, method_in_full
-from eddy_demo.library.index import read_entries
+from eddy_demo.library.index import open_library, open_stored, read_entries
 from eddy_demo.library.ingest import load_embedder, remove_documents
 from eddy_demo.library.library_lock import lock_for_command
 from eddy_demo.library.rebuild import rebuild_library
@@ -76,6 +78,58 @@ def reindex(library: Path, model: str | None, method: str | None, passage_size: 
         with console.progress_bar(err, characters, len(entries)) as progress:
             rebuild_library(library, recipe, embedder, progress)
     err.print(Text(f"{library}: made anew with {recipe.model}, {recipe.method}."))
+
+
+def check(library: Path, full: bool) -> None:
+    """Print the problem of each damaged document; exit with status 1 if there is one."""
+    read_recipe(library)
+    with lock_for_command(library), open_stored(library) as index:
+        with err.status("Checking …"):
+            problems = index.check(full=full)
+        _print_problems(library, index.entries(), problems, "run `eddy-demo library repair`")
+
+
+def repair(library: Path, device: str | None) -> None:
+    """Embed all documents again if vectors are damaged; exit with status 1 if texts are."""
+    recipe = read_recipe(library)
+    with lock_for_command(library):
+        with err.status(f"Loading {recipe.model} with {recipe.method} …"):
+            embedder = load_embedder(recipe, device)
+        with open_library(library, embedder, recipe, salvage=True) as index:
+            entries = index.entries()
+            characters = sum(entry.characters for entry in entries.values())
+            with console.progress_bar(err, characters, len(entries)) as progress:
+                problems = index.repair(progress)
+            _print_problems(library, entries, problems, "ingest them again")
+
+
+def snapshot(target: Path, library: Path) -> None:
+    """Copy a library."""
+    with lock_for_command(library):
+        copy_library(library, target)
+    err.print(Text(f"{library}: copied to {target}."))
+
+
+def restore(source: Path, library: Path) -> None:
+    """Replace a library by a copy of another one."""
+    with lock_for_command(library):
+        restore_library(library, source)
+    err.print(Text(f"{library}: replaced by a copy of {source}."))
+
+
+def _print_problems(
+    library: Path, entries: Mapping[str, DocumentRow], problems: Mapping[str, str], remedy: str
+) -> None:
+    if not problems:
+        err.print(Text(f"{library}: no damage in {console.pluralize(len(entries), 'document')}."))
+        return
+    for id_, problem in problems.items():
+        name = str(entries[id_].metadata["name"]) if id_ in entries else id_
+        err.print(Text(f"{printable(name)}: {problem}", "yellow"))
+    raise DamagedLibrary(
+        f"damaged in {library}: {console.pluralize(len(problems), 'document')}; {remedy}, or put back a snapshot with "
+        "`eddy-demo library restore`"
+    )
 
 
 def _next_recipe(

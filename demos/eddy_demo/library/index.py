@@ -15,12 +15,24 @@ INDEX_NAME = "library"
 """Name of the index in the database."""
 
 
-def open_library(folder: Path, embedder: Embedder, recipe: LibraryRecipe | None = None) -> Index:
+def open_stored(folder: Path) -> Index:
+    """Open the index of a library without its model, to look at what it stores."""
+    return open_index(folder / DATABASE_FOLDER, INDEX_NAME)
+
+
+def open_library(
+    folder: Path, embedder: Embedder, recipe: LibraryRecipe | None = None, *, salvage: bool = False
+) -> Index:
     """Open the index of a library; without a recipe, by the stored one."""
     recipe = recipe or read_recipe(folder)
     try:
         return open_index(
-            folder / DATABASE_FOLDER, INDEX_NAME, embedder, passage_size=recipe.passage_size, late=recipe.late
+            folder / DATABASE_FOLDER,
+            INDEX_NAME,
+            embedder,
+            passage_size=recipe.passage_size,
+            late=recipe.late,
+            salvage=salvage,
         )
     except FingerprintMismatch as error:
         fields = "\n".join(line for line in str(error).splitlines() if line.startswith("  "))
@@ -43,7 +55,7 @@ def read_entries(folder: Path) -> dict[str, DocumentRow]:
     if not holds_library(folder):
         return {}
     try:
-        with open_index(folder / DATABASE_FOLDER, INDEX_NAME) as index:
+        with open_stored(folder) as index:
             return index.entries()
     except NoIndex:
         return {}

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from chroma_eddy import Index, open_index
-from eddy_demo.library.index import INDEX_NAME, open_library, read_entries, to_index_document
+from chroma_eddy import Index
+from eddy_demo.library.index import open_library, open_stored, read_entries, to_index_document
 from eddy_demo.library.ray_cluster import RayCluster
-from eddy_demo.library.recipe import DATABASE_FOLDER, LibraryRecipe, write_recipe
+from eddy_demo.library.recipe import LibraryRecipe, write_recipe
 from eddy_demo.readers.documents import ReadResult, SourceDocument
 from eddy_embed import Embedder
 
@@ -66,7 +66,7 @@ def missing_documents(folder: Path, paths: Sequence[Path], result: ReadResult) -
 
 def remove_documents(folder: Path, keys: Iterable[str]) -> None:
     """Remove documents from the library."""
-    with open_index(folder / DATABASE_FOLDER, INDEX_NAME) as index:
+    with open_stored(folder) as index:
         index.remove(keys)
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from chroma_eddy import NoIndex, WriteReport, open_index
-from eddy_demo.library.index import INDEX_NAME
+from eddy_demo.library.index import INDEX_NAME, open_stored
 from eddy_demo.library.recipe import DATABASE_FOLDER, NEXT_RECIPE, LibraryRecipe, write_recipe
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, IncompatibleMethods, InvalidParameter
@@ -38,7 +38,7 @@ def rebuild_library(
     with atomic_write(folder / NEXT_RECIPE) as file:
         file.write(json.dumps(asdict(recipe)).encode())
     try:
-        with open_index(folder / DATABASE_FOLDER, INDEX_NAME) as index:
+        with open_stored(folder) as index:
             report = index.reindex(
                 embedder,
                 passage_size=recipe.passage_size,

@@ -1,0 +1,45 @@
+"""Snapshots of a library: whole copies that are libraries themselves, and that can replace it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from chroma_eddy import open_index
+from chroma_eddy.storage.snapshot import copy_database
+from eddy_demo.errors import LibraryMismatch
+from eddy_demo.library.index import INDEX_NAME
+from eddy_demo.library.recipe import DATABASE_FOLDER, delete_library, read_recipe, write_recipe
+
+_PART = ".chroma.part"
+
+
+def copy_library(folder: Path, target: Path) -> None:
+    """Copy a library to a folder that does not exist; the caller must hold the lock of the library."""
+    recipe = read_recipe(folder)
+    if target.exists():
+        raise LibraryMismatch(f"{target} exists; name a new folder for the copy")
+    target.mkdir(parents=True)
+    try:
+        copy_database(folder / DATABASE_FOLDER, target / DATABASE_FOLDER)
+        write_recipe(target, recipe)  # last: without it, the folder is no library
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
+
+
+def restore_library(folder: Path, source: Path) -> None:
+    """Replace a library by a copy of another one; the caller must hold the lock of the library.
+
+    After an interruption, the same call replaces it; the copy is complete before the old library is deleted.
+
+    Raises:
+        DamagedVectors: The other library is damaged; this one stays.
+    """
+    recipe = read_recipe(source)
+    copy_database(source / DATABASE_FOLDER, folder / _PART)
+    with open_index(folder / _PART, INDEX_NAME) as index:
+        index.status()  # opens all collections, which raises if the copy is damaged
+    delete_library(folder)
+    (folder / _PART).rename(folder / DATABASE_FOLDER)
+    write_recipe(folder, recipe)
