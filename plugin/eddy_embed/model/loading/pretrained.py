@@ -13,7 +13,6 @@ from safetensors import SafetensorError
 from transformers import (
     MODEL_FOR_TEXT_ENCODING_MAPPING,
     MODEL_MAPPING,
-    AutoConfig,
     AutoModel,
     AutoModelForTextEncoding,
     AutoTokenizer,
@@ -21,9 +20,10 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
+from eddy_embed.errors import EddyError, InvalidParameter, ModelNotFound, UnsupportedModel
 from eddy_embed.model.backbone import Backbone, Pooling
 from eddy_embed.model.loading import sentence_transformers
+from eddy_embed.model.loading.configuration import check_size, read_config
 from eddy_embed.model.loading.gguf.config import config_of
 from eddy_embed.model.loading.gguf.convert import converted
 from eddy_embed.model.loading.gguf.header import GgufFile
@@ -60,16 +60,12 @@ def load(
             f"device={device!r} and model_kwargs' device_map say the same thing twice; leave one out"
         )
     device = best_device() if device is None else _usable(device)
-    try:
+    with _opening(name):
         source = _Source(options, where, options, None) if name in BUNDLED else _Source.of(where, options)
-    except (OSError, ValueError) as error:
-        raise _not_opened(name, error) from error
     source = source.readable(dtype, device)
-    try:
-        config = AutoConfig.from_pretrained(source.base, **source.options)
+    with _opening(name):
+        config = read_config(source.base, source.options)
         tokenizer = source.tokenizer() if tokenizer is None else tokenizer
-    except (OSError, ValueError) as error:
-        raise _not_opened(name, error) from error
     quantised = "quantization_config" in model_kwargs or getattr(config, "quantization_config", None) is not None
     torch_dtype = chosen_dtype(dtype, device, None if quantised else getattr(config, "dtype", None))
     backbone = replace(describe(config), pooling=pooling)
@@ -80,6 +76,9 @@ def load(
     config.num_hidden_layers = kept
     if isinstance(model_kwargs.get("device_map"), dict):
         model_kwargs = {**model_kwargs, "device_map": _of_base(model_kwargs["device_map"], config, kept)}
+    if name not in BUNDLED and not source.options["trust_remote_code"]:
+        with _opening(name):
+            check_size(source.base, subfolder, config, _kind(config))
     with _reading(name, model_kwargs, show_progress):
         model, info = _kind(config).from_pretrained(
             source.base,
@@ -112,8 +111,8 @@ def read_backbone(name: str | os.PathLike[str], **options: Any) -> Backbone:
         ModelNotFound: No usable model there.
         UnsupportedModel: Its configuration is none of a language model.
     """
-    where = locate(name)
-    try:
+    where, options = locate(name), {"trust_remote_code": False, **options}
+    with _opening(name):
         trained = None if name in BUNDLED or is_gguf(where) else sentence_transformers.read(where, options)
         if trained is not None and trained.subfolder:
             options = {**options, "subfolder": trained.subfolder}
@@ -123,9 +122,7 @@ def read_backbone(name: str | os.PathLike[str], **options: Any) -> Backbone:
             file.check()
             config = config_of(file)
         else:
-            config = AutoConfig.from_pretrained(source.base, **source.options)
-    except (OSError, ValueError) as error:
-        raise _not_opened(name, error) from error
+            config = read_config(source.base, source.options)
     return replace(describe(config), pooling=None if trained is None else trained.pooling)
 
 
@@ -177,12 +174,26 @@ def readable(where: str, dtype: str, device: str) -> str:
     return str(converted(file, stored))
 
 
-def _not_opened(name: str | os.PathLike[str], error: Exception) -> ModelNotFound:
-    return ModelNotFound(
-        f"model {os.fspath(name)!r} could not be opened: {_first_line(error)} Bundled models: {', '.join(BUNDLED)}; "
-        "otherwise name what `eddy models` lists, a folder that save_pretrained wrote, a .gguf file, or a hub id that "
-        "can be reached or is cached"
-    )
+@contextmanager
+def _opening(name: str | os.PathLike[str]) -> Iterator[None]:
+    """Report files that cannot be read, and whatever transformers' code raises on values that no model has."""
+    try:
+        yield
+    except (EddyError, MemoryError):
+        raise
+    except Exception as error:
+        if "trust_remote_code" in str(error):
+            raise UnsupportedModel(
+                f"model {os.fspath(name)!r} comes with code of its own, which is not run; read that code, and pass "
+                "trust_remote_code=True if you trust it, or name another model"
+            ) from None
+        known = isinstance(error, OSError | ValueError)
+        said = _first_line(error) if known else f"{type(error).__name__}: {' '.join(str(error).split())}."
+        raise ModelNotFound(
+            f"model {os.fspath(name)!r} could not be opened: {said:.400} Bundled models: {', '.join(BUNDLED)}; "
+            "otherwise name what `eddy models` lists, a folder that save_pretrained wrote, a .gguf file, or a hub id "
+            "that can be reached or is cached"
+        ) from error
 
 
 def _complete(name: str | os.PathLike[str], info: dict[str, Any]) -> None:
