@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,9 +14,11 @@ from safetensors import SafetensorError
 from transformers import (
     MODEL_FOR_TEXT_ENCODING_MAPPING,
     MODEL_MAPPING,
+    AutoConfig,
     AutoModel,
     AutoModelForTextEncoding,
     AutoTokenizer,
+    PreTrainedConfig,
     PreTrainedTokenizerFast,
 )
 from transformers.utils import logging
@@ -23,14 +26,13 @@ from transformers.utils import logging
 from eddy_embed.errors import EddyError, InvalidParameter, ModelNotFound, UnsupportedModel
 from eddy_embed.model.backbone import Backbone, Pooling
 from eddy_embed.model.loading import sentence_transformers
-from eddy_embed.model.loading.configuration import check_size, read_config
 from eddy_embed.model.loading.gguf.config import config_of
 from eddy_embed.model.loading.gguf.convert import converted
 from eddy_embed.model.loading.gguf.header import GgufFile
 from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate
 from eddy_embed.model.loading.peft import adapter_at, attach, file_at
 from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16, prepack
-from eddy_embed.model.view import describe, layer_of
+from eddy_embed.model.view import check_sizes, describe, layer_of
 from eddy_embed.utils.memory import out_of_memory
 
 DTYPE = "EDDY_DTYPE"
@@ -124,6 +126,50 @@ def read_backbone(name: str | os.PathLike[str], **options: Any) -> Backbone:
         else:
             config = read_config(source.base, source.options)
     return replace(describe(config), pooling=None if trained is None else trained.pooling)
+
+
+def read_config(where: str, options: dict[str, Any]) -> Any:
+    """The configuration in a folder or of a hub id.
+
+    Args:
+        where: The folder or hub id.
+        options: Of `from_pretrained`, `trust_remote_code` among them: without it transformers would ask on stdin.
+
+    Raises:
+        UnsupportedModel: A size is none that a model can have.
+        Exception: Whatever transformers raises on a file that is absent, damaged or wrong.
+    """
+    # The raw file: some classes make lists as long as the number of layers.
+    raw, _ = PreTrainedConfig.get_config_dict(where, **options)
+    check_sizes(where, raw)
+    return AutoConfig.from_pretrained(where, **options)
+
+
+def check_size(where: str, subfolder: str, config: Any, kind: Any) -> None:
+    """Refuse a configuration of more values than the files of its folder can hold, before memory is set aside.
+
+    Args:
+        where: A folder; nothing is checked of a hub id.
+        subfolder: Where in the folder the weights are.
+        config: The configuration, of the layers that will be loaded.
+        kind: The auto class of transformers that will load it.
+
+    Raises:
+        UnsupportedModel: The files are too small.
+        Exception: Whatever the model's class raises on a configuration that describes no model.
+    """
+    if not os.path.isdir(where):
+        return
+    with torch.device("meta"):
+        model = kind.from_config(config, trust_remote_code=False)
+    values = sum(parameter.numel() for parameter in model.parameters())
+    held = sum(file.stat().st_size for file in Path(where, subfolder).iterdir() if file.is_file())
+    # Quantised values may take a bit.
+    if values > held * (1 if getattr(config, "quantization_config", None) is None else 8):
+        raise UnsupportedModel(
+            f"{where!r}: a {type(model).__name__} as config.json describes it has {values:,} values, and the files "
+            f"there have {held:,} bytes; config.json is not that of these weights: fetch the model again"
+        )
 
 
 @dataclass(frozen=True)
