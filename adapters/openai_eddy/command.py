@@ -69,6 +69,9 @@ def serve(
     max_pending_tokens: Annotated[
         int, typer.Option(min=1, help="Maximum tokens accepted and not done; beyond, clients get 429.")
     ] = 600_000,
+    graceful_timeout: Annotated[
+        int, typer.Option(min=1, help="Maximum seconds to answer what was accepted, after a signal.")
+    ] = 30,
     max_body: Annotated[int, typer.Option(min=1, help="Maximum MiB of a request's body.")] = 8,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, mps. Default: an accelerator if there is one.")] = None,
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16, float16.")] = "auto",
@@ -141,13 +144,16 @@ def serve(
         address, number = listener.getsockname()[:2]
         url = f"http://[{address}]:{number}/v1" if ":" in address else f"http://{address}:{number}/v1"
         typer.echo(f"{names[0]} with {', '.join(embedders)} at {url} (Ctrl-C ends it)", err=True)
-        endpoint = Endpoint(app, limits, access_log=access_log)
+        endpoint = Endpoint(app, limits, access_log=access_log, graceful_timeout=graceful_timeout)
         # uvicorn handles SIGINT and SIGTERM; a closed terminal shall not drop requests either.
         if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
             signal.signal(signal.SIGHUP, endpoint.handle_exit)
         endpoint.run([listener])
         if not endpoint.started:
             raise EddyError(f"the server did not start on {url}; --access-log shows why")
+        if endpoint.force_exit:
+            typer.echo(f"Not everything accepted was answered within --graceful-timeout {graceful_timeout}.", err=True)
+            os._exit(1)  # Python would wait for the thread that runs the model
         typer.echo("Everything accepted was answered.", err=True)
 
 

@@ -99,7 +99,10 @@ class AccessMiddleware:
 
     def _refusal(self, scope: Scope) -> ApiError | None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        host = _without_port(headers.get(b"host", b"").decode("latin-1").lower())
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if "@" in host:
+            return ApiError(400, f"The Host header {host!r:.80} holds user information; send the name alone.")
+        host = _without_port(host)
         if self._hosts and host not in self._hosts:
             return ApiError(
                 403,

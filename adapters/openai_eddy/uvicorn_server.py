@@ -1,12 +1,14 @@
-"""uvicorn with timeouts for slow clients, and a second signal that ends the process."""
+"""uvicorn with limits on connections, timeouts for slow clients, and a shutdown that ends."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -16,18 +18,39 @@ HEAD_BYTES = 32 * 2**10
 """Maximum size of a request's head."""
 
 
-class TimeoutProtocol(H11Protocol):
-    """A connection that closes when its client is too slow to send a request's head or to read its response."""
+GRACEFUL_SECONDS = 30
+"""Time in which accepted requests are answered after a signal."""
+WAITED_SECONDS = 1.0
+"""Time after which a connection without a request may lose its place to a new one."""
+
+
+def limited_protocol(limits: Limits) -> type[LimitedProtocol]:
+    """The protocol for `uvicorn.Config(http=)` with these limits on connections and time."""
+    return type("LimitedProtocol", (LimitedProtocol,), {"limits": limits})
+
+
+class LimitedProtocol(H11Protocol):
+    """A connection that has a place among the others, and closes when its client is too slow to send or to read."""
 
     limits = Limits()
     _head_timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
     _unsent = 0
+    _waiting_since = 0.0
+    _admitted = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the timeout for the first request's head."""
+        """Find a place for the connection, and start the timeout for the first request's head."""
         super().connection_made(transport)
+        self._waiting_since = self.loop.time()
+        self._admitted = self._find_place()
+        self.app = cast("Any", self._respond)  # refuses some requests before the application sees them
         self._start_head_timer()
+
+    def on_response_complete(self) -> None:
+        """Note since when the connection waits for its next request."""
+        self._waiting_since = self.loop.time()
+        super().on_response_complete()
 
     def data_received(self, data: bytes) -> None:
         """Stop the timeout once a request's head is complete; start it for the next head."""
@@ -58,6 +81,35 @@ class TimeoutProtocol(H11Protocol):
         super().connection_lost(exc)
         self._stop_timers(head=True, write=True)
 
+    def _find_place(self) -> bool:
+        """Whether the limits allow this connection; if not, one that has waited long for a request makes way."""
+        others = [cast("LimitedProtocol", each) for each in self.connections if each is not self]
+        others = [each for each in others if not each.transport.is_closing()]
+        own = [each for each in others if self.client and each.client and each.client[0] == self.client[0]]
+        for rivals, most in ((own, self.limits.client_connections), (others, self.limits.connections)):
+            if len(rivals) < most:
+                continue
+            since = self.loop.time() - WAITED_SECONDS
+            waiting = [each for each in rivals if each._is_waiting() and each._waiting_since <= since]
+            if not waiting:
+                return False
+            min(waiting, key=lambda each: each._waiting_since).transport.close()
+        return True
+
+    def _is_waiting(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {name for name, _ in scope["headers"]}
+        if not self._admitted:
+            await _refusal(503, "The server has as many connections as it accepts.")(scope, receive, send)
+        elif {b"content-length", b"transfer-encoding"} <= headers:
+            # A proxy in front may have read the other one, and see another request where this one ends.
+            message = "The request has both Content-Length and Transfer-Encoding; send one."
+            await _refusal(400, message)(scope, receive, send)
+        else:
+            await cast("Any", self.config.loaded_app)(scope, receive, send)
+
     def _stop_timers(self, *, head: bool = False, write: bool = False) -> None:
         if head and self._head_timer is not None:
             self._head_timer.cancel()
@@ -84,21 +136,35 @@ class TimeoutProtocol(H11Protocol):
             self.transport.abort()
 
 
-class Endpoint(Server):
-    """A server that answers everything accepted after a first signal, and ends at once after a second one."""
+def _refusal(status: int, message: str) -> JSONResponse:
+    headers = {"connection": "close", **({"retry-after": "1"} if status == 503 else {})}
+    kind = "invalid_request_error" if status == 400 else "server_error"
+    error = {"message": message, "type": kind, "param": None, "code": None}
+    return JSONResponse({"error": error}, status, headers)
 
-    def __init__(self, app: Any, limits: Limits, *, access_log: bool = False) -> None:
+
+class Endpoint(Server):
+    """A server that answers what was accepted after a first signal, within a time, and ends at once after a second.
+
+    Attributes:
+        force_exit: Whether the time was over before everything was answered.
+    """
+
+    def __init__(
+        self, app: Any, limits: Limits, *, access_log: bool = False, graceful_timeout: int = GRACEFUL_SECONDS
+    ) -> None:
         """Configure the server without opening a socket.
 
         Args:
             app: The ASGI application.
             limits: Limits on time and on connections.
             access_log: Whether to log each request.
+            graceful_timeout: Time in seconds to answer what was accepted, after a signal.
         """
         super().__init__(
             Config(
                 app,
-                http=type("TimeoutProtocol", (TimeoutProtocol,), {"limits": limits}),
+                http=limited_protocol(limits),
                 loop="asyncio",
                 ws="none",
                 lifespan="on",
@@ -106,8 +172,8 @@ class Endpoint(Server):
                 access_log=access_log,
                 proxy_headers=False,
                 server_header=False,
-                limit_concurrency=limits.connections,
                 timeout_keep_alive=limits.idle_seconds,
+                timeout_graceful_shutdown=graceful_timeout,
                 h11_max_incomplete_event_size=HEAD_BYTES,
             )
         )
@@ -119,3 +185,10 @@ class Endpoint(Server):
             signal.signal(sig, signal.SIG_DFL)
             signal.raise_signal(sig)
         self.should_exit = True
+
+    async def _wait_tasks_to_complete(self) -> None:
+        try:
+            await super()._wait_tasks_to_complete()
+        except asyncio.CancelledError:  # the time is over; the application's own end would wait for the model
+            self.force_exit = True
+            raise

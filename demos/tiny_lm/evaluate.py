@@ -47,8 +47,10 @@ class PerplexityModel:
     """A causal model with its tokenizer."""
 
     def __init__(self, folder: Path, dtype: str = "float32", device: str = "cpu") -> None:
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.model = cast(Any, AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)))
+        self.tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        self.model = cast(
+            Any, AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), trust_remote_code=False)
+        )
         self.model.to(device).eval()
         self.device = device
 

@@ -169,7 +169,7 @@ class Embedder:
         Raises:
             InvalidText: A text is blank, no string, or not valid Unicode.
             TextTooLong: A text exceeds the window and overflow is "error".
-            NotFinite: The model gave NaN or infinity.
+            NotFinite, ZeroVector: The model gave NaN or infinity, or zeros.
         """
         return self._encode(texts, "document", show_progress)
 
@@ -232,7 +232,7 @@ class Embedder:
             InvalidParameter: There is no such part.
             InvalidText: A text is blank, no string, or not valid Unicode.
             TextTooLong: A text exceeds the window and overflow is "error".
-            NotFinite: The model gave NaN or infinity.
+            NotFinite, ZeroVector: The model gave NaN or infinity, or zeros.
         """
         check_options({"passage_size": passage_size, "passage_unit": passage_unit, "late": late, "progress": progress})
         check_parts(parts)

@@ -47,6 +47,10 @@ class NotFinite(EddyError):
     """A vector holds NaN or infinity; the message names the text."""
 
 
+class ZeroVector(EddyError):
+    """A vector is all zeros, which points nowhere and is similar to nothing; the message names the text."""
+
+
 class MissingExtra(EddyError):
     """A command needs packages of an extra that is not installed."""
 

@@ -64,9 +64,10 @@ def until(true: Callable[[], bool], seconds: float = 30) -> None:
 def serving(embedders: Mapping[str, Embedder], limits: Limits | None = None, **options: Any) -> Iterator[Served]:
     """Serve until the end of the block."""
     limits = limits or Limits()
+    graceful_timeout = options.pop("graceful_timeout", 30)
     app = create_app(embedders, options.pop("names", [NAME]), limits=limits, **options)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = Endpoint(app, limits)
+        server = Endpoint(app, limits, graceful_timeout=graceful_timeout)
         with running(server, listener):
             yield Served(listener.getsockname()[1], server, app.state.service, embedders)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import socket
@@ -19,6 +20,7 @@ from tests.adapters.serving import NAME, Served, head, running, serving, until
 
 from eddy_embed import Embedder
 from eddy_embed.errors import NotFinite
+from openai_eddy import uvicorn_server
 from openai_eddy.engine import BatchKey
 from openai_eddy.limits import Limits
 from openai_eddy.uvicorn_server import Endpoint
@@ -279,6 +281,82 @@ def test_bodies_count_until_they_are_checked(served: Served) -> None:
 def test_no_vector_holds_others(served: Served) -> None:
     made = served.service._engine.run(BatchKey(METHOD), ["a", "b", "c"])
     assert all(each.vectors.base is None for each in made)
+
+
+def test_a_body_with_two_lengths_is_refused_and_the_connection_closed(served: Served) -> None:
+    """What a proxy takes for a body would be a request of its own here."""
+    inside = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    answer = closed(served.raw(head(len(inside) + 5, "Transfer-Encoding: chunked"), b"0\r\n\r\n" + inside))
+    assert answer.startswith(b"HTTP/1.1 400") and answer.count(b"HTTP/1.1") == 1 and b"send one" in answer
+
+
+@pytest.mark.parametrize("host", ["someone@localhost", "localhost:80@evil.example", "localhost:pass@localhost"])
+def test_user_information_in_the_host_is_refused(served: Served, host: str) -> None:
+    answer = httpx.get(f"{served.root}/health", headers={"host": host})
+    assert answer.status_code == 400 and "user information" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("limits", [{"connections": 5}, {"client_connections": 5}], ids=str)
+def test_connections_without_a_request_shut_nobody_out(limits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit, a request is refused while all others are busy or new, and takes an idle one's place later."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"connection", b"close")]})
+            await send({"type": "http.response.body", "body": b"here"})
+
+    request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = Endpoint(app, Limits(header_seconds=300, **limits))
+        with running(server, listener):
+
+            def connect(sent: bytes) -> socket.socket:
+                connection = socket.create_connection(listener.getsockname(), timeout=60)
+                connection.sendall(sent)
+                return connection
+
+            monkeypatch.setattr(uvicorn_server, "WAITED_SECONDS", 300)
+            silent = [connect(b"GET") for _ in range(5)]
+            until(lambda: len(server.server_state.connections) == 5)
+            answer = closed(connect(request))
+            assert answer.startswith(b"HTTP/1.1 503") and b"retry-after: 1" in answer
+            monkeypatch.setattr(uvicorn_server, "WAITED_SECONDS", 0)
+            until(lambda: len(server.server_state.connections) == 5)
+            assert b"here" in closed(connect(request))
+            assert closed(silent[0]) == b""
+            silent[1].sendall(request[3:])
+            assert b"here" in closed(silent[1])
+            for connection in silent:
+                connection.close()
+
+
+def test_a_shutdown_ends_in_time() -> None:
+    Held.gate.clear()
+    embedders = {METHOD: Held("eddy-tiny", method=METHOD)}
+    Held.gate.set()
+    with ThreadPoolExecutor(1) as threads, serving(embedders, graceful_timeout=1) as served:
+        Held.gate.clear()
+        asked = threads.submit(served.post, {**ASK, "input": HOLD})
+        until(lambda: served.service.scheduler.requests == 1)
+        served.server.should_exit = True
+        assert asked.result().status_code == 500 and served.server.force_exit
+        Held.gate.set()
+
+
+@pytest.mark.parametrize("count", [50, pytest.param(500, marks=pytest.mark.slow)])
+def test_questions_at_once_are_answered_or_told_when_to_ask_again(count: int) -> None:
+    async def crowd(root: str) -> list[httpx.Response]:
+        limits = httpx.Limits(max_connections=count)
+        async with httpx.AsyncClient(base_url=root, timeout=120, limits=limits) as client:
+            asked = [client.post("/v1/embeddings", json=ASK) for _ in range(count)]
+            return await asyncio.gather(*asked, *(client.get("/health") for _ in range(20)))
+
+    Held.gate.set()
+    with serving({METHOD: Held("eddy-tiny", method=METHOD)}, Limits(requests=4)) as served:
+        answers = asyncio.run(crowd(served.root))
+        assert served.post(ASK).status_code == httpx.get(f"{served.root}/health").status_code == 200
+    assert {each.status_code for each in answers} <= {200, 429, 503}
+    assert all(int(each.headers["retry-after"]) >= 1 for each in answers if each.status_code != 200)
 
 
 @pytest.mark.slow

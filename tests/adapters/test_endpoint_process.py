@@ -101,6 +101,18 @@ def test_a_second_signal_ends_it_at_once(serve) -> None:
             asked.result()
 
 
+def test_a_shutdown_ends_in_time(serve) -> None:
+    """Whatever the model still has to do."""
+    process, root = serve("--graceful-timeout", "1")
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(ask, root, 200)
+        until(lambda: pending(root) > 60_000)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 1
+        assert "within --graceful-timeout 1" in process.stderr.read()
+        assert asked.exception() is not None or asked.result().status_code == 500
+
+
 def test_wrong_starts_end_in_a_sentence(tmp_path: Path, capsys, monkeypatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

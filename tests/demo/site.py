@@ -19,7 +19,7 @@ import uvicorn
 from eddy_demo.web.app import create_app
 from eddy_demo.web.library_reader import LibraryOptions
 from eddy_demo.web.limits import Limits
-from eddy_demo.web.server import bind
+from eddy_demo.web.server import bind, server_config
 from eddy_embed.encoding import batching
 
 PATIENCE = 120.0
@@ -39,7 +39,7 @@ class Site:
         guard = create_app(LibraryOptions(folder, **choice), limits, stopping=lambda: self.server.should_exit)
         self.state = guard.app.state.eddy  # type: ignore[attr-defined]
         self.resume = self.pause() if paused else lambda: None
-        self.server = uvicorn.Server(uvicorn.Config(guard, log_level="error", timeout_graceful_shutdown=2, ws="none"))
+        self.server = uvicorn.Server(server_config(guard, log_level="error", timeout_graceful_shutdown=2))
         self.thread = threading.Thread(target=self.server.run, args=([listener],), daemon=True)
         self.thread.start()
         self.client = httpx.Client(base_url=self.url, timeout=PATIENCE)

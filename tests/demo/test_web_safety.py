@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from tests.demo.site import Site, long_text, serving
+from tests.demo.site import PATIENCE, Site, long_text, serving
 
 from eddy_demo import handbook
 from eddy_demo.web.errors import RequestRefused
@@ -23,7 +24,7 @@ HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script> The ferry lea
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    limits = Limits(question_characters=100, body_bytes=1000, listeners=2, queued_files=3)
+    limits = Limits(question_characters=100, questions=20, body_bytes=1000, listeners=2, queued_files=3)
     with serving(tmp_path_factory.mktemp("web") / "library", limits) as site:
         site.upload('"><script>alert(3).txt', HOSTILE.encode())
         site.settled()
@@ -35,7 +36,17 @@ def own(site: Site, **headers: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "localhost@evil", "["]
+    "host",
+    [
+        "evil.example",
+        "evil.example:80",
+        "127.0.0.1.evil.example",
+        "",
+        "localhost@evil",
+        "evil@localhost",
+        "localhost/evil",
+        "[",
+    ],
 )
 def test_other_names_are_not_answered(site: Site, host: str) -> None:
     """A page of evil.example whose name now leads here (DNS rebinding) gets nothing."""
@@ -48,6 +59,28 @@ def test_other_names_are_not_answered(site: Site, host: str) -> None:
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1", "[::1]:9"])
 def test_own_names_are(site: Site, host: str) -> None:
     assert httpx.get(f"{site.url}/api/health", headers={"host": host}).json()["alive"] is True
+
+
+def test_a_body_with_two_lengths_is_refused_and_the_connection_closed(site: Site) -> None:
+    request = "GET /api/health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 70\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", int(site.url.rpartition(":")[2])), timeout=60) as connection:
+        connection.sendall(f"{request}0\r\n\r\nGET /api/health HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 400") and answer.count(b"HTTP/1.1") == 1
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(500, marks=pytest.mark.slow)])
+def test_questions_at_once_are_answered_or_told_when_to_ask_again(site: Site, count: int) -> None:
+    async def crowd() -> list[httpx.Response]:
+        limits = httpx.Limits(max_connections=count)
+        async with httpx.AsyncClient(base_url=site.url, timeout=PATIENCE, limits=limits) as client:
+            asked = [client.get("/api/ask", params={"q": "ferry"}) for _ in range(count)]
+            return await asyncio.gather(*asked, *(client.get("/api/health") for _ in range(20)))
+
+    answers = asyncio.run(crowd())
+    assert {each.status_code for each in answers[count:]} == {200}
+    assert {each.status_code for each in answers} == {200, 503}
+    assert all(int(each.headers["retry-after"]) >= 1 for each in answers if each.status_code == 503)
 
 
 REFUSED: tuple[dict[str, str], ...] = (

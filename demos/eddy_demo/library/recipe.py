@@ -98,7 +98,7 @@ def read_recipe(folder: Path) -> LibraryRecipe:
         if stored.pop("format") != _FORMAT:
             raise ValueError("written by another version")
         return LibraryRecipe(**stored)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise NoLibrary(f"{folder / 'library.json'} cannot be read ({error}); ingest into another folder") from None
 
 

@@ -26,6 +26,8 @@ from eddy_demo.web.uploads.job_queue import JobQueue
 from eddy_demo.web.uploads.library_writer import LibraryWriter
 from eddy_embed.errors import EddyError
 
+_RETRY_SECONDS = "2"
+"""Time after which a client that was refused for others' requests may ask again."""
 _STATIC = Path(__file__).parent / "static"
 
 
@@ -73,5 +75,9 @@ def _error_response(request: Request, error: Exception) -> Response:
         # Starlette raises it again after this response, and the middleware logs it.
         status, message = 500, f"the server failed ({type(error).__name__}); what it printed says where"
     if request.url.path.startswith("/api/"):
-        return JSONResponse({"error": message}, status)
-    return render(request, "error.html", status, message=message)
+        response: Response = JSONResponse({"error": message}, status)
+    else:
+        response = render(request, "error.html", status, message=message)
+    if status == 503:
+        response.headers["retry-after"] = _RETRY_SECONDS
+    return response

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import uvicorn
 
 from eddy_demo.errors import DemoError
 from eddy_demo.web.app import create_app
+from eddy_demo.web.http.security import SecurityMiddleware
 from eddy_demo.web.library_reader import LibraryOptions
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.uploads.upload_queue import UploadQueue
+from openai_eddy.limits import Limits as ConnectionLimits
+from openai_eddy.uvicorn_server import limited_protocol
 
 _SHUTDOWN_SECONDS = 5
 """Time that open connections have to end."""
@@ -41,6 +45,12 @@ def addresses(host: str, listener: socket.socket) -> tuple[str, set[str]]:
     return f"http://{shown}:{port}/", {host, bound} - _WILDCARDS.keys()
 
 
+def server_config(app: SecurityMiddleware, **options: Any) -> uvicorn.Config:
+    """Return uvicorn's configuration with limits on connections and slow clients; `options` are further ones of it."""
+    protocol = limited_protocol(ConnectionLimits())
+    return uvicorn.Config(app, http=protocol, access_log=False, server_header=False, ws="none", **options)
+
+
 def serve(
     options: LibraryOptions,
     listener: socket.socket,
@@ -50,20 +60,12 @@ def serve(
 ) -> None:
     """Serve a library until the process is asked to stop; call `started` once the server accepts requests."""
     app = create_app(options, limits, hosts, lambda: server.should_exit)
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
-        server_header=False,
-        ws="none",
-    )
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             started()
 
-    server = Server(config)
+    server = Server(server_config(app, log_level="warning", timeout_graceful_shutdown=_SHUTDOWN_SECONDS))
     with UploadQueue(options.folder).lock():
         server.run([listener])

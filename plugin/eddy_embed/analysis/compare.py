@@ -22,11 +22,13 @@ from eddy_embed.errors import (
     NotFitted,
     TextTooLong,
     UnsupportedModel,
+    ZeroVector,
 )
 from eddy_embed.methods.method import Method
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.utils.arrays import Doubles
 
+_REFUSALS = (IncompatibleMethods, InvalidParameter, NotFinite, NotFitted, TextTooLong, UnsupportedModel, ZeroVector)
 _LOADING: dict[str, Any] = {
     "device": None,
     "dtype": "auto",
@@ -124,7 +126,7 @@ def _compared(
         with Embedder(opened.model, tokenizer=opened.tokenizer, method=method, **options) as embedder:
             method = embedder.method
             vectors = embedder.encode_query(texts) if role == "query" else embedder.encode_document(texts)
-    except (IncompatibleMethods, InvalidParameter, NotFinite, NotFitted, TextTooLong, UnsupportedModel) as error:
+    except _REFUSALS as error:
         return ComparisonResult(str(method), None, str(error))
     units = unit(vectors.astype(np.float64))
     return ComparisonResult(str(method), units @ units.T, None)

@@ -89,9 +89,9 @@ def open_model(
         raise InvalidParameter(f"model={model!r:.80} must be a name, a folder, or a loaded model")
     name = os.fspath(model)
     cache_dir = None if cache_folder is None else os.fspath(cache_folder)
-    options = {"revision": revision, "cache_dir": cache_dir, "trust_remote_code": trust_remote_code}
-    options["local_files_only"] = local_files_only
-    options = {key: value for key, value in options.items() if value not in (None, False)}
+    given = {"revision": revision, "cache_dir": cache_dir, "local_files_only": local_files_only}
+    # Always said, also where it is False: transformers would ask on stdin, and an answer may wait there.
+    options = {"trust_remote_code": trust_remote_code, **{key: value for key, value in given.items() if value}}
     where = locate(model)
     trained = None if name in BUNDLED or is_gguf(where) else read(where, options)
     base, tokenizer, backbone = load(

@@ -16,7 +16,7 @@ import numpy as np
 
 from eddy_embed.encoding.pipeline import Pipeline
 from eddy_embed.encoding.planner import Planner
-from eddy_embed.errors import EddyError, MethodCollapse
+from eddy_embed.errors import EddyError, MethodCollapse, UnsupportedModel
 from eddy_embed.methods.method import Method
 from eddy_embed.utils.arrays import Doubles, Ints
 
@@ -45,6 +45,8 @@ TOKENS_A_WORD = 2.5
 """A tokenizer that needs more was not made for English, and English sentences say little about its model."""
 SINK = 10.0
 """The norm of a sink's state, in medians of all tokens' norms."""
+SAME = 1 - 1e-10
+"""Mean cosine above which vectors differ by rounding alone."""
 ROWS = 1024
 """Vectors that are compared with all others at once."""
 
@@ -115,6 +117,9 @@ def warn_of_collapse(pipeline: Pipeline, method: Method, model: str) -> None:
 
     Nothing is measured for methods whose post-processing is fitted, since that is the answer to some collapses and
     belongs to a library, nor for other languages and for tokenizers that were not made for English.
+
+    Raises:
+        UnsupportedModel: All texts have one vector.
     """
     if (method.post is not None and method.post.learns) or not _reads_english(pipeline.planner):
         return
@@ -122,6 +127,11 @@ def warn_of_collapse(pipeline: Pipeline, method: Method, model: str) -> None:
         found = measure(pipeline, method)
     except (EddyError, MemoryError):
         return  # embedding a text raises it again, and names that text
+    if found.cosine > SAME:
+        raise UnsupportedModel(
+            f"{method} gives every text the same vector on {model}: the weights are damaged, or the position that it "
+            "reads sees no text; fetch the model again, or name another method"
+        )
     if found.fault is not None:
         warnings.warn(
             f"{method} collapses on {model}: {found.fault}, so its vectors hardly tell texts apart; "

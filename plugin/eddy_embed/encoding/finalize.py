@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eddy_embed.errors import NotFinite, NotFitted
+from eddy_embed.errors import NotFinite, NotFitted, ZeroVector
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.postprocess import Fitted, Post
 from eddy_embed.utils.arrays import Doubles
@@ -50,6 +50,11 @@ class VectorFinalizer:
             # Unit vectors, so that it can also be fitted on, and applied to, stored ones.
             raw = self.fitted.apply(unit(raw), role)
             _check_finite(raw, text)
+        if not raw.any(axis=-1).all():
+            raise ZeroVector(
+                f"text {text}: the model, or the post-processing, gave a vector of zeros, which is similar to nothing; "
+                "choose another exit layer, fit on more texts, or fetch the model again, whose weights may be damaged"
+            )
         return unit(raw) if self.normalize else raw
 
     def before_post(self, raw: Doubles) -> Doubles:

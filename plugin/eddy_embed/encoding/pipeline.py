@@ -157,7 +157,9 @@ class Pipeline:
         # In groups: several copies in double precision of all sentences of a long text would take more than the text.
         groups = np.split(np.arange(len(total)), range(FINISHED, len(total), FINISHED))
         means = (total[rows] / np.where(weights[rows], weights[rows], 1)[:, None] for rows in groups)
-        return np.concatenate([self.finish(raw, text).astype(np.float32) for raw in means])
+        # A part without tokens gets the vector of what holds it later; zeros would be refused.
+        filled = (np.where(weights[rows, None], mean, 1.0) for rows, mean in zip(groups, means, strict=True))
+        return np.concatenate([self.finish(raw, text).astype(np.float32) for raw in filled])
 
     def _alone(
         self, texts: list[str], divisions: list[list[Ints]], parts: Collection[Part], first: int, bar: Progress | None

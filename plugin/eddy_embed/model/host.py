@@ -272,7 +272,10 @@ class Host:
         return self._kernels[key]
 
     def _trial_ids(self, length: int) -> Ints:
-        return np.arange(length, dtype=np.int64) * 7919 % int(self._view.config.vocab_size)
+        """Token ids without that of padding, to which RoBERTa gives no position of its own."""
+        padding = getattr(self._view.config, "pad_token_id", None)
+        ids = np.arange(length, dtype=np.int64) * 7919 % (int(self._view.config.vocab_size) - (padding is not None))
+        return ids if padding is None else ids + (ids >= padding)
 
     def _forward(self, packed: Packed, call: PassState, counted: bool = True) -> torch.Tensor:
         """Last hidden states, shape (tokens, width); not `counted`: the model counts positions itself."""

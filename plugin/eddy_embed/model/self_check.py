@@ -104,11 +104,15 @@ def looks_ahead(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def check_states_equal(name: str, ours: torch.Tensor, own: torch.Tensor, width: int, coarse: bool) -> None:
-    """Refuse a model whose states of packed sequences are not its own, each shape (tokens, width)."""
+    """Refuse a model whose states of packed sequences are not its own, or are constant, each shape (tokens, width)."""
     if ours.shape != own.shape or ours.shape[1] != width:
         raise UnsupportedModel(f"{name}: hidden states have shape {tuple(ours.shape)}, not width {width}")
     if not torch.isfinite(own).all():
         raise NotFinite(f"{name} gives NaN or infinity in {own.dtype}; its weights are damaged, or overflow there")
+    if bool((own == own[0]).all()):
+        raise UnsupportedModel(
+            f"{name} gives every token the same state; its weights are damaged, such as all zeros: fetch it again"
+        )
     difference = _state_difference(ours, own, coarse)
     if not difference <= allowed(coarse):
         raise UnsupportedModel(

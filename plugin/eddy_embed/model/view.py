@@ -24,6 +24,14 @@ DECODER = "name a decoder, such as a Llama, Qwen, Gemma or GPT-2 checkpoint"
 """What to do where a model is none."""
 VALUES_SAMPLED = 4096
 """Rows of a vocabulary from which the spread of its embeddings is measured."""
+_MOST = {
+    **dict.fromkeys(("num_hidden_layers", "num_layers", "n_layer", "n_layers"), 512),
+    **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "num_heads", "n_head", "n_heads"), 2**14),
+    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim"), 2**18),
+    "vocab_size": 2**24,
+    **dict.fromkeys(("max_position_embeddings", "n_positions"), 2**31),
+}
+"""Entries of a configuration whose smallest value is 1, and their largest, far above every published model's."""
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -59,6 +67,16 @@ def describe(config: Any) -> Backbone:
         raise UnsupportedModel(
             f"{type(config).__name__} does not describe a causal language model ({error}); {DECODER}"
         ) from None
+
+
+def check_sizes(where: str, config: Mapping[str, Any]) -> None:
+    """Refuse sizes that no model can have, in a model's `config.json`."""
+    for part in (config, *(each for each in config.values() if isinstance(each, dict))):
+        for key, most in _MOST.items():
+            if isinstance(value := part.get(key), int) and not 1 <= value <= most:
+                raise UnsupportedModel(
+                    f"{where!r}: config.json says {key}={value}, and a model has 1 to {most:,}; fetch it again"
+                )
 
 
 _INCIDENTAL = re.compile(

@@ -16,10 +16,19 @@ from eddy_demo.errors import DemoError
 from eddy_demo.web.answers.evidence import Evidence
 from eddy_demo.web.http.events import Event
 from eddy_embed.model.loading.names import locate
-from eddy_embed.model.loading.pretrained import best_device, chosen_dtype, readable, tokenizer_class
+from eddy_embed.model.loading.pretrained import (
+    best_device,
+    check_size,
+    chosen_dtype,
+    read_config,
+    readable,
+    tokenizer_class,
+)
 
 MAX_NEW_TOKENS = 256
 """Maximum number of tokens of an answer."""
+_OPTIONS = {"trust_remote_code": False}
+"""Of every call of `from_pretrained`: without it transformers would ask on stdin."""
 _POLL_SECONDS = 0.2
 _CITATION = re.compile(r"\s*\[\d[\d, ]*\]")
 _INSTRUCTIONS = (
@@ -43,22 +52,25 @@ class Generator:
     @classmethod
     def load(cls, name: str, device: str | None) -> Generator:
         """Load every layer of a model and its head."""
-        from transformers import AutoConfig, AutoModelForCausalLM
+        from transformers import AutoModelForCausalLM
 
         device = device or best_device()
         try:
             where = locate(name)
             folder = readable(where, "auto", device)
-            config = AutoConfig.from_pretrained(folder)
+            config = read_config(folder, _OPTIONS)
             quantised = getattr(config, "quantization_config", None) is not None
             own = None if quantised else getattr(config, "dtype", None)
             dtype = chosen_dtype("auto", device, own)  # the dtype of an embedder of this model
-            loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True)
+            check_size(folder, "", config, AutoModelForCausalLM)
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=dtype, output_loading_info=True, **_OPTIONS
+            )
             model, info = loaded
             if info["missing_keys"]:  # transformers would initialise the head of an encoder at random
                 raise ValueError(f"it has no weights for {', '.join(sorted(info['missing_keys']))}.")
             model = model.eval().to(device=device)
-            tokenizer = tokenizer_class(where).from_pretrained(folder)
+            tokenizer = tokenizer_class(where).from_pretrained(folder, **_OPTIONS)
         except (OSError, ValueError) as error:
             line = str(error).strip().splitlines()[0]
             raise CannotGenerate(

@@ -122,6 +122,8 @@ class SecurityMiddleware:
 
 def _hostname(host: str) -> str:
     try:
-        return urlsplit(f"//{host}").hostname or ""
+        parts = urlsplit(f"//{host}")
+        # A browser's address may hold user information or a path; a Host header may not.
+        return parts.hostname or "" if parts.netloc == host and "@" not in host else ""
     except ValueError:
         return ""

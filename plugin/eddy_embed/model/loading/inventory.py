@@ -132,7 +132,7 @@ def _in_folder(name: str, program: str, folder: Path, files: list[Path]) -> Foun
         windows = (text.get(key) for key in ("max_position_embeddings", "n_positions", "seq_length"))
         kind = config.get("quantization_config") or {}
         dtype = kind.get("quant_method") or text.get("dtype") or text.get("torch_dtype")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return replace(model, problem=f"config.json cannot be read ({type(error).__name__}: {error})")
     return replace(
         model,

@@ -92,7 +92,7 @@ def ollama_layers(name: str, manifest: Path) -> dict[str, list[Path]]:
                 raise ValueError(f"{layer['digest']!r:.80} is no digest")
             kind = layer["mediaType"].removeprefix(_LAYER)
             found.setdefault(kind, []).append(blobs / f"sha256-{digest[1]}")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         said = f"{type(error).__name__}: {error}"
         raise ModelNotFound(
             f"{manifest}, Ollama's manifest of {name}, cannot be read ({said}); `ollama pull {name}` fetches it again"

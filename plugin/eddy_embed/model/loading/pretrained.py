@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,11 +18,12 @@ from transformers import (
     AutoModel,
     AutoModelForTextEncoding,
     AutoTokenizer,
+    PreTrainedConfig,
     PreTrainedTokenizerFast,
 )
 from transformers.utils import logging
 
-from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
+from eddy_embed.errors import EddyError, InvalidParameter, ModelNotFound, UnsupportedModel
 from eddy_embed.model.backbone import Backbone, Pooling
 from eddy_embed.model.loading import sentence_transformers
 from eddy_embed.model.loading.gguf.config import config_of
@@ -30,7 +32,7 @@ from eddy_embed.model.loading.gguf.header import GgufFile
 from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate
 from eddy_embed.model.loading.peft import adapter_at, attach, file_at
 from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16, prepack
-from eddy_embed.model.view import describe, layer_of
+from eddy_embed.model.view import check_sizes, describe, layer_of
 from eddy_embed.utils.memory import out_of_memory
 
 DTYPE = "EDDY_DTYPE"
@@ -60,16 +62,12 @@ def load(
             f"device={device!r} and model_kwargs' device_map say the same thing twice; leave one out"
         )
     device = best_device() if device is None else _usable(device)
-    try:
+    with _opening(name):
         source = _Source(options, where, options, None) if name in BUNDLED else _Source.of(where, options)
-    except (OSError, ValueError) as error:
-        raise _not_opened(name, error) from error
     source = source.readable(dtype, device)
-    try:
-        config = AutoConfig.from_pretrained(source.base, **source.options)
+    with _opening(name):
+        config = read_config(source.base, source.options)
         tokenizer = source.tokenizer() if tokenizer is None else tokenizer
-    except (OSError, ValueError) as error:
-        raise _not_opened(name, error) from error
     quantised = "quantization_config" in model_kwargs or getattr(config, "quantization_config", None) is not None
     torch_dtype = chosen_dtype(dtype, device, None if quantised else getattr(config, "dtype", None))
     backbone = replace(describe(config), pooling=pooling)
@@ -80,6 +78,9 @@ def load(
     config.num_hidden_layers = kept
     if isinstance(model_kwargs.get("device_map"), dict):
         model_kwargs = {**model_kwargs, "device_map": _of_base(model_kwargs["device_map"], config, kept)}
+    if name not in BUNDLED and not source.options["trust_remote_code"]:
+        with _opening(name):
+            check_size(source.base, subfolder, config, _kind(config))
     with _reading(name, model_kwargs, show_progress):
         model, info = _kind(config).from_pretrained(
             source.base,
@@ -112,8 +113,8 @@ def read_backbone(name: str | os.PathLike[str], **options: Any) -> Backbone:
         ModelNotFound: No usable model there.
         UnsupportedModel: Its configuration is none of a language model.
     """
-    where = locate(name)
-    try:
+    where, options = locate(name), {"trust_remote_code": False, **options}
+    with _opening(name):
         trained = None if name in BUNDLED or is_gguf(where) else sentence_transformers.read(where, options)
         if trained is not None and trained.subfolder:
             options = {**options, "subfolder": trained.subfolder}
@@ -123,10 +124,52 @@ def read_backbone(name: str | os.PathLike[str], **options: Any) -> Backbone:
             file.check()
             config = config_of(file)
         else:
-            config = AutoConfig.from_pretrained(source.base, **source.options)
-    except (OSError, ValueError) as error:
-        raise _not_opened(name, error) from error
+            config = read_config(source.base, source.options)
     return replace(describe(config), pooling=None if trained is None else trained.pooling)
+
+
+def read_config(where: str, options: dict[str, Any]) -> Any:
+    """The configuration in a folder or of a hub id.
+
+    Args:
+        where: The folder or hub id.
+        options: Of `from_pretrained`, `trust_remote_code` among them: without it transformers would ask on stdin.
+
+    Raises:
+        UnsupportedModel: A size is none that a model can have.
+        Exception: Whatever transformers raises on a file that is absent, damaged or wrong.
+    """
+    # The raw file: some classes make lists as long as the number of layers.
+    raw, _ = PreTrainedConfig.get_config_dict(where, **options)
+    check_sizes(where, raw)
+    return AutoConfig.from_pretrained(where, **options)
+
+
+def check_size(where: str, subfolder: str, config: Any, kind: Any) -> None:
+    """Refuse a configuration of more values than the files of its folder can hold, before memory is set aside.
+
+    Args:
+        where: A folder; nothing is checked of a hub id.
+        subfolder: Where in the folder the weights are.
+        config: The configuration, of the layers that will be loaded.
+        kind: The auto class of transformers that will load it.
+
+    Raises:
+        UnsupportedModel: The files are too small.
+        Exception: Whatever the model's class raises on a configuration that describes no model.
+    """
+    if not os.path.isdir(where):
+        return
+    with torch.device("meta"):
+        model = kind.from_config(config, trust_remote_code=False)
+    values = sum(parameter.numel() for parameter in model.parameters())
+    held = sum(file.stat().st_size for file in Path(where, subfolder).iterdir() if file.is_file())
+    # Quantised values may take a bit.
+    if values > held * (1 if getattr(config, "quantization_config", None) is None else 8):
+        raise UnsupportedModel(
+            f"{where!r}: a {type(model).__name__} as config.json describes it has {values:,} values, and the files "
+            f"there have {held:,} bytes; config.json is not that of these weights: fetch the model again"
+        )
 
 
 @dataclass(frozen=True)
@@ -177,12 +220,26 @@ def readable(where: str, dtype: str, device: str) -> str:
     return str(converted(file, stored))
 
 
-def _not_opened(name: str | os.PathLike[str], error: Exception) -> ModelNotFound:
-    return ModelNotFound(
-        f"model {os.fspath(name)!r} could not be opened: {_first_line(error)} Bundled models: {', '.join(BUNDLED)}; "
-        "otherwise name what `eddy models` lists, a folder that save_pretrained wrote, a .gguf file, or a hub id that "
-        "can be reached or is cached"
-    )
+@contextmanager
+def _opening(name: str | os.PathLike[str]) -> Iterator[None]:
+    """Report files that cannot be read, and whatever transformers' code raises on values that no model has."""
+    try:
+        yield
+    except (EddyError, MemoryError):
+        raise
+    except Exception as error:
+        if "trust_remote_code" in str(error):
+            raise UnsupportedModel(
+                f"model {os.fspath(name)!r} comes with code of its own, which is not run; read that code, and pass "
+                "trust_remote_code=True if you trust it, or name another model"
+            ) from None
+        known = isinstance(error, OSError | ValueError)
+        said = _first_line(error) if known else f"{type(error).__name__}: {' '.join(str(error).split())}."
+        raise ModelNotFound(
+            f"model {os.fspath(name)!r} could not be opened: {said:.400} Bundled models: {', '.join(BUNDLED)}; "
+            "otherwise name what `eddy models` lists, a folder that save_pretrained wrote, a .gguf file, or a hub id "
+            "that can be reached or is cached"
+        ) from error
 
 
 def _complete(name: str | os.PathLike[str], info: dict[str, Any]) -> None:

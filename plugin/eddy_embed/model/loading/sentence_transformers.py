@@ -211,7 +211,7 @@ def _json(where: str, name: str, options: Mapping[str, Any]) -> Any:
     try:
         with open(path, encoding="utf-8") as file:
             return json.load(file)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelNotFound(f"{where}: {name} is no JSON ({error}); fetch the model again") from None
 
 

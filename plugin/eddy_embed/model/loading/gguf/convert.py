@@ -73,6 +73,7 @@ def _convert(file: GgufFile, folder: Path, digest: str, dtype: torch.dtype) -> N
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         folder,  # empty: the file is named by its whole path
         config=config,
+        trust_remote_code=False,
         gguf_file=str(file.path),
         dtype=dtype,
         quantization_config=GgufConfig(dequantize=True),
@@ -93,7 +94,7 @@ def _check_size(file: GgufFile, config: PreTrainedConfig) -> None:
     """Refuse a file with other values than the model has, before memory is set aside for it."""
     make: Any = AutoModelForCausalLM  # which has no types
     with torch.device("meta"):
-        model = make.from_config(config)
+        model = make.from_config(config, trust_remote_code=False)
     wanted = sum(parameter.numel() for parameter in model.parameters())
     settings = {f"rope_{name}.weight" for name in ROPE_TENSORS}
     held = file.values - sum(each.values for each in file.tensors if each.name in settings)
