@@ -20,8 +20,8 @@ from output import say
 from chroma_eddy import Document, Index, open_index
 from eddy_demo.library.defaults import DEFAULT_PASSAGE_SIZE
 from eddy_demo.web.answers.answering import extract_sentences
-from eddy_demo.web.answers.calibration import CANDIDATES, Calibration
 from eddy_demo.web.answers.generation import Generator
+from eddy_demo.web.answers.support import CANDIDATES
 from eddy_embed import Embedder
 from eddy_embed.analysis.evaluate.tasks import Retrieval, find_tasks
 
@@ -53,11 +53,10 @@ def main(given: list[str] | None = None) -> None:
 
 def measure(index: Index, task: Retrieval, other: Retrieval, options: Any) -> None:
     """Ask every question, and say what came of it."""
-    threshold = Calibration().threshold(index)
 
     def sentences(question: str) -> list[dict[str, Any]]:
         hits = index.query(question, CANDIDATES, hybrid=True, sentences=True)
-        found: list[dict[str, Any]] = extract_sentences(index, hits, threshold)["sentences"]
+        found: list[dict[str, Any]] = extract_sentences(index, hits)["sentences"]
         return found
 
     questions = task.queries[: options.questions]

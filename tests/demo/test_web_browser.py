@@ -297,6 +297,17 @@ def test_drop_takes_files(site: Site, visit: Visit) -> None:
     expect(page.locator(".document-row")).to_have_count(before + 1)
 
 
+def test_an_edited_file_offers_to_delete_the_older(site: Site, visit: Visit) -> None:
+    for text in ("The cart leaves at one.", "The cart leaves at two."):
+        site.upload("cart.txt", text.encode())
+        site.settled()
+    page = visit(f"{site.url}/library")
+    job = page.locator(".job", has_text="beside an older document of this name")
+    job.get_by_role("button", name="Delete the older cart.txt").click()
+    expect(job).to_have_count(0)
+    expect(page.locator(".document-row", has_text="cart.txt")).to_have_count(1)
+
+
 def test_heat_and_keyboard(site: Site, visit: Visit) -> None:
     page = visit(f"{site.url}/?q={QUESTION}")
     expect(page.locator(".hit")).to_have_count(8)
@@ -416,7 +427,7 @@ def test_what_the_server_refuses_is_shown(site: Site, visit: Visit) -> None:
 
 def test_an_answer_that_breaks_off_says_so(site: Site, visit: Visit) -> None:
     page = visit(f"{site.url}/")
-    begun = 'event: answer\ndata: {"sentences": [], "best": 0, "share": 0.75, "trials": 16, "threshold": 0}\n\n'
+    begun = 'event: answer\ndata: {"sentences": [], "best": 0}\n\n'
     for body in ("", begun):
         page.route("**/api/ask?**", broken(body), times=1)
         page.locator("#question").fill("When does the ferry leave?")

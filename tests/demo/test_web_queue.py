@@ -77,6 +77,29 @@ def test_a_text_is_written_once_among_files_that_come_together(site: Site) -> No
     assert "first.txt" not in names(site)
 
 
+def test_an_edited_file_can_replace_the_one_before(site: Site) -> None:
+    """Both are in the library until the older one is deleted."""
+    first = together(site, plan="The boat sails at six.")["plan.txt"]
+    second = together(site, plan="The boat sails at seven.")["plan.txt"]
+    assert (first["older"], second["older"]) == ("", first["document"]) and names(site).count("plan.txt") == 2
+    assert site.client.delete(f"/api/documents/{second['older']}").status_code == 200
+    wait(lambda: names(site).count("plan.txt") == 1)
+    (job,) = [job for job in site.state.jobs.snapshot() if job["document"] == second["document"]]
+    assert job["older"] == ""
+    assert [each["id"] for each in site.documents() if each["name"] == "plan.txt"] == [second["document"]]
+
+
+def test_a_cancel_is_said_at_once(site: Site) -> None:
+    """Before the writer notices it."""
+    resume = site.pause()
+    id_ = site.upload("slow.txt", long_text(100, seed=5)).json()["id"]
+    site.halfway()
+    site.client.post(f"/api/jobs/{id_}/cancel")
+    assert {job["name"]: job["cancelled"] for job in site.state.jobs.snapshot()}["slow.txt"] is True
+    resume()
+    wait(lambda: not ids(site, "slow.txt"))
+
+
 def test_the_same_file_from_many_sides(site: Site) -> None:
     text = "The miller grinds rye at night."
     with ThreadPoolExecutor(8) as pool:

@@ -155,11 +155,11 @@ def test_the_library_s_own_method_needs_no_other_weights(site: Site) -> None:
 def extracted(site: Site) -> list[dict[str, Any]]:
     """The sentences that the model was given, which are more than the page shows."""
     from eddy_demo.web.answers.answering import extract_sentences
-    from eddy_demo.web.answers.calibration import CANDIDATES
+    from eddy_demo.web.answers.support import CANDIDATES
 
     reader = site.state.reader
     hits = reader.index.query(QUESTION, CANDIDATES, sentences=True)
-    found = extract_sentences(reader.index, hits, reader.calibration.threshold(reader.index))
+    found = extract_sentences(reader.index, hits)
     sentences: list[dict[str, Any]] = found["sentences"]
     return sentences
 

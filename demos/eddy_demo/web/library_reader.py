@@ -20,7 +20,6 @@ from eddy_demo.display_text import printable
 from eddy_demo.errors import DemoError, LibraryMismatch
 from eddy_demo.library.index import open_library
 from eddy_demo.library.recipe import DATABASE_FOLDER, LibraryRecipe, choose_recipe, holds_library, read_recipe
-from eddy_demo.web.answers.calibration import Calibration
 from eddy_demo.web.answers.generation import Generator
 from eddy_embed import Embedder
 from eddy_embed.encoding.document import LongDocument
@@ -78,7 +77,6 @@ class LibraryReader:
         self.folder = options.folder
         self.recipe = LibraryRecipe("", "")
         self.generator: Generator | None = None
-        self.calibration = Calibration()
         self.next_embedder: Embedder | None = None  # of a rebuild in progress
         self.version = 0  # changes with every change of the library
         self.error = ""  # why the model cannot be loaded, or the library not be opened

@@ -10,13 +10,7 @@ from chroma_eddy import Highlight, Hit, Index
 from eddy_demo.ask import check_question
 from eddy_demo.display_text import printable, unwrapped
 from eddy_demo.errors import InvalidQuestion
-from eddy_demo.web.answers.calibration import (
-    CANDIDATES,
-    best_support,
-    is_fragment,
-    is_prose,
-    support,
-)
+from eddy_demo.web.answers.support import ANSWERS, CANDIDATES, best_support, is_fragment, is_prose, support
 from eddy_demo.web.http.events import Event
 from eddy_demo.web.library_reader import LibraryReader, find_entry
 
@@ -52,7 +46,7 @@ class Answer:
 def answer_question(reader: LibraryReader, question: str, k: int) -> Answer:
     """Search for an answer, and for the k best passages; an empty library gives no events."""
     reader.wait()
-    result = reader.read_consistently(lambda index: None if index is None else _search(reader, index, question, k))
+    result = reader.read_consistently(lambda index: None if index is None else _search(index, question, k))
     if result is None:
         return Answer([], [])
     extract, hits = result
@@ -61,14 +55,14 @@ def answer_question(reader: LibraryReader, question: str, k: int) -> Answer:
     return Answer([("answer", shown), *ranked], extract["sentences"])
 
 
-def _search(reader: LibraryReader, index: Index, question: str, k: int) -> tuple[dict[str, Any], list[Hit]]:
+def _search(index: Index, question: str, k: int) -> tuple[dict[str, Any], list[Hit]]:
     hits = index.query(question, max(k, CANDIDATES), hybrid=True, sentences=True)
-    return extract_sentences(index, hits[:CANDIDATES], reader.calibration.threshold(index)), hits[:k]
+    return extract_sentences(index, hits[:CANDIDATES]), hits[:k]
 
 
-def extract_sentences(index: Index, hits: list[Hit], threshold: float) -> dict[str, Any]:
-    """Select the sentences of the passages above the threshold, best first by their own and their passage's score."""
-    supported = [hit for hit in hits if support(hit) > threshold]
+def extract_sentences(index: Index, hits: list[Hit]) -> dict[str, Any]:
+    """Select the sentences of the passages that answer, best first by their own and their passage's score."""
+    supported = [hit for hit in hits if support(hit) >= ANSWERS]
     found = [(sentence, hit) for hit in supported for sentence in hit.sentences if is_prose(sentence.text)]
     texts: set[str] = set()
     selected: list[dict[str, Any]] = []
@@ -77,11 +71,7 @@ def extract_sentences(index: Index, hits: list[Hit], threshold: float) -> dict[s
         if text not in texts:
             texts.add(text)
             selected.append({"n": len(selected) + 1, "text": text, **_sentence_location(index, sentence, hit)})
-    return {
-        "threshold": round(threshold, 4),
-        "best": round(best_support(hits), 4),
-        "sentences": selected,
-    }
+    return {"best": round(best_support(hits), 4), "sentences": selected}
 
 
 def _rank(found: tuple[Highlight, Hit]) -> tuple[bool, float]:

@@ -87,6 +87,7 @@ function button(label, name, action, kind = "quiet") {
 }
 
 function stage(job) {
+  if (job.cancelled) return ["Being cancelled …"];
   const at = stages.findIndex(([state]) => state === job.state);
   const line = stages.slice(1).flatMap(([, label], number) => {
     const state = number + 1 < at ? "past" : number + 1 === at ? "now" : "";
@@ -109,7 +110,9 @@ function row(job) {
     acts.append(button("Try again", job.name, act(job.id, "retry")), button("Put away", job.name, act(job.id, "cancel")));
     made.append(element("p", { class: "message" }, sentence(job.message)));
   } else if (over(job)) {
-    made.append(element("p", { class: "message" }, [job.state === "done" ? "In the library." : sentence(job.message), ...job.notes.map(sentence)].join(" ")));
+    const said = job.older ? "In the library, beside an older document of this name." : job.state === "done" ? "In the library." : sentence(job.message);
+    made.append(element("p", { class: "message" }, [said, ...job.notes.map(sentence)].join(" ")));
+    if (job.older) acts.append(button("Delete the older", job.name, () => call(`/api/documents/${job.older}`, { method: "DELETE" })));
   } else {
     acts.append(button("Cancel", job.name, act(job.id, "cancel")));
     made.append(element("p", { class: "stages" }), element("progress", { max: 1, "aria-label": `Embedding ${job.name}` }));
@@ -139,6 +142,7 @@ function rowOf(job) {
   made.querySelector(".stages")?.replaceChildren(...stage(job));
   const bar = made.querySelector("progress");
   if (bar) bar.value = job.done;
+  if (job.cancelled) made.querySelector("button").disabled = true;
   return made;
 }
 
@@ -158,7 +162,7 @@ const more = element("li", { class: "job more" });
 function showWork(progress) {
   const active = progress.jobs.filter((job) => !over(job));
   const finished = progress.jobs.filter(over);
-  const plain = finished.filter((job) => job.state === "done" && !job.notes.length);
+  const plain = finished.filter((job) => job.state === "done" && !job.notes.length && !job.older);
   const left = new Set(plain.slice(0, -most)); // the list of documents shows them
   const shown = [...active, ...finished.filter((job) => !left.has(job))];
   const ids = new Set(shown.map((job) => job.id));

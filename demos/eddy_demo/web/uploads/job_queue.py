@@ -31,6 +31,7 @@ class UploadJob:
     done: float = 0.0  # share of its text that is embedded, 0 to 1
     left: float | None = None  # estimated seconds until it is written
     document: str = ""  # id of its document, once it has one
+    older: str = ""  # id of another document of this name, which the library had before
     notes: tuple[str, ...] = ()
     content: SourceDocument | None = None  # from reading until it is written
 
@@ -45,6 +46,7 @@ class UploadJob:
             "done": round(self.done, 4),
             "left": None if self.left is None else round(self.left, 1),
             "document": self.document,
+            "older": self.older,
             "notes": [printable(note) for note in self.notes],
         }
 
@@ -77,7 +79,7 @@ class JobQueue:
     def snapshot(self) -> list[dict[str, Any]]:
         """Return all files as the page shows them."""
         with self._changed:
-            return [job.as_data() for job in self._jobs.values()]
+            return [{**job.as_data(), "cancelled": id_ in self._cancelled} for id_, job in self._jobs.items()]
 
     @contextmanager
     def reserve(self) -> Iterator[None]:
@@ -121,6 +123,7 @@ class JobQueue:
                 return False
             if job.state in IN_PROGRESS:
                 self._cancelled.add(id_)
+                self.notify()
             else:
                 self._drop(job)
             return True
@@ -147,6 +150,8 @@ class JobQueue:
         """Request the removal of a document."""
         with self._changed:
             self._removals.add(key)
+            for job in self._jobs.values():
+                job.older = "" if job.older == key else job.older
             self.notify()
 
     def pending_removals(self) -> set[str]:

@@ -240,6 +240,8 @@ class LibraryWriter:
                     self.jobs.mark_known(job, entry)
                 self.reader.mark_changed()
                 return None
+        same_name = [entry.id for entry in self.reader.entries() if entry.metadata.get("name") == upload.name]
+        self.jobs.update(job, older=next(iter(same_name), ""))
         return document
 
     def check(self) -> None:
@@ -266,6 +268,6 @@ class _JobProgress:
         for job, end in zip(self._jobs[written:], self._ends[written:], strict=True):
             job.done = min(max((characters - start) / max(end - start, 1), 0.0), 1.0)
             job.state = "writing" if job.done == 1.0 else "embedding"
-            job.left = max(end - characters, 0) / rate if rate else None
+            job.left = (end - characters) / rate if rate and characters < end else None
             start = end
         self._writer.jobs.notify()
