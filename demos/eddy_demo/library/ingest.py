@@ -9,7 +9,7 @@ from pathlib import Path
 from chroma_eddy import Index, open_index
 from eddy_demo.library.index import INDEX_NAME, open_library, read_entries, to_index_document
 from eddy_demo.library.ray_cluster import RayCluster
-from eddy_demo.library.recipe import DATABASE_FOLDER, LibraryRecipe, write_recipe
+from eddy_demo.library.recipe import DATABASE_FOLDER, LibraryRecipe, original_path, write_recipe
 from eddy_demo.readers.documents import ReadResult, SourceDocument
 from eddy_embed import Embedder
 
@@ -64,8 +64,11 @@ def missing_documents(folder: Path, paths: Sequence[Path], result: ReadResult) -
 
 
 def remove_documents(folder: Path, keys: Iterable[str]) -> None:
-    """Remove documents from the library."""
+    """Remove documents from the library, and the uploaded PDF files of theirs that it keeps."""
+    keys = list(keys)
     with open_index(folder / DATABASE_FOLDER, INDEX_NAME) as index:
+        for key in keys:
+            original_path(folder, key).unlink(missing_ok=True)
         index.remove(keys)
 
 

@@ -29,6 +29,7 @@ class SourceDocument:
     text: str
     page_starts: tuple[int, ...] = ()  # offset in `text` of each page's first character
     notes: tuple[str, ...] = ()  # what the reader left out or repaired
+    file_digest: str = ""  # of a PDF file at `origin`, by which its pages are shown only while it is unchanged
 
     @property
     def key(self) -> str:
@@ -39,6 +40,11 @@ class SourceDocument:
 def document_key(origin: str) -> str:
     """Return the id of the document with an origin: 16 hexadecimal digits."""
     return hashlib.sha256(origin.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def file_digest(data: bytes) -> str:
+    """Return the hash of a file: 32 hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,9 @@ def _read_file(path: Path, name: str, result: ReadResult) -> None:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         result.skipped.append(SkippedFile(name, reason))
         return
-    _add(SourceDocument(origin, name, content.title, content.text, content.page_starts, content.notes), name, result)
+    digest = file_digest(data) if suffix == ".pdf" else ""
+    document = SourceDocument(origin, name, content.title, content.text, content.page_starts, content.notes, digest)
+    _add(document, name, result)
 
 
 def _content(data: bytes, suffix: str | None) -> Content:

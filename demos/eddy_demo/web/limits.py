@@ -19,6 +19,8 @@ class Limits:
     parse_seconds: float = 120.0  # for reading one file
     parse_bytes: int = 2 * 2**30  # memory of the process that reads a file
     pages: int = 5_000  # of a PDF file
+    page_seconds: float = 20.0  # for drawing one page of it
+    waiting_pages: int = 32  # that are drawn, one at a time, or wait for it
     characters: int = 20_000_000  # of a document's text
     batch_characters: int = 20_000_000  # from which the writer takes no more files into a batch
     comparison_characters: int = 200_000  # of a document for a comparison of two methods

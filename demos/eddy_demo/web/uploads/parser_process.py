@@ -16,19 +16,24 @@ from eddy_demo.readers.documents import SourceDocument
 from eddy_demo.web.limits import Limits
 
 _POLL_SECONDS = 0.05
+WORKING_FOLDER = Path(eddy_demo.__file__).parents[1]
+"""Where child processes start: `python -m` imports from there first, so that it must be the folder of this package."""
+
+
+def worker_command(module: str, *arguments: object) -> list[str]:
+    """Return the command that runs a module beside this one as a child process."""
+    return [sys.executable, "-B", "-m", f"eddy_demo.web.uploads.{module}", *map(str, arguments)]
 
 
 def parse_upload(file: Path, name: str, origin: str, limits: Limits, check: Callable[[], None]) -> SourceDocument:
     """Read an uploaded file within the limits; an exception from `check`, called regularly, ends the reading."""
     numbers = (limits.pages, limits.characters, limits.parse_bytes, math.ceil(limits.parse_seconds))
-    worker = [sys.executable, "-B", "-m", "eddy_demo.web.uploads.parser_worker"]
-    # `python -m` imports from its working directory first: that must be the folder of this package.
     child = subprocess.Popen(
-        [*worker, str(file.resolve()), f"x{Path(name).suffix.lower()}", *map(str, numbers)],
+        worker_command("parser_worker", file.resolve(), f"x{Path(name).suffix.lower()}", *numbers),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        cwd=Path(eddy_demo.__file__).parents[1],
+        cwd=WORKING_FOLDER,
     )
     try:
         out = _wait(child, limits.parse_seconds, check)
