@@ -203,7 +203,7 @@ def test_a_sentence_across_pages_and_one_that_is_not_there(tmp_path: Path, data:
     path.write_bytes(data)
     row, text = entry(path)
     image = draw_original(path, row, text, text.rindex(TWICE), len(text), Limits())
-    assert image.caption == "Page 1 of 2, with the sentence marked. It goes on on the next page."
+    assert image.caption == "Page 1 of 2, with the sentence marked. It continues on the next page."
     path.write_bytes(make([SECOND, SECOND]))
     image = draw_original(path, row, text, 0, len(TWICE), Limits())
     assert image.caption.startswith("Page 1 of 2. The sentence was not found in the text of this page")

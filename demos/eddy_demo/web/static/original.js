@@ -25,6 +25,7 @@ async function open(button, path) {
   button.textContent = "Hide the page";
   button.setAttribute("aria-expanded", "true");
   (button.closest("header, .source") ?? button).after(figure);
+  button.scrollIntoView({ block: "nearest" }); // the text becomes narrower and moves
   try {
     const response = await call(path);
     const told = response.headers.get("x-eddy-caption");

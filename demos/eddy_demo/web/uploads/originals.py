@@ -79,5 +79,5 @@ def draw_original(file: Path, entry: DocumentRow, text: str, start: int, end: in
     if child.stdout[:1] == b"0":
         told = ". The sentence was not found in the text of this page, so nothing is marked."
     else:
-        told = ", with the sentence marked." + (" It goes on on the next page." if end > page_end else "")
+        told = ", with the sentence marked." + (" It continues on the next page." if end > page_end else "")
     return PageImage(child.stdout[1:], f"Page {page} of {len(starts)}{told}")
