@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route, expect, sync_playwright
+from reportlab.pdfgen.canvas import Canvas
 from tests.demo.site import PATIENCE, Site, long_text, serving, wait
 
 from eddy_demo import handbook
@@ -502,3 +503,54 @@ def test_long_names_stay_in_the_window(tmp_path: Path, visit: Visit) -> None:
             expect(page.locator(named)).to_have_count(1)
             expect(page.locator(named)).not_to_be_empty()
             assert page.evaluate("document.documentElement.scrollWidth") <= 360, address
+
+
+def test_the_page_of_a_pdf_beside_its_sentence(tmp_path: Path, visit: Visit) -> None:
+    """By keyboard alone; beside the text where there is room, below it on a phone; it follows the sentence."""
+    with serving(tmp_path / "library") as site:
+        site.upload("ferry.pdf", two_pages(tmp_path))
+        site.settled()
+        page = visit(f"{site.url}/?q=When does the ferry to the island leave?", bypass_csp=True)
+        picture = page.locator(".original img")
+        for place in ("#answer .source:has-text('p. 2')", ".hit"):
+            page.locator(f"{place} .show-page").first.press("Enter")
+            expect(picture).to_have_attribute("alt", "Page 2 of 2, with the sentence marked.")
+            expect(page.locator(".original")).to_have_count(1)
+            assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") > 1000
+            assert beside(page, f"{place} .show-page") and serious(page) == []
+        page.keyboard.press("Escape")
+        expect(page.locator(".original")).to_have_count(0)
+        button = page.locator(".hit .show-page").first
+        expect(button).to_be_focused()
+        expect(button).to_have_text("Show the page")
+
+        page.locator(".hit .name").first.click()
+        page.wait_for_url("**/documents/**")
+        page.locator("#text .show-page").click()
+        expect(picture).to_be_visible()
+        assert beside(page, ".s.here") and serious(page) == []
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        expect(picture).to_have_attribute("alt", "Page 1 of 2, with the sentence marked.")
+        page.set_viewport_size({"width": 390, "height": 844})
+        assert not beside(page, "#text .show-page")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.get_by_role("button", name="Close").click()
+        expect(page.locator("#text .show-page")).to_be_focused()
+
+
+def two_pages(folder: Path) -> bytes:
+    """A PDF file of two pages with one sentence each."""
+    canvas = Canvas(str(folder / "ferry.pdf"))
+    for text in ("Dogs travel for free on every boat of the line.", "The ferry to the island leaves at noon."):
+        canvas.drawString(72, 700, text)
+        canvas.showPage()
+    canvas.save()
+    return (folder / "ferry.pdf").read_bytes()
+
+
+def beside(page: Page, selector: str) -> bool:
+    """Whether the original is to the right of an element, and not below it."""
+    box, original = (page.locator(each).first.bounding_box() for each in (selector, ".original"))
+    assert box is not None and original is not None
+    return original["x"] >= box["x"] + box["width"]

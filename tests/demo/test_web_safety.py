@@ -210,6 +210,8 @@ def test_the_handbook_knows_the_limits() -> None:
     own = Limits()
     assert told["a file"] == f"{own.file_bytes // 2**20} MB, {own.pages:,} pages, {own.characters:,} characters"
     assert told["reading it"] == f"{own.parse_seconds:g} seconds, {own.parse_bytes // 2**30} GB of memory"
+    assert told["drawing a page"].startswith(f"{own.page_seconds:g} seconds, {own.parse_bytes // 2**30} GB of memory")
+    assert told["pages to draw at a time"] == f"{own.waiting_pages}, of which 1 is drawn"
     assert told["files that come in, wait or failed"] == f"{own.queued_files}"
     assert told["a question"] == f"{own.question_characters:,} characters"
     assert told["questions at a time"] == f"{own.questions}, of which {own.concurrent_searches} are looked up"

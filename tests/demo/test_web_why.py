@@ -267,6 +267,17 @@ def test_two_methods_side_by_side(site: Site) -> None:
     assert "at most 8,000 are embedded anew" in refused
 
 
+def test_what_the_page_invites_to_compare_is_compared(site: Site) -> None:
+    """It named post-processing, which one document cannot fit, and then refused it."""
+    invitation = next(part for part in site.client.get("/why").text.split("<p") if 'href="#two"' in part)
+    invited = invitation.split('href="#two"')[0]
+    assert "post-processing" not in invited
+    names = re.findall(r"<code>(.*?)</code>", invited)
+    assert names == ["tempscale"]
+    for name in names:
+        assert site.state.explorer.get(site.state.reader, f"htp+{name}")
+
+
 def test_lengths(site: Site) -> None:
     """Mean cosines of pairs, by plain loops over all that is stored."""
     from eddy_demo.web.answers.explain import analyse_lengths

@@ -19,9 +19,10 @@ from eddy_demo.library.index import open_library
 from eddy_demo.library.library_lock import lock_library
 from eddy_demo.library.rebuild import rebuild_library
 from eddy_demo.library.recipe import NEXT_RECIPE, read_recipe, write_recipe
+from eddy_demo.readers.process import ReaderProcess
 from eddy_demo.web.http.events import encode_event
 from eddy_demo.web.library_reader import LibraryReader
-from eddy_demo.web.uploads import library_writer, parser_process
+from eddy_demo.web.uploads import library_writer
 from eddy_embed import Embedder
 
 
@@ -103,12 +104,14 @@ def test_a_library_whose_vectors_are_damaged_says_how_to_repair_it(library: Path
 
 
 def test_the_page_survives_the_death_of_a_worker(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(child: subprocess.Popen[bytes], *_: object) -> bytes:
+    receive = ReaderProcess._receive
+
+    def killed(process: ReaderProcess, child: subprocess.Popen[bytes], until: float) -> dict[str, Any]:
         child.kill()
-        return child.communicate()[0]
+        return receive(process, child, until)
 
     with monkeypatch.context() as patch:
-        patch.setattr(parser_process, "_wait", killed)
+        patch.setattr(ReaderProcess, "_receive", killed)
         id_ = site.upload("killed.txt", "Nobody has read this yet.").json()["id"]
         (job,) = (job for job in site.settled() if job["id"] == id_)
     assert job["state"] == "failed" and "ended without a result (status -9)" in job["message"]

@@ -47,6 +47,8 @@ def to_index_document(document: SourceDocument) -> Document:
     """Convert a document to one of the index."""
     origin = document.origin.encode("utf-8", "replace").decode()
     metadata = {"name": document.name, "title": document.title, "origin": origin}
+    if document.file_digest:
+        metadata["file_digest"] = document.file_digest
     return Document(document.key, document.text, metadata, document.page_starts)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from chroma_eddy import Index
 from eddy_demo.library.index import open_library, open_stored, read_entries, to_index_document
 from eddy_demo.library.ray_cluster import RayCluster
-from eddy_demo.library.recipe import LibraryRecipe, write_recipe
+from eddy_demo.library.recipe import LibraryRecipe, original_path, write_recipe
 from eddy_demo.readers.documents import ReadResult, SourceDocument
 from eddy_embed import Embedder
 
@@ -65,8 +65,11 @@ def missing_documents(folder: Path, paths: Sequence[Path], result: ReadResult) -
 
 
 def remove_documents(folder: Path, keys: Iterable[str]) -> None:
-    """Remove documents from the library."""
+    """Remove documents from the library, and the uploaded PDF files of theirs that it keeps."""
+    keys = list(keys)
     with open_stored(folder) as index:
+        for key in keys:
+            original_path(folder, key).unlink(missing_ok=True)
         index.remove(keys)
 
 

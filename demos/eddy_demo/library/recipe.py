@@ -27,7 +27,9 @@ _OLD_DATABASE = "chroma.old"
 """A database that is being deleted."""
 UPLOADS_FOLDER = "uploads"
 """Folder of files that the web page received and has not written yet."""
-_LIBRARY_FILES = {DATABASE_FOLDER, LOCK, WRITER, NEXT_RECIPE, _OLD_DATABASE, UPLOADS_FOLDER}
+_ORIGINALS_FOLDER = "originals"
+"""Folder of uploaded PDF files, whose pages the web page shows."""
+_LIBRARY_FILES = {DATABASE_FOLDER, LOCK, WRITER, NEXT_RECIPE, _OLD_DATABASE, UPLOADS_FOLDER, _ORIGINALS_FOLDER}
 _OPTIONS = {"model": "--model", "method": "--method", "passage_size": "--passage-size", "late": "--late/--separate"}
 
 
@@ -102,6 +104,11 @@ def read_recipe(folder: Path) -> LibraryRecipe:
         raise NoLibrary(f"{folder / 'library.json'} cannot be read ({error}); ingest into another folder") from None
 
 
+def original_path(folder: Path, key: str) -> Path:
+    """Return where the library in a folder keeps the uploaded PDF file of a document with this id."""
+    return folder / _ORIGINALS_FOLDER / f"{key}.pdf"
+
+
 def delete_library(folder: Path) -> None:
     """Delete the library in a folder, and no other files there."""
     if holds_library(folder):
@@ -111,7 +118,8 @@ def delete_library(folder: Path) -> None:
             (folder / DATABASE_FOLDER).rename(folder / _OLD_DATABASE)
         (folder / NEXT_RECIPE).unlink(missing_ok=True)
         (folder / "library.json").unlink()
-    shutil.rmtree(folder / _OLD_DATABASE, ignore_errors=True)
+    for name in (_OLD_DATABASE, _ORIGINALS_FOLDER):
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def write_recipe(folder: Path, recipe: LibraryRecipe) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from eddy_demo.errors import NothingToRead, Unreadable
@@ -34,6 +34,7 @@ class SourceDocument:
     text: str
     page_starts: tuple[int, ...] = ()  # offset in `text` of each page's first character
     notes: tuple[str, ...] = ()  # what the reader left out or repaired
+    file_digest: str = ""  # of a PDF file at `origin`, by which its pages are shown only while it is unchanged
 
     @property
     def key(self) -> str:
@@ -44,6 +45,11 @@ class SourceDocument:
 def document_key(origin: str) -> str:
     """Return the id of the document with an origin: 16 hexadecimal digits."""
     return hashlib.sha256(origin.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def file_digest(data: bytes) -> str:
+    """Return the hash of a file: 32 hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
@@ -158,7 +164,8 @@ def _read_file(process: ReaderProcess, path: Path, name: str, result: ReadResult
         _check_regular(path)
         for found in process.read(path, suffix_of(name) or ""):
             if isinstance(found, Content):
-                result.documents.append(_document(origin, name, found))
+                digest = file_digest(path.read_bytes()) if suffix_of(name) == ".pdf" else ""
+                result.documents.append(replace(_document(origin, name, found), file_digest=digest))
             elif found.content is None:
                 result.skipped.append(SkippedFile(f"{name}, line {found.line}", found.reason, is_row=True))
             else:

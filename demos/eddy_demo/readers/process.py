@@ -20,6 +20,13 @@ from eddy_demo.readers.content import Content, Row
 from eddy_demo.readers.limits import ReadingLimits
 
 _POLL_SECONDS = 0.05
+WORKING_FOLDER = Path(eddy_demo.__file__).parents[1]
+"""Where child processes start: `python -m` imports from there first, so that it must be the folder of this package."""
+
+
+def worker_command(module: str, *arguments: object) -> list[str]:
+    """Return the command that runs a module as a child process."""
+    return [sys.executable, "-B", "-m", module, *map(str, arguments)]
 
 
 class ReaderProcess:
@@ -58,13 +65,12 @@ class ReaderProcess:
 
     def _start(self) -> subprocess.Popen[bytes]:
         limits = {field.name: getattr(self._limits, field.name) for field in fields(ReadingLimits)}
-        # `python -m` imports from its working directory first: that must be the folder of this package.
         self._child = child = subprocess.Popen(
-            [sys.executable, "-B", "-m", "eddy_demo.readers.worker", json.dumps(limits)],
+            worker_command("eddy_demo.readers.worker", json.dumps(limits)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            cwd=Path(eddy_demo.__file__).parents[1],
+            cwd=WORKING_FOLDER,
         )
         lines = self._lines = queue.SimpleQueue[bytes]()
 

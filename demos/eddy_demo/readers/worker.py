@@ -28,7 +28,7 @@ def main() -> None:
     """Read the files that standard input names, until it closes."""
     limits = ReadingLimits(**json.loads(sys.argv[1]))
     for request in sys.stdin:
-        _limit_resources(limits)
+        limit_resources(limits.parse_bytes, limits.parse_seconds)
         path, suffix = json.loads(request)
         for message in _messages(Path(path), suffix, limits):
             sys.stdout.write(f"{json.dumps(message, default=vars)}\n")
@@ -53,15 +53,15 @@ def _messages(path: Path, suffix: str, limits: ReadingLimits) -> Iterator[dict[s
     yield {"error": error, "last": last}
 
 
-def _limit_resources(limits: ReadingLimits) -> None:
-    """Limit memory, and CPU time from now on: macOS does not limit memory, Windows limits nothing."""
+def limit_resources(memory: int, seconds: float) -> None:
+    """Limit memory in bytes, and CPU time from now on: macOS does not limit memory, Windows limits nothing."""
     try:
         import resource
     except ModuleNotFoundError:
         return
     # The parent ends a reading that takes too long; this is for a process whose parent was killed.
-    seconds = math.ceil(time.process_time() + limits.parse_seconds)
-    values = {"RLIMIT_AS": limits.parse_bytes, "RLIMIT_CPU": seconds, "RLIMIT_CORE": 0, "RLIMIT_FSIZE": 0}
+    until = math.ceil(time.process_time() + seconds)
+    values = {"RLIMIT_AS": memory, "RLIMIT_CPU": until, "RLIMIT_CORE": 0, "RLIMIT_FSIZE": 0}
     for name, value in values.items():
         try:
             kind = getattr(resource, name)

@@ -41,6 +41,7 @@ def create_app(
     limits = limits or Limits()
     reader, jobs = LibraryReader(options), JobQueue(options.folder, limits.queued_files)
     workers, generation_lock = WorkerPool(limits.concurrent_searches, limits.questions), FairLock(limits.questions)
+    page_workers = WorkerPool(1, limits.waiting_pages, "pages")
     writer = LibraryWriter(jobs, reader, limits)
 
     @asynccontextmanager
@@ -51,7 +52,7 @@ def create_app(
 
     # Without FastAPI's pages of documentation, which load scripts from other servers.
     app = FastAPI(title="Eddy", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    app.state.eddy = ServerState(limits, reader, jobs, writer, workers, generation_lock, stopping)
+    app.state.eddy = ServerState(limits, reader, jobs, writer, workers, page_workers, generation_lock, stopping)
     app.include_router(api)
     app.include_router(pages)
     app.mount("/static", StaticFiles(directory=_STATIC), name="static")

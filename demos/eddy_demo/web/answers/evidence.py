@@ -43,14 +43,15 @@ class Evidence:
         text = ""
         for piece in pieces:
             text += piece
-            *complete, last = self._segmenter.sentences(text) or [None]
+            sentences = self._segmenter.sentences(text)
+            complete = sentences[:-1]
             for sentence in complete:
                 if sentence.text in written:
                     return
                 written.add(sentence.text)
                 yield sentence.text
-            if last is not None:
-                text = text[last.start :]
+            if sentences:
+                text = text[sentences[-1].start :]
             if _loops(text.split()):
                 return
             if not complete:

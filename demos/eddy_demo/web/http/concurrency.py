@@ -16,17 +16,17 @@ T = TypeVar("T")
 
 
 class WorkerPool:
-    """A fixed number of threads for the model and the database; at most `max_calls` calls wait or run."""
+    """A fixed number of threads for calls of one kind; at most `max_calls` of them wait or run."""
 
-    def __init__(self, n_threads: int, max_calls: int) -> None:
+    def __init__(self, n_threads: int, max_calls: int, kind: str = "questions") -> None:
         self._limiter: anyio.CapacityLimiter | None = None  # which needs a running event loop
-        self._n_threads, self._max_calls = n_threads, max_calls
+        self._n_threads, self._max_calls, self._kind = n_threads, max_calls, kind
         self.active = 0
 
     async def run(self, call: Callable[[], T]) -> T:
         """Run a call in a thread and return its result; refuse it if too many wait or run already."""
         if self.active >= self._max_calls:
-            raise RequestRefused(503, "too many questions at a time; ask again in a moment")
+            raise RequestRefused(503, f"too many {self._kind} at a time; ask again in a moment")
         if self._limiter is None:
             self._limiter = anyio.CapacityLimiter(self._n_threads)
         self.active += 1

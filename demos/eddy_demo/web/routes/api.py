@@ -25,6 +25,7 @@ from eddy_demo.web.errors import RequestRefused, error_message
 from eddy_demo.web.http.events import Event, encode_event, event_stream
 from eddy_demo.web.http.security import UPLOAD_PATH
 from eddy_demo.web.routes.state import ServerState, checked_key, server_state
+from eddy_demo.web.uploads.originals import draw_original, find_original
 from eddy_demo.web.uploads.upload_queue import Upload, clean_name
 
 api = APIRouter(prefix="/api")
@@ -136,6 +137,29 @@ def documents(request: Request) -> dict[str, Any]:
         for entry in state.reader.entries()
     ]
     return {"documents": rows, "library": state.reader.summary()}
+
+
+@api.get("/documents/{key}/page")
+async def page(request: Request, key: str, start: int, end: int) -> Response:
+    """Draw the page of a PDF document on which a sentence begins, with the sentence marked."""
+    return await server_state(request).page_workers.run(lambda: _page(request, checked_key(key), start, end))
+
+
+def _page(request: Request, key: str, start: int, end: int) -> Response:
+    state = server_state(request)
+    document = state.reader.document(key) if state.reader.ready else None
+    if document is None or not document.entry.page_starts:
+        raise RequestRefused(404, "the library has no such document with pages")
+    text = document.content.text
+    if not 0 <= start < end <= len(text):
+        raise RequestRefused(404, "the document has no such place any more")
+    file = find_original(state.reader.folder, document.entry)
+    # A browser keeps the image, and asks each time whether the document is still the same.
+    headers = {"etag": f'"{document.entry.digest}-{start}-{end}"', "cache-control": "private, no-cache"}
+    if request.headers.get("if-none-match") == headers["etag"]:
+        return Response(status_code=304, headers=headers)
+    image = draw_original(file, document.entry, text, start, end, state.limits)
+    return Response(image.data, media_type="image/webp", headers={**headers, "x-eddy-caption": image.caption})
 
 
 @api.delete("/documents/{key}")

@@ -27,7 +27,8 @@ class ServerState:
     reader: LibraryReader
     jobs: JobQueue
     writer: LibraryWriter
-    workers: WorkerPool
+    workers: WorkerPool  # for the model and the database
+    page_workers: WorkerPool  # for drawing pages
     generation_lock: FairLock  # held by the answer that the model writes
     stopping: Callable[[], bool]  # whether the server is about to stop
     listeners: int = 0  # open pages that receive progress events

@@ -1,5 +1,6 @@
 // Sends the question and shows the answer: sentences of the documents, with links to them.
 import { call, element, onKey, onProgress, plural, sentence } from "./common.js";
+import { pageButton } from "./original.js";
 
 const form = document.getElementById("ask");
 const question = document.getElementById("question");
@@ -32,7 +33,7 @@ function showAnswer(data) {
     const cite = element("a", { class: "cite", href: address(each.link), "aria-label": `Sentence ${each.n}, in ${each.name}` }, `${each.n}`);
     answerBody.append(
       element("p", { class: "quote" }, each.text.replace(/^[-*+•] +/, ""), cite),
-      element("p", { class: "source" }, element("a", { href: address(each.link) }, each.title || each.name), where(each) ? ` · ${where(each)}` : ""),
+      element("p", { class: "source" }, element("a", { href: address(each.link) }, each.title || each.name), where(each) ? ` · ${where(each)}` : "", pageButton(each)),
     );
   }
   if (!data.sentences.length) {
@@ -77,6 +78,7 @@ function showHit(hit) {
         element("span", { class: "rank" }, `${hit.rank}`),
         element("span", { class: "place" }, element("a", { class: "name", href: address(hit.link) }, hit.title || hit.name), about ? element("span", { class: "where" }, ` ${about}`) : null),
         element("meter", { class: "fit", min: 0, max: 1, value: hit.fit, title: "How much of the question the passage covers", "aria-label": "fit" }),
+        pageButton(hit),
       ),
       passage,
     ),

@@ -1,9 +1,11 @@
 // A document: shows the cited sentence, and the cosine of each sentence with the question.
 import { element, onKey } from "./common.js";
+import { pageButton } from "./original.js";
 
 const text = document.getElementById("text");
 const spans = [...text.querySelectorAll(".s")];
 const pointed = document.getElementById("pointed");
+const paged = text.querySelector(".page") !== null;
 const measured = spans.filter((span) => span.dataset.c !== undefined);
 
 /** Returns the elements of the sentences between two offsets. */
@@ -14,10 +16,16 @@ function between(start, end) {
   });
 }
 
+let button = null; // shows the page of the cited sentence
+
 function point() {
   const match = /^#s-([0-9a-f]{16})-(\d+)-(\d+)$/.exec(location.hash);
   for (const span of spans) span.classList.remove("here");
   pointed.textContent = "";
+  const open = button?.getAttribute("aria-expanded") === "true";
+  if (open) button.click();
+  button?.remove();
+  button = null;
   if (!match || match[1] !== text.dataset.document) return;
   const [start, end] = [Number(match[2]), Number(match[3])];
   const found = between(start, end);
@@ -28,6 +36,11 @@ function point() {
   for (const span of found) span.classList.add("here");
   const own = found[0].dataset.c;
   pointed.textContent = `Characters ${start}–${end}${own === undefined ? "" : `, cosine ${Number(own).toFixed(4)}`}`;
+  if (paged) {
+    button = pageButton({ link: location.hash, page: 0 });
+    found.at(-1).closest(".block").after(button);
+    if (open) button.click();
+  }
   reveal(found[0]);
 }
 

@@ -214,7 +214,7 @@ class JobQueue:
         with self._changed:
             if job.state in FINISHED:
                 return
-            self.uploads.delete(job.upload.id)
+            self.uploads.keep_original(job.upload)
             self.update(job, state="done", done=1.0, left=None, content=None)
             if job.upload.id in self._cancelled:
                 self._removals.add(job.document)

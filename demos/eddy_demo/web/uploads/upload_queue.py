@@ -15,12 +15,14 @@ from pathlib import Path, PurePosixPath
 from chroma_eddy import IndexInUse
 from chroma_eddy.storage.locks import Lock
 from eddy_demo.errors import DemoError
-from eddy_demo.library.recipe import UPLOADS_FOLDER, check_available, holds_library
+from eddy_demo.library.recipe import UPLOADS_FOLDER, check_available, holds_library, original_path
 from eddy_demo.readers.documents import document_key
 from eddy_embed.utils.atomic_files import atomic_write
 
 _ID = re.compile(r"[0-9a-f]{64}")
 _MAX_NAME = 150
+UPLOAD_ORIGIN = "upload:"
+"""Beginning of the origin of an uploaded document."""
 # Control characters, and those that change the direction of writing: "gpj.exe" must not appear as "exe.jpg".
 _INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
@@ -38,7 +40,7 @@ class Upload:
     @property
     def origin(self) -> str:
         """Origin of its document."""
-        return f"upload:{self.id}"
+        return f"{UPLOAD_ORIGIN}{self.id}"
 
     @property
     def document_id(self) -> str:
@@ -101,6 +103,14 @@ class UploadQueue:
         self.content_path(id_).with_suffix(".json").unlink(missing_ok=True)
         self.content_path(id_).unlink(missing_ok=True)
 
+    def keep_original(self, upload: Upload) -> None:
+        """Move a PDF file, whose pages the page shows, to the library's originals; delete an upload of another type."""
+        if upload.name.lower().endswith(".pdf"):
+            original = original_path(self.folder.parent, upload.document_id)
+            original.parent.mkdir(exist_ok=True)
+            self.content_path(upload.id).replace(original)
+        self.delete(upload.id)
+
     def load(self) -> list[Upload]:
         """Return all stored uploads, oldest first, and delete what an interruption left incomplete."""
         if not self.folder.is_dir():
@@ -109,8 +119,8 @@ class UploadQueue:
             part.unlink(missing_ok=True)
         found = [upload for path in self.folder.glob("*.json") if (upload := self._read(path)) is not None]
         ids = {upload.id for upload in found}
-        for path in self.folder.iterdir():  # content without a description
-            if _ID.fullmatch(path.name) and path.name not in ids:
+        for path in self.folder.iterdir():  # content without a description, or the reverse
+            if _ID.fullmatch(path.stem) and path.stem not in ids:
                 path.unlink(missing_ok=True)
         return sorted(found, key=lambda upload: upload.added)
 

@@ -1,0 +1,83 @@
+"""Find the PDF file of a document, and draw its pages in a child process with limited time and memory."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+from bisect import bisect_right
+from dataclasses import dataclass
+from pathlib import Path
+
+from chroma_eddy import DocumentRow
+from eddy_demo.display_text import printable
+from eddy_demo.library.recipe import original_path
+from eddy_demo.readers.documents import file_digest
+from eddy_demo.readers.process import WORKING_FOLDER, worker_command
+from eddy_demo.web.errors import RequestRefused
+from eddy_demo.web.limits import Limits
+from eddy_demo.web.uploads.upload_queue import UPLOAD_ORIGIN
+
+
+@dataclass(frozen=True)
+class PageImage:
+    """A page as an image."""
+
+    data: bytes  # WebP
+    caption: str
+
+
+def find_original(library: Path, entry: DocumentRow) -> Path:
+    """Return the PDF file of a document: a kept upload, or the file that the command line read, if it is unchanged."""
+    name, origin = printable(str(entry.metadata.get("name", entry.id))), str(entry.metadata.get("origin", ""))
+    if origin.startswith(UPLOAD_ORIGIN):
+        kept = original_path(library, entry.id)
+        if not kept.is_file():
+            raise RequestRefused(
+                404, f"the original of {name} is not kept; to see its pages, delete the document and upload it again"
+            )
+        return kept
+    try:
+        digest = file_digest(Path(origin).read_bytes())
+    except OSError:
+        raise RequestRefused(404, f"the original of {name} is not any more where it was read; put it back") from None
+    if digest != entry.metadata.get("file_digest"):
+        raise RequestRefused(404, f"the original of {name} has changed since it was read; ingest it again")
+    return Path(origin)
+
+
+def draw_original(file: Path, entry: DocumentRow, text: str, start: int, end: int, limits: Limits) -> PageImage:
+    """Draw the page of a document's text on which the sentence from `start` to `end` begins, and mark it there."""
+    starts = entry.page_starts
+    page = bisect_right(starts, start)
+    page_end = starts[page] if page < len(starts) else len(text)
+    request = {
+        "file": str(file.resolve()),
+        "page": page,
+        "before": text[starts[page - 1] : start],
+        "text": text[start : min(end, page_end)],
+    }
+    try:
+        child = subprocess.run(
+            worker_command("eddy_demo.web.uploads.page_worker", limits.parse_bytes, math.ceil(limits.page_seconds)),
+            input=json.dumps(request).encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=WORKING_FOLDER,
+            timeout=limits.page_seconds,
+        )
+    except subprocess.TimeoutExpired:
+        raise RequestRefused(
+            422, f"drawing page {page} took longer than {limits.page_seconds:g} seconds and was stopped"
+        ) from None
+    if child.returncode or not child.stdout:
+        raise RequestRefused(
+            422,
+            f"page {page} cannot be drawn (status {child.returncode}): it may be damaged, or need more than "
+            f"{limits.parse_bytes // 2**20} MB of memory; open the file in a PDF reader",
+        )
+    if child.stdout[:1] == b"0":
+        told = ". The sentence was not found in the text of this page, so nothing is marked."
+    else:
+        told = ", with the sentence marked." + (" It continues on the next page." if end > page_end else "")
+    return PageImage(child.stdout[1:], f"Page {page} of {len(starts)}{told}")

@@ -1,0 +1,220 @@
+"""The original: a page of a PDF file as an image, with the cited sentence marked on it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+from pypdf import PdfReader, PdfWriter
+from pypdfium2 import PdfDocument
+from tests.demo.site import Site, serving, wait
+from tests.demo.test_pdf import make
+
+from eddy_demo.library.index import to_index_document
+from eddy_demo.library.recipe import check_available, delete_library, original_path
+from eddy_demo.readers import page_image
+from eddy_demo.readers.documents import read_documents
+from eddy_demo.web.errors import RequestRefused
+from eddy_demo.web.limits import Limits
+from eddy_demo.web.uploads.originals import draw_original, find_original
+from eddy_demo.web.uploads.upload_queue import Upload, UploadQueue
+
+# The second line ends in a hyphen of the typesetter's, which the text does not have.
+FIRST = ["The ferry leaves at noon.", "Ask for a ticket at the har-", "bour, it is ﬁne. The ferry leaves at noon."]
+SECOND = ["Dogs travel for free on every boat of the line."]
+TWICE, HYPHENATED = "The ferry leaves at noon.", "Ask for a ticket at the harbour, it is fine."
+
+
+@pytest.fixture(scope="module")
+def data() -> bytes:
+    return make([FIRST, SECOND])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> Iterator[Site]:
+    with serving(tmp_path_factory.mktemp("web") / "library") as site:
+        site.upload("Ferry.PDF", data)
+        site.upload("note.txt", "A note without pages.")
+        site.settled()
+        yield site
+
+
+def key(site: Site, name: str = "Ferry.PDF") -> str:
+    return next(row["id"] for row in site.documents() if row["name"] == name)
+
+
+def page(site: Site, sentence: str, name: str = "Ferry.PDF", **headers: str) -> httpx.Response:
+    document = site.state.reader.document(key(site, name))
+    assert document is not None
+    start = document.content.text.index(sentence)
+    place = {"start": start, "end": start + len(sentence)}
+    return site.client.get(f"/api/documents/{document.entry.id}/page", params=place, headers=headers)
+
+
+def marked(image: bytes) -> Any:
+    """Which points of an image have the colour of a mark, shape (height, width)."""
+    rgb = np.asarray(Image.open(io.BytesIO(image)).convert("RGB"))
+    return (rgb[..., 0] > 200) & (rgb[..., 2] < 180)
+
+
+def lines(image: bytes) -> int:
+    """How many lines of an image are marked."""
+    rows = marked(image).sum(axis=1) > 10
+    return int((rows[1:] > rows[:-1]).sum())
+
+
+def boxes(data: bytes, before: str, text: str) -> list[page_image.Box]:
+    with PdfDocument(data) as document:
+        return page_image.find_text(document[0].get_textpage(), before, text)
+
+
+def test_a_text_is_found_across_lines_hyphens_and_ligatures(data: bytes) -> None:
+    upper, lower = boxes(data, "", HYPHENATED)
+    (end,) = boxes(data, "", "it is fine")
+    assert upper[1] > lower[3]
+    assert [line[::2] for line in boxes(data, "", "ASK, for a  ticket-at the hár\nbour, it IS fine")] == [
+        upper[::2],
+        (lower[0], end[2]),
+    ]
+    assert boxes(data, "", "Ask for a ticket at the station.") == boxes(data, "", "…") == []
+
+
+def test_a_repeated_sentence_is_marked_where_it_stands(data: bytes) -> None:
+    (first,) = boxes(data, "", TWICE)
+    (second,) = boxes(data, f"{TWICE} {HYPHENATED}", TWICE)
+    assert first[1] > second[3]
+    # A header that the text lacks may say it as well.
+    assert boxes(data, TWICE * 5, TWICE) == [second]
+
+
+def test_marks_follow_a_page_that_is_turned(data: bytes) -> None:
+    upright, found = page_image.draw_page(data, 2, "", SECOND[0])
+    assert found and lines(upright) == 1
+    for quarters in (1, 2):
+        writer = PdfWriter()
+        writer.add_page(PdfReader(io.BytesIO(data)).pages[1]).rotate(90 * quarters)
+        out = io.BytesIO()
+        writer.write(out)
+        turned = marked(page_image.draw_page(out.getvalue(), 1, "", SECOND[0])[0])
+        expected = np.rot90(marked(upright), -quarters)
+        assert (turned & expected).sum() > 0.8 * (turned | expected).sum()
+
+
+def test_an_image_is_of_bounded_size() -> None:
+    for size in ((14_400, 14_400), (20, 14_400), (3, 3)):
+        writer = PdfWriter()
+        writer.add_blank_page(*size)
+        out = io.BytesIO()
+        writer.write(out)
+        image = Image.open(io.BytesIO(page_image.draw_page(out.getvalue(), 1, "", "a")[0]))
+        assert image.width * image.height <= 1.01 * 2_000_000 and max(image.size) <= 8_000
+
+
+def test_the_page_shows_its_sentence_marked(site: Site) -> None:
+    answer = page(site, HYPHENATED)
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "image/webp")
+    assert answer.headers["x-eddy-caption"] == "Page 1 of 2, with the sentence marked."
+    assert lines(answer.content) == 2
+    assert page(site, SECOND[0]).headers["x-eddy-caption"] == "Page 2 of 2, with the sentence marked."
+
+
+def test_a_browser_asks_again_and_keeps_its_image(site: Site) -> None:
+    first = page(site, TWICE)
+    again = page(site, TWICE, **{"if-none-match": first.headers["etag"]})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
+    assert first.headers["cache-control"] == "private, no-cache"
+    assert page(site, HYPHENATED, **{"if-none-match": first.headers["etag"]}).status_code == 200
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, 5), (5, 5), (0, 10_000)])
+def test_a_place_outside_the_text_has_no_page(site: Site, start: int, end: int) -> None:
+    answer = site.client.get(f"/api/documents/{key(site)}/page?start={start}&end={end}")
+    assert (answer.status_code, answer.json()["error"]) == (404, "the document has no such place any more")
+    assert site.client.get(f"/api/documents/{key(site, 'note.txt')}/page?start=0&end=5").status_code == 404
+
+
+def test_an_upload_is_kept_as_long_as_its_document(site: Site) -> None:
+    other = make([SECOND])
+    site.upload("dogs.pdf", other)
+    site.settled()
+    kept = original_path(site.folder, key(site, "dogs.pdf"))
+    assert kept.read_bytes() == other
+    assert set(kept.parent.iterdir()) == {kept, original_path(site.folder, key(site))}
+    assert [path for path in (site.folder / "uploads").iterdir() if len(path.stem) == 64] == []
+    kept.write_bytes(b"%PDF-1.4 damaged")
+    refused = page(site, SECOND[0], "dogs.pdf")
+    assert refused.status_code == 422 and "page 1 cannot be drawn" in refused.json()["error"]
+    kept.unlink()
+    refused = page(site, SECOND[0], "dogs.pdf")
+    assert refused.status_code == 404 and "delete the document and upload it again" in refused.json()["error"]
+    kept.write_bytes(other)
+    site.client.delete(f"/api/documents/{key(site, 'dogs.pdf')}")
+    wait(lambda: not kept.exists())
+
+
+def test_originals_go_with_their_library(tmp_path: Path) -> None:
+    kept = original_path(tmp_path, "ab" * 8)
+    kept.parent.mkdir()
+    kept.write_bytes(b"%PDF")
+    check_available(tmp_path)
+    delete_library(tmp_path)
+    assert not kept.exists()
+
+
+def test_what_an_interruption_left_of_an_upload_goes(tmp_path: Path) -> None:
+    """The server ended after it had moved the file to the originals."""
+    queue, upload = UploadQueue(tmp_path), Upload("ab" * 32, "ferry.pdf", 4)
+    part = queue.new_part()
+    part.write_bytes(b"%PDF")
+    queue.keep(part, upload)
+    queue.content_path(upload.id).unlink()
+    assert queue.load() == []
+    assert list(queue.folder.iterdir()) == []
+
+
+def entry(path: Path) -> tuple[Any, str]:
+    """The entry and the text of a document as the command line writes it."""
+    document = to_index_document(read_documents([path]).documents[0])
+    return SimpleNamespace(id=document.id, metadata=document.metadata, page_starts=document.page_starts), document.text
+
+
+def test_a_file_of_the_command_line_is_shown_while_it_is_unchanged(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "ferry.pdf"
+    path.write_bytes(data)
+    row, _ = entry(path)
+    assert find_original(tmp_path / "library", row) == path
+    path.write_bytes(data + b"\n")
+    with pytest.raises(RequestRefused, match=r"ferry.pdf has changed since it was read; ingest it again"):
+        find_original(tmp_path / "library", row)
+    path.unlink()
+    with pytest.raises(RequestRefused, match=r"ferry.pdf is not any more where it was read"):
+        find_original(tmp_path / "library", row)
+
+
+def test_a_sentence_across_pages_and_one_that_is_not_there(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "ferry.pdf"
+    path.write_bytes(data)
+    row, text = entry(path)
+    image = draw_original(path, row, text, text.rindex(TWICE), len(text), Limits())
+    assert image.caption == "Page 1 of 2, with the sentence marked. It continues on the next page."
+    path.write_bytes(make([SECOND, SECOND]))
+    image = draw_original(path, row, text, 0, len(TWICE), Limits())
+    assert image.caption.startswith("Page 1 of 2. The sentence was not found in the text of this page")
+    assert lines(image.data) == 0
+
+
+def test_drawing_is_bounded(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "ferry.pdf"
+    path.write_bytes(data)
+    row, text = entry(path)
+    with pytest.raises(RequestRefused, match=r"drawing page 1 took longer than 0.01 seconds and was stopped"):
+        draw_original(path, row, text, 0, 5, Limits(page_seconds=0.01))
+    with pytest.raises(RequestRefused, match=r"page 1 cannot be drawn .* more than 20 MB of memory"):
+        draw_original(path, row, text, 0, 5, Limits(parse_bytes=20 * 2**20))
