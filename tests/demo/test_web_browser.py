@@ -21,6 +21,7 @@ from tests.demo.site import PATIENCE, Site, long_text, serving, wait
 from eddy_demo import handbook
 from eddy_demo.web.answers import generation
 from eddy_demo.web.limits import Limits
+from eddy_embed.model.loading import inventory
 
 pytestmark = pytest.mark.browser
 # Its answer lies well above the threshold of this library: 0.35, where 0.28 is needed.
@@ -307,6 +308,17 @@ def test_an_edited_file_offers_to_delete_the_older(site: Site, visit: Visit) -> 
     job.get_by_role("button", name="Delete the older cart.txt").click()
     expect(job).to_have_count(0)
     expect(page.locator(".document-row", has_text="cart.txt")).to_have_count(1)
+
+
+def test_another_model_can_be_chosen(site: Site, visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = inventory.FoundModel("other", "Ollama", "nowhere", 2_000_000)
+    monkeypatch.setattr(inventory, "found", lambda: [other])
+    page = visit(f"{site.url}/library", refused=409)
+    expect(page.locator("#model")).to_have_text("eddy-tiny")
+    page.get_by_text("Read them with another model").click()
+    expect(page.locator("#models option")).to_have_text("other (2 MB)")
+    page.get_by_role("button", name="Make the library anew").click()
+    expect(page.locator("#status")).to_contain_text("the model also writes answers here", ignore_case=True)
 
 
 def test_heat_and_keyboard(site: Site, visit: Visit) -> None:

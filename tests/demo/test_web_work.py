@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,6 +25,8 @@ from eddy_demo.web.http.events import encode_event
 from eddy_demo.web.library_reader import LibraryReader
 from eddy_demo.web.uploads import library_writer
 from eddy_embed import Embedder
+from eddy_embed.model.loading import inventory
+from eddy_embed.model.loading.names import BUNDLED
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +133,29 @@ def test_a_library_is_made_anew_through_the_page(site: Site) -> None:
     assert site.client.post("/api/rebuild").status_code == 200
     wait(lambda: site.client.get("/api/documents").json()["library"]["method"] == "plain")
     assert read_recipe(site.folder).method == "plain"
+    assert not site.until(lambda p: p["rebuilding"] is None)["busy"]
+    assert "hit" in dict(site.ask("Where does the lighthouse stand?"))
+
+
+def test_a_library_is_made_anew_with_another_model(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that the list of models on this machine names, and no other; the old library answers until then."""
+    before = read_recipe(site.folder)
+    folder = str(site.folder.with_name("other"))
+    shutil.copytree(BUNDLED["eddy-tiny"], folder)
+    other = inventory.FoundModel(folder, "a folder", folder, 22)
+    broken = inventory.FoundModel("broken", "Ollama", "nowhere", 1, problem="cut short")
+    own = next(each for each in inventory.found() if each.name == "eddy-tiny")
+    monkeypatch.setattr(inventory, "found", lambda: [own, other, broken])
+    assert [(each["name"], each["own"]) for each in site.client.get("/api/models").json()] == [
+        ("eddy-tiny", True),
+        (other.name, False),
+    ]
+    for name in ("broken", "somebody/on-the-hub"):
+        assert site.client.post("/api/rebuild", params={"model": name}).status_code == 404
+    assert site.client.post("/api/rebuild", params={"model": other.name}).status_code == 200
+    wait(lambda: site.client.get("/api/documents").json()["library"]["model"] == other.name)
+    recipe = read_recipe(site.folder)
+    assert (recipe.model, recipe.passage_size) == (other.name, before.passage_size)
     assert not site.until(lambda p: p["rebuilding"] is None)["busy"]
     assert "hit" in dict(site.ask("Where does the lighthouse stand?"))
 

@@ -18,12 +18,11 @@ from eddy_demo.cli.options import err, out
 from eddy_demo.display_text import printable
 from eddy_demo.errors import DamagedLibrary, NoLibrary
 from eddy_demo.library.copies import copy_library, restore_library
-from eddy_demo.library.defaults import default_method, method_in_full
 from eddy_demo.library.index import open_library, open_stored, read_entries
 from eddy_demo.library.ingest import load_embedder, remove_documents
 from eddy_demo.library.library_lock import lock_for_command
-from eddy_demo.library.rebuild import rebuild_library
-from eddy_demo.library.recipe import LibraryRecipe, model_name, read_recipe
+from eddy_demo.library.rebuild import next_recipe, rebuild_library
+from eddy_demo.library.recipe import read_recipe
 
 
 def list_documents(library: Path, as_json: bool) -> None:
@@ -68,7 +67,7 @@ def remove(documents: list[str], library: Path) -> None:
 
 def reindex(library: Path, model: str | None, method: str | None, passage_size: int | None, device: str | None) -> None:
     """Embed all documents again."""
-    recipe = _next_recipe(read_recipe(library), model, method, passage_size)
+    recipe = next_recipe(read_recipe(library), model, method, passage_size)
     with lock_for_command(library):
         entries = read_entries(library)
         with err.status(f"Loading {recipe.model} with {recipe.method} …"):
@@ -130,18 +129,6 @@ def _print_problems(
         f"damaged in {library}: {console.pluralize(len(problems), 'document')}; {remedy}, or put back a snapshot with "
         "`eddy-demo library restore`"
     )
-
-
-def _next_recipe(
-    stored: LibraryRecipe, model: str | None, method: str | None, passage_size: int | None
-) -> LibraryRecipe:
-    name = stored.model if model is None else model_name(model)
-    if method is None:
-        default = stored.default if model is None else default_method(name)
-        chosen = default or stored.method
-    else:
-        chosen, default = method_in_full(name, method), ""
-    return replace(stored, model=name, method=chosen, default=default, passage_size=passage_size or stored.passage_size)
 
 
 def _entry_data(entry: DocumentRow) -> dict[str, Any]:

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from chroma_eddy import NoIndex, WriteReport, open_index
+from eddy_demo.library.defaults import default_method, method_in_full
 from eddy_demo.library.index import INDEX_NAME, open_stored
-from eddy_demo.library.recipe import DATABASE_FOLDER, NEXT_RECIPE, LibraryRecipe, write_recipe
+from eddy_demo.library.recipe import DATABASE_FOLDER, NEXT_RECIPE, LibraryRecipe, model_name, write_recipe
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, IncompatibleMethods, InvalidParameter
 from eddy_embed.utils.atomic_files import atomic_write
+
+
+def next_recipe(
+    stored: LibraryRecipe, model: str | None = None, method: str | None = None, passage_size: int | None = None
+) -> LibraryRecipe:
+    """Return the recipe of a rebuild; None leaves the choice to the library, or for `method` to the model."""
+    name = stored.model if model is None else model_name(model)
+    if method is None:
+        default = stored.default if model is None else default_method(name)
+        chosen = default or stored.method
+    else:
+        chosen, default = method_in_full(name, method), ""
+    return replace(stored, model=name, method=chosen, default=default, passage_size=passage_size or stored.passage_size)
 
 
 def unfinished_rebuild(folder: Path) -> LibraryRecipe | None:

@@ -77,7 +77,8 @@ class LibraryReader:
         self.folder = options.folder
         self.recipe = LibraryRecipe("", "")
         self.generator: Generator | None = None
-        self.next_embedder: Embedder | None = None  # of a rebuild in progress
+        self.next_model = ""  # of a rebuild in progress, with its embedder
+        self.next_embedder: Embedder | None = None
         self.version = 0  # changes with every change of the library
         self.error = ""  # why the model cannot be loaded, or the library not be opened
         self._embedder: Embedder | None = None
@@ -174,10 +175,9 @@ class LibraryReader:
 
     def _embedder_of(self, recipe: LibraryRecipe) -> Embedder:
         """Return the embedder of a recipe, a loaded one if possible."""
-        if recipe.model == self.recipe.model:
-            for embedder in (self.unfitted_embedder, self.next_embedder):
-                if embedder is not None and str(embedder.method) == recipe.method:
-                    return embedder
+        for model, embedder in ((self.recipe.model, self.unfitted_embedder), (self.next_model, self.next_embedder)):
+            if embedder is not None and (model, str(embedder.method)) == (recipe.model, recipe.method):
+                return embedder
         return self.embedder_for(recipe.method, recipe.model)
 
     def mark_changed(self) -> None:

@@ -27,6 +27,7 @@ from eddy_demo.web.http.security import UPLOAD_PATH
 from eddy_demo.web.routes.state import ServerState, checked_key, server_state
 from eddy_demo.web.uploads.originals import draw_original, find_original
 from eddy_demo.web.uploads.upload_queue import Upload, clean_name
+from eddy_embed.model.loading import inventory
 
 api = APIRouter(prefix="/api")
 _BUFFER_BYTES = 2**20
@@ -172,13 +173,29 @@ def remove(request: Request, key: str) -> dict[str, Any]:
     return {}
 
 
+@api.get("/models")
+def models(request: Request) -> list[dict[str, Any]]:
+    """List the models on this machine that can read the library."""
+    own = server_state(request).reader.recipe.model
+    return [
+        {"name": each.name, "family": each.family, "bytes": each.bytes, "own": own in (each.name, each.path)}
+        for each in inventory.found()
+        if each.problem is None
+    ]
+
+
 @api.post("/rebuild")
-def rebuild(request: Request) -> dict[str, Any]:
-    """Rebuild the library with the best method of its model."""
+def rebuild(request: Request, model: str | None = None) -> dict[str, Any]:
+    """Rebuild the library with the method recommended for its model, or for another one on this machine."""
     state = server_state(request)
     if state.reader.index is None:
         raise RequestRefused(409, "there is no library yet that could be made anew")
-    state.jobs.rebuild()
+    if model is not None:
+        if state.reader.generator is not None:
+            raise RequestRefused(409, "the model also writes answers here; start the server with another --model")
+        if model not in {each.name for each in inventory.found() if each.problem is None}:
+            raise RequestRefused(404, f"there is no model {model!r:.80} on this machine")
+    state.jobs.rebuild(model)
     return {}
 
 

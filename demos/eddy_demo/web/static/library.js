@@ -212,6 +212,8 @@ async function showDocuments() {
   shelf.replaceChildren(...documents.map(documentRow));
   document.getElementById("none").hidden = documents.length > 0;
   document.getElementById("totals").textContent = documents.length ? `${plural(documents.length, "document")}, ${plural(library.passages, "passage")}, ${plural(library.tokens, "token")}` : "";
+  document.getElementById("settings").hidden = !documents.length;
+  document.getElementById("model").textContent = library.model;
   notice.hidden = !library.default || library.default === library.method || library.passages < Number(notice.dataset.few);
 }
 
@@ -222,6 +224,22 @@ document.getElementById("rebuild").addEventListener("click", () => {
     failed(error);
   });
 });
+const models = document.getElementById("models");
+document.getElementById("other").addEventListener("toggle", async (event) => {
+  if (!event.target.open) return;
+  try {
+    const found = await (await call("/api/models")).json();
+    models.replaceChildren(...found.filter((model) => !model.own).map((model) => element("option", { value: model.name }, `${model.name} (${(model.bytes / 1e6).toFixed(0)} MB)`)));
+  } catch (error) {
+    failed(error);
+  }
+});
+document.getElementById("change").addEventListener("submit", (event) => {
+  event.preventDefault();
+  document.getElementById("other").open = false;
+  call(`/api/rebuild?model=${encodeURIComponent(models.value)}`, { method: "POST" }).catch(failed);
+});
+
 for (const [id, query] of [["clear", ""], ["clear-failed", "?failed=true"]]) {
   document.getElementById(id).addEventListener("click", () => call(`/api/jobs/clear${query}`, { method: "POST" }).catch(failed));
 }

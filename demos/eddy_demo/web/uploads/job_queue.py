@@ -67,6 +67,7 @@ class JobQueue:
         self.version = 0  # changes with every change of the queue
         self.stopping = False
         self.rebuild_requested = False
+        self.rebuild_model: str | None = None  # of the rebuild; None: the library's own
         self._max_files = max_files
         self._jobs: dict[str, UploadJob] = {}
         self._receiving = 0
@@ -159,9 +160,9 @@ class JobQueue:
         with self._changed:
             return set(self._removals)
 
-    def rebuild(self) -> None:
-        """Request a rebuild of the library with the method recommended for its model."""
-        self.rebuild_requested = True
+    def rebuild(self, model: str | None = None) -> None:
+        """Request a rebuild of the library with the method recommended for a model; None: for its own."""
+        self.rebuild_requested, self.rebuild_model = True, model
         self.notify()
 
     def notify(self) -> None:

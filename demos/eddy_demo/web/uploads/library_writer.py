@@ -14,7 +14,7 @@ from chroma_eddy import IndexInUse
 from eddy_demo.library.index import to_index_document
 from eddy_demo.library.ingest import ingest, remove_documents
 from eddy_demo.library.library_lock import lock_library
-from eddy_demo.library.rebuild import rebuild_library, unfinished_rebuild
+from eddy_demo.library.rebuild import next_recipe, rebuild_library, unfinished_rebuild
 from eddy_demo.library.recipe import holds_library
 from eddy_demo.readers.documents import SourceDocument, read_document
 from eddy_demo.web.errors import error_message
@@ -144,11 +144,12 @@ class LibraryWriter:
         total = max(sum(entry.characters for entry in reader.entries()), 1)
         try:
             reader.check_for_changes()
-            old = reader.recipe
-            recipe = unfinished_rebuild(reader.folder) or replace(old, method=old.default or old.method)
-            reader.next_embedder = reader.embedder_for(recipe.method, recipe.model)
+            recipe = unfinished_rebuild(reader.folder) or next_recipe(reader.recipe, self.jobs.rebuild_model)
+            embedder = reader.embedder_for(recipe.method, recipe.model)
+            reader.next_model, reader.next_embedder = recipe.model, embedder
+            recipe = replace(recipe, late=recipe.late and embedder.reads_spans)
             with self._locked():
-                rebuild_library(reader.folder, recipe, reader.next_embedder, report_progress)
+                rebuild_library(reader.folder, recipe, embedder, report_progress)
             reader.open()
         except (_Interrupted, IndexInUse):
             raise
