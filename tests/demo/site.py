@@ -104,8 +104,8 @@ class Site:
         rows: list[dict[str, Any]] = self.client.get("/api/documents").json()["documents"]
         return rows
 
-    def ask(self, question: str, k: int = 8) -> list[tuple[str, dict[str, Any]]]:
-        return read_events(self.client.get("/api/ask", params={"q": question, "k": k}))
+    def ask(self, question: str, k: int = 8, **more: str) -> list[tuple[str, dict[str, Any]]]:
+        return read_events(self.client.get("/api/ask", params={"q": question, "k": k, **more}))
 
     def stop(self) -> None:
         self.client.close()

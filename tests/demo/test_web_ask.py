@@ -14,6 +14,7 @@ from chroma_eddy import open_index
 from eddy_demo import handbook
 from eddy_demo.errors import DemoError
 from eddy_demo.web.answers import answering
+from eddy_demo.web.answers.history import QuestionHistory
 from eddy_demo.web.answers.support import ANSWERS, is_fragment, is_prose
 from eddy_embed import Embedder
 
@@ -106,6 +107,33 @@ def test_no_answer_is_said(site: Site) -> None:
     )
     silent = [dict(site.ask(question, k=1))["answer"] for question in others]
     assert not any(answer["sentences"] for answer in silent) and all(answer["best"] < ANSWERS for answer in silent)
+
+
+def test_one_document_can_be_asked(site: Site) -> None:
+    """No other one answers, and one that is not there is an error."""
+    key = next(each["id"] for each in site.documents() if each["name"] == "files.md")
+    hits = [data for name, data in site.ask(QUESTION, document=key) if name == "hit"]
+    assert {hit["document"] for hit in hits} == {key} and len(hits) == 8
+    assert "alone" in site.client.get("/", params={"in": key}).text
+    assert site.client.get("/", params={"in": "0" * 16}).status_code == 404
+    assert site.client.get("/api/ask", params={"q": QUESTION, "document": "../x"}).status_code == 404
+
+
+def test_the_last_questions_are_kept_and_forgotten(site: Site) -> None:
+    history = QuestionHistory(site.folder)
+    history.clear()
+    asked = [f"What does file {number} say?" for number in range(12)]
+    for question in [*asked, asked[5], asked[5]]:
+        history.add(question)
+    site.ask("Who winds the clock?")
+    expected = ["Who winds the clock?", asked[5], *(asked[at] for at in (11, 10, 9, 8, 7, 6, 4, 3))]
+    assert history.recent() == expected
+    page = site.client.get("/").text
+    assert all(f">{question}</a>" in page for question in expected)
+    assert site.client.delete("/api/questions").status_code == 200
+    assert QuestionHistory(site.folder).recent() == [] and "Asked before" not in site.client.get("/").text
+    (site.folder / "questions.json").write_text("[1, " * 100_000)
+    assert history.recent() == []
 
 
 def test_a_document_is_held_against_a_question(site: Site) -> None:

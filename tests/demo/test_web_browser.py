@@ -321,6 +321,24 @@ def test_another_model_can_be_chosen(site: Site, visit: Visit, monkeypatch: pyte
     expect(page.locator("#status")).to_contain_text("the model also writes answers here", ignore_case=True)
 
 
+def test_one_document_is_asked_and_the_question_is_listed(site: Site, visit: Visit) -> None:
+    key = next(each["id"] for each in site.documents() if each["name"] == "files.md")
+    page = visit(f"{site.url}/documents/{key}")
+    page.get_by_role("link", name="Ask this document").click()
+    page.locator("#question").fill("What is read?")
+    page.keyboard.press("Enter")
+    expect(page.locator(".hit")).to_have_count(8)
+    assert page.url == f"{site.url}/?q=What+is+read%3F&in={key}"
+    links = page.locator(".hit .name").evaluate_all("links => links.map(each => each.pathname)")
+    assert set(links) == {f"/documents/{key}"}
+    page.get_by_role("link", name="ask all documents").click()
+    page.locator(".recent a").first.click()
+    expect(page.locator("#question")).to_have_value("What is read?")
+    page.goto(site.url)
+    page.get_by_role("button", name="Forget these").click()
+    expect(page.locator(".recent")).to_have_count(0)
+
+
 def test_heat_and_keyboard(site: Site, visit: Visit) -> None:
     page = visit(f"{site.url}/?q={QUESTION}")
     expect(page.locator(".hit")).to_have_count(8)

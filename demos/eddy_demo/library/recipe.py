@@ -29,7 +29,10 @@ UPLOADS_FOLDER = "uploads"
 """Folder of files that the web page received and has not written yet."""
 _ORIGINALS_FOLDER = "originals"
 """Folder of uploaded PDF files, whose pages the web page shows."""
-_LIBRARY_FILES = {DATABASE_FOLDER, LOCK, WRITER, NEXT_RECIPE, _OLD_DATABASE, UPLOADS_FOLDER, _ORIGINALS_FOLDER}
+QUESTIONS_FILE = "questions.json"
+"""File with the questions that were asked last on the web page."""
+_FILES = {LOCK, WRITER, NEXT_RECIPE, QUESTIONS_FILE}
+_FOLDERS = {DATABASE_FOLDER, _OLD_DATABASE, UPLOADS_FOLDER, _ORIGINALS_FOLDER}
 _OPTIONS = {"model": "--model", "method": "--method", "passage_size": "--passage-size", "late": "--late/--separate"}
 
 
@@ -85,7 +88,7 @@ def check_available(folder: Path) -> None:
     """Check that a folder can hold a new library: it is empty, or an interrupted first ingestion left files in it."""
 
     def is_ours(name: str) -> bool:
-        return name in _LIBRARY_FILES or (name.startswith(".") and name.endswith(".part"))
+        return name in _FILES | _FOLDERS or (name.startswith(".") and name.endswith(".part"))
 
     if folder.exists() and (not folder.is_dir() or not all(is_ours(entry.name) for entry in folder.iterdir())):
         raise LibraryMismatch(f"{folder} exists and is not a library; name another folder with --library")
@@ -116,7 +119,8 @@ def delete_library(folder: Path) -> None:
         if (folder / DATABASE_FOLDER).exists():
             shutil.rmtree(folder / _OLD_DATABASE, ignore_errors=True)
             (folder / DATABASE_FOLDER).rename(folder / _OLD_DATABASE)
-        (folder / NEXT_RECIPE).unlink(missing_ok=True)
+        for name in (NEXT_RECIPE, QUESTIONS_FILE):
+            (folder / name).unlink(missing_ok=True)
         (folder / "library.json").unlink()
     for name in (_OLD_DATABASE, _ORIGINALS_FOLDER):
         shutil.rmtree(folder / name, ignore_errors=True)

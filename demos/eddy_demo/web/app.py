@@ -14,6 +14,7 @@ from starlette.staticfiles import StaticFiles
 
 from chroma_eddy import StorageError
 from eddy_demo.errors import DemoError
+from eddy_demo.web.answers.history import QuestionHistory
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.http.concurrency import FairLock, WorkerPool
 from eddy_demo.web.http.security import SecurityMiddleware
@@ -52,7 +53,10 @@ def create_app(
 
     # Without FastAPI's pages of documentation, which load scripts from other servers.
     app = FastAPI(title="Eddy", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    app.state.eddy = ServerState(limits, reader, jobs, writer, workers, page_workers, generation_lock, stopping)
+    history = QuestionHistory(options.folder)
+    app.state.eddy = ServerState(
+        limits, reader, jobs, writer, workers, page_workers, generation_lock, history, stopping
+    )
     app.include_router(api)
     app.include_router(pages)
     app.mount("/static", StaticFiles(directory=_STATIC), name="static")

@@ -43,10 +43,11 @@ class Answer:
     sentences: list[dict[str, Any]]
 
 
-def answer_question(reader: LibraryReader, question: str, k: int) -> Answer:
-    """Search for an answer, and for the k best passages; an empty library gives no events."""
+def answer_question(reader: LibraryReader, question: str, k: int, document: str | None = None) -> Answer:
+    """Search for an answer, and for the k best passages, of one document or all; an empty library gives no events."""
     reader.wait()
-    result = reader.read_consistently(lambda index: None if index is None else _search(index, question, k))
+    documents = None if document is None else [document]
+    result = reader.read_consistently(lambda index: None if index is None else _search(index, question, k, documents))
     if result is None:
         return Answer([], [])
     extract, hits = result
@@ -55,8 +56,8 @@ def answer_question(reader: LibraryReader, question: str, k: int) -> Answer:
     return Answer([("answer", shown), *ranked], extract["sentences"])
 
 
-def _search(index: Index, question: str, k: int) -> tuple[dict[str, Any], list[Hit]]:
-    hits = index.query(question, max(k, CANDIDATES), hybrid=True, sentences=True)
+def _search(index: Index, question: str, k: int, documents: list[str] | None) -> tuple[dict[str, Any], list[Hit]]:
+    hits = index.query(question, max(k, CANDIDATES), documents=documents, hybrid=True, sentences=True)
     return extract_sentences(index, hits[:CANDIDATES]), hits[:k]
 
 

@@ -75,15 +75,18 @@ async def _progress(state: ServerState, token: str) -> AsyncIterator[bytes]:
 
 
 @api.get("/ask")
-async def ask(request: Request, q: str, k: int = 8) -> Response:
-    """Answer a question with a stream of events."""
+async def ask(request: Request, q: str, k: int = 8, document: str | None = None) -> Response:
+    """Answer a question, from one document or all, with a stream of events."""
     state = server_state(request)
     question = answering.checked_question(q, state.limits.question_characters)
     if not 1 <= k <= 50:
         raise RequestRefused(400, f"{k} passages cannot be shown; ask for 1 to 50")
     began = time.monotonic()
     # Search before the response begins, so that an error still has its own status.
-    answer = await state.workers.run(lambda: answering.answer_question(state.reader, question, k))
+    key = None if document is None else checked_key(document)
+    answer = await state.workers.run(lambda: answering.answer_question(state.reader, question, k, key))
+    if answer.events:
+        await anyio.to_thread.run_sync(state.history.add, question)
 
     async def stream() -> AsyncIterator[bytes]:
         try:
@@ -101,6 +104,13 @@ async def ask(request: Request, q: str, k: int = 8) -> Response:
             yield encode_event("failed", {"error": error_message(error)})
 
     return event_stream(stream())
+
+
+@api.delete("/questions")
+def forget_questions(request: Request) -> dict[str, Any]:
+    """Forget the questions asked last."""
+    server_state(request).history.clear()
+    return {}
 
 
 async def _generate(

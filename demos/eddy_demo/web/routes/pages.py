@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import anyio.to_thread
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
+from eddy_demo.display_text import printable
 from eddy_demo.errors import InvalidQuestion
 from eddy_demo.library.ingest import MIN_FIT_PASSAGES
 from eddy_demo.readers.formats import DOCUMENT_SUFFIXES
@@ -40,11 +41,26 @@ def render(request: Request, template: str, status: int = 200, **values: Any) ->
 
 
 @pages.get("/")
-def ask_page(request: Request, q: str = "") -> Response:
-    """Show the page for questions."""
+def ask_page(request: Request, q: str = "", document: Annotated[str, Query(alias="in")] = "") -> Response:
+    """Show the page for questions to all documents, or to one."""
     state = server_state(request)
-    limit = state.limits.question_characters
-    return render(request, "ask.html", library=state.reader.summary(), ready=state.reader.ready, q=q, limit=limit)
+    entry = state.reader.entry(checked_key(document)) if document else None
+    if document and entry is None:
+        raise RequestRefused(404, "the document is not in the library any more")
+    within = None
+    if entry is not None:
+        shown = entry.metadata.get("title") or entry.metadata.get("name", entry.id)
+        within = {"id": entry.id, "name": printable(str(shown))}
+    return render(
+        request,
+        "ask.html",
+        library=state.reader.summary(),
+        ready=state.reader.ready,
+        q=q,
+        limit=state.limits.question_characters,
+        within=within,
+        recent=state.history.recent(),
+    )
 
 
 @pages.get("/library")

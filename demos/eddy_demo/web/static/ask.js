@@ -12,6 +12,7 @@ const answerBody = document.getElementById("answer-body");
 const written = document.getElementById("written");
 const writtenBody = document.getElementById("written-body");
 const writtenNote = document.getElementById("written-note");
+const within = document.getElementById("within")?.value ?? ""; // the only document that is asked
 let running = null;
 let reading = ""; // the document that is being embedded
 
@@ -142,7 +143,7 @@ async function ask() {
   status.textContent = reading ? `Looking … ${reading} is being read at the same time, so this takes longer.` : "Looking …";
   const began = performance.now();
   try {
-    const response = await call(`/api/ask?q=${encodeURIComponent(text)}`, { signal: own.signal });
+    const response = await call(`/api/ask?q=${encodeURIComponent(text)}${within && `&document=${within}`}`, { signal: own.signal });
     for await (const [name, data] of events(response)) {
       if (own.signal.aborted) return;
       if (name === "answer") showAnswer(data);
@@ -165,15 +166,28 @@ async function ask() {
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   const text = question.value.trim();
-  const address = text ? `/?q=${encodeURIComponent(text)}` : "/";
+  const asked = new URLSearchParams({ ...(text && { q: text }), ...(within && { in: within }) }).toString();
+  const address = asked ? `/?${asked}` : "/";
   if (`${location.pathname}${location.search}` !== address) history.pushState(null, "", address);
   question.blur();
   ask();
 });
 addEventListener("popstate", () => {
-  question.value = new URLSearchParams(location.search).get("q") ?? "";
+  const asked = new URLSearchParams(location.search);
+  if ((asked.get("in") ?? "") !== within) return location.reload();
+  question.value = asked.get("q") ?? "";
   if (question.value) ask();
   else clear();
+});
+
+document.getElementById("forget")?.addEventListener("click", async (event) => {
+  try {
+    await call("/api/questions", { method: "DELETE" });
+    for (const part of [event.target, document.querySelector(".recent")]) part.remove();
+  } catch (error) {
+    status.className = "status failed";
+    status.textContent = sentence(error.message);
+  }
 });
 
 function step(by) {
