@@ -125,6 +125,7 @@ if (location.pathname !== "/library") {
   addEventListener("drop", async (event) => {
     const files = [...(event.dataTransfer?.files ?? [])];
     if (!files.length) return;
+    document.getElementById("empty")?.remove(); // else the first document would reload it, and not open the library
     try {
       for (const file of files) {
         show(`${file.name} is being sent …`, false);
