@@ -45,6 +45,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "plain+tempscale": ("plain", {"tau": 0.8}),
     "plain:pool=last+tempscale:tau=0.9,query_tau=0.5": ("plain", {"pool": "last", "tau": 0.9, "query_tau": 0.5}),
     "prompteol+tempscale:rule=log": ("prompteol", {"rule": "log"}),
+    "prompteol+tempscale:rule=log,tau=0.8": ("prompteol", {"rule": "log", "tau": 0.8}),
     "plain+tempscale:rule=rate,rate=0.1": ("plain", {"rule": "rate", "rate": 0.1}),
     'plain+tempscale:lengths="1:1,20:0.7,40:0.5"': ("plain", {"lengths": ((1, 1.0), (20, 0.7), (40, 0.5))}),
     "htp:range=1-3,exit=-1+tempscale:tau=0.6": ("htp", {"range": (1, 3), "exit": -1, "tau": 0.6}),

@@ -40,7 +40,7 @@ def test_queries_may_have_their_own() -> None:
     assert np.array_equal(both.encode_query(TEXTS), embedder("llama", "plain+tempscale:tau=0.5").encode_query(TEXTS))
 
 
-@pytest.mark.parametrize("rule", ["rule=log", "rule=rate,rate=0.3", 'lengths="1:1,20:0.7,30:0.5"'])
+@pytest.mark.parametrize("rule", ["rule=log", "rule=log,tau=0.7", "rule=rate,rate=0.3", 'lengths="1:1,20:0.7,30:0.5"'])
 def test_rules_by_length_do_not_depend_on_the_company(rule: str) -> None:
     e = embedder("gemma2", f"plain+tempscale:{rule}")
     alone = np.stack([e.encode_document(text) for text in TEXTS])
@@ -51,6 +51,7 @@ def test_factors_are_the_published_ones() -> None:
     assert Temperature(0.8).factor(7, query=False) == 1.25
     assert Temperature(0.8, 0.5).factor(7, query=True) == 2.0
     assert Temperature(rule="log").factor(10, query=False) == pytest.approx(2.302585)
+    assert Temperature(0.5, rule="log").factor(10, query=False) == pytest.approx(4.60517)
     assert Temperature(rule="rate", rate=0.5).factor(10, query=False) == pytest.approx(2.1512925)
     table = Temperature(lengths=((1, 1.0), (512, 0.9), (2048, 0.8)), query_tau=0.5)
     assert [1 / table.factor(n, query=False) for n in (1, 511, 512, 2047, 2048)] == pytest.approx([1, 1, 0.9, 0.9, 0.8])
@@ -75,6 +76,7 @@ def test_one_token_has_nothing_to_sharpen() -> None:
         ("tempscale:query_tau=0.5", "query", "logits times 2 (1/0.5)"),
         ('tempscale:lengths="1:1,20:0.7,30:0.5"', "document", "logits times 1.43 (1/0.7)"),
         ("tempscale:rule=log", "document", "logits times 3.22 (ln 25)"),
+        ("tempscale:rule=log,tau=0.5", "document", "logits times 6.44 (ln 25 / 0.5)"),
         ("tempscale:rule=rate,rate=0.1", "document", "logits times 1.32 (1 + 0.1 ln 25)"),
     ],
 )

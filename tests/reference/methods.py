@@ -77,14 +77,13 @@ def settings(method: str, params: Params) -> dict[str, Any]:
 def temperature(p: Params, tokens: int, role: str) -> float:
     """Divisor of the logits of a sequence of so many tokens; the comparison rows multiply instead."""
     rule = p.get("rule", "fixed")
-    if rule == "log":
-        return 1 / math.log(tokens)
     if rule == "rate":
         return 1 / (1 + p["rate"] * math.log(tokens))
     tau = p.get("tau", 1.0)
     for first, below in p.get("lengths", ()):  # from `first` tokens on; the last that is reached counts
         tau = below if tokens >= first else tau
-    return (p.get("query_tau") or tau) if role == "query" else tau
+    tau = (p.get("query_tau") or tau) if role == "query" else tau
+    return tau / math.log(tokens) if rule == "log" else tau
 
 
 def _arranged(method: str, p: Params, filled: lay.Filled, sentences: Sequence[lay.Span] | None) -> lay.Layout:

@@ -30,8 +30,9 @@ def tempscale(
         lengths: Temperatures by the number of tokens of the sequence, such as "1:1,512:0.9,2048:0.8": 1 below 512
             tokens, 0.9 from there, 0.8 from 2,048. The paper finds lower ones best for longer texts (appendix E.6);
             texts with different temperatures get vectors that are made differently.
-        rule: "fixed", or one of the paper's comparison rows: "log" multiplies by ln n, "rate" by 1 + rate * ln n, with
-            n the number of tokens of the sequence, prompt and placeholders included.
+        rule: "fixed", or one of the paper's comparison rows (appendix F.3): "log" multiplies by ln n, also with a
+            temperature, "rate" by 1 + rate * ln n without one, with n the number of tokens of the sequence, prompt and
+            placeholders included.
         rate: The rate of that rule.
 
     Raises:

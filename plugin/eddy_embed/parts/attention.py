@@ -20,9 +20,9 @@ class Temperature:
         tau: Temperature, above 0 and at most 1; lower is sharper. None: the lengths or the rule decide.
         query_tau: Temperature for queries, None for the same.
         lengths: Rows (n, temperature): the temperature from n tokens on; in order, the first with n = 1.
-        rule: "fixed": divide by tau. "log": multiply by ln n instead, which is 0 for one token and changes nothing
-            there. "rate": multiply by 1 + rate * ln n instead. The last two are the paper's comparison rows
-            (appendix F.3).
+        rule: "fixed": divide by tau. "log": multiply by ln n, which is 0 for one token and changes nothing there, and
+            divide by tau where there is one. "rate": multiply by 1 + rate * ln n instead. The last two are the paper's
+            comparison rows (appendix F.3).
         rate: The rate of that rule.
 
     Raises:
@@ -52,7 +52,7 @@ class Temperature:
                 f"tempscale: lengths begin at {firsts} tokens; they must rise, from 1 on, so that every length has one"
             )
         ignored = [name for name in ("tau", "query_tau", "lengths") if getattr(self, name) not in (None, ())]
-        if self.rule != "fixed" and ignored:
+        if self.rule == "rate" and ignored:
             raise InvalidParameter(
                 f"tempscale: {ignored[0]}={getattr(self, ignored[0])} has no effect with rule={self.rule}; drop one"
             )
@@ -63,26 +63,25 @@ class Temperature:
 
     def factor(self, length: int, query: bool) -> float:
         """The factor on the logits of a sequence of so many tokens."""
-        if self.rule == "log":
-            return math.log(length)
         if self.rule == "rate":
             return 1 + self.rate * math.log(length)
-        return 1 / self._tau(length, query)
+        return (math.log(length) if self.rule == "log" else 1) / self._tau(length, query)
 
     def reason(self, length: int, query: bool) -> str:
         """Where that factor comes from."""
-        if self.rule == "log":
-            return f"ln {length}"
         if self.rule == "rate":
             return f"1 + {self.rate:g} ln {length}"
-        return f"1/{self._tau(length, query):g}"
+        tau = self._tau(length, query)
+        if self.rule == "log":
+            return f"ln {length}" if tau == 1 else f"ln {length} / {tau:g}"
+        return f"1/{tau:g}"
 
     def _tau(self, length: int, query: bool) -> float:
         if query and self.query_tau is not None:
             return self.query_tau
         if self.tau is not None:
             return self.tau
-        return next(tau for first, tau in reversed(self.lengths) if first <= length)
+        return next((tau for first, tau in reversed(self.lengths) if first <= length), 1.0)
 
 
 @dataclass(frozen=True)
