@@ -36,6 +36,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "echo:preset=released": ("echo", {"preset": "released"}),
     "echo:preset=htp,exit=-2": ("echo", {"preset": "htp", "exit": -2}),
     "echo:preset=bare": ("echo", {"preset": "bare"}),
+    "echo:k=3": ("echo", {"k": 3}),
     "tp:prompt=cot,exit=-1": ("tp", {"prompt": "cot", "exit": -1}),
     "tp:prompt=cot,range=1-4,exit=-1,source=text": (
         "tp",

@@ -35,7 +35,7 @@ CHANGES = {
     "cot": ["exit=3", "released_text=true"],
     "knowledge": ["exit=3", "released_text=true"],
     "metaeol": ['prompts="A: {text} is"', "exit=3", "released_text=true"],
-    "echo": ["preset=bare", "exit=3"],
+    "echo": ["preset=bare", "exit=3", "k=3"],
     "tp": ["prompt=cot", "range=1-2", "exit=4", "placeholders=2", "source=text", "released_text=true", "seed=1"],
     "htp": [
         *("k=2", "range=1-4", "exit=-1", "pool=all", "local_only=true", "global_only=true", "every=3"),

@@ -220,6 +220,7 @@ def test_texts_are_printed_in_one_way(text: str, expected: str) -> None:
         ('tempscale:lengths=""', InvalidParameter, "must be pairs"),
         ("plain+readout:pool=last,prompt=true", InvalidParameter, "prompt=true has no effect with pool=last"),
         ("htp+readout:pool=last,placeholders=true", InvalidParameter, "placeholders=true has no effect"),
+        ("echo:k=1", InvalidParameter, "k=1 must be at least 2 copies"),
         ("echo:preset=twice", InvalidParameter, "preset='twice' is unknown; choose one of rewrite"),
         ("reba:k=0", InvalidParameter, "k=0 must be at least 1"),
         ("reba:piece=0", InvalidParameter, "piece=0 must be at least 1 token"),

@@ -122,7 +122,8 @@ def layout(
     p = settings(method, params)
     wording = p["prompt"] or method
     if wording == "echo":
-        template = lay.ECHO[p.get("preset", "rewrite")][0 if role == "query" else 1]
+        before, between, after = lay.ECHO[p.get("preset", "rewrite")][0 if role == "query" else 1].split("{text}")
+        template = between.join([before + "{text}", *["{text}"] * (p.get("k", 2) - 1)]) + after
     elif wording == "kv":
         kind = "Query" if role == "query" else "Context"
         asked = {"Extract key concept": "Extract key concept"}.get(p["verb"], f"{p['verb']} the {kind} in one word")

@@ -88,7 +88,7 @@ def metaeol(prompts: str | None = None, exit: int | None = -1, released_text: bo
     return _last(metaeol, given, Layout(first, others=tuple(others)))
 
 
-def echo(preset: str = "rewrite", exit: int | None = -1) -> Method:
+def echo(preset: str = "rewrite", exit: int | None = -1, k: int = 2) -> Method:
     """The text twice, mean over the second copy, whose tokens have seen the whole text.
 
     A model that was trained to be read at its last token is read there instead.
@@ -97,15 +97,26 @@ def echo(preset: str = "rewrite", exit: int | None = -1) -> Method:
         preset: Wording: "rewrite" (the paper's), "released" (its code's, which also pools the end token), "htp" (as
             the HTP paper runs it), "bare" (nothing but the text, a space, the text).
         exit: Layer read, counted over h[0] .. h[L].
+        k: Number of copies, of which the last is read; the wording between two is repeated.
 
     Raises:
-        InvalidParameter: The preset is unknown.
+        InvalidParameter: The preset is unknown, or there are fewer than two copies.
     """
     if preset not in ECHOES:
         raise InvalidParameter(f"echo: preset={preset!r} is unknown; choose one of {', '.join(ECHOES)}")
+    if k < 2:
+        raise InvalidParameter(f"echo: k={k} must be at least 2 copies; without a second one, use plain")
     layout = ECHOES[preset]
+    query = layout.query_template and _repeated(layout.query_template, k)
+    layout = replace(layout, template=_repeated(layout.template, k), query_template=query)
     readout = Readout(exit=exit, pool=None, end=layout.end)
-    return build(echo, {"preset": preset, "exit": exit}, layout=layout, readout=readout)
+    return build(echo, {"preset": preset, "exit": exit, "k": k}, layout=layout, readout=readout)
+
+
+def _repeated(template: str, k: int) -> str:
+    """A wording of two copies with k copies."""
+    before, between, after = template.split("{text}")
+    return before + "{text}" + f"{between}{{text}}" * (k - 1) + after
 
 
 def _last(function: Callable[..., Method], given: dict[str, Any], layout: Layout) -> Method:
