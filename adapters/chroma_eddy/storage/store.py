@@ -185,6 +185,13 @@ class Store:
         collection = self.find()
         return dict((collection.metadata if collection is not None else None) or {})
 
+    @property
+    def maker(self) -> dict[str, Any]:
+        """Configuration of the main collection's embedding function, with `model_name` and `method`."""
+        collection = self.find()
+        stored = None if collection is None else collection.configuration_json.get("embedding_function")
+        return dict((stored or {}).get("config") or {})
+
     def update_metadata(self, **values: Any) -> None:
         """Change entries of the main collection's metadata."""
         kept = {name: value for name, value in self.metadata().items() if value is not None}

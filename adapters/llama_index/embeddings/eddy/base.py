@@ -16,20 +16,18 @@ from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATTR
 
 from eddy_embed.encoding.validation import check_kind, check_one, checked_text_list
-from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
 from eddy_embed.integrations.arguments import check_loaded
-from eddy_embed.integrations.shared_embedders import EmbedderOwner, in_worker
+from eddy_embed.integrations.shared_embedders import EmbedderOwner, in_worker, live_error
+from eddy_embed.utils.diff import contrast
 from llama_index.embeddings.eddy.arguments import resolve_arguments
 from llama_index.embeddings.eddy.cache import RoleKeyedCache, query_role
-from llama_index.embeddings.eddy.vector_metadata import KEYS, FingerprintedVector, has_vector_of
+from llama_index.embeddings.eddy.retrieval_check import asked_by
+from llama_index.embeddings.eddy.vector_metadata import FINGERPRINT, KEYS, FingerprintedVector, has_vector_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_LIVE_MODEL_HINT = (
-    "it cannot be copied to another process or rebuilt from a configuration. Name the model instead, "
-    "EddyEmbedding(model_name=...), or call EddyEmbedding.from_model in the other process."
-)
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _Aggregate = Callable[..., Embedding]
 
@@ -54,7 +52,7 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         method: How a text becomes a vector, such as `"htp"` or `"tp:prompt=prompteol"`; if left out, as is recommended
             for the model, and then the full text of that.
         embed_batch_size: Maximum number of texts in a call of the engine, 1 to 2,048.
-        post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote.
+        post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote; or call `fit`.
         show_progress: Whether every call over a batch of texts shows a progress bar.
         num_workers: Maximum number of concurrent batches in `aget_text_embedding_batch`.
         embeddings_cache: A key-value store; queries, texts and different embedders have separate collections.
@@ -137,6 +135,12 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         super().__init__(**resolve_arguments(values, tuple(type(self).model_fields)))
         self.embeddings_cache = store
 
+    @staticmethod
+    def _text_of(document: Any) -> str:
+        check_kind("library", document, BaseNode, "texts, or LlamaIndex's documents or nodes")
+        text: str = document.get_content(metadata_mode=MetadataMode.NONE)
+        return text
+
     @classmethod
     def from_llm(cls, llm: Any, *, method: str = "recommended", **settings: Any) -> Self:
         """Embed with the loaded model of an LLM of LlamaIndex; see `from_model`.
@@ -187,13 +191,17 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
     def get_query_embedding(self, query: str) -> Embedding:
         """Embed a query, or take it from the cache; the vector has a `fingerprint`."""
         with query_role():
-            return FingerprintedVector(super().get_query_embedding(query), self.fingerprint)
+            return self._question(super().get_query_embedding(query))
 
     @_traced_by_base
     async def aget_query_embedding(self, query: str) -> Embedding:
         """As `get_query_embedding`, in a thread."""
         with query_role():
-            return FingerprintedVector(await super().aget_query_embedding(query), self.fingerprint)
+            return self._question(await super().aget_query_embedding(query))
+
+    def _question(self, vector: Embedding) -> FingerprintedVector:
+        asked_by.set((self.fingerprint, f"`{self.method}` on `{self.model_name}`"))
+        return FingerprintedVector(vector, self.fingerprint)
 
     def get_agg_embedding_from_queries(self, queries: list[str], agg_fn: _Aggregate | None = None) -> Embedding:
         """Embed several queries as one vector, by default their mean; the vector has a `fingerprint`."""
@@ -219,15 +227,25 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         )
 
     def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
-        """Embed every node without a vector of this embedder."""
-        super().__call__(self._without_vector(nodes), **kwargs)
+        """Embed every node without a vector of this embedder; note the fingerprint in metadata that nothing reads."""
+        rest = self._without_vector(nodes)
+        super().__call__(rest, **kwargs)
+        self._mark(rest)
         return nodes
 
     async def acall(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
         """Embed every node without a vector of this embedder, in threads."""
         rest = await asyncio.to_thread(self._without_vector, nodes)
         await super().acall(rest, **kwargs)
+        self._mark(rest)
         return nodes
+
+    def _mark(self, nodes: Sequence[BaseNode]) -> None:
+        for node in nodes:
+            node.metadata[FINGERPRINT] = self.fingerprint
+            for hidden in (node.excluded_embed_metadata_keys, node.excluded_llm_metadata_keys):
+                if FINGERPRINT not in hidden:
+                    hidden.append(FINGERPRINT)
 
     def _without_vector(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
         for index, node in enumerate(nodes):
@@ -252,7 +270,7 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         """The fields and the fingerprint; the ingestion cache hashes them, and a model's folder may change."""
         data: dict[str, Any] = handler(self)
         data.update(class_name=self.class_name(), fingerprint=self.fingerprint)
-        if self._live is not None:
+        if self._live is not None or self._fitted_here:
             data["live_model"] = True
         return data
 
@@ -267,20 +285,15 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         check_kind("data", data, Mapping, "a dictionary that to_dict() made")
         values = {k: v for k, v in {**data, **kwargs}.items() if k not in ("class_name", "fingerprint")}
         if values.pop("live_model", False):
-            raise InvalidParameter(f"{data.get('model_name')!r} is a live model: {_LIVE_MODEL_HINT}")
+            raise InvalidParameter(live_error("EddyEmbedding", str(data.get("model_name"))))
         self = cls(**values)
         saved = data.get("fingerprint")
         if saved is not None and not kwargs and saved != self.fingerprint:
             raise FingerprintMismatch(
-                f"The configuration was saved with fingerprint {saved} and gives {self.fingerprint} now: the model, "
-                "or the library, has changed since. Embed the texts again, or drop 'fingerprint' from the dictionary."
+                f"The configuration was {contrast(data, vars(self))}.\nIts fingerprint was {saved} and is "
+                f"{self.fingerprint} now. Embed the texts again, or drop 'fingerprint' from the dictionary."
             )
         return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        if self._live is not None:
-            raise EddyError(f"{self.model_name!r} is a live model: {_LIVE_MODEL_HINT}")
-        return self._state()
 
     def _state(self) -> dict[str, Any]:
         # Callbacks and limiters belong to this process.
