@@ -150,10 +150,12 @@ def open_embedders(
                 f"{model} brings a pooling of its own, and serves one method; start a server for each"
             )
         live = (opened.model, opened.tokenizer)
-    opened = {text: open_embedder(model, {**options, "method": text, **posts.get(text, {})}, live) for text in parsed}
-    for embedder in opened.values():
+    embedders = {
+        text: open_embedder(model, {**options, "method": text, **posts.get(text, {})}, live) for text in parsed
+    }
+    for embedder in embedders.values():
         raise_if_unfitted(embedder)
-    return opened
+    return embedders
 
 
 def isolate_failures(run: Callable[[list[Item]], list[Result]], items: list[Item]) -> list[Result | Exception]:

@@ -127,7 +127,8 @@ class Store:
             collection = self.client.get_or_create_collection(
                 self.name + part,
                 embedding_function=function,
-                configuration=_L2_CONFIG if part == TRANSFORM else _COSINE_CONFIG,  # type: ignore[arg-type]
+                # A copy: Chroma writes the embedding function into it.
+                configuration=dict(_L2_CONFIG if part == TRANSFORM else _COSINE_CONFIG),  # type: ignore[arg-type]
                 metadata=dict(metadata or {"eddy_format": FORMAT, "eddy_part": part}),
             )
             self.connection.load_vectors(collection)

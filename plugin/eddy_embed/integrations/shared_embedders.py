@@ -297,8 +297,8 @@ def live_error(owner: str, model_name: str) -> str:
     """The message for a live model where only a configuration will do."""
     return (
         f"{model_name!r} is a live model: it cannot be copied to another process or rebuilt from a configuration. Name "
-        f"the model instead, {owner}(model_name=...), or call {owner}.from_model in the other process; save(folder) what "
-        "was fitted."
+        f"the model instead, {owner}(model_name=...), or call {owner}.from_model in the other process; call "
+        "save(folder) if it was fitted."
     )
 
 

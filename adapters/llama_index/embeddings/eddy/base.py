@@ -22,8 +22,7 @@ from eddy_embed.integrations.shared_embedders import EmbedderOwner, in_worker, l
 from eddy_embed.utils.diff import contrast
 from llama_index.embeddings.eddy.arguments import resolve_arguments
 from llama_index.embeddings.eddy.cache import RoleKeyedCache, query_role
-from llama_index.embeddings.eddy.retrieval_check import asked_by
-from llama_index.embeddings.eddy.vector_metadata import FINGERPRINT, KEYS, FingerprintedVector, has_vector_of
+from llama_index.embeddings.eddy.vector_metadata import KEYS, FingerprintedVector, has_vector_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -191,17 +190,13 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
     def get_query_embedding(self, query: str) -> Embedding:
         """Embed a query, or take it from the cache; the vector has a `fingerprint`."""
         with query_role():
-            return self._question(super().get_query_embedding(query))
+            return FingerprintedVector(super().get_query_embedding(query), self.fingerprint)
 
     @_traced_by_base
     async def aget_query_embedding(self, query: str) -> Embedding:
         """As `get_query_embedding`, in a thread."""
         with query_role():
-            return self._question(await super().aget_query_embedding(query))
-
-    def _question(self, vector: Embedding) -> FingerprintedVector:
-        asked_by.set((self.fingerprint, f"`{self.method}` on `{self.model_name}`"))
-        return FingerprintedVector(vector, self.fingerprint)
+            return FingerprintedVector(await super().aget_query_embedding(query), self.fingerprint)
 
     def get_agg_embedding_from_queries(self, queries: list[str], agg_fn: _Aggregate | None = None) -> Embedding:
         """Embed several queries as one vector, by default their mean; the vector has a `fingerprint`."""
@@ -227,25 +222,15 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         )
 
     def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
-        """Embed every node without a vector of this embedder; note the fingerprint in metadata that nothing reads."""
-        rest = self._without_vector(nodes)
-        super().__call__(rest, **kwargs)
-        self._mark(rest)
+        """Embed every node without a vector of this embedder."""
+        super().__call__(self._without_vector(nodes), **kwargs)
         return nodes
 
     async def acall(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
         """Embed every node without a vector of this embedder, in threads."""
         rest = await asyncio.to_thread(self._without_vector, nodes)
         await super().acall(rest, **kwargs)
-        self._mark(rest)
         return nodes
-
-    def _mark(self, nodes: Sequence[BaseNode]) -> None:
-        for node in nodes:
-            node.metadata[FINGERPRINT] = self.fingerprint
-            for hidden in (node.excluded_embed_metadata_keys, node.excluded_llm_metadata_keys):
-                if FINGERPRINT not in hidden:
-                    hidden.append(FINGERPRINT)
 
     def _without_vector(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
         for index, node in enumerate(nodes):
