@@ -357,8 +357,8 @@ def test_beside_the_embeddings_of_hugging_face():
         VectorStoreIndex.from_documents(documents, embed_model=model).as_retriever().retrieve("Why does bread rise?")
         for model in (theirs, ours)
     ]
-    assert [(each.ref_doc_id, round(each.score, 4)) for each in found[0]] == [
-        (each.ref_doc_id, round(each.score, 4)) for each in found[1]
+    assert [(each.node.ref_doc_id, round(each.score, 4)) for each in found[0]] == [
+        (each.node.ref_doc_id, round(each.score, 4)) for each in found[1]
     ]
     embeddings = EddyEmbeddings(model_name="eddy-tiny", method="htp", check=False)
     other = InMemoryVectorStore.from_texts(["Another library."], DeterministicFakeEmbedding(size=8))
