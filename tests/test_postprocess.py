@@ -299,10 +299,10 @@ def test_a_file_goes_with_the_maker_of_its_vectors_alone(tmp_path) -> None:
         "text_instruction None, here 'Read:'": {"text_instruction": "Read:"},
         "weights ": {"other": changed},
     }.items():
-        with pytest.raises(FingerprintMismatch, match=f"another maker: .*{said}") as error:
+        with pytest.raises(FingerprintMismatch, match=f"(?s)^The post-processing was fitted .*{said}") as error:
             opened(**options)
         assert "fit it again" in str(error.value)
-        with pytest.raises(FingerprintMismatch, match="another maker"):
+        with pytest.raises(FingerprintMismatch, match="fitted with another"):
             opened(**{**options, "post": None}).with_post(Fitted.load(path))
     # A mean of queries is theirs alone.
     made.fit(TEXTS, ["When does the ferry leave?", "What rose?"]).save(path)

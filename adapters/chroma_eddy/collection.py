@@ -13,6 +13,7 @@ from chromadb.errors import NotFoundError
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import FingerprintMismatch
+from eddy_embed.utils.diff import contrast
 
 # In the metadata of collections made here, since Chroma replaces a stored configuration before it asks whether it may;
 # and in the metadata of rows that the adapters for other frameworks write.
@@ -72,23 +73,23 @@ def _check_embedder(collection: Collection, function: EddyEmbeddingFunction) -> 
             differs = recorded not in (None, config.get("fingerprint"))
             replaced = f", put in place of fingerprint {recorded}" if differs else ""
             raise FingerprintMismatch(
-                f"Collection {collection.name!r} was made with {config!r}{replaced}, and the function given is "
-                f"{function.get_config()!r}: their vectors cannot be compared. Give the function it was made with, or "
-                "embed the documents again into another collection."
+                f"Collection {collection.name!r} was {contrast(config, function.get_config())}.\nStored "
+                f"{config!r}{replaced}, given {function.get_config()!r}: their vectors cannot be compared. Give the "
+                "function it was made with, or embed the documents again into another collection."
             )
         return
     if kind is not None:
         raise FingerprintMismatch(
-            f"Collection {collection.name!r} was made with Chroma's embedding function {kind!r}, whose vectors cannot "
-            f"be compared with those of {function.model_name!r}; use another collection."
+            f"Collection {collection.name!r} was made with Chroma's embedding function {kind!r}, opened with "
+            f"`{function.model_name}`.\nTheir vectors cannot be compared; use another collection."
         )
     rows: Any = collection.get(limit=1, include=["metadatas"])["metadatas"]
     maker = (rows[0] or {}).get(_FINGERPRINT) if rows else None
     if rows and maker != function.fingerprint:
         raise FingerprintMismatch(
-            f"Collection {collection.name!r} holds vectors of "
-            f"{'an unknown maker' if maker is None else f'fingerprint {maker}'}, and {function.model_name!r}, "
-            f"{function.settings['method']!r} makes {function.fingerprint}; use another collection."
+            f"Collection {collection.name!r} holds vectors of {'an unknown' if maker is None else 'another'} maker, "
+            f"opened with `{function.settings['method']}` on `{function.model_name}`.\nTheir fingerprint: {maker}, "
+            f"here {function.fingerprint}; use another collection."
         )
 
 

@@ -13,17 +13,22 @@ from chromadb.utils.embedding_functions import register_embedding_function
 from eddy_embed.encoding.validation import check_kind, checked_text_list
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.arguments import plain, put, refuse_unknown
-from eddy_embed.integrations.shared_embedders import ENGINE_SETTINGS, name_of, open_embedder, settings_key
+from eddy_embed.integrations.shared_embedders import (
+    ENGINE_SETTINGS,
+    PROCESS_SETTINGS,
+    name_of,
+    open_embedder,
+    raise_if_unfitted,
+    settings_key,
+)
+from eddy_embed.utils.diff import contrast
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from eddy_embed import Embedder
 
-# Settings of a process, not of a collection: another machine may open it, and nothing stored beside vectors may decide
-# that foreign code runs.
-_NOT_STORED = frozenset({"device", "trust_remote_code", "check"})
-_STORED = frozenset(ENGINE_SETTINGS) - _NOT_STORED | {"model_name", "fingerprint", "live_model"}
+_STORED = frozenset(ENGINE_SETTINGS) - PROCESS_SETTINGS | {"model_name", "fingerprint", "live_model"}
 # Names of these parameters in Chroma's SentenceTransformerEmbeddingFunction.
 _ALIASES = {"normalize_embeddings": "normalize", "model": "model_name"}
 
@@ -138,14 +143,15 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
                     "or, if it belongs to an index, take open_index(place, name, embedder).collection."
                 )
             embedder = open_embedder(self.model_name, self.settings, self._live)
+            raise_if_unfitted(embedder)
             if self._expected is not None:
                 # Kept even on a mismatch, so that a second call does not load it again.
                 _loaded_embedders[settings_key(self.model_name, self.settings)] = embedder
                 if embedder.fingerprint != self._expected:
                     raise FingerprintMismatch(
-                        f"The collection was made with fingerprint {self._expected}, and {self.model_name!r}, "
-                        f"{self.settings['method']!r} has {embedder.fingerprint} now: the model, or the library, has "
-                        "changed since. Embed the documents again into another collection."
+                        f"{self.model_name!r} with {self.settings['method']!r} gives other vectors than the "
+                        f"collection holds.\nFingerprint {self._expected}, now {embedder.fingerprint}: the model, or "
+                        "the library, has changed since. Embed the documents again into another collection."
                     )
             self._embedder = embedder
             self.settings["method"] = str(embedder.method)  # in full, for what a collection stores
@@ -190,7 +196,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
 
     def get_config(self) -> dict[str, Any]:
         """What a collection stores: the fingerprint, and the settings without those of the process."""
-        stored = {name: value for name, value in self.settings.items() if name not in _NOT_STORED}
+        stored = {name: value for name, value in self.settings.items() if name not in PROCESS_SETTINGS}
         live = {"live_model": True} if self._was_live else {}
         return {"model_name": self.model_name, **stored, **live, "fingerprint": self.fingerprint}
 
@@ -217,7 +223,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         check_kind("config", config, Mapping, "a dictionary that get_config made")
         missing = {"model_name", "method", "fingerprint"} - set(config)
         unknown = set(config) - _STORED
-        inside = _NOT_STORED & set(config.get("model_kwargs") or {})
+        inside = PROCESS_SETTINGS & set(config.get("model_kwargs") or {})
         if missing or unknown or inside:
             raise InvalidParameter(
                 f"A stored configuration of the embedding function 'eddy' lacks {sorted(missing)} and has "
@@ -233,8 +239,8 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         """
         if old_config.get("fingerprint") != new_config.get("fingerprint"):
             raise FingerprintMismatch(
-                f"The collection's vectors were made with {old_config!r}; those of {new_config!r} cannot be compared "
-                "with them. Embed the documents again into another collection."
+                f"The collection was {contrast(old_config, new_config)}.\nStored {old_config!r}, given "
+                f"{new_config!r}: their vectors cannot be compared. Embed the documents again into another collection."
             )
 
 

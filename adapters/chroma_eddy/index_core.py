@@ -21,15 +21,17 @@ from chroma_eddy.rows.transform import is_invertible, load_transform, round_to_f
 from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.names import DOCUMENTS, MAIN
 from chroma_eddy.storage.pages import PAGE_SIZE, Rows, slices
-from chroma_eddy.storage.recipe import Recipe, is_unfitted, json_settings
+from chroma_eddy.storage.recipe import Recipe, json_settings
 from chroma_eddy.storage.store import Store
 from chroma_eddy.storage.swap import finish_swap, wait_for_swap
 from chroma_eddy.types import Document
 from chroma_eddy.words.bm25 import Key
 from chroma_eddy.words.kept import KeptWords
 from eddy_embed.errors import FingerprintMismatch
+from eddy_embed.integrations.shared_embedders import is_unfitted
 from eddy_embed.parts.postprocess import Fitted
 from eddy_embed.utils.arrays import Doubles
+from eddy_embed.utils.diff import contrast
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder  # imports torch
@@ -183,7 +185,8 @@ class IndexCore:
             self._identity = identity
             return
         settings = dict(stored.settings) if given is None else stored.comparable_settings(given)
-        stored.check(self.name, Recipe(settings, **{**stored.sizes, **self._sizes}))
+        made = {} if given is None else {"model_name": given.model_name, "method": str(given.method)}
+        stored.check(self.name, Recipe(settings, **{**stored.sizes, **self._sizes}), contrast(self.store.maker, made))
         post = None if stored.settings["post"] is None else load_transform(self.store)
         if (None if post is None else post.digest) != stored.settings["post"]:
             raise FingerprintMismatch(

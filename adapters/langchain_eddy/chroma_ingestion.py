@@ -127,8 +127,9 @@ def _embedder_of(vector_store: Chroma, embeddings: EddyEmbeddings | None) -> Edd
         )
     if own is not None and (not isinstance(own, EddyEmbeddings) or own.fingerprint != chosen.fingerprint):
         raise FingerprintMismatch(
-            f"Documents would be embedded by {chosen.model_name!r}, {chosen.method!r}, and queries by the vector "
-            f"store's own {type(own).__name__}, which gives other vectors; make the store with the same embeddings."
+            f"Documents would be embedded with `{chosen.method}`, and queries by the vector store's own "
+            f"{getattr(own, 'method', type(own).__name__)}.\nThe documents' model is {chosen.model_name!r}; make the "
+            "store with the same embeddings."
         )
     return chosen
 
@@ -151,9 +152,9 @@ def _check_collection(collection: Any, embeddings: EddyEmbeddings) -> None:
     stored = first[0].get(FINGERPRINT) if first and first[0] else None
     if stored is not None and stored != embeddings.fingerprint:
         raise FingerprintMismatch(
-            f"Collection {collection.name!r} holds vectors of fingerprint {stored}, and {embeddings.model_name!r}, "
-            f"{embeddings.method!r} makes {embeddings.fingerprint}: they cannot be compared. Use the embeddings it was "
-            "made with, or another collection."
+            f"Collection {collection.name!r} holds vectors of another maker than `{embeddings.method}` on "
+            f"`{embeddings.model_name}`.\nTheir fingerprint: {stored}, here {embeddings.fingerprint}: they cannot be "
+            "compared. Use the embeddings it was made with, or another collection."
         )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Literal
 
+from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from eddy_embed.encoding.validation import check_one, checked_text_list
-from eddy_embed.errors import EddyError
+from eddy_embed.encoding.validation import check_kind, check_one, checked_text_list
 from eddy_embed.integrations.arguments import check_loaded
 from eddy_embed.integrations.shared_embedders import EmbedderOwner, in_worker
 from langchain_eddy.arguments import resolve_arguments
@@ -32,7 +32,7 @@ class EddyEmbeddings(EmbedderOwner, BaseModel, Embeddings):
             for the model, and then the full text of that.
         normalize: Whether vectors have length 1. Also as `encode_kwargs={"normalize_embeddings": ...}`.
         batch_size: Maximum number of texts in one forward pass. Also as `encode_kwargs={"batch_size": ...}`.
-        post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote.
+        post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote; or call `fit`.
         device: Such as `"cpu"` or `"cuda:1"`; None for the best one available. Also as an entry of `model_kwargs`, like
             `dtype`, `revision`, `trust_remote_code` and `local_files_only`.
         model_kwargs: Further arguments of `from_pretrained`.
@@ -85,6 +85,12 @@ class EddyEmbeddings(EmbedderOwner, BaseModel, Embeddings):
     def _configure(self, values: dict[str, Any]) -> None:
         super().__init__(**resolve_arguments(values, tuple(type(self).model_fields)))
 
+    @staticmethod
+    def _text_of(document: Any) -> str:
+        check_kind("library", document, Document, "texts, or LangChain's documents")
+        text: str = document.page_content
+        return text
+
     @classmethod
     def from_llm(cls, llm: Any, *, method: str = "recommended", **settings: Any) -> Self:
         """Embed with the loaded model of an LLM of LangChain; see `from_model`.
@@ -123,14 +129,6 @@ class EddyEmbeddings(EmbedderOwner, BaseModel, Embeddings):
     async def aembed_query(self, text: str) -> list[float]:
         """As `embed_query`, in a thread."""
         return await asyncio.to_thread(self.embed_query, text)
-
-    def __getstate__(self) -> dict[Any, Any]:
-        if self._live is not None:
-            raise EddyError(
-                f"{self.model_name!r} is a live model: it cannot be copied to another process. Name the model instead, "
-                "EddyEmbeddings(model_name=...), or call EddyEmbeddings.from_model in the other process."
-            )
-        return self._state()
 
     def _state(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in type(self).model_fields}

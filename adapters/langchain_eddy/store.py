@@ -15,15 +15,16 @@ from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 from chroma_eddy import Document as Whole
 from chroma_eddy import Hit, Index, Piece, WriteReport, open_index
 from chroma_eddy.rows.schema import PIECE, user_metadata
+from chroma_eddy.storage.client import memory_client
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.types import RESERVED
-from chroma_eddy.write.pieces import put_pieces, remove_pieces
+from chroma_eddy.write.pieces import fit_on_pieces, put_pieces, remove_pieces
 from eddy_embed.encoding.validation import check_kind, checked_text_list
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.arguments import refuse_unknown
 from eddy_embed.integrations.document_ids import document_identity
 from eddy_embed.integrations.page_numbers import PAGES, Pages
-from eddy_embed.integrations.shared_embedders import in_worker
+from eddy_embed.integrations.shared_embedders import in_worker, is_unfitted
 from langchain_eddy.embeddings import EddyEmbeddings
 from langchain_eddy.passages import check_document, display_name, document_id
 
@@ -57,20 +58,21 @@ class EddyChroma(VectorStore):
 
     A document without an id gets one that follows from its text and metadata, so that adding it twice changes nothing.
     The store writes rows in batches that the database accepts, under the index's lock. Scores are cosines. Queries go
-    through the index's own post-processing.
+    through the index's own post-processing, which a new index fits on the first documents or texts that it gets, if the
+    embeddings are not fitted.
 
     Args:
         collection_name: Name of the index.
         embedding_function: The embeddings.
         persist_directory: Folder of the database; or:
         client: A client of Chroma; or:
-        host: Host of a Chroma server.
+        host: Host of a Chroma server; without any of these, the store is in memory, and shared with nobody.
         port: Port of the server.
         ssl: Whether to use https.
         timeout: Maximum time in seconds to wait while another process or thread writes.
 
     Raises:
-        InvalidParameter: An argument is wrong, or there is no database, or more than one.
+        InvalidParameter: An argument is wrong, or there is more than one database.
         FingerprintMismatch: The index belongs to another embedder; the message compares both, field by field.
         ForeignCollection: Another program made a collection of that name.
     """
@@ -89,11 +91,13 @@ class EddyChroma(VectorStore):
     ) -> None:
         check_kind("embedding_function", embedding_function, EddyEmbeddings, "an EddyEmbeddings")
         url = None if host is None else f"{'https' if ssl else 'http'}://{host}:{port or (443 if ssl else 8000)}"
-        given = [place for place in (persist_directory, client, url) if place is not None]
+        given = [place for place in (persist_directory, client, url) if place is not None] or [memory_client()]
         if len(given) != 1:
-            raise InvalidParameter("give the database's place: persist_directory=, client=, or host= and port=")
+            raise InvalidParameter("give one place of the database: persist_directory=, client=, or host= and port=")
         self.index = open_index(given[0], collection_name, embedding_function.embedder, timeout=timeout)
-        self._embeddings = embedding_function
+        # What an index learns itself reaches questions only through the index.
+        learnt = is_unfitted(embedding_function.embedder)
+        self._embeddings = EddyEmbeddings.from_embedder(self.index.current) if learnt else embedding_function
 
     @classmethod
     def from_index(cls, index: Index) -> Self:
@@ -170,6 +174,7 @@ class EddyChroma(VectorStore):
         return names
 
     def _embed_and_put(self, rows: Sequence[tuple[str, str, str, dict[str, Any]]]) -> None:
+        fit_on_pieces(self.index, [text for _, _, text, _ in rows])
         while True:
             embedder = self.index.current()
             vectors = embedder.encode_document([text for _, _, text, _ in rows], show_progress=False)

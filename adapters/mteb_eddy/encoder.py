@@ -19,7 +19,8 @@ from mteb.types import PromptType
 from numpy.typing import NDArray
 
 from eddy_embed import Embedder
-from eddy_embed.errors import FingerprintMismatch, InvalidParameter, NotFitted
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter
+from eddy_embed.integrations.shared_embedders import raise_if_unfitted
 from eddy_embed.model.fingerprint import digest
 from mteb_eddy.result_store import EncodingCost
 
@@ -78,12 +79,7 @@ class EddyEncoder(AbsEncoder):
         if isinstance(model, Embedder) and settings:
             raise InvalidParameter(f"{', '.join(settings)}: an embedder has its own; leave this out")
         self.embedder = model if isinstance(model, Embedder) else Embedder(model, **settings)
-        post = self.embedder.method.post
-        if post is not None and post.learns and self.embedder.post is None:
-            raise NotFitted(
-                f"{self.embedder.method} has post-processing, which learns from a library: give post=, the file that "
-                "Embedder(...).fit(texts).save(path) wrote"
-            )
+        raise_if_unfitted(self.embedder)
         self.model = self.embedder
         self.instructions = dict(instructions or {})
         self.costs: dict[str, EncodingCost] = {}
@@ -234,8 +230,8 @@ def load_encoder(
     encoder = EddyEncoder(model, **{**settings, **({} if device is None else {"device": device})})
     if fingerprint is not None and encoder.key != fingerprint:
         raise FingerprintMismatch(
-            f"{model_name}: made with fingerprint {fingerprint}, and now has {encoder.key}; results of the two do not "
-            "belong together"
+            f"`{model_name}` gives other vectors than those that the results were made with.\nFingerprint "
+            f"{fingerprint}, now {encoder.key}; results of the two do not belong together"
         )
     return encoder
 

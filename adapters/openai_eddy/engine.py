@@ -21,7 +21,7 @@ from eddy_embed.errors import (
     TextTooLong,
     UnsupportedModel,
 )
-from eddy_embed.integrations.shared_embedders import open_embedder
+from eddy_embed.integrations.shared_embedders import open_embedder, raise_if_unfitted
 from eddy_embed.parts.layout import TextRole
 from openai_eddy.errors import ApiError, invalid_request, server_error
 from openai_eddy.limits import Limits
@@ -150,7 +150,12 @@ def open_embedders(
                 f"{model} brings a pooling of its own, and serves one method; start a server for each"
             )
         live = (opened.model, opened.tokenizer)
-    return {text: open_embedder(model, {**options, "method": text, **posts.get(text, {})}, live) for text in parsed}
+    embedders = {
+        text: open_embedder(model, {**options, "method": text, **posts.get(text, {})}, live) for text in parsed
+    }
+    for embedder in embedders.values():
+        raise_if_unfitted(embedder)
+    return embedders
 
 
 def isolate_failures(run: Callable[[list[Item]], list[Result]], items: list[Item]) -> list[Result | Exception]:

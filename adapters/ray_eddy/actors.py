@@ -86,9 +86,9 @@ class EmbedDocuments:
         address = ray.util.get_node_ip_address()
         if self.embedder.fingerprint != fingerprint:
             raise FingerprintMismatch(
-                f"{model_name} on {address} makes vectors of fingerprint {self.embedder.fingerprint}, and the writer's "
-                f"is {fingerprint}: the machines have different weights, or versions of this library or of spaCy; make "
-                "them the same"
+                f"`{model_name}` gives other vectors on {address} than on the writer's machine.\nFingerprint "
+                f"{self.embedder.fingerprint}, the writer's {fingerprint}: the machines have different weights, or "
+                "versions of this library or of spaCy; make them the same"
             )
         self._sizes, self._parts = dict(sizes), tuple(parts)
         self._worker = f"{os.getpid()}@{address}"

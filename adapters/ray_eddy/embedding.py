@@ -11,9 +11,9 @@ import pyarrow as pa
 from eddy_embed import Embedder, LongDocument
 from eddy_embed.encoding.document import Part
 from eddy_embed.encoding.validation import check_one, check_options, check_parts
-from eddy_embed.errors import EddyError, InvalidParameter, InvalidText, NotFinite, NotFitted, TextTooLong, ZeroVector
+from eddy_embed.errors import EddyError, InvalidParameter, InvalidText, NotFinite, TextTooLong, ZeroVector
 from eddy_embed.integrations.arguments import plain, refuse_unknown
-from eddy_embed.integrations.shared_embedders import ENGINE_SETTINGS
+from eddy_embed.integrations.shared_embedders import ENGINE_SETTINGS, raise_if_unfitted
 from eddy_embed.parts.postprocess import Fitted
 from ray_eddy.arrow_tables import NEW_COLUMNS, flat_table, to_table
 
@@ -69,12 +69,7 @@ class EddyEmbed:
         if errors not in ("raise", "column"):
             raise InvalidParameter(f"errors={errors!r} is unknown; choose one of raise, column")
         self.embedder = load_embedder(model_name, {**settings, "method": method})
-        post = self.embedder.method.post
-        if post is not None and post.learns and self.embedder.post is None:
-            raise NotFitted(
-                f"method {self.embedder.method} has post-processing, which learns from a library: give post=, what "
-                "Embedder(...).fit(texts) returned, or the file that its save(path) wrote"
-            )
+        raise_if_unfitted(self.embedder)
         self._parts = tuple(parts)
         self._size, self._late = passage_size, self.embedder.reads_spans if late is None else late
         self._text, self._id, self._errors = text_column, id_column, errors

@@ -173,6 +173,8 @@ class Embedder:
         """
         return self._encode(texts, "document", show_progress)
 
+    encode = encode_document  # the name in sentence-transformers
+
     def encode_query(self, texts: str | Iterable[str], *, show_progress: bool | None = None) -> Floats:
         """Vectors of queries: as `encode_document`, with the query's wording and instruction."""
         return self._encode(texts, "query", show_progress)
@@ -302,8 +304,7 @@ class Embedder:
             raise InvalidParameter(
                 f"{self.method} has no post-processing to fit; join one, as in '{self.method}+whiten'"
             )
-        plain = self.with_post(None)
-        moments = RunningCovariance(self.width)
+        plain, moments = self.with_post(None), RunningCovariance(self.width)
         for _, chunk in chunks(checked_texts(texts)):
             parts: list[Part] = ["sentences" if self.reads_spans else "passages"]
             documents = plain.encode_long(chunk, late=self.reads_spans, parts=parts, show_progress=show_progress)

@@ -119,8 +119,8 @@ def test_post_processing_comes_from_a_file(tmp_path):
     from eddy_embed import Embedder
 
     method, path = "htp+whiten:dims=8", tmp_path / "whiten.npz"
-    with pytest.raises(NotFitted, match="post="):
-        EddyEmbeddings(model_name="eddy-tiny", method=method)
+    with pytest.raises(NotFitted, match=r"fit\(texts\).*post="):
+        EddyEmbeddings(model_name="eddy-tiny", method=method).embed_query(TEXTS[0])
     engine = Embedder("eddy-tiny", method=method)
     engine.fit(TEXTS * 3).save(path)
     fitted = EddyEmbeddings(model_name="eddy-tiny", method=method, post=path)

@@ -196,9 +196,8 @@ def test_what_is_wrong_is_refused(tmp_path, store, embeddings):
     folder = str(store.index.store.lock.folder)
     with pytest.raises(FingerprintMismatch, match="method"):
         EddyChroma("notes", EddyEmbeddings(model_name="eddy-tiny", method="plain"), persist_directory=folder)
-    for arguments in ({}, {"persist_directory": folder, "host": "x"}):
-        with pytest.raises(InvalidParameter, match="place"):
-            EddyChroma("notes", embeddings, **arguments)
+    with pytest.raises(InvalidParameter, match="place"):
+        EddyChroma("notes", embeddings, persist_directory=folder, host="x")
     with pytest.raises(InvalidParameter, match="embedding_function"):
         EddyChroma("notes", None, persist_directory=folder)  # type: ignore[arg-type]
     with pytest.raises(InvalidParameter, match="1 texts, 2 metadatas"):

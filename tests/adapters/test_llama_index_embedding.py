@@ -253,8 +253,8 @@ def test_post_processing_comes_from_a_file(tmp_path):
     from eddy_embed import Embedder
 
     method, path = "htp+whiten:dims=8", tmp_path / "whiten.npz"
-    with pytest.raises(NotFitted, match="post="):
-        EddyEmbedding(model_name="eddy-tiny", method=method)
+    with pytest.raises(NotFitted, match=r"fit\(texts\).*post="):
+        EddyEmbedding(model_name="eddy-tiny", method=method).get_text_embedding(TEXTS[0])
     engine = Embedder("eddy-tiny", method=method)
     engine.fit(TEXTS * 3).save(path)
     first = EddyEmbedding(model_name="eddy-tiny", method=method, post=path)

@@ -191,7 +191,7 @@ print("end", report.written, report.unchanged, flush=True)
         with open_index(server.url, "notes") as index:
             assert index.check() == {} and index.incomplete() == {}
             assert_same(alone, rows(index))
-        with pytest.raises(FingerprintMismatch, match="was made otherwise"):
+        with pytest.raises(FingerprintMismatch, match=r"^Index '.*' was made with "):
             ingestion.ingest(documents(2), server.url, "notes", **{**MODEL, "method": "plain:exit=2"}, num_cpus=1)
 
 

@@ -50,8 +50,9 @@ def search(
     index.reload()
     if fingerprint != index.recipe.fingerprint:
         raise FingerprintMismatch(
-            f"index {index.name!r} holds vectors of fingerprint {index.recipe.fingerprint}, and the questions' were "
-            f"made by {fingerprint}: embed the questions again, with index.embedder"
+            f"The questions to index {index.name!r} were embedded by another maker than its documents.\n"
+            f"Fingerprint of the index: {index.recipe.fingerprint}, of the questions: {fingerprint}; embed the "
+            "questions again, with index.embedder"
         )
     return _search(index, vectors, questions, query)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import uuid
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
@@ -73,6 +74,14 @@ def _is_writable(folder: Path) -> bool:
 def client_settings() -> Settings:
     """Settings of the clients that this package makes: no telemetry."""
     return Settings(anonymized_telemetry=False)
+
+
+def memory_client() -> ClientAPI:
+    """A client of a new database in memory; Chroma shares its default one among all such clients of a process."""
+    name = f"eddy-{uuid.uuid4().hex}"
+    settings = Settings(anonymized_telemetry=False, is_persistent=False)
+    chromadb.AdminClient(settings).create_database(name)
+    return chromadb.EphemeralClient(settings, database=name)
 
 
 def _http_client(url: str) -> ClientAPI:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from eddy_embed.errors import FingerprintMismatch
+from eddy_embed.integrations.shared_embedders import is_unfitted
 from eddy_embed.model.fingerprint import digest
 from eddy_embed.utils.diff import differences
 
@@ -69,8 +70,10 @@ class Recipe:
         settings = json_settings(embedder)
         return {**settings, "post": self.settings.get("post")} if is_unfitted(embedder) else settings
 
-    def check(self, name: str, asked: Recipe) -> None:
+    def check(self, name: str, asked: Recipe, line: str) -> None:
         """Refuse `asked`, the recipe of the caller's embedder and options, if it differs.
+
+        `line` says how the embedders differ, for people.
 
         Raises:
             FingerprintMismatch: They differ; the message shows both, field by field, and what to do.
@@ -82,19 +85,15 @@ class Recipe:
         lines = "\n".join(
             f"  {field:{width}}  {_shortened(stored)}, here {_shortened(given)}" for field, stored, given in differing
         )
+        first = line if self.fingerprint != asked.fingerprint else "made with other sizes"
         raise FingerprintMismatch(
-            f"Index {name!r} was made otherwise than is asked for now:\n{lines}\nTheir vectors cannot be compared. "
+            f"Index {name!r} was {first}.\n{lines}\nTheir vectors cannot be compared. "
             "Open it with the embedder and the sizes that it was made with, or embed its documents again: "
             f"open_index(place, {name!r}).reindex(embedder)."
         )
 
     def _fields(self) -> dict[str, Any]:
         return {"fingerprint": self.fingerprint, **self.sizes, **self.settings}
-
-
-def is_unfitted(embedder: Embedder) -> bool:
-    """Whether the method has post-processing that is not fitted yet."""
-    return embedder.method.post is not None and embedder.method.post.learns and embedder.post is None
 
 
 def json_settings(embedder: Embedder) -> dict[str, Any]:

@@ -127,7 +127,8 @@ class Store:
             collection = self.client.get_or_create_collection(
                 self.name + part,
                 embedding_function=function,
-                configuration=_L2_CONFIG if part == TRANSFORM else _COSINE_CONFIG,  # type: ignore[arg-type]
+                # A copy: Chroma writes the embedding function into it.
+                configuration=dict(_L2_CONFIG if part == TRANSFORM else _COSINE_CONFIG),  # type: ignore[arg-type]
                 metadata=dict(metadata or {"eddy_format": FORMAT, "eddy_part": part}),
             )
             self.connection.load_vectors(collection)
@@ -184,6 +185,13 @@ class Store:
         self._collections.pop(MAIN, None)
         collection = self.find()
         return dict((collection.metadata if collection is not None else None) or {})
+
+    @property
+    def maker(self) -> dict[str, Any]:
+        """Configuration of the main collection's embedding function, with `model_name` and `method`."""
+        collection = self.find()
+        stored = None if collection is None else collection.configuration_json.get("embedding_function")
+        return dict((stored or {}).get("config") or {})
 
     def update_metadata(self, **values: Any) -> None:
         """Change entries of the main collection's metadata."""

@@ -13,13 +13,14 @@ from numpy.typing import ArrayLike, NDArray
 from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.index_core import IndexCore
 from chroma_eddy.rows.schema import DIGEST, DOCUMENT, END, PIECE, START
+from chroma_eddy.rows.transform import round_to_float32
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.storage.pages import Rows, slices
-from chroma_eddy.storage.recipe import is_unfitted
 from chroma_eddy.types import is_storable_number
 from eddy_embed.encoding.finalize import VectorFinalizer
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
+from eddy_embed.integrations.shared_embedders import is_unfitted
 from eddy_embed.utils.arrays import Floats
 
 GROUP_PIECES = 5_000
@@ -53,6 +54,17 @@ class Piece:
     end: int | None = None
 
 
+def fit_on_pieces(index: IndexCore, texts: Sequence[str]) -> None:
+    """Create an index whose post-processing is fitted on the texts of its first pieces; others stay as they are."""
+    if not is_unfitted(index.current()):
+        return
+    with index.writing():
+        if not index.exists:  # another process may have got the lock first
+            copied = index.embedder.with_instructions()  # others share the embedder itself
+            index.set_post(round_to_float32(copied.fit(texts, show_progress=False)))
+            index.create()
+
+
 def put_pieces(index: IndexCore, pieces: Iterable[Piece], fingerprint: str) -> None:
     """Write pieces in batches; those of known ids are replaced, and a second call changes nothing.
 
@@ -79,8 +91,9 @@ def put_pieces(index: IndexCore, pieces: Iterable[Piece], fingerprint: str) -> N
         # Compare under the lock: another process may have fitted the post-processing again before this one got it.
         if fingerprint != index.embedder.fingerprint:
             raise FingerprintMismatch(
-                f"index {index.name!r} holds vectors of fingerprint {index.embedder.fingerprint}, and the pieces' were "
-                f"made by {fingerprint}: embed the pieces again, with index.current()"
+                f"The pieces for index {index.name!r} were embedded by another maker than its documents.\n"
+                f"Fingerprint of the index: {index.embedder.fingerprint}, of the pieces: {fingerprint}; embed the "
+                "pieces again, with index.current()"
             )
         index.create()
         made_by = {FINGERPRINT: index.recipe.fingerprint}

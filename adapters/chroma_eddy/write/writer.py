@@ -25,13 +25,14 @@ from chroma_eddy.rows.schema import (
 from chroma_eddy.rows.transform import round_to_float32
 from chroma_eddy.storage.names import DOCUMENTS, RAW, SENTENCES
 from chroma_eddy.storage.pages import Rows, slices
-from chroma_eddy.storage.recipe import Recipe, is_unfitted
+from chroma_eddy.storage.recipe import Recipe
 from chroma_eddy.types import Document, check_document
 from chroma_eddy.write.integrity import commit_versions
 from eddy_embed.encoding.document import LongDocument, Part, Span
 from eddy_embed.encoding.finalize import unit
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.integrations.shared_embedders import is_unfitted
 from eddy_embed.integrations.whole_documents import groups
 from eddy_embed.parts.postprocess import Fitted, Post, RunningCovariance, fit
 

@@ -10,11 +10,14 @@ import json
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from eddy_embed.errors import NotFitted
+from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, NotFitted
+from eddy_embed.utils.atomic_files import atomic_write
+from eddy_embed.utils.diff import contrast
 
 if TYPE_CHECKING:
     from eddy_embed.embedder import Embedder
@@ -25,6 +28,10 @@ ENGINE_SETTINGS = (
     *("local_files_only", "model_kwargs", "check"),
 )
 """Arguments of `eddy_embed.Embedder` that are part of a configuration, beside the model."""
+PROCESS_SETTINGS = frozenset({"device", "trust_remote_code", "check"})
+"""Those that are not stored beside vectors: another machine may open them, and no file may make foreign code run."""
+SAVED, SAVED_POST = "eddy_embedder.json", "eddy_post.npz"
+"""Files of `EmbedderOwner.save`."""
 
 # Weak, so that the weights go as soon as the last object that uses them does.
 _embedders: weakref.WeakValueDictionary[str, Embedder] = weakref.WeakValueDictionary()
@@ -55,19 +62,18 @@ def open_embedder(model_name: str, settings: Mapping[str, Any], live: tuple[Any,
     A configuration that names the embedder's own method in full gives the same object.
 
     `live` is a loaded model and its tokenizer, to be used instead; such an embedder is not kept for others.
-
-    Raises:
-        NotFitted: The method has post-processing, and no file says what it learned.
     """
+    from eddy_embed.embedder import Embedder
+
     if live is not None:
-        return _load(live[0], settings, tokenizer=live[1])
+        return Embedder(live[0], tokenizer=live[1], **settings)
     versioned = {**settings, "post": _version(settings.get("post"))}
     key = settings_key(model_name, versioned)
     # Held while loading: of two threads that ask at once, the second waits instead of loading the weights again.
     with _lock:
         embedder = _embedders.get(key)
         if embedder is None:
-            embedder = _load(model_name, settings)
+            embedder = Embedder(model_name, **settings)
             in_full = settings_key(model_name, {**versioned, "method": str(embedder.method)})
             embedder = _embedders[key] = _embedders.setdefault(in_full, embedder)
         return embedder
@@ -91,8 +97,16 @@ class EmbedderOwner:
         _engine_key: str
         _live: tuple[Any, Any] | Callable[[], Embedder] | None
 
+        post: str | None
+        show_progress: bool
+
     def _configure(self, values: dict[str, Any]) -> None:
         """Set the attributes, without loading anything."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _text_of(document: Any) -> str:
+        """The text of one of the framework's documents."""
         raise NotImplementedError
 
     def _state(self) -> dict[str, Any]:
@@ -149,10 +163,98 @@ class EmbedderOwner:
         engine: Embedder = self._engine
         return engine
 
+    def fit(self: _H, library: Iterable[Any], queries: Iterable[str] | None = None) -> _H:
+        """Fit the method's post-processing on a library, as `Embedder.fit` does, and embed with it from now on.
+
+        Other objects of the same configuration stay as they are. `save` writes what was learned to a folder, from
+        which `load` reopens it; until then the object cannot be pickled.
+
+        Args:
+            library: Texts, or documents of the framework; whole ones or pieces.
+            queries: Typical questions, for a mean of their own.
+
+        Returns:
+            The object itself.
+
+        Raises:
+            InvalidParameter: The method has no post-processing, the object wraps an embedder that somebody else made,
+                or the texts have fewer than two sentences.
+        """
+        if callable(self._live):
+            raise InvalidParameter(
+                "the embedder is not this object's own: fit it where it was made, or give its index documents"
+            )
+        fitted = self.embedder.with_instructions()  # a copy: other objects share the embedder itself
+        given = [library] if isinstance(library, str) else library
+        texts = [each if isinstance(each, str) else self._text_of(each) for each in given]
+        fitted.fit(texts, queries, show_progress=self.show_progress)
+        self._engine = fitted
+        return self
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write settings, fingerprint and what was fitted to a folder, such as that of a persisted index.
+
+        Raises:
+            EddyError: The object wraps a live model, which no file can bring back.
+            NotFitted: The method has post-processing that is not fitted yet.
+        """
+        self._refuse_live()
+        embedder, folder = self.embedder, Path(folder)
+        raise_if_unfitted(embedder)
+        folder.mkdir(parents=True, exist_ok=True)
+        if embedder.post is not None:
+            embedder.post.save(folder / SAVED_POST)
+            self.post = str(folder / SAVED_POST)
+            settings = settings_of(self)
+            self._engine_key = settings_key(self.model_name, settings)
+            with _lock:
+                _embedders[settings_key(self.model_name, {**settings, "post": _version(self.post)})] = embedder
+        kept = {name: value for name, value in settings_of(self).items() if name not in PROCESS_SETTINGS}
+        more = {"post": embedder.post is not None, "model_name": self.model_name, "fingerprint": embedder.fingerprint}
+        with atomic_write(folder / SAVED) as file:
+            file.write(json.dumps({**kept, **more}, indent=2).encode())
+
+    @classmethod
+    def load(cls: type[_H], folder: str | os.PathLike[str], **settings: Any) -> _H:
+        """Reopen what `save` wrote to a folder, with further parameters of the class, such as `device`.
+
+        Raises:
+            InvalidParameter: The folder has no such file.
+            FingerprintMismatch: The model behind the name, or a parameter, gives other vectors than were saved.
+        """
+        path = Path(folder) / SAVED
+        try:
+            saved = json.loads(path.read_text())
+            fingerprint, post = saved.pop("fingerprint"), saved.pop("post")
+        except (OSError, ValueError, KeyError) as error:
+            raise InvalidParameter(f"{path} holds no embedder: {error!r}; save(folder) writes it") from error
+        self = cls(**{**saved, **({"post": str(path.with_name(SAVED_POST))} if post else {}), **settings})
+        if self.fingerprint != fingerprint:
+            raise FingerprintMismatch(
+                f"{path}: {contrast(saved, vars(self))}.\nSaved with fingerprint {fingerprint}, opened with "
+                f"{self.fingerprint}. Open it as it was saved, or embed the documents again."
+            )
+        return self
+
+    @property
+    def _fitted_here(self) -> bool:
+        """Whether post-processing was fitted in this process and not saved."""
+        return self.post is None and self._engine is not None and self._engine.post is not None
+
+    def _refuse_live(self) -> None:
+        if self._live is not None:
+            raise EddyError(live_error(type(self).__name__, self.model_name))
+
     @property
     def fingerprint(self) -> str:
         """Digest of everything that decides a vector: a namespace for caches, for example."""
         return self.embedder.fingerprint
+
+    def __getstate__(self) -> dict[Any, Any]:
+        self._refuse_live()
+        if self._fitted_here:
+            raise EddyError("what fit learned is in this process only: call save(folder), then it can be pickled")
+        return self._state()
 
     def __setstate__(self, state: dict[Any, Any]) -> None:
         self._configure(dict(state))
@@ -191,17 +293,27 @@ def _defaults() -> dict[str, Any]:
     return {name: parameter.default for name, parameter in inspect.signature(Embedder.__init__).parameters.items()}
 
 
-def _load(model: Any, settings: Mapping[str, Any], **more: Any) -> Embedder:
-    from eddy_embed.embedder import Embedder
+def live_error(owner: str, model_name: str) -> str:
+    """The message for a live model where only a configuration will do."""
+    return (
+        f"{model_name!r} is a live model: it cannot be copied to another process or rebuilt from a configuration. Name "
+        f"the model instead, {owner}(model_name=...), or call {owner}.from_model in the other process; call "
+        "save(folder) if it was fitted."
+    )
 
-    embedder = Embedder(model, **more, **settings)
-    # Fitting in place would change the vectors of every object that shares the embedder.
-    if embedder.method.post is not None and embedder.method.post.learns and "post" not in settings:
+
+def is_unfitted(embedder: Embedder) -> bool:
+    """Whether the method has post-processing that is not fitted yet."""
+    return embedder.method.post is not None and embedder.method.post.learns and embedder.post is None
+
+
+def raise_if_unfitted(embedder: Embedder) -> None:
+    """Refuse an embedder whose post-processing is not fitted yet."""
+    if is_unfitted(embedder):
         raise NotFitted(
-            f"Method {settings['method']!r} has post-processing, which learns from a library: give post=, the file "
-            "that Embedder(...).fit(texts).save(path) wrote."
+            f"Method '{embedder.method}' has post-processing, which learns from a library: call fit(texts), or give "
+            "post=, the file that Embedder(...).fit(texts).save(path) wrote."
         )
-    return embedder
 
 
 def _version(path: str | None) -> list[Any] | None:

@@ -187,9 +187,12 @@ class Fitted:
         if differing := differences(theirs, ours):
             shown = "; ".join(f"{name} {there!r:.40}, here {here!r:.40}" for name, there, here in differing[:5])
             more = f"; and {len(differing) - 5} more" if len(differing) > 5 else ""
+            # A method's exit layer decides which weights are read, so it is named before the model.
+            parts = {name.split(".")[0] for name, _, _ in differing}
+            named = [part for part in ("method", "text_instruction", "query_instruction") if part in parts]
             raise FingerprintMismatch(
-                f"the post-processing was fitted on vectors of another maker: {shown}{more}. Use the model, method and "
-                "settings that it was fitted with, or fit it again with these"
+                f"The post-processing was fitted with another {' and '.join(named) or 'model'}.\nFitted with {shown}"
+                f"{more}. Use the model, method and settings that it was fitted with, or fit it again with these"
             )
 
     @property

@@ -6,6 +6,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 
+def contrast(made: Mapping[str, Any], opened: Mapping[str, Any]) -> str:
+    """In what two makers of vectors differ, for people: "made with `htp`, opened with `plain`".
+
+    Of both it reads `method` and `model_name`.
+    """
+    names = [name for name in ("method", "model_name") if made.get(name) != opened.get(name)]
+    if not names:
+        return f"made with other weights, settings or versions of `{opened.get('method')}`"
+    one, other = (" on ".join(f"`{maker.get(name)}`" for name in names) for maker in (made, opened))
+    return f"made with {one}, opened with {other}"
+
+
 def leaves(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
     """Every plain value of nested dictionaries, by the names that lead to it, joined by points."""
     for name, value in values.items():

@@ -16,9 +16,10 @@ from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATTR
 
 from eddy_embed.encoding.validation import check_kind, check_one, checked_text_list
-from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
 from eddy_embed.integrations.arguments import check_loaded
-from eddy_embed.integrations.shared_embedders import EmbedderOwner, in_worker
+from eddy_embed.integrations.shared_embedders import EmbedderOwner, in_worker, live_error
+from eddy_embed.utils.diff import contrast
 from llama_index.embeddings.eddy.arguments import resolve_arguments
 from llama_index.embeddings.eddy.cache import RoleKeyedCache, query_role
 from llama_index.embeddings.eddy.vector_metadata import KEYS, FingerprintedVector, has_vector_of
@@ -26,10 +27,6 @@ from llama_index.embeddings.eddy.vector_metadata import KEYS, FingerprintedVecto
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_LIVE_MODEL_HINT = (
-    "it cannot be copied to another process or rebuilt from a configuration. Name the model instead, "
-    "EddyEmbedding(model_name=...), or call EddyEmbedding.from_model in the other process."
-)
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _Aggregate = Callable[..., Embedding]
 
@@ -54,7 +51,7 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         method: How a text becomes a vector, such as `"htp"` or `"tp:prompt=prompteol"`; if left out, as is recommended
             for the model, and then the full text of that.
         embed_batch_size: Maximum number of texts in a call of the engine, 1 to 2,048.
-        post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote.
+        post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote; or call `fit`.
         show_progress: Whether every call over a batch of texts shows a progress bar.
         num_workers: Maximum number of concurrent batches in `aget_text_embedding_batch`.
         embeddings_cache: A key-value store; queries, texts and different embedders have separate collections.
@@ -136,6 +133,12 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         store = values.pop("embeddings_cache", None)
         super().__init__(**resolve_arguments(values, tuple(type(self).model_fields)))
         self.embeddings_cache = store
+
+    @staticmethod
+    def _text_of(document: Any) -> str:
+        check_kind("library", document, BaseNode, "texts, or LlamaIndex's documents or nodes")
+        text: str = document.get_content(metadata_mode=MetadataMode.NONE)
+        return text
 
     @classmethod
     def from_llm(cls, llm: Any, *, method: str = "recommended", **settings: Any) -> Self:
@@ -252,7 +255,7 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         """The fields and the fingerprint; the ingestion cache hashes them, and a model's folder may change."""
         data: dict[str, Any] = handler(self)
         data.update(class_name=self.class_name(), fingerprint=self.fingerprint)
-        if self._live is not None:
+        if self._live is not None or self._fitted_here:
             data["live_model"] = True
         return data
 
@@ -267,20 +270,15 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         check_kind("data", data, Mapping, "a dictionary that to_dict() made")
         values = {k: v for k, v in {**data, **kwargs}.items() if k not in ("class_name", "fingerprint")}
         if values.pop("live_model", False):
-            raise InvalidParameter(f"{data.get('model_name')!r} is a live model: {_LIVE_MODEL_HINT}")
+            raise InvalidParameter(live_error("EddyEmbedding", str(data.get("model_name"))))
         self = cls(**values)
         saved = data.get("fingerprint")
         if saved is not None and not kwargs and saved != self.fingerprint:
             raise FingerprintMismatch(
-                f"The configuration was saved with fingerprint {saved} and gives {self.fingerprint} now: the model, "
-                "or the library, has changed since. Embed the texts again, or drop 'fingerprint' from the dictionary."
+                f"The configuration was {contrast(data, vars(self))}.\nIts fingerprint was {saved} and is "
+                f"{self.fingerprint} now. Embed the texts again, or drop 'fingerprint' from the dictionary."
             )
         return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        if self._live is not None:
-            raise EddyError(f"{self.model_name!r} is a live model: {_LIVE_MODEL_HINT}")
-        return self._state()
 
     def _state(self) -> dict[str, Any]:
         # Callbacks and limiters belong to this process.

@@ -30,7 +30,7 @@ from chroma_eddy.write.pieces import put_pieces, remove_pieces
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import EddyError, InvalidParameter
 from eddy_embed.integrations.arguments import refuse_unknown
-from eddy_embed.integrations.shared_embedders import in_worker
+from eddy_embed.integrations.shared_embedders import in_worker, is_unfitted
 from llama_index.embeddings.eddy.base import EddyEmbedding, resolve_embed_model
 from llama_index.vector_stores.eddy.filters import to_condition, to_where
 from llama_index.vector_stores.eddy.nodes import to_node, to_piece
@@ -92,6 +92,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
     timeout: float = 60.0
 
     _index: Index = PrivateAttr()
+    _given_model: EddyEmbedding = PrivateAttr()
 
     def __init__(
         self,
@@ -115,7 +116,10 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
             "port": None if port is None else int(port),
         }
         self._configure({**given, **others, **paths, "embed_model": model})
+        self._given_model = model
         self._index = open_index(self._place(), collection_name, model.embedder, timeout=timeout)
+        if is_unfitted(model.embedder):  # what an index learns itself reaches nodes and questions only through it
+            self.embed_model = EddyEmbedding.from_embedder(self._index.current)
 
     def _configure(self, values: dict[str, Any]) -> None:
         refuse_unknown("EddyChromaVectorStore", values, type(self).model_fields, _HINTS)
@@ -142,7 +146,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         folder = index.store.lock.folder
         own = {"collection_name": index.name, "embed_model": EddyEmbedding.from_embedder(index.current)}
         self._configure({**own, "persist_dir": None if folder is None else str(folder)})
-        self._index = index
+        self._given_model, self._index = self.embed_model, index
         return self
 
     @classmethod
@@ -291,7 +295,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
                 f"the store of index {self.collection_name!r} was made of an open client, which cannot be copied to "
                 "another process: make it with persist_dir=, or with host= and port="
             )
-        return {name: getattr(self, name) for name in set(type(self).model_fields)}
+        return {name: getattr(self, name) for name in type(self).model_fields} | {"embed_model": self._given_model}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]

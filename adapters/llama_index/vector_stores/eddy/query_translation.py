@@ -114,8 +114,9 @@ def check_vectors(embedder: Embedder, nodes: Sequence[BaseNode]) -> None:
             unmarked = unmarked or node
         elif made != embedder.fingerprint:
             raise FingerprintMismatch(
-                f"the vector of node {node.node_id!r} was made by {made}, and those of the index are made by "
-                f"{embedder.fingerprint}: embed it with store.embed_model"
+                f"node {node.node_id!r} was embedded by another maker than the index's, `{embedder.method}` on "
+                f"`{embedder.model_name}`.\nIts fingerprint: {made}, the index's: {embedder.fingerprint}; embed it "
+                "with store.embed_model"
             )
     if unmarked is None:
         return

@@ -1,0 +1,188 @@
+"""Methods with post-processing in the frameworks: fitted, saved beside an index, reopened; and what a mismatch says."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import chromadb
+import numpy as np
+import pytest
+from langchain_core.documents import Document
+from langchain_core.vectorstores import InMemoryVectorStore
+from llama_index.core import Document as LlamaDocument
+from llama_index.core import StorageContext, VectorStoreIndex, load_index_from_storage
+from llama_index.core.schema import TextNode
+
+from chroma_eddy import EddyEmbeddingFunction, open_collection, open_index
+from eddy_embed import Embedder
+from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, NotFitted
+from eddy_embed.utils.diff import contrast
+from langchain_eddy import EddyChroma, EddyEmbeddings
+from llama_index.embeddings.eddy import EddyEmbedding
+from llama_index.node_parser.eddy import LongDocumentNodeParser
+from llama_index.vector_stores.eddy import EddyChromaVectorStore
+
+TEXTS = [
+    "The ferry to the island leaves at nine. It is red, and it is slow.",
+    "Bread rises because yeast turns sugar into gas. Bakers wait for it.",
+    "Granite cools slowly, deep under the ground. Lava cools fast.",
+]
+METHOD = "plain+whiten:dims=4"
+ASKED = "When does the ferry leave?"
+CLASSES = pytest.mark.parametrize("kind", [EddyEmbedding, EddyEmbeddings])
+
+
+def made(kind: Any, **settings: Any) -> Any:
+    return kind(**{"model_name": "eddy-tiny", "method": METHOD, "check": False, **settings})
+
+
+def vector(embedding: Any) -> np.ndarray:
+    """Of the question."""
+    ask = embedding.embed_query if isinstance(embedding, EddyEmbeddings) else embedding.get_query_embedding
+    return np.asarray(ask(ASKED))
+
+
+@pytest.fixture(scope="module")
+def expected() -> np.ndarray:
+    embedder = Embedder("eddy-tiny", method=METHOD, check=False)
+    embedder.fit(TEXTS)
+    return embedder.encode_query(ASKED)
+
+
+@CLASSES
+def test_fitted_saved_and_reopened(kind, tmp_path, expected):
+    own, other = made(kind), made(kind)
+    with pytest.raises(NotFitted, match=r"fit\(texts\)"):
+        vector(own)
+    with pytest.raises(NotFitted, match=r"fit\(texts\)"):
+        own.save(tmp_path)
+    documents = [Document(text) if kind is EddyEmbeddings else LlamaDocument(text=text) for text in TEXTS]
+    assert own.fit(documents) is own
+    assert np.allclose(vector(own), expected, atol=1e-5)
+    with pytest.raises(NotFitted):
+        vector(other)
+    with pytest.raises(EddyError, match=r"save\(folder\)"):
+        pickle.dumps(own)
+    own.save(tmp_path / "new")
+    again = kind.load(tmp_path / "new", device="cpu")
+    assert again.fingerprint == own.fingerprint and np.allclose(vector(again), expected, atol=1e-5)
+    assert np.allclose(vector(pickle.loads(pickle.dumps(own))), expected, atol=1e-5)
+    with pytest.raises(FingerprintMismatch, match=rf"\A.*: made with `{re.escape(METHOD)}`, opened with `htp`\.\n"):
+        kind.load(tmp_path / "new", method="htp", post=None)
+    saved = json.loads((tmp_path / "new" / "eddy_embedder.json").read_text())
+    assert not {"device", "check", "trust_remote_code"} & set(saved)
+
+
+@CLASSES
+def test_what_cannot_be_fitted_saved_or_loaded_is_refused(kind, tmp_path):
+    with pytest.raises(InvalidParameter, match="no post-processing"):
+        made(kind, method="plain").fit(TEXTS)
+    with pytest.raises(InvalidParameter, match=r"library=3"):
+        made(kind).fit([3])
+    wrapped = kind.from_embedder(Embedder("eddy-tiny", method=METHOD, check=False))
+    with pytest.raises(InvalidParameter, match="where it was made"):
+        wrapped.fit(TEXTS)
+    with pytest.raises(EddyError, match="live model"):
+        wrapped.save(tmp_path)
+    with pytest.raises(InvalidParameter, match=r"eddy_embedder\.json holds no embedder"):
+        kind.load(tmp_path)
+
+
+def test_a_persisted_llama_index_is_reopened_with_what_made_it(tmp_path):
+    model = made(EddyEmbedding).fit(TEXTS)
+    index = VectorStoreIndex.from_documents([LlamaDocument(text=text) for text in TEXTS], embed_model=model)
+    before = [(found.text, found.score) for found in index.as_retriever().retrieve(ASKED)]
+    index.storage_context.persist(str(tmp_path))
+    model.save(tmp_path)
+    context = StorageContext.from_defaults(persist_dir=str(tmp_path))
+    opened = load_index_from_storage(context, embed_model=EddyEmbedding.load(tmp_path))
+    after = [(found.text, found.score) for found in opened.as_retriever().retrieve(ASKED)]
+    assert [text for text, _ in after] == [text for text, _ in before]
+    assert np.allclose([score for _, score in after], [score for _, score in before], atol=1e-5)
+    parser = LongDocumentNodeParser(embed_model=model, passage_size=8)
+    assert all(len(node.embedding) == 4 for node in parser.get_nodes_from_documents([LlamaDocument(text=TEXTS[0])]))
+
+
+def test_a_dumped_langchain_store_is_reopened_with_what_made_it(tmp_path):
+    embeddings = made(EddyEmbeddings).fit(TEXTS)
+    store = InMemoryVectorStore.from_texts(TEXTS, embeddings)
+    store.dump(str(tmp_path / "store.json"))
+    embeddings.save(tmp_path)
+    opened = InMemoryVectorStore.load(str(tmp_path / "store.json"), EddyEmbeddings.load(tmp_path))
+    (ours, score), (theirs, before) = (each.similarity_search_with_score(ASKED, k=1)[0] for each in (opened, store))
+    assert ours.page_content == theirs.page_content and score == pytest.approx(before, abs=1e-5)
+
+
+def test_an_index_fits_on_the_first_texts_of_a_store_and_keeps_it(tmp_path):
+    store = EddyChroma.from_texts(TEXTS, made(EddyEmbeddings), persist_directory=str(tmp_path))
+    found = store.similarity_search_with_score(ASKED, k=3)
+    opened = EddyChroma("langchain", made(EddyEmbeddings), persist_directory=str(tmp_path))
+    assert opened.similarity_search_with_score(ASKED, k=3) == found
+    opened.add_texts(["A later text."])
+    assert opened.index.status().fitted_on == store.index.status().fitted_on == 6
+    # LlamaIndex's store of the same index gives an embedding model with what the index has learned.
+    theirs = EddyChromaVectorStore("langchain", made(EddyEmbedding), persist_dir=str(tmp_path))
+    assert np.allclose(theirs.embed_model.get_query_embedding(ASKED), opened.embeddings.embed_query(ASKED))
+    travelled = pickle.loads(pickle.dumps(theirs))
+    assert travelled.embed_model.fingerprint == theirs.embed_model.fingerprint
+
+
+def test_stores_without_a_place_are_in_memory_and_apart():
+    one = EddyChroma.from_texts(TEXTS, made(EddyEmbeddings, method="plain"))
+    other = EddyChroma.from_documents([Document(TEXTS[0])], made(EddyEmbeddings, method="htp"))
+    assert (one.index.status().passages, other.index.status().passages) == (3, 1)
+    assert one.similarity_search(TEXTS[1], k=1)[0].page_content == TEXTS[1]
+
+
+def test_a_mismatch_begins_with_a_line_for_people(tmp_path):
+    plain, htp = (Embedder("eddy-tiny", method=method, check=False) for method in ("plain", "htp"))
+    with open_index(tmp_path, "notes", plain) as index:
+        index.create()
+    line = r"\A\S.*made with `plain`, opened with `htp`\.\n"
+    with pytest.raises(FingerprintMismatch, match=line + "  fingerprint"):
+        open_index(tmp_path, "notes", htp)
+    with pytest.raises(FingerprintMismatch, match=r"\AIndex 'notes' was made with other sizes\.\n  passage_size"):
+        open_index(tmp_path, "notes", plain, passage_size=7)
+    with pytest.raises(FingerprintMismatch, match=r"\AIndex 'notes' was made with other weights, settings or versions"):
+        open_index(tmp_path, "notes", Embedder("eddy-tiny", method="plain", normalize=False, check=False))
+    client = chromadb.PersistentClient(str(tmp_path / "own"), chromadb.Settings(anonymized_telemetry=False))
+    open_collection(client, "facts", EddyEmbeddingFunction("eddy-tiny", method="plain", check=False))
+    with pytest.raises(FingerprintMismatch, match=line):
+        open_collection(client, "facts", EddyEmbeddingFunction("eddy-tiny", method="htp", check=False))
+    data = made(EddyEmbedding, method="plain").to_dict()
+    with pytest.raises(FingerprintMismatch, match=r"\AThe configuration was made with other weights, .*\.\n"):
+        EddyEmbedding.from_dict({**data, "normalize": False})
+    store = EddyChromaVectorStore("other", made(EddyEmbedding, method="plain"), persist_dir=str(tmp_path))
+    node = TextNode(text="Text.", embedding=[1.0], metadata={"eddy_fingerprint": htp.fingerprint})
+    with pytest.raises(FingerprintMismatch, match=r"\Anode .* another maker than the index's, `plain` on .*\.\n"):
+        store.add([node])
+    both = contrast({"method": "plain", "model_name": "a"}, {"method": "htp", "model_name": "b"})
+    assert both == "made with `plain` on `a`, opened with `htp` on `b`"
+
+
+def test_encode_is_the_name_in_sentence_transformers():
+    embedder = Embedder("eddy-tiny", method="plain", check=False)
+    assert np.array_equal(embedder.encode(TEXTS), embedder.encode_document(TEXTS))
+
+
+def test_every_package_says_that_it_has_types():
+    root = Path(__file__).resolve().parents[2]
+    namespace = [path for path in (root / "adapters" / "llama_index").glob("*/eddy") if path.is_dir()]
+    packages = [
+        *(root / "adapters").glob("*_eddy"),
+        *namespace,
+        root / "plugin" / "eddy_embed",
+        root / "demos" / "eddy_demo",
+    ]
+    assert len(packages) == 10 and all((package / "py.typed").is_file() for package in packages)
+
+
+def test_each_index_of_a_process_stores_its_own_embedding_function(tmp_path):
+    for method in ("plain", "htp"):
+        with open_index(tmp_path, method, Embedder("eddy-tiny", method=method, check=False)) as index:
+            index.create()
+            assert index.store.maker["method"] == method
