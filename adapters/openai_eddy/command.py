@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,8 +12,8 @@ from typing import Annotated, Literal
 import typer
 
 from eddy_embed.cli.options import method_in_full
-from eddy_embed.errors import EddyError, InvalidParameter, MissingExtra
-from openai_eddy import NEEDED
+from eddy_embed.errors import EddyError, InvalidParameter
+from eddy_embed.utils.extras import check_installed
 
 Method = Annotated[
     list[str] | None,
@@ -83,9 +82,7 @@ def serve(
     ] = False,
 ) -> None:
     """Serve OpenAI's API for embeddings, with vectors of this model and method."""
-    missing = [each for each in NEEDED if find_spec(each) is None]
-    if missing:
-        raise MissingExtra(f"{', '.join(missing)} not installed; pip install 'eddy-embed[serve]'")
+    check_installed("serve", "fastapi", "orjson", "prometheus_client", "uvicorn")
     from openai_eddy.limits import MEBIBYTE, Limits
     from openai_eddy.middleware import KEYS_VARIABLE, LOOPBACK, read_keys
 

@@ -47,8 +47,8 @@ class NotFinite(EddyError):
     """A vector holds NaN or infinity; the message names the text."""
 
 
-class MissingExtra(EddyError):
-    """A command needs packages of an extra that is not installed."""
+class MissingExtra(EddyError, ImportError):
+    """A class or command needs packages of an extra that is not installed."""
 
 
 class NotFitted(EddyError):

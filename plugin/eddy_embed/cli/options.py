@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from eddy_embed.errors import InvalidText, MissingExtra
+from eddy_embed.errors import InvalidText
+from eddy_embed.utils.extras import check_installed
 
 if TYPE_CHECKING:
     from eddy_embed.embedder import Embedder
@@ -84,9 +84,7 @@ def given_texts(texts: list[str] | None, file: Path | None) -> Iterator[str]:
 
 def measuring(data: Path | None, output: Path | None) -> Path:
     """The folder of the tasks, where everything that measuring needs is there."""
-    missing = [name for name in ("bm25s", "scipy", "sklearn") if find_spec(name) is None]
-    if missing:
-        raise MissingExtra(f"{', '.join(missing)} not installed; pip install 'eddy-embed[evaluate]'")
+    check_installed("evaluate", "bm25s", "scipy", "sklearn")
     if data is None:
         raise typer.BadParameter("name a folder, or set EDDY_EVAL_DATA", param_hint="--data")
     if output is not None and output.suffix != ".jsonl":
