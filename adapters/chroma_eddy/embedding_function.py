@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space
 from chromadb.utils.embedding_functions import register_embedding_function
 
-from eddy_embed.encoding.validation import check_kind, checked_text_list
+from eddy_embed.encoding.validation import check_kind, checked_text_list, refuse_unknown
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
-from eddy_embed.integrations.arguments import plain, put, refuse_unknown
+from eddy_embed.integrations.arguments import plain, put
 from eddy_embed.integrations.shared_embedders import ENGINE_SETTINGS, name_of, open_embedder, settings_key
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ from chroma_eddy.rows.schema import PIECE, user_metadata
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.types import RESERVED
 from chroma_eddy.write.pieces import put_pieces, remove_pieces
-from eddy_embed.encoding.validation import check_kind, checked_text_list
+from eddy_embed.encoding.validation import check_kind, checked_text_list, refuse_unknown
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.integrations.arguments import refuse_unknown
 from eddy_embed.integrations.document_ids import document_identity
 from eddy_embed.integrations.page_numbers import PAGES, Pages
 from eddy_embed.integrations.shared_embedders import in_worker

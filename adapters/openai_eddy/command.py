@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from eddy_embed.cli.options import method_in_full
+from eddy_embed.cli.options import Device, Dtype, method_in_full
 from eddy_embed.errors import EddyError, InvalidParameter
 from eddy_embed.utils.extras import check_installed
 
@@ -69,8 +69,8 @@ def serve(
         int, typer.Option(min=1, help="Maximum tokens accepted and not done; beyond, clients get 429.")
     ] = 600_000,
     max_body: Annotated[int, typer.Option(min=1, help="Maximum MiB of a request's body.")] = 8,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, mps. Default: an accelerator if there is one.")] = None,
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16, float16.")] = "auto",
+    device: Device = None,
+    dtype: Dtype = "auto",
     language: Annotated[str, typer.Option(help="Language code for sentences, xx for any.")] = "en",
     revision: Annotated[str | None, typer.Option(help="Revision of a hub model.")] = None,
     trust_remote_code: Annotated[

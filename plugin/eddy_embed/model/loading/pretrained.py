@@ -27,7 +27,7 @@ from eddy_embed.model.loading import sentence_transformers
 from eddy_embed.model.loading.gguf.config import config_of
 from eddy_embed.model.loading.gguf.convert import converted
 from eddy_embed.model.loading.gguf.header import GgufFile
-from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate
+from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate, not_opened, reachable
 from eddy_embed.model.loading.peft import adapter_at, attach, file_at
 from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16, prepack
 from eddy_embed.model.view import describe, layer_of
@@ -63,13 +63,13 @@ def load(
     try:
         source = _Source(options, where, options, None) if name in BUNDLED else _Source.of(where, options)
     except (OSError, ValueError) as error:
-        raise _not_opened(name, error) from error
+        raise not_opened(name, _first_line(error)) from error
     source = source.readable(dtype, device)
     try:
         config = AutoConfig.from_pretrained(source.base, **source.options)
         tokenizer = source.tokenizer() if tokenizer is None else tokenizer
     except (OSError, ValueError) as error:
-        raise _not_opened(name, error) from error
+        raise not_opened(name, _first_line(error)) from error
     quantised = "quantization_config" in model_kwargs or getattr(config, "quantization_config", None) is not None
     torch_dtype = chosen_dtype(dtype, device, None if quantised else getattr(config, "dtype", None))
     backbone = replace(describe(config), pooling=pooling)
@@ -113,6 +113,7 @@ def read_backbone(name: str | os.PathLike[str], **options: Any) -> Backbone:
         UnsupportedModel: Its configuration is none of a language model.
     """
     where = locate(name)
+    options = reachable(os.fspath(name), where, options)
     try:
         trained = None if name in BUNDLED or is_gguf(where) else sentence_transformers.read(where, options)
         if trained is not None and trained.subfolder:
@@ -125,7 +126,7 @@ def read_backbone(name: str | os.PathLike[str], **options: Any) -> Backbone:
         else:
             config = AutoConfig.from_pretrained(source.base, **source.options)
     except (OSError, ValueError) as error:
-        raise _not_opened(name, error) from error
+        raise not_opened(name, _first_line(error)) from error
     return replace(describe(config), pooling=None if trained is None else trained.pooling)
 
 
@@ -175,14 +176,6 @@ def readable(where: str, dtype: str, device: str) -> str:
     chosen = chosen_dtype(dtype, device, own)
     stored = {"auto": own, torch.float64: torch.float32}.get(chosen, chosen)
     return str(converted(file, stored))
-
-
-def _not_opened(name: str | os.PathLike[str], error: Exception) -> ModelNotFound:
-    return ModelNotFound(
-        f"model {os.fspath(name)!r} could not be opened: {_first_line(error)} Bundled models: {', '.join(BUNDLED)}; "
-        "otherwise name what `eddy models` lists, a folder that save_pretrained wrote, a .gguf file, or a hub id that "
-        "can be reached or is cached"
-    )
 
 
 def _complete(name: str | os.PathLike[str], info: dict[str, Any]) -> None:
@@ -249,6 +242,11 @@ def _of_base(device_map: dict[str, Any], config: Any, kept: int) -> dict[str, An
         inside = {name: place for name, place in device_map.items() if name == "" or name.startswith(prefix)}
         device_map = {name.removeprefix(prefix): place for name, place in inside.items()}
     return {name: place for name, place in device_map.items() if layer_of(name) < kept}
+
+
+def check_numbers(device: str | None, dtype: str) -> None:
+    """Refuse a device or a type of number that cannot be used here with InvalidParameter, before anything is read."""
+    chosen_dtype(dtype, best_device() if device is None else _usable(device), None)
 
 
 def _usable(device: str) -> str:
