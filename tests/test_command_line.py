@@ -37,6 +37,15 @@ def test_vectors_are_those_of_the_library(capsys, monkeypatch) -> None:
     assert np.array_equal([row["vector"] for row in rows], Embedder("eddy-tiny", method="htp").encode_document(TEXTS))
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_one_long_text_has_a_bar_on_a_terminal(terminal: bool, capsys, monkeypatch, tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("The ferry leaves at noon. " * 60)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    long = ["--method", "plain:exit=0", "--max-length", "64", "--input", str(tmp_path / "one.txt")]
+    code, out, err = run(capsys, monkeypatch, "embed", *long)
+    assert code == 0 and len(out.splitlines()) == 1 and ("Embedding" in err) == terminal
+
+
 def test_queries_have_their_instruction(capsys, monkeypatch) -> None:
     _, out, _ = run(
         capsys, monkeypatch, "embed", TEXTS[0], "--role", "query", "--instruction", "Find it:", "--method", "plain"

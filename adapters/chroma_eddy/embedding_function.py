@@ -123,6 +123,9 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         self._embedder, self._was_live = embedder, True
         return self
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.model_name!r}, method={self.settings['method']!r})"
+
     @property
     def embedder(self) -> Embedder:
         """The embedder, loaded on first use if Chroma made this object.

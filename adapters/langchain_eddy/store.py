@@ -118,6 +118,9 @@ class EddyChroma(VectorStore):
         self.add_texts(texts, metadatas, ids=ids)
         return self
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.index!r})"
+
     @property
     def embeddings(self) -> EddyEmbeddings:
         """The embeddings of documents and queries, with the index's current post-processing."""
