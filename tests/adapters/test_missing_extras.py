@@ -56,12 +56,6 @@ def test_classes_name_the_extra() -> None:
     ], found.stderr
 
 
-def test_the_splitter_alone_needs_langchain_s_splitters() -> None:
-    found = without("langchain_text_splitters", "import langchain_eddy\nlangchain_eddy.SentenceTextSplitter")
-    said = 'langchain_text_splitters is not installed; pip install "eddy-embed[langchain]"'
-    assert found.stderr.endswith(f"MissingExtra: {said}\n")
-
-
 @pytest.mark.parametrize("arguments", [["--help"], ["ask", "--help"], ["ask", "what?"]], ids=" ".join)
 def test_the_demo_shows_its_help(arguments: list[str]) -> None:
     code = "from eddy_demo.cli import main\nmain()"
