@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
+from huggingface_hub import constants
 
 from eddy_embed import Embedder, __version__, methods
 from eddy_embed.cli import main
+from eddy_embed.model.loading import names
 
 TEXTS = ["The ferry leaves at noon.", "Dogs travel for free."]
 
@@ -31,6 +35,15 @@ def test_vectors_are_those_of_the_library(capsys, monkeypatch) -> None:
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 0 and [row["text"] for row in rows] == TEXTS
     assert np.array_equal([row["vector"] for row in rows], Embedder("eddy-tiny", method="htp").encode_document(TEXTS))
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_one_long_text_has_a_bar_on_a_terminal(terminal: bool, capsys, monkeypatch, tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("The ferry leaves at noon. " * 60)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    long = ["--method", "plain:exit=0", "--max-length", "64", "--input", str(tmp_path / "one.txt")]
+    code, out, err = run(capsys, monkeypatch, "embed", *long)
+    assert code == 0 and len(out.splitlines()) == 1 and ("Embedding" in err) == terminal
 
 
 def test_queries_have_their_instruction(capsys, monkeypatch) -> None:
@@ -87,10 +100,13 @@ def test_the_version(capsys, monkeypatch) -> None:
         (["embed", "hi", "--method", "htpp"], "htpp"),
         (["embed", "hi", "--method", "htp:kk=2"], "kk"),
         (["embed", "hi", "--model", "./absent"], "./absent"),
+        (["embed", "hi", "--model", "eddy_tiny"], "did you mean 'eddy-tiny'?"),
         (["embed", "hi", "--device", "nowhere"], "nowhere"),
+        (["embed", "hi", "--dtype", "float17"], "float17"),
         (["embed", "hi", "--dtype", "float16"], "float16"),
         (["embed", "hi", "--method", "plain+whiten"], "fit"),
         (["embed", ""], "empty"),
+        (["compare", "hi", ""], "text 1 is empty"),
         (["embed"], "no texts"),
         (["embed", "-i", "absent.txt"], "absent.txt"),
         (["embed", "hi", "-o", "vectors.csv"], ".npy"),
@@ -105,7 +121,56 @@ def test_refusals_are_one_sentence(arguments: list[str], said: str, capsys, monk
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(b"one\n\ntwo\n", "line 2 is blank"), (b"caf\xe9\n", "byte 3 is not UTF-8")]
+    "arguments",
+    [
+        ["embed", ""],
+        ["explain", ""],
+        ["compare", "hi", " "],
+        ["embed", "hi", "--dtype", "float17"],
+        ["embed", "hi", "--model", "nosuch"],
+        ["explain", "hi", "--model", "eddy_tiny"],
+        ["layers", "nosuch", "--sample", "-"],
+    ],
+    ids=" ".join,
+)
+def test_slips_are_found_before_torch_is_imported(arguments: list[str], capsys, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "eddy_embed.embedder", raising=False)
+    code, out, err = run(capsys, monkeypatch, *arguments)
+    assert code != 0 and out == "" and "torch" not in err
+    assert err.startswith("Usage") or err.count("\n") == 1
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_a_hub_that_does_not_answer_is_asked_once(offline: bool, capsys, monkeypatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+    monkeypatch.setattr(names, "_hub_answers", lambda endpoint: asked.append(endpoint))
+    code, _, err = run(capsys, monkeypatch, "embed", "hi", "--model", "nosuch")
+    assert code == 1 and "nosuch' could not be opened: it is not on this machine, and" in err and len(err) < 200
+    assert asked == ([] if offline else ["https://huggingface.co"])
+
+
+def test_any_answer_of_the_hub_is_one(monkeypatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    assert not names._hub_answers("https://huggingface.co")  # tests have no network
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        Thread(target=server.handle_request).start()
+        assert names._hub_answers(f"http://127.0.0.1:{server.server_port}")
+
+
+def test_the_name_of_a_file_is_no_text(capsys, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ok.txt").write_text("ok.txt\n")
+    for command in ("embed", "compare"):
+        code, out, err = run(capsys, monkeypatch, command, "a text", "ok.txt")
+        assert code != 0 and out == "" and "did you mean --input ok.txt?" in err.replace("\n│ ", " ")
+    assert run(capsys, monkeypatch, "embed", "--input", "ok.txt", "--method", "plain")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "texts.txt is empty"), (b"one\n\ntwo\n", "line 2 is blank"), (b"caf\xe9\n", "byte 3 is not UTF-8")],
 )
 def test_files_that_do_not_give_a_vector_a_line(content: bytes, said: str, capsys, monkeypatch, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_bytes(content)

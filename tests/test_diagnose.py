@@ -227,7 +227,7 @@ def test_json_alone_and_pictures_as_png(folder: Path, capsys, monkeypatch) -> No
     ("arguments", "said"),
     [
         (["{f}/tiny", "{f}/absent.txt", "--method", "plain"], "absent.txt"),
-        (["{f}/tiny", "{f}/empty.txt", "--method", "plain"], "the sample has 0 different ones"),
+        (["{f}/tiny", "{f}/empty.txt", "--method", "plain"], "empty.txt is empty"),
         (["{f}/tiny", "{f}/one.txt", "--method", "plain"], "the sample has 1 different one;"),
         (["{f}/tiny", "{f}/bad.jsonl", "--method", "plain"], "bad.jsonl, line 1 must be"),
         (["{f}/tiny", "{f}/texts.txt"], "--method"),

@@ -125,14 +125,6 @@ def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
         Embedder(model, **({"tokenizer": tokenizer, "method": "htp"} | options))
 
 
-def test_misspelt_options_are_refused() -> None:
-    with pytest.raises(TypeError, match="batchsize"):
-        make(batchsize=3)
-    model, tokenizer = loaded("llama")
-    with pytest.raises(TypeError, match="positional"):
-        Embedder(model, "htp", tokenizer=tokenizer)  # type: ignore[misc]
-
-
 def test_an_instruction_with_a_lone_surrogate_is_refused() -> None:
     with pytest.raises(InvalidText, match=r"query_instruction holds the lone surrogate U\+D800 at character 5"):
         make(query_instruction="find \ud800")
@@ -293,6 +285,14 @@ def test_a_bar_is_shown_on_standard_error_only_if_asked_for(capfd: pytest.Captur
     assert out == "" and "Embedding" in err and "4/4" in err
     make(show_progress=True).encode_document(TEXTS, show_progress=False)
     assert capfd.readouterr() == ("", "")
+
+
+def test_one_text_has_a_bar_where_it_is_read_in_windows(capfd: pytest.CaptureFixture[str]) -> None:
+    e = make(show_progress=True)
+    e.encode_document("short")
+    assert capfd.readouterr() == ("", "")
+    e.encode_document("A long text. " * 200)
+    assert e.counts.windowed_texts == 1 and f"{e.counts.windows - 1}/{e.counts.windows - 1}" in capfd.readouterr().err
 
 
 # --- closing

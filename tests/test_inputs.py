@@ -52,6 +52,22 @@ def test_options_of_the_wrong_kind_are_named(name: str) -> None:
         assert name in str(error.value) and len(str(error.value)) < 400
 
 
+@pytest.mark.parametrize(("name", "meant"), [("metod", "method"), ("maxlength", "max_length"), ("model_name", "model")])
+def test_a_misspelt_option_gets_a_guess(name: str, meant: str) -> None:
+    with pytest.raises(InvalidParameter, match=rf"Embedder has no parameter '{name}'.*; did you mean {meant}=\?"):
+        Embedder("nowhere", **{name: "plain"})  # type: ignore[arg-type]
+
+
+def test_the_method_may_be_the_second_argument() -> None:
+    assert Embedder("eddy-tiny", "plain", check=False).method == Embedder("eddy-tiny", method="plain").method
+
+
+@pytest.mark.parametrize("options", [{"device": "nowhere"}, {"dtype": "float17"}], ids=str)
+def test_devices_and_dtypes_are_refused_before_the_model_is_looked_for(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidParameter, match=next(iter(options))):
+        Embedder("nowhere", "plain", **options)
+
+
 def test_options_may_be_objects_of_torch_numpy_and_pathlib(tmp_path: Path) -> None:
     usual = Embedder("eddy-tiny", method="plain", max_length=64)
     options = {"device": torch.device("cpu"), "dtype": torch.float32, "cache_folder": tmp_path}

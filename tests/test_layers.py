@@ -179,7 +179,8 @@ def test_the_choice_of_sentences() -> None:
     ("sentences", "count", "said"),
     [
         (SENTENCES[:99] * 2, 100, "has 99 different sentences, 100 are needed; add text to it$"),
-        (SENTENCES[:300], 1000, "has 300 .* 1000 are needed; .* ask for 100 to 300"),
+        (SENTENCES[:3], 1000, "has 3 different sentences, 100 are needed; add text to it$"),
+        (SENTENCES[:300], 1000, "has 300 .* 1000 are needed; .* ask for 100 to 300 .*--sentences 300$"),
         (SENTENCES, 99, "sentences=99 are too few"),
         (SENTENCES, 0, "sentences=0"),
     ],

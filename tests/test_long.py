@@ -336,3 +336,14 @@ def test_a_hundred_thousand_words_take_bounded_time() -> None:
     assert time.process_time() - started < 60
     assert len(document.sentences) == 12_500 and document.n_windows > 100
     assert np.isfinite(document.vector).all()
+
+
+def test_a_document_shows_itself_in_a_line_and_in_a_notebook() -> None:
+    document = embedder("llama", "plain", max_length=WINDOW).encode_long(TEXT * 9 + "<b>", passage_size=24)
+    said = repr(document)
+    assert said.startswith("LongDocument('The river ") and said.endswith("dimension=64)") and len(said) < 200
+    assert f"passages: {len(document.passages)}, sentences: {len(document.sentences)}" in said
+    assert "array" not in repr(document.passages) + repr(document.sentences)
+    page = document._repr_html_()
+    assert "The river rose at night." in page and "<b>" not in page and page.count("<tr><td>") == 20
+    assert embedder("llama", "plain").explain("a <b>")._repr_html_().startswith("<pre>method    plain\n")

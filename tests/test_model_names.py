@@ -220,6 +220,15 @@ def test_models_that_may_not_be_read_are_told_from_none(closed: str, home: Path)
     assert f"{home / 'ollama'} may not be read by this user: join the group that owns it" in child.stderr
 
 
+def test_a_gguf_file_named_as_a_folder(tiny: bytes, home: Path, monkeypatch) -> None:
+    file = put(home / "tiny.gguf", tiny)
+    monkeypatch.chdir(home)
+    assert locate(f"{file}/") == str(file)
+    for name in ("tiny.gguf/x", f"{file}/model.safetensors"):
+        with pytest.raises(ModelNotFound, match=r"tiny\.gguf' is a GGUF file, not a folder; name the file itself"):
+            locate(name)
+
+
 def test_folders_come_before_names_of_the_catalogue(home: Path, monkeypatch) -> None:
     put(home / "smollm2" / "config.json", "{}")
     monkeypatch.chdir(home)

@@ -140,8 +140,6 @@ def test_an_embedder_without_a_method_takes_it_and_holds_the_full_text() -> None
     fitted = Embedder("eddy-tiny", method="recommended+whiten")
     fitted.fit(["The ferry leaves at noon.", "Dogs travel for free.", "Bread needs flour."])
     assert str(fitted.method) == f"{TINY}+whiten" and str(fitted.with_post(None).method) == TINY
-    with pytest.raises(TypeError, match="positional"):
-        Embedder("eddy-tiny", "htp")  # type: ignore[misc]
 
 
 def test_no_weights_are_loaded_above_the_recommended_exit() -> None:

@@ -11,6 +11,7 @@ from chromadb.api.models.Collection import Collection
 from chromadb.errors import NotFoundError
 
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
+from chroma_eddy.storage.names import check_collection_name
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import FingerprintMismatch
 from eddy_embed.utils.diff import contrast
@@ -46,7 +47,7 @@ def open_collection(
     """
     check_kind("function", function, EddyEmbeddingFunction, "an EddyEmbeddingFunction")
     check_kind("client", client, ClientAPI, "one of Chroma's clients, such as chromadb.PersistentClient(path)")
-    check_kind("name", name, str, "a collection's name")
+    check_collection_name(name)
     check_kind("configuration", configuration, Mapping | None, "a dictionary, or None")
     check_kind("metadata", metadata, Mapping | None, "a dictionary, or None")
     try:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space
 from chromadb.utils.embedding_functions import register_embedding_function
 
-from eddy_embed.encoding.validation import check_kind, checked_text_list
+from eddy_embed.encoding.validation import check_kind, checked_text_list, refuse_unknown
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
-from eddy_embed.integrations.arguments import plain, put, refuse_unknown
+from eddy_embed.integrations.arguments import plain, put
 from eddy_embed.integrations.shared_embedders import (
     ENGINE_SETTINGS,
     PROCESS_SETTINGS,
@@ -127,6 +127,9 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         self._configure({"model_name": embedder.model_name, "method": str(embedder.method)})
         self._embedder, self._was_live = embedder, True
         return self
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.model_name!r}, method={self.settings['method']!r})"
 
     @property
     def embedder(self) -> Embedder:

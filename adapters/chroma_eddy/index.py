@@ -50,7 +50,7 @@ class Index(IndexCore):
             name=self.name,
             fingerprint=self.recipe.fingerprint,
             settings=self.recipe.settings,
-            dimension=self.store.get(DOCUMENTS, ids=list(rows)[:1], embeddings=True).vectors.shape[1] if rows else 0,
+            dimension=self._dimension,
             documents=sum(bool(row.digest) for row in rows.values()),
             passages=self.store.count(MAIN),
             sentences=self.store.count(SENTENCES),

@@ -89,6 +89,17 @@ class IndexCore:
             raise NoIndex(f"index {self.name!r} was opened without an embedder; give one to open_index to embed texts")
         return self._embedder
 
+    @property
+    def _dimension(self) -> int:
+        if self._embedder is not None:
+            return self._embedder.dimension
+        return next((rows.vectors.shape[1] for rows in self.store.pages(MAIN, embeddings=True)), 0)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name}={value}" for name, value in self.recipe.sizes.items())
+        place = None if self.store.place is None else str(self.store.place)
+        return f"{type(self).__name__}({self.name!r}, {place=!r}, embedder={self._embedder!r}, {sizes})"
+
     def current(self) -> Embedder:
         """The embedder; reloads the index first if another process has fitted the post-processing again."""
         if self.exists and self.store.metadata().get("eddy_fingerprint") != self.recipe.fingerprint:

@@ -192,7 +192,7 @@ class Status:
         name: Name of the index.
         fingerprint: Fingerprint of the embedder that made its vectors.
         settings: The embedder's settings, field by field.
-        dimension: Dimension of the vectors; 0 without vectors.
+        dimension: Dimension of the vectors; 0 for an index without any that was opened without an embedder.
         documents: Number of documents that queries find.
         passages: Number of rows in the main collection.
         sentences: Number of rows in the sentences' collection.

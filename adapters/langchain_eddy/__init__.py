@@ -1,10 +1,14 @@
 """Eddy for LangChain: embeddings, a sentence splitter, passages of long documents, and a vector store."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from langchain_eddy.chroma_ingestion import IngestReport, aingest_documents, ingest_documents
-from langchain_eddy.embeddings import EddyEmbeddings
-from langchain_eddy.passages import EmbeddedPassage, embed_passages, join_pages
+from eddy_embed.utils.extras import importing
+
+with importing("langchain"):
+    from langchain_eddy.chroma_ingestion import IngestReport, aingest_documents, ingest_documents
+    from langchain_eddy.embeddings import EddyEmbeddings
+    from langchain_eddy.passages import EmbeddedPassage, embed_passages, join_pages
 
 if TYPE_CHECKING:
     from langchain_eddy.splitter import SentenceTextSplitter
@@ -21,22 +25,12 @@ __all__ = [
     "ingest_documents",
     "join_pages",
 ]
+# The store alone needs Chroma, the splitter alone LangChain's package of splitters.
+_LAZY = {"EddyChroma": "store", "SentenceTextSplitter": "splitter"}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "EddyChroma":  # only this one needs Chroma
-        from langchain_eddy.store import EddyChroma
-
-        return EddyChroma
-    # Only the splitter needs LangChain's package of splitters.
-    if name != "SentenceTextSplitter":
+    if name not in _LAZY:
         raise AttributeError(f"module 'langchain_eddy' has no attribute {name!r}")
-    try:
-        from langchain_eddy.splitter import SentenceTextSplitter
-    except ModuleNotFoundError as error:
-        if error.name != "langchain_text_splitters":
-            raise
-        raise ImportError(
-            "SentenceTextSplitter needs LangChain's splitters: pip install langchain-text-splitters"
-        ) from error
-    return SentenceTextSplitter
+    with importing("langchain"):
+        return getattr(import_module(f"langchain_eddy.{_LAZY[name]}"), name)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from eddy_embed.encoding.validation import refuse_unknown
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations.arguments import plain, put, refuse_unknown
+from eddy_embed.integrations.arguments import plain, put
 
 # Parameters of HuggingFaceEmbeddings without a counterpart, and what to use instead.
 _HINTS = {

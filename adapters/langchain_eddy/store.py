@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from langchain_core.documents import Document
-from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
+from langchain_core.vectorstores import VectorStore
 
 from chroma_eddy import Document as Whole
 from chroma_eddy import Hit, Index, Piece, WriteReport, open_index
@@ -19,14 +19,14 @@ from chroma_eddy.storage.client import memory_client
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.types import RESERVED
 from chroma_eddy.write.pieces import fit_on_pieces, put_pieces, remove_pieces
-from eddy_embed.encoding.validation import check_kind, checked_text_list
+from eddy_embed.encoding.validation import check_kind, checked_text_list, refuse_unknown
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.integrations.arguments import refuse_unknown
 from eddy_embed.integrations.document_ids import document_identity
 from eddy_embed.integrations.page_numbers import PAGES, Pages
 from eddy_embed.integrations.shared_embedders import in_worker, is_unfitted
 from langchain_eddy.embeddings import EddyEmbeddings
 from langchain_eddy.passages import check_document, display_name, document_id
+from langchain_eddy.retriever import EddyChromaRetriever
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI
@@ -35,22 +35,6 @@ if TYPE_CHECKING:
 _NAMESPACE = uuid.UUID("2d1c41a0-0b0e-5c7e-8f6e-6f0a7e3a5b11")
 _HYBRID = {"hybrid", "fusion", "alpha"}
 _SEARCH = ("where_document", "documents", "prefilter", "fetch_k", *_HYBRID)
-
-
-class EddyChromaRetriever(VectorStoreRetriever):
-    """LangChain's retriever of a vector store, with `search_type="hybrid"`: by words and meaning together."""
-
-    allowed_search_types: ClassVar[Collection[str]] = (*VectorStoreRetriever.allowed_search_types, "hybrid")
-
-    def _get_relevant_documents(self, query: str, *, run_manager: Any, **kwargs: Any) -> list[Document]:
-        if self.search_type != "hybrid":
-            return super()._get_relevant_documents(query, run_manager=run_manager, **kwargs)
-        return self.vectorstore.search(query, "hybrid", **{**self.search_kwargs, **kwargs})
-
-    async def _aget_relevant_documents(self, query: str, *, run_manager: Any, **kwargs: Any) -> list[Document]:
-        if self.search_type != "hybrid":
-            return await super()._aget_relevant_documents(query, run_manager=run_manager, **kwargs)
-        return await self.vectorstore.asearch(query, "hybrid", **{**self.search_kwargs, **kwargs})
 
 
 class EddyChroma(VectorStore):
@@ -122,6 +106,9 @@ class EddyChroma(VectorStore):
         self = cls(collection_name, embedding, **settings)
         self.add_texts(texts, metadatas, ids=ids)
         return self
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.index!r})"
 
     @property
     def embeddings(self) -> EddyEmbeddings:

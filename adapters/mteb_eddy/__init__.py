@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from eddy_embed.utils.extras import importing
+
 # Imported on first use: mteb takes seconds, and the command line lists its commands without it.
 _HOMES = {
     "EddyEncoder": "encoder",
@@ -22,4 +24,5 @@ __all__ = ["EddyEncoder", "LoCoV1", "evaluate", "instructions", "run_suite", "su
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    with importing("mteb"):
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

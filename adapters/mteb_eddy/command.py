@@ -7,14 +7,13 @@ import warnings
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from eddy_embed.cli.options import Device, Dtype
-from eddy_embed.errors import MissingExtra
+from eddy_embed.utils.extras import check_installed
 from mteb_eddy import suites
 from mteb_eddy.suites import suite, suite_names, title
 
@@ -147,8 +146,7 @@ def listed() -> None:
 
 
 def _ready() -> None:
-    if find_spec("mteb") is None:
-        raise MissingExtra("mteb not installed; pip install 'eddy-embed[mteb]'")
+    check_installed("mteb", "mteb")
     # MTEB warns that many tasks have a newer version; the papers used these.
     logging.getLogger("mteb").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", message=".* is superseded by", category=UserWarning)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from eddy_embed.utils.extras import importing
 
 if TYPE_CHECKING:
     from openai_eddy.app import create_app
@@ -11,8 +14,6 @@ if TYPE_CHECKING:
     from openai_eddy.uvicorn_server import Endpoint
 
 __all__ = ["Endpoint", "Keys", "Limits", "create_app"]
-NEEDED = ("fastapi", "orjson", "prometheus_client", "uvicorn")
-"""Packages that the extra `serve` installs."""
 _MODULES = {"create_app": "app", "Endpoint": "uvicorn_server", "Keys": "middleware", "Limits": "limits"}
 
 
@@ -20,14 +21,5 @@ def __getattr__(name: str) -> Any:
     """Import on first use: the command line imports this package at every start."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    try:
-        module = import_module(f"openai_eddy.{_MODULES[name]}")
-    except ModuleNotFoundError as error:
-        if error.name not in NEEDED:
-            raise
-        from eddy_embed.errors import MissingExtra
-
-        raise MissingExtra(f"{error.name} not installed; pip install 'eddy-embed[serve]'") from None
-    return getattr(module, name)
+    with importing("serve"):
+        return getattr(import_module(f"openai_eddy.{_MODULES[name]}"), name)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from eddy_embed.cli.options import method_in_full
-from eddy_embed.errors import EddyError, InvalidParameter, MissingExtra
-from openai_eddy import NEEDED
+from eddy_embed.cli.options import Device, Dtype, method_in_full
+from eddy_embed.errors import EddyError, InvalidParameter
+from eddy_embed.utils.extras import check_installed
 
 Method = Annotated[
     list[str] | None,
@@ -73,8 +72,8 @@ def serve(
         int, typer.Option(min=1, help="Maximum seconds to answer what was accepted, after a signal.")
     ] = 30,
     max_body: Annotated[int, typer.Option(min=1, help="Maximum MiB of a request's body.")] = 8,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, mps. Default: an accelerator if there is one.")] = None,
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16, float16.")] = "auto",
+    device: Device = None,
+    dtype: Dtype = "auto",
     language: Annotated[str, typer.Option(help="Language code for sentences, xx for any.")] = "en",
     revision: Annotated[str | None, typer.Option(help="Revision of a hub model.")] = None,
     trust_remote_code: Annotated[
@@ -86,9 +85,7 @@ def serve(
     ] = False,
 ) -> None:
     """Serve OpenAI's API for embeddings, with vectors of this model and method."""
-    missing = [each for each in NEEDED if find_spec(each) is None]
-    if missing:
-        raise MissingExtra(f"{', '.join(missing)} not installed; pip install 'eddy-embed[serve]'")
+    check_installed("serve", "fastapi", "orjson", "prometheus_client", "uvicorn")
     from openai_eddy.limits import MEBIBYTE, Limits
     from openai_eddy.middleware import KEYS_VARIABLE, LOOPBACK, read_keys
 

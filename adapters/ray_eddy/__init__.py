@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from eddy_embed.utils.extras import importing
 
 if TYPE_CHECKING:
     from ray_eddy.embedding import EddyEmbed
@@ -17,21 +20,12 @@ _MODULES = {
     "ingest": "ingestion",
     "read_documents": "reading",
 }
-_EXTRAS = {"pyarrow": "ray", "ray": "ray", "chromadb": "chroma,ray", "filelock": "chroma,ray"}
 
 
 def __getattr__(name: str) -> Any:
     """Import on first use: the command line imports this package at every start, and Ray takes seconds."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    try:
-        module = import_module(f"ray_eddy.{_MODULES[name]}")
-    except ModuleNotFoundError as error:
-        if error.name not in _EXTRAS:
-            raise
-        from eddy_embed.errors import MissingExtra
-
-        raise MissingExtra(f"{error.name} not installed; pip install 'eddy-embed[{_EXTRAS[error.name]}]'") from None
-    return getattr(module, name)
+    module = _MODULES[name]
+    with importing("chroma,ray" if module == "ingestion" else "ray"):
+        return getattr(import_module(f"ray_eddy.{module}"), name)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from eddy_embed.cli.options import Device, Dtype, Instruction, MaxLength, MethodText, Model, method_in_full
-from eddy_embed.errors import InvalidParameter, MissingExtra
+from eddy_embed.errors import InvalidParameter
 from eddy_embed.utils.atomic_files import atomic_write
+from eddy_embed.utils.extras import check_installed
 
 if TYPE_CHECKING:
     import ray.data
@@ -62,9 +62,7 @@ def embed(
     dtype: Dtype = "auto",
 ) -> None:
     """Embed documents on a Ray cluster: their vectors, passages and sentences with offsets, in Parquet."""
-    missing = [each for each in ("ray", "pyarrow") if find_spec(each) is None]
-    if missing:
-        raise MissingExtra(f"{', '.join(missing)} not installed; pip install 'eddy-embed[ray]'")
+    check_installed("ray", "ray", "pyarrow")
     from eddy_embed.encoding.validation import check_parts
     from eddy_embed.parts.postprocess import Fitted
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from eddy_embed import Embedder, LongDocument
 from eddy_embed.encoding.document import Part
-from eddy_embed.encoding.validation import check_one, check_options, check_parts
+from eddy_embed.encoding.validation import check_one, check_options, check_parts, refuse_unknown
 from eddy_embed.errors import EddyError, InvalidParameter, InvalidText, NotFinite, TextTooLong, ZeroVector
-from eddy_embed.integrations.arguments import plain, refuse_unknown
+from eddy_embed.integrations.arguments import plain
 from eddy_embed.integrations.shared_embedders import ENGINE_SETTINGS, raise_if_unfitted
 from eddy_embed.parts.postprocess import Fitted
 from ray_eddy.arrow_tables import NEW_COLUMNS, flat_table, to_table

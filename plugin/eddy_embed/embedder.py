@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, cast, overload
+from typing import Any, NoReturn, cast, overload
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from eddy_embed.encoding.validation import (
     checked_spans,
     checked_texts,
     chunks,
+    refuse_unknown,
     torch_name,
 )
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
@@ -62,8 +63,8 @@ class Embedder:
     def __init__(
         self,
         model: str | os.PathLike[str] | torch.nn.Module,
-        *,
         method: str | Method = "recommended",
+        *,
         tokenizer: Any | None = None,
         max_length: int | None = None,
         overflow: Overflow = "window",
@@ -83,6 +84,7 @@ class Embedder:
         model_kwargs: dict[str, Any] | None = None,
         show_progress: bool = False,
         check: bool = True,
+        **_unknown: NoReturn,
     ) -> None:
         """Load a model up to the method's exit layer, or share a loaded one.
 
@@ -101,11 +103,9 @@ class Embedder:
             normalize: Whether vectors have length 1.
             post: For a method with post-processing: what an earlier fit learned, or its file.
             batch_size: Most texts in a pass, None for no limit.
-            batch_tokens: Most tokens in a pass; None: 1,024 for each thread of a processor, at most 8,192, and 8,192
-                elsewhere.
+            batch_tokens: Most tokens in a pass; None: 1,024 per thread of a processor, 8,192 at most and elsewhere.
             device: "cpu", "cuda", "mps" ..; None: an accelerator if there is one. A loaded model stays where it is.
-            dtype: "auto" (the checkpoint's own; on a processor float32, if it has no bfloat16), "float32", "bfloat16",
-                ..; device and dtype also as torch's objects.
+            dtype: "auto" (the checkpoint's own; float32 on processors without bfloat16), "float32", ..; or torch's.
             language: Language code for sentences ("xx" for any).
             revision: Revision of a hub model.
             cache_folder: Where hub models are kept.
@@ -119,9 +119,10 @@ class Embedder:
             ModelNotFound: No usable model there.
             UnsupportedModel: The model cannot be run exactly.
             UnknownMethod: No method of that name.
-            InvalidParameter: A value is outside its range.
+            InvalidParameter: A value is outside its range, or there is no such parameter.
             FingerprintMismatch: `post` was fitted with another model, method or setting.
         """
+        refuse_unknown("Embedder", _unknown, locals().keys() - {"self", "_unknown"})
         named = {"device": torch_name(device), "dtype": torch_name(dtype)}
         check_options({**locals(), **named})
         asked = method if isinstance(method, Method) else methods.parse(method)
@@ -148,8 +149,7 @@ class Embedder:
             batch_tokens=batch_tokens,
             batch_size=batch_size,
         )
-        self.max_length = self._pipeline.planner.max_length
-        self.show_progress = show_progress
+        self.max_length, self.show_progress = self._pipeline.planner.max_length, show_progress
         self._settings: dict[str, Any] | None = None
         if self.post is not None:
             self.post.check_maker(self.maker)

@@ -51,8 +51,8 @@ class ZeroVector(EddyError):
     """A vector is all zeros, which points nowhere and is similar to nothing; the message names the text."""
 
 
-class MissingExtra(EddyError):
-    """A command needs packages of an extra that is not installed."""
+class MissingExtra(EddyError, ImportError):
+    """A class or command needs packages of an extra that is not installed."""
 
 
 class NotFitted(EddyError):

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import hmac
-import importlib
 import json
 import random
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +21,7 @@ from llama_index.embeddings.openai_like import OpenAILikeEmbedding
 from tests.adapters.serving import NAME, Served, serving
 
 from eddy_embed import Embedder
-from eddy_embed.errors import InvalidParameter, InvalidText, MissingExtra, NotFitted, UnknownMethod
+from eddy_embed.errors import InvalidParameter, InvalidText, NotFitted, UnknownMethod
 from openai_eddy.engine import open_embedders
 from openai_eddy.errors import ApiError
 from openai_eddy.limits import Limits
@@ -252,13 +250,6 @@ def test_keys_and_hosts(usual: Embedder, tmp_path: Path, monkeypatch: pytest.Mon
     assert keys.admit(b"first-key") and len(compared) == 4  # the ones behind it, too
     with pytest.raises(InvalidParameter):
         Keys(["with blank"])
-
-
-def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "openai_eddy.app", raising=False)
-    monkeypatch.setitem(sys.modules, "fastapi", None)
-    with pytest.raises(MissingExtra, match=r"fastapi not installed; pip install 'eddy-embed\[serve\]'"):
-        importlib.import_module("openai_eddy").create_app  # noqa: B018
 
 
 def test_what_is_refused_before_a_model_loads(tmp_path: Path) -> None:

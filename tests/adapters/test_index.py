@@ -86,6 +86,17 @@ def test_documents_come_back_as_they_were_given(index):
     assert status.fingerprint == index.embedder.fingerprint and status.dimension == index.embedder.dimension
 
 
+def test_an_index_shows_where_it_is_and_what_embeds(index, embedder, tmp_path):
+    sizes = "passage_size=24, late=True, sentence_vectors=True"
+    assert repr(index) == f"Index('notes', place='{tmp_path / 'db'}', embedder={embedder!r}, {sizes})"
+    with open_index(tmp_path / "db", "notes") as other:
+        assert repr(other) == f"Index('notes', place='{tmp_path / 'db'}', embedder=None, {sizes})"
+        assert other.status().dimension == index.status().dimension == embedder.dimension
+    assert repr(other) and "\n" not in repr(other)  # closed
+    with open_index(tmp_path / "db", "empty", embedder) as empty:
+        assert empty.status().dimension == embedder.dimension
+
+
 def test_the_main_collection_is_in_cosine_space_and_says_what_made_it(index, embedder):
     about = index.collection.metadata
     assert index.collection.configuration_json["hnsw"]["space"] == "cosine"
@@ -302,6 +313,8 @@ def test_wrong_arguments_are_named(tmp_path, embedder, index):
         ("http://x/path", "notes", "http://host:port"),
         (tmp_path / "db", "notes-next", "part of another index"),
         (tmp_path / "db", "", "name=''"),
+        (tmp_path / "db", "p2", "name='p2' .* 3 to 512 characters"),
+        (tmp_path / "db", "my notes", "name='my notes' .* a-z"),
     ):
         with pytest.raises(InvalidParameter, match=said):
             open_index(place, name, embedder)

@@ -118,7 +118,7 @@ def test_embeddings_do_without_the_package_of_splitters():
         "except ImportError as error: print(error)"
     )
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install langchain-text-splitters" in child.stdout
+    assert child.stdout == 'langchain_text_splitters is not installed; pip install "eddy-embed[langchain]"\n'
 
 
 def test_a_record_manager_adds_nothing_twice(embeddings, tmp_path):

@@ -65,6 +65,10 @@ def test_twice_changes_nothing_with_ids_and_without(store, monkeypatch):
     assert store.get_by_ids([ids[2]]) == [Document("Now else.", id=ids[2], metadata={"m": 1})]
 
 
+def test_a_store_shows_its_index(store):
+    assert repr(store) == f"EddyChroma({store.index!r})" and "\n" not in repr(store)
+
+
 def test_scores_are_cosines_and_retrievers_choose_as_users_know(store):
     store.add_documents(chunks())
     expected = nearest(store)

@@ -389,6 +389,13 @@ def test_an_index_with_pieces_says_what_it_cannot_do_with_them(store, model):
     assert len(store.get_nodes()) == len(hits)
 
 
+def test_an_index_of_pieces_alone_knows_its_dimension(full, tmp_path):
+    wanted = full.embed_model.embedder.dimension
+    assert full.index.status().dimension == wanted and full.index.status().documents == 0
+    with open_index(full.persist_dir, "notes") as index:
+        assert index.status().dimension == wanted
+
+
 def test_index_nodes_do_not_hide_the_others(store, model):
     """LlamaIndex hands its list of them to every query."""
     mixed = [*nodes()[:3], IndexNode(id_="table", text="A table of tides.", index_id="tables")]

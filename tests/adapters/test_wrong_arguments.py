@@ -169,6 +169,9 @@ def test_chroma_collections() -> None:
         for value in (b"x", 3, object()):
             with pytest.raises(InvalidParameter, match=name):
                 open_collection(**{**good, name: value})
+    with pytest.raises(InvalidParameter, match=r"name='p2' .* 3 to 512 characters"):
+        open_collection(**{**good, "name": "p2"})
+    assert repr(CHROMA) == "EddyEmbeddingFunction('eddy-tiny', method='plain')"
     for config in (None, 3, "x"):
         with pytest.raises(InvalidParameter, match="config"):
             EddyEmbeddingFunction.build_from_config(config)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from eddy_embed.errors import InvalidParameter
@@ -17,10 +18,18 @@ WORDS = "eddy.words"
 """Folder in the database's folder, with a folder of words for each main collection, named by its id."""
 
 
+def check_collection_name(name: Any) -> None:
+    """Refuse a name that Chroma takes for no collection, as "p2", which is too short."""
+    if not isinstance(name, str) or not re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9._-]{1,510}[a-zA-Z0-9]", name):
+        raise InvalidParameter(
+            f"name={name!r:.80} is no collection's name: it must have 3 to 512 characters, of a-z, A-Z, 0-9 and . _ -, "
+            "and begin and end with a letter or digit"
+        )
+
+
 def check_index_name(name: Any) -> None:
-    """Refuse a name that is empty or ends like a part of another index."""
-    if not isinstance(name, str) or not name:
-        raise InvalidParameter(f"name={name!r:.80} must be a collection's name")
+    """Refuse a name that no collection can have, or that ends like a part of another index."""
+    check_collection_name(name)
     for suffix in (*filter(None, PARTS), NEXT, OLD):
         if name.endswith(suffix):
             raise InvalidParameter(

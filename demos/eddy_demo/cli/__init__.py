@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import sys
-from importlib.util import find_spec
 from typing import Annotated, NoReturn
 
 import typer
@@ -18,6 +17,7 @@ from eddy_demo.display_text import printable
 from eddy_demo.errors import DemoError
 from eddy_embed import __version__
 from eddy_embed.errors import EddyError
+from eddy_embed.utils.extras import check_installed
 from eddy_embed.utils.glibc_malloc import keep_freed
 from eddy_embed.utils.interrupts import Interrupted, stoppable
 
@@ -47,7 +47,8 @@ def _options(
         bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
-    pass
+    if "--help" not in sys.argv:
+        check_installed("demo", *_REQUIRED_MODULES)
 
 
 def main() -> None:
@@ -55,8 +56,6 @@ def main() -> None:
     keep_freed()
     try:
         with stoppable():
-            if missing := next((name for name in _REQUIRED_MODULES if not _is_installed(name)), None):
-                _fail(f'{missing} is not installed; the demo needs an extra: pip install "eddy-embed[demo]"')
             app()
     except (DemoError, EddyError) as error:
         _fail(str(error))
@@ -68,12 +67,6 @@ def main() -> None:
     except Interrupted as stop:
         err.print(" ".join(filter(None, [f"{stop}.", stop.hint])))
         sys.exit(stop.status)
-
-
-def _is_installed(name: str) -> bool:
-    """Whether a package is installed; a folder of the user's that has its name is none."""
-    spec = find_spec(name)
-    return spec is not None and spec.origin is not None
 
 
 def _fail(message: str) -> NoReturn:

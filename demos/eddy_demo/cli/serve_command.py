@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import webbrowser
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -11,7 +10,6 @@ from rich.text import Text
 
 from eddy_demo.cli import options
 from eddy_demo.cli.options import err
-from eddy_demo.errors import DemoError
 from eddy_embed.utils.interrupts import Interrupted
 
 
@@ -36,9 +34,6 @@ def serve(
 
     It listens on this machine alone, and needs no network.
     """
-    for name in ("fastapi", "jinja2", "uvicorn"):
-        if find_spec(name) is None:
-            raise DemoError(f'{name} is not installed; the page needs an extra: pip install "eddy-embed[demo]"')
     from eddy_demo.web.http.security import LOOPBACK
     from eddy_demo.web.library_reader import LibraryOptions
     from eddy_demo.web.server import addresses, bind

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from eddy_demo.errors import DemoError
 from eddy_demo.library.recipe import LibraryRecipe
 from eddy_demo.readers.documents import SourceDocument
+from eddy_embed.utils.extras import check_installed
 
 if TYPE_CHECKING:
     from chroma_eddy import Index
@@ -22,8 +22,7 @@ def ray_cluster(
     """Return the cluster that the command line requests; None without `--ray`."""
     if address is None:
         return None
-    if find_spec("ray") is None:
-        raise DemoError('ray is not installed; --ray needs an extra: pip install "eddy-embed[ray]"')
+    check_installed("ray", "ray")
     return RayCluster(address, concurrency, num_gpus, device)
 
 

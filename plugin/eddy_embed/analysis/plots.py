@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eddy_embed.errors import InvalidParameter, MissingExtra
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.utils.extras import check_installed
 
 SUFFIXES = (".png", ".svg")
 COLUMNS = 4
@@ -27,8 +27,7 @@ def check_picture(path: Path) -> None:
         raise InvalidParameter(f"{path} must end in {' or '.join(SUFFIXES)}")
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(f"{path}: there is no folder {path.parent}")
-    if find_spec("matplotlib") is None:
-        raise MissingExtra("matplotlib not installed; pip install 'eddy-embed[plot]'")
+    check_installed("plot", "matplotlib")
 
 
 def draw_curve(path: Path, dimensions: Sequence[float], layers: Collection[int], title: str) -> None:

@@ -46,7 +46,7 @@ def compare(
     """Show the cosines of texts under several methods side by side."""
     from eddy_embed.analysis import compare, plots
 
-    given = list(given_texts(texts, file))
+    given = given_texts(texts, file)
     if plot is not None:
         plots.check_picture(plot)
     found = compare.compare(

@@ -69,7 +69,7 @@ def diagnose(
     from eddy_embed.analysis.diagnose import diagnose as run
     from eddy_embed.analysis.diagnose.sampling import read_pairs, read_texts
 
-    given = read_texts(file) if file.suffix.lower() == ".jsonl" else list(given_texts(None, file))
+    given = read_texts(file) if file.suffix.lower() == ".jsonl" else given_texts(None, file)
     alike = [] if pairs is None else read_pairs(pairs)
     extent = Extent(texts=texts, bins=bins, lengths=_lengths(lengths), seed=seed)
     options = {"max_length": max_length, "device": device, "dtype": dtype}

@@ -55,13 +55,13 @@ def embed(
     """Embed texts, one vector each."""
     if output is not None and output.suffix not in (".npy", ".jsonl"):
         raise typer.BadParameter(f"{output} must end in .npy or .jsonl", param_hint="--output")
-    given = list(options.given_texts(texts, file))
+    given = options.given_texts(texts, file)
     if not given:
         raise typer.BadParameter("no texts; give some, or a file with --input", param_hint="TEXTS")
     # Open the output first, so that an unwritable path fails before any embedding.
     with nullcontext() if output is None else atomic_write(output) as sink:
         embedder = options.open_embedder(model, method, instruction, max_length=max_length, device=device, dtype=dtype)
-        embedder.show_progress = len(given) > 1 and sys.stderr.isatty()
+        embedder.show_progress = sys.stderr.isatty()
         vectors = embedder.encode_query(given) if role == "query" else embedder.encode_document(given)
         if output is not None and output.suffix == ".npy":
             _write_array(vectors, cast("BinaryIO", sink))
@@ -82,6 +82,9 @@ def explain(
     dtype: options.Dtype = "auto",
 ) -> None:
     """Show what happens to a text: its tokens, placeholders, copies, layers, pooled positions and cost."""
+    from eddy_embed.encoding.validation import checked_texts
+
+    checked_texts(text)
     embedder = options.open_embedder(model, method, instruction, max_length=max_length, device=device, dtype=dtype)
     typer.echo(str(embedder.explain(text, role=role)))
 

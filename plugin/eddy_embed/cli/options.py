@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from eddy_embed.errors import InvalidText, MissingExtra
+from eddy_embed.errors import InvalidText
+from eddy_embed.utils.extras import check_installed
 
 if TYPE_CHECKING:
     from eddy_embed.embedder import Embedder
 
 _MODEL = "A name that `eddy models` shows, a folder or .gguf file, or a Hugging Face id."
-Model = Annotated[str, typer.Option(help=_MODEL)]
-ModelArgument = Annotated[str, typer.Argument(help=_MODEL)]
+
+
+def _available(model: str) -> str:
+    """The name of a model; one that is nowhere is refused before torch is imported, which takes seconds."""
+    from eddy_embed.model.loading.names import locate, reachable
+
+    reachable(model, locate(model), {})
+    return model
+
+
+Model = Annotated[str, typer.Option(help=_MODEL, callback=_available)]
+ModelArgument = Annotated[str, typer.Argument(help=_MODEL, callback=_available)]
 MethodText = Annotated[str, typer.Option(help="Such as 'htp' or 'tp:prompt=prompteol'; see `eddy methods`.")]
 Role = Annotated[Literal["document", "query"], typer.Option(help="What the texts are.")]
 Instruction = Annotated[str | None, typer.Option(help="Put in front of every text.")]
 MaxLength = Annotated[int | None, typer.Option(help="Most tokens in a pass. Default: the model's window.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, mps. Default: an accelerator if there is one.")]
 Picture = Annotated[Path | None, typer.Option("--plot", help="Draw it as a picture too: a .png or .svg file.")]
-Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16.")]
+Dtype = Annotated[
+    Literal["auto", "float32", "bfloat16", "float16", "float64"], typer.Option(help="Type of the model's numbers.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
 TaskFolder = Annotated[
     Path | None, typer.Option(envvar="EDDY_EVAL_DATA", help="Folder with sts/, retrieval/, classification/, wsd/.")
@@ -37,10 +50,12 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again what the out
 
 
 def open_embedder(model: str, method: str, instruction: str | None, **options: Any) -> Embedder:
-    """An embedder; a misspelt method is refused before a model loads."""
-    text = method_in_full(model, method)
+    """An embedder; a misspelt method, or a device that is not here, is refused before anything is read."""
     from eddy_embed.embedder import Embedder
+    from eddy_embed.model.loading.pretrained import check_numbers
 
+    check_numbers(options["device"], options["dtype"])
+    text = method_in_full(model, method)
     return Embedder(model, method=text, query_instruction=instruction, text_instruction=instruction, **options)
 
 
@@ -64,18 +79,30 @@ def method_in_full(model: str, method: str, **options: Any) -> str:
     return text
 
 
-def given_texts(texts: list[str] | None, file: Path | None) -> Iterator[str]:
+def given_texts(texts: list[str] | None, file: Path | None) -> list[str]:
     """Texts named on the command line, then the lines of a file, none of them blank; - is standard input."""
-    yield from texts or []
-    if file is None:
-        return
+    from eddy_embed.encoding.validation import checked_texts
+
+    if file_name := next(filter(os.path.isfile, texts or []), None):
+        raise typer.BadParameter(
+            f"{file_name} is a file, and its name alone would be the text; did you mean --input {file_name}? To embed "
+            "the name, write it to standard input, and use --input -",
+            param_hint="TEXTS",
+        )
+    given = checked_texts(texts or [])
+    return given if file is None else [*given, *_lines(file)]
+
+
+def _lines(file: Path) -> Iterator[str]:
     raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     try:
         decoded = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidText(f"{file}: byte {error.start} is not UTF-8; convert the file first") from None
     # Not splitlines(): form feeds and the like are characters of a text, not ends of a line.
-    lines = decoded.removesuffix("\n").split("\n") if decoded else []
+    if not decoded:
+        raise InvalidText(f"{'standard input' if str(file) == '-' else file} is empty; give it one text a line")
+    lines = decoded.removesuffix("\n").split("\n")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             raise InvalidText(f"{file}, line {number} is blank, and every line gives a vector; take it out")
@@ -84,9 +111,7 @@ def given_texts(texts: list[str] | None, file: Path | None) -> Iterator[str]:
 
 def measuring(data: Path | None, output: Path | None) -> Path:
     """The folder of the tasks, where everything that measuring needs is there."""
-    missing = [name for name in ("bm25s", "scipy", "sklearn") if find_spec(name) is None]
-    if missing:
-        raise MissingExtra(f"{', '.join(missing)} not installed; pip install 'eddy-embed[evaluate]'")
+    check_installed("evaluate", "bm25s", "scipy", "sklearn")
     if data is None:
         raise typer.BadParameter("name a folder, or set EDDY_EVAL_DATA", param_hint="--data")
     if output is not None and output.suffix != ".jsonl":

@@ -20,8 +20,8 @@ from eddy_embed.errors import InvalidParameter, UnsupportedModel
 from eddy_embed.methods.method import Method
 from eddy_embed.model.backbone import Backbone
 from eddy_embed.model.host import Host
-from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate
-from eddy_embed.model.loading.pretrained import load
+from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate, reachable
+from eddy_embed.model.loading.pretrained import check_numbers, load
 from eddy_embed.model.loading.sentence_transformers import LIBRARY, SentenceTransformerSpec, read, unwrapped
 from eddy_embed.model.speed.onednn_linear import unpack
 from eddy_embed.model.view import describe, device_of
@@ -92,7 +92,9 @@ def open_model(
     given = {"revision": revision, "cache_dir": cache_dir, "local_files_only": local_files_only}
     # Always said, also where it is False: transformers would ask on stdin, and an answer may wait there.
     options = {"trust_remote_code": trust_remote_code, **{key: value for key, value in given.items() if value}}
+    check_numbers(device, dtype)
     where = locate(model)
+    options = reachable(name, where, options)
     trained = None if name in BUNDLED or is_gguf(where) else read(where, options)
     base, tokenizer, backbone = load(
         model,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Collection
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from html import escape
 from typing import Literal
 
 import numpy as np
@@ -22,6 +24,8 @@ SpanVectors = tuple[Floats, Ints]
 
 Part = Literal["document", "passages", "sentences"]
 PassageUnit = Literal["tokens", "sentences"]
+ROWS, SHOWN = 20, 200
+"""Passages of a document, and characters of each, that a notebook shows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +43,7 @@ class Span:
     start: int
     end: int
     n_tokens: int
-    vector: Floats
+    vector: Floats = field(repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +61,7 @@ class Passage(Span):
     headings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LongDocument:
     """A document with the vectors of its parts.
 
@@ -78,6 +82,19 @@ class LongDocument:
     n_tokens: int
     n_windows: int
     n_truncated: int
+
+    def __repr__(self) -> str:
+        counted = f"n_tokens={self.n_tokens}, n_windows={self.n_windows}, n_truncated={self.n_truncated}"
+        parts = f"passages: {len(self.passages)}, sentences: {len(self.sentences)}, dimension={self.vector.size}"
+        return f"LongDocument({reprlib.repr(self.text)}, {counted}, {parts})"
+
+    def _repr_html_(self) -> str:
+        """A table of the first passages, for notebooks."""
+        rows = "".join(
+            f"<tr><td>{part.start}–{part.end}<td>{part.n_tokens}<td>{escape(self.text[part.start : part.end][:SHOWN])}"
+            for part in self.passages[:ROWS]
+        )
+        return f"<p>{escape(repr(self))}<table><tr><th>characters<th>tokens<th>passage, its beginning{rows}</table>"
 
     @property
     def finest(self) -> Seq[Span]:

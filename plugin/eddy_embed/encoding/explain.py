@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from typing import cast
 
 import numpy as np
@@ -121,6 +122,10 @@ class Explanation:
     bytes: int
     device: str
     dtype: str
+
+    def _repr_html_(self) -> str:
+        """The page, for notebooks."""
+        return f"<pre>{escape(str(self))}</pre>"
 
     def __str__(self) -> str:
         """A page to read."""

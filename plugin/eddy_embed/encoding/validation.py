@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from numbers import Integral
@@ -51,6 +52,21 @@ def check_options(given: Mapping[str, Any]) -> None:
             check_kind(name, value, kinds, wanted)
             if isinstance(value, str):
                 raise_on_surrogates(value, name)
+
+
+def refuse_unknown(
+    owner: str, given: Mapping[str, Any], known: Iterable[str], elsewhere: Mapping[str, str] | None = None
+) -> None:
+    """Refuse names that a class does not know; `elsewhere` says what to do in place of those of other libraries."""
+    names = sorted(known)
+    for name, value in given.items():
+        if name in names:
+            continue
+        near = difflib.get_close_matches(name, names, n=1)
+        guess = f"did you mean {near[0]}=?" if near else f"known: {', '.join(names)}"
+        raise InvalidParameter(
+            f"{owner} has no parameter {name!r} (given: {value!r}); {(elsewhere or {}).get(name, guess)}"
+        )
 
 
 def torch_name(value: Any) -> Any:

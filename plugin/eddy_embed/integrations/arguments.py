@@ -1,31 +1,15 @@
-"""Arguments of the adapters' classes: what is meant by a wrong name, and plain values in place of objects."""
+"""Arguments of the adapters' classes: plain values in place of objects."""
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from eddy_embed.encoding.validation import check_options, torch_name
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Method
 from eddy_embed.parts.postprocess import Fitted
-
-
-def refuse_unknown(
-    owner: str, given: Mapping[str, Any], known: Iterable[str], elsewhere: Mapping[str, str] | None = None
-) -> None:
-    """Refuse names that a class does not know; `elsewhere` says what to do in place of those of other libraries."""
-    names = sorted(known)
-    for name, value in given.items():
-        if name in names:
-            continue
-        near = difflib.get_close_matches(name, names, n=1)
-        guess = f"did you mean {near[0]}=?" if near else f"known: {', '.join(names)}"
-        raise InvalidParameter(
-            f"{owner} has no parameter {name!r} (given: {value!r}); {(elsewhere or {}).get(name, guess)}"
-        )
 
 
 def put(values: dict[str, Any], name: str, value: Any, origin: str) -> None:

@@ -23,7 +23,7 @@ class Progress:
     """Counts sequences done of those known so far."""
 
     def __init__(self, show: bool, callback: Callable[[int, int, str], None] | None = None) -> None:
-        """Show a bar from the first sequence on, if asked; call back with done, total and "embed" after every pass."""
+        """Show a bar if asked, once there are two sequences; call back with done, total and "embed" after each pass."""
         self._show = show
         self._callback = callback
         self._bar: Bar | None = None
@@ -33,9 +33,9 @@ class Progress:
     def expect(self, sequences: int) -> None:
         """More sequences will come."""
         self._total += sequences
-        if self._show and self._bar is None:
+        if self._show and self._bar is None and self._total > 1:
             self._bar = new_bar()
-            self._bar.add_task("Embedding")
+            self._bar.add_task("Embedding", completed=self._done)
             self._bar.start()
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], total=self._total)

@@ -1,5 +1,8 @@
 """Eddy's embeddings for LlamaIndex."""
 
-from llama_index.embeddings.eddy.base import EddyEmbedding
+from eddy_embed.utils.extras import importing
+
+with importing("llama-index"):
+    from llama_index.embeddings.eddy.base import EddyEmbedding
 
 __all__ = ["EddyEmbedding"]

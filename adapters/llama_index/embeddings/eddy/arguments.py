@@ -7,8 +7,8 @@ from typing import Any
 
 from llama_index.core.callbacks import CallbackManager
 
-from eddy_embed.encoding.validation import check_count, check_kind
-from eddy_embed.integrations.arguments import plain, put, refuse_unknown
+from eddy_embed.encoding.validation import check_count, check_kind, refuse_unknown
+from eddy_embed.integrations.arguments import plain, put
 
 # Parameters of HuggingFaceEmbedding without a counterpart, and what to use instead.
 _HINTS = {

@@ -15,9 +15,8 @@ from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 from llama_index.core.utils import get_tqdm_iterable
 
 from eddy_embed.encoding.document import LongDocument, Part, PassageUnit, Span
-from eddy_embed.encoding.validation import PASSAGES, check_kind, check_options, check_parts
+from eddy_embed.encoding.validation import PASSAGES, check_kind, check_options, check_parts, refuse_unknown
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
-from eddy_embed.integrations.arguments import refuse_unknown
 from eddy_embed.integrations.document_ids import document_identity, is_random, passage_id
 from eddy_embed.integrations.shared_embedders import in_worker
 from eddy_embed.integrations.whole_documents import groups, with_text

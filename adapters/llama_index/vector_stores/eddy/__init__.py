@@ -1,5 +1,8 @@
 """Eddy's index as a vector store for LlamaIndex."""
 
-from llama_index.vector_stores.eddy.base import EddyChromaVectorStore
+from eddy_embed.utils.extras import importing
+
+with importing("llama-index"):
+    from llama_index.vector_stores.eddy.base import EddyChromaVectorStore
 
 __all__ = ["EddyChromaVectorStore"]

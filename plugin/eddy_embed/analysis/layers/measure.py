@@ -90,9 +90,11 @@ def draw(sentences: Iterable[str], count: int = SENTENCES, seed: int = 0) -> lis
         raise InvalidParameter(f"sentences={count} are too few for an estimate; take {FEWEST} or more")
     there = list(dict.fromkeys(checked_text_list(sentences)))
     if len(there) < count:
-        less = f", or ask for {FEWEST} to {len(there)} of them" if len(there) >= FEWEST else ""
+        enough = len(there) >= FEWEST
+        less = f", or ask for {FEWEST} to {len(there)} of them, as with --sentences {len(there)}" if enough else ""
         raise InvalidParameter(
-            f"the sample has {len(there)} different sentences, {count} are needed; add text to it{less}"
+            f"the sample has {len(there)} different sentences, {count if enough else FEWEST} are needed; add text to "
+            f"it{less}"
         )
     return chosen(there, count, seed)
 

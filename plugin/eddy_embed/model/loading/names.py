@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from pathlib import Path
+from typing import Any
 
 from eddy_embed.errors import ModelNotFound
 
@@ -38,11 +40,64 @@ def locate(name: str | os.PathLike[str]) -> str:
         return str(path)
     if not exists and (found := _named(text)):
         return str(found)
+    if file := next(filter(is_gguf, path.parents), None):
+        raise ModelNotFound(f"no model at {text!r}: {str(file)!r} is a GGUF file, not a folder; name the file itself")
     if path.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1 or exists or text.endswith(".gguf"):
         raise ModelNotFound(
             f"no model at {text!r}; name a folder that save_pretrained wrote, a .gguf file, or a hub id"
         )
     return text
+
+
+def reachable(name: str, where: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Options of a located model, with `local_files_only` if it is the hub's and the hub does not answer.
+
+    Args:
+        name: As the user wrote it.
+        where: What `locate` makes of it.
+        options: `revision`, `cache_dir` and `local_files_only`, for transformers.
+
+    Raises:
+        ModelNotFound: The hub does not answer or may not be asked, and its cache has no such model.
+    """
+    if os.path.exists(where):
+        return options
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    if constants.HF_HUB_OFFLINE or options.get("local_files_only"):
+        reason = "the hub is not asked, as HF_HUB_OFFLINE or local_files_only says"
+    elif _hub_answers(constants.ENDPOINT):
+        return options
+    else:
+        reason = f"{constants.ENDPOINT.partition('://')[2]} does not answer"
+    kept = {key: options[key] for key in ("cache_dir", "revision") if key in options}
+    try:
+        found = [try_to_load_from_cache(where, file, **kept) for file in _FILES]
+    except ValueError as error:  # no repository can have such an id
+        raise not_opened(name, f"{error!s:.200}") from None
+    if not any(isinstance(each, str) for each in found):
+        raise not_opened(name, f"it is not on this machine, and {reason}")
+    return {**options, "local_files_only": True}
+
+
+def _hub_answers(endpoint: str) -> bool:
+    """Whether the hub answers a request, made once: transformers repeats each of its own for more than a minute."""
+    from huggingface_hub import get_session
+
+    try:
+        get_session().head(endpoint, timeout=2)
+    except Exception:  # of the HTTP library that this version of huggingface_hub has chosen
+        return False
+    return True
+
+
+def not_opened(name: str | os.PathLike[str], reason: str) -> ModelNotFound:
+    """The error for a model that cannot be opened, with the name that may be meant."""
+    from eddy_embed.model.loading.catalog import CATALOG
+
+    near = difflib.get_close_matches(os.fspath(name).casefold(), [*BUNDLED, *CATALOG], n=1)
+    remedy = f"did you mean {near[0]!r}?" if near else "name one that `eddy models` lists, a folder or a .gguf file"
+    return ModelNotFound(f"model {os.fspath(name)!r:.80} could not be opened: {reason.rstrip('.')}; {remedy}")
 
 
 def _named(text: str) -> Path | None:

@@ -29,7 +29,7 @@ from eddy_embed.model.loading import sentence_transformers
 from eddy_embed.model.loading.gguf.config import config_of
 from eddy_embed.model.loading.gguf.convert import converted
 from eddy_embed.model.loading.gguf.header import GgufFile
-from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate
+from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate, not_opened, reachable
 from eddy_embed.model.loading.peft import adapter_at, attach, file_at
 from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16, prepack
 from eddy_embed.model.view import check_sizes, describe, layer_of
@@ -113,7 +113,8 @@ def read_backbone(name: str | os.PathLike[str], **options: Any) -> Backbone:
         ModelNotFound: No usable model there.
         UnsupportedModel: Its configuration is none of a language model.
     """
-    where, options = locate(name), {"trust_remote_code": False, **options}
+    where = locate(name)
+    options = reachable(os.fspath(name), where, {"trust_remote_code": False, **options})
     with _opening(name):
         trained = None if name in BUNDLED or is_gguf(where) else sentence_transformers.read(where, options)
         if trained is not None and trained.subfolder:
@@ -234,12 +235,8 @@ def _opening(name: str | os.PathLike[str]) -> Iterator[None]:
                 "trust_remote_code=True if you trust it, or name another model"
             ) from None
         known = isinstance(error, OSError | ValueError)
-        said = _first_line(error) if known else f"{type(error).__name__}: {' '.join(str(error).split())}."
-        raise ModelNotFound(
-            f"model {os.fspath(name)!r} could not be opened: {said:.400} Bundled models: {', '.join(BUNDLED)}; "
-            "otherwise name what `eddy models` lists, a folder that save_pretrained wrote, a .gguf file, or a hub id "
-            "that can be reached or is cached"
-        ) from error
+        said = _first_line(error) if known else f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise not_opened(name, f"{said:.400}") from error
 
 
 def _complete(name: str | os.PathLike[str], info: dict[str, Any]) -> None:
@@ -306,6 +303,11 @@ def _of_base(device_map: dict[str, Any], config: Any, kept: int) -> dict[str, An
         inside = {name: place for name, place in device_map.items() if name == "" or name.startswith(prefix)}
         device_map = {name.removeprefix(prefix): place for name, place in inside.items()}
     return {name: place for name, place in device_map.items() if layer_of(name) < kept}
+
+
+def check_numbers(device: str | None, dtype: str) -> None:
+    """Refuse a device or a type of number that cannot be used here with InvalidParameter, before anything is read."""
+    chosen_dtype(dtype, best_device() if device is None else _usable(device), None)
 
 
 def _usable(device: str) -> str:

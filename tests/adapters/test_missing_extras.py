@@ -1,0 +1,67 @@
+"""Without an extra's packages: each public class names the extra, and the demo still shows its help."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+ABSENT = """
+import sys
+from importlib.machinery import PathFinder
+
+class Others(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name in absent else super().find_spec(name, path, target)
+
+absent = sys.argv.pop(1).split(",")
+sys.meta_path = [Others if each is PathFinder else each for each in sys.meta_path]
+"""
+"""Code to begin with: packages are not found, as if they were not installed."""
+STATEMENTS = {
+    "from langchain_eddy import EddyEmbeddings": ("langchain_core", "langchain"),
+    "from langchain_eddy import EddyChroma": ("langchain_core", "langchain"),
+    "from llama_index.embeddings.eddy import EddyEmbedding": ("llama_index.core", "llama-index"),
+    "from llama_index.node_parser.eddy import LongDocumentNodeParser": ("llama_index.core", "llama-index"),
+    "from llama_index.vector_stores.eddy import EddyChromaVectorStore": ("chromadb", "llama-index"),
+    "from chroma_eddy import open_index": ("chromadb", "chroma"),
+    "from mteb_eddy import EddyEncoder": ("mteb", "mteb"),
+    "from openai_eddy import create_app": ("fastapi", "serve"),
+    "from ray_eddy import read_documents": ("ray", "ray"),
+    "from ray_eddy import ingest": ("ray", "chroma,ray"),
+    "from eddy_demo.readers.documents import read_documents": ("bs4", "demo"),
+    "from eddy_demo.web.app import create_app": ("fastapi", "demo"),
+}
+
+
+def without(packages: str, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", ABSENT + code, packages, *arguments]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_classes_name_the_extra() -> None:
+    code = (
+        f"for statement in {list(STATEMENTS)}:\n"
+        "    try:\n"
+        "        exec(statement)\n"
+        "    except ImportError as error:\n"
+        "        print(type(error).__name__, error)\n"
+    )
+    found = without(",".join({package for package, _ in STATEMENTS.values()}), code)
+    assert found.stdout.splitlines() == [
+        f'MissingExtra {package} is not installed; pip install "eddy-embed[{extra}]"'
+        for package, extra in STATEMENTS.values()
+    ], found.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["ask", "--help"], ["ask", "what?"]], ids=" ".join)
+def test_the_demo_shows_its_help(arguments: list[str]) -> None:
+    code = "from eddy_demo.cli import main\nmain()"
+    found = without("bs4,chromadb,fastapi,jinja2,lxml,mammoth,pypdf,tantivy", code, *arguments)
+    if "--help" in arguments:
+        assert found.returncode == 0 and "Usage" in found.stdout and found.stderr == ""
+    else:
+        assert (found.returncode, found.stdout) == (1, "")
+        assert found.stderr == 'Error: bs4 is not installed; pip install "eddy-embed[demo]"\n'
