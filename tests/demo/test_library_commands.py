@@ -121,3 +121,9 @@ def test_a_port_that_is_taken(library: Path, run: Run) -> None:
     assert outcome.code == 1
     assert f"cannot listen on 127.0.0.1, port {port}" in outcome.err
     assert "choose another with --port" in " ".join(outcome.err.split())
+
+
+def test_other_machines_are_let_in_with_a_token_only(library: Path, run: Run) -> None:
+    outcome = run("serve", "--library", library, "--port", 0, "--host", "0.0.0.0")
+    assert outcome.code == 1
+    assert "whoever reaches 0.0.0.0 could read and change the library: set a token" in " ".join(outcome.err.split())

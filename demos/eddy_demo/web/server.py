@@ -47,9 +47,10 @@ def serve(
     hosts: Iterable[str] = (),
     limits: Limits | None = None,
     started: Callable[[], None] = lambda: None,
+    access_token: str | None = None,
 ) -> None:
     """Serve a library until the process is asked to stop; call `started` once the server accepts requests."""
-    app = create_app(options, limits, hosts, lambda: server.should_exit)
+    app = create_app(options, limits, hosts, lambda: server.should_exit, access_token)
     config = uvicorn.Config(
         app,
         log_level="warning",
