@@ -37,6 +37,21 @@ def test_list_and_remove(library: Path, run: Run) -> None:
     unknown = run("library", "remove", "bread.txt", "--library", library)
     assert (unknown.code, "no document 'bread.txt'" in unknown.err) == (1, True)
     assert run("library", "list", "--library", library.parent / "nothing").code == 1
+    nothing = run("library", "remove", "--library", library)
+    assert (nothing.code, "name a document" in nothing.err) == (1, True)
+
+
+def test_removed_texts_can_be_erased(library: Path, run: Run) -> None:
+    def holds(word: bytes) -> bool:
+        return any(word in path.read_bytes() for path in library.rglob("*") if path.is_file())
+
+    assert run("library", "remove", "bread.txt", "--library", library).code == 0
+    assert holds(b"flour") and holds(b"bread.txt") and holds(b"pendulum")
+    outcome = run("library", "remove", "--erase", "--library", library)
+    assert outcome.code == 0 and "removed texts are erased" in outcome.err
+    assert not (holds(b"flour") or holds(b"bread.txt")) and holds(b"pendulum")
+    outcome = run("library", "remove", "clock.html", "--erase", "--library", library)
+    assert outcome.code == 0 and not holds(b"pendulum") and holds(b"harbour")
 
 
 def test_reindex(library: Path, run: Run) -> None:

@@ -9,8 +9,11 @@ The same copy replaces files that something else has damaged.
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -19,7 +22,7 @@ from typing import Any
 from filelock import FileLock
 
 from chroma_eddy.errors import DamagedVectors
-from chroma_eddy.storage.hnsw_files import LOST, damage, is_recorded, record
+from chroma_eddy.storage.hnsw_files import LOST, clear_unsaved, damage, is_recorded, record
 from chroma_eddy.storage.names import DATABASE, WORDS
 
 ROW_LOCK = "eddy.rows"
@@ -28,10 +31,30 @@ SAVED = "eddy.saved"
 """Folder of the copies, each named `<segment>.<last row of the log>`."""
 BEGUN = "eddy.begun"
 """Marker file with the id of the collection that is being written; an interrupted write leaves it behind."""
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SELECT_SEGMENTS = """
 SELECT segments.id, max_seq_id.seq_id FROM segments LEFT JOIN max_seq_id ON max_seq_id.segment_id = segments.id
 WHERE segments.scope = 'VECTOR' AND ?1 IN (segments.collection, '')
 """
+_EXECUTE = """
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None)
+for statement in sys.argv[2:]:
+    database.execute(statement)
+"""
+_ERASE = (
+    # Chroma's log still has the texts of rows that are deleted or were written again. Of rows that are in the table of
+    # texts, whose segment has scope METADATA, only the vectors are read from the log.
+    """
+    UPDATE embeddings_queue SET metadata = NULL WHERE seq_id <= (
+        SELECT max_seq_id.seq_id FROM max_seq_id JOIN segments ON segments.id = max_seq_id.segment_id
+        WHERE segments.scope = 'METADATA' AND segments.collection = substr(topic, -36)
+    )
+    """,
+    # The full-text index only marks its entries as deleted.
+    "INSERT INTO embedding_fulltext_search (embedding_fulltext_search) VALUES ('rebuild')",
+    "VACUUM",  # writes the database anew, without free pages and what is left in them
+)
 
 
 class HnswBackup:
@@ -82,17 +105,18 @@ class HnswBackup:
         return True
 
     def delete_stale(self) -> None:
-        """Delete the copies and the words of collections that no longer exist."""
-        if (self._folder / SAVED).exists():
-            segments = {segment for (segment,) in self._select("SELECT id FROM segments")}
-            for copy in (self._folder / SAVED).iterdir():
-                if copy.name.partition(".")[0] not in segments:
-                    shutil.rmtree(copy)
-        if (self._folder / WORDS).exists():
-            collections = {collection for (collection,) in self._select("SELECT id FROM collections")}
-            for words in (self._folder / WORDS).iterdir():
-                if words.name not in collections:
-                    shutil.rmtree(words)
+        """Delete the vector files, their copies and the words of collections that no longer exist."""
+        paths = [path for path in self._folder.iterdir() if _UUID.fullmatch(path.name)]
+        for folder in (self._folder / SAVED, self._folder / WORDS):
+            paths += folder.iterdir() if folder.exists() else ()
+        known = {id_ for (id_,) in self._select("SELECT id FROM segments UNION SELECT id FROM collections")}
+        for path in paths:
+            if path.name.partition(".")[0] not in known:
+                shutil.rmtree(path)
+
+    def erase(self) -> None:
+        """Erase the texts of deleted rows from the database's file."""
+        self._execute(*_ERASE)
 
     def heal(self, collection: str) -> bool:
         """Compare checksums of all files of a collection, and heal them; return whether any was damaged.
@@ -127,9 +151,11 @@ class HnswBackup:
 
     def _back_up(self, collection: str) -> None:
         for segment, row in self._select(_SELECT_SEGMENTS, collection):
+            live, copy = self._folder / segment, self._copy_path(segment, row)
+            if not row:
+                clear_unsaved(live)
             if not row or self._backed_up.get(segment) == row:
                 continue
-            live, copy = self._folder / segment, self._copy_path(segment, row)
             self._heal(segment, row)
             if (live / LOST).exists():
                 continue
@@ -152,6 +178,17 @@ class HnswBackup:
     def _select(self, statement: str, *values: str) -> Sequence[Any]:
         with closing(sqlite3.connect(self._folder / DATABASE, timeout=60)) as database:
             return database.execute(statement, values).fetchall()
+
+    def _execute(self, *statements: str) -> None:
+        """Change the database by statements, one by one, in a process of its own.
+
+        Chroma brings its own copy of SQLite, and two copies in one process do not see each other's locks: Chroma would
+        take the transaction for an interrupted one, and roll it back while it is being written.
+        """
+        command = [sys.executable, "-ISc", _EXECUTE, str(self._folder / DATABASE), *statements]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise OSError(f"the database reports: {done.stderr.strip().splitlines()[-1]}")
 
 
 def _restore(copy: Path, live: Path, *, all_files: bool = False) -> None:

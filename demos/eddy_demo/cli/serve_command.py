@@ -29,9 +29,7 @@ def serve(
     ] = "127.0.0.1",
     token: Annotated[
         str | None,
-        typer.Option(
-            envvar="EDDY_TOKEN", help="Secret that whoever opens the page must know.", show_default=False
-        ),
+        typer.Option(envvar="EDDY_TOKEN", help="Secret that whoever opens the page must know.", show_default=False),
     ] = None,
     allow_host: Annotated[
         list[str] | None, typer.Option(help="A further name under which it may be asked.", show_default=False)

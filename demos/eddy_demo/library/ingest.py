@@ -64,10 +64,10 @@ def missing_documents(folder: Path, paths: Sequence[Path], result: ReadResult) -
     return missing
 
 
-def remove_documents(folder: Path, keys: Iterable[str]) -> None:
-    """Remove documents from the library."""
+def remove_documents(folder: Path, keys: Iterable[str], *, erase: bool = False) -> None:
+    """Remove documents from the library, and `erase` all removed texts from its files."""
     with open_stored(folder) as index:
-        index.remove(keys)
+        index.remove(keys, erase=erase)
 
 
 def ingest(
