@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -107,7 +109,7 @@ def repair(library: Path, device: str | None) -> None:
 
 def snapshot(target: Path, library: Path) -> None:
     """Copy a library."""
-    with lock_for_command(library):
+    with lock_for_command(library) if os.access(library, os.W_OK) else nullcontext():
         copy_library(library, target)
     err.print(Text(f"{library}: copied to {target}."))
 
