@@ -222,7 +222,8 @@ class HnswBackup:
         command = [sys.executable, "-ISc", _EXECUTE, str(self._folder / DATABASE), *statements]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            raise OSError(f"the database reports: {done.stderr.strip().splitlines()[-1]}")
+            reason = done.stderr.strip().rpartition("\n")[2] or f"status {done.returncode}"
+            raise OSError(f"the database cannot be changed: {reason}")
 
 
 def _copy(source: Path, target: Path) -> None:
