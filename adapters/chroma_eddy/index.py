@@ -225,11 +225,21 @@ class Index(IndexCore):
             report.removed = remove_documents(self, [id_ for id_ in self.entries() if id_ not in writer.ids])
             return report
 
-    def remove(self, ids: Iterable[str]) -> int:
-        """Remove documents by their ids; return the number of those that existed."""
+    def remove(self, ids: Iterable[str], *, erase: bool = False) -> int:
+        """Remove documents by their ids; return the number of those that existed.
+
+        Args:
+            ids: The documents' ids.
+            erase: Erase the texts of these and of all documents that were removed or replaced before from the files,
+                which Chroma only marks as deleted. It rewrites the database, which needs time and as much room again.
+                Chroma's vector files keep ids and vectors, without texts, until `reindex`.
+
+        Raises:
+            InvalidParameter: `erase` is asked of a server, or while a reindexing is unfinished.
+        """
         chosen = [ids] if isinstance(ids, str) else list(ids)
         with self.writing():
-            return remove_documents(self, chosen)
+            return remove_documents(self, chosen, erase=erase)
 
     def reindex(
         self,

@@ -37,6 +37,21 @@ def test_list_and_remove(library: Path, run: Run) -> None:
     unknown = run("library", "remove", "bread.txt", "--library", library)
     assert (unknown.code, "no document 'bread.txt'" in unknown.err) == (1, True)
     assert run("library", "list", "--library", library.parent / "nothing").code == 1
+    nothing = run("library", "remove", "--library", library)
+    assert (nothing.code, "name a document" in nothing.err) == (1, True)
+
+
+def test_removed_texts_can_be_erased(library: Path, run: Run) -> None:
+    def holds(word: bytes) -> bool:
+        return any(word in path.read_bytes() for path in library.rglob("*") if path.is_file())
+
+    assert run("library", "remove", "bread.txt", "--library", library).code == 0
+    assert holds(b"flour") and holds(b"bread.txt") and holds(b"pendulum")
+    outcome = run("library", "remove", "--erase", "--library", library)
+    assert outcome.code == 0 and "removed texts are erased" in outcome.err
+    assert not (holds(b"flour") or holds(b"bread.txt")) and holds(b"pendulum")
+    outcome = run("library", "remove", "clock.html", "--erase", "--library", library)
+    assert outcome.code == 0 and not holds(b"pendulum") and holds(b"harbour")
 
 
 def test_reindex(library: Path, run: Run) -> None:
@@ -121,3 +136,9 @@ def test_a_port_that_is_taken(library: Path, run: Run) -> None:
     assert outcome.code == 1
     assert f"cannot listen on 127.0.0.1, port {port}" in outcome.err
     assert "choose another with --port" in " ".join(outcome.err.split())
+
+
+def test_other_machines_are_let_in_with_a_token_only(library: Path, run: Run) -> None:
+    outcome = run("serve", "--library", library, "--port", 0, "--host", "0.0.0.0")
+    assert outcome.code == 1
+    assert "whoever reaches 0.0.0.0 could read and change the library: set a token" in " ".join(outcome.err.split())

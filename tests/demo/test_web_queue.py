@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -195,6 +196,29 @@ def test_what_failed_and_what_comes_in_takes_room(tmp_path: Path) -> None:
     jobs.clear(failed=True)
     with jobs.reserve(), jobs.reserve():
         assert list(jobs.uploads.folder.iterdir()) == []
+
+
+def test_an_upload_has_reached_the_disk_before_it_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its content before its name, so that a power failure leaves no name without content."""
+    done, fsync, replace = list[tuple[str, str]](), os.fsync, os.replace
+
+    def recorded_sync(descriptor: int) -> None:
+        done.append(("sync", Path(os.readlink(f"/proc/self/fd/{descriptor}")).name))
+        fsync(descriptor)
+
+    def recorded_replace(source: Path, target: Path) -> None:
+        done.append(("rename", Path(target).name))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", recorded_sync)
+    monkeypatch.setattr(os, "replace", recorded_replace)
+    uploads, id_ = UploadQueue(tmp_path), "a" * 64
+    part = uploads.new_part()
+    part.write_bytes(b"text")
+    uploads.keep(part, Upload(id_, "a.txt", 4))
+    note = f"{id_}.json"
+    written = f".{note}.{os.getpid()}.part"
+    assert done == [("sync", part.name), ("rename", id_), ("sync", written), ("rename", note), ("sync", "uploads")]
 
 
 def test_few_files_are_read_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

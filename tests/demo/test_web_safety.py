@@ -6,17 +6,19 @@ import asyncio
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from starlette.responses import Response
 from tests.demo.site import PATIENCE, Site, long_text, serving
 
 from eddy_demo import handbook
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.http.concurrency import WorkerPool
+from eddy_demo.web.http.security import SecurityMiddleware
 from eddy_demo.web.limits import Limits
 
 HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script> The ferry leaves at noon "quoted" \'so\' {{ 7*7 }}.'
@@ -218,6 +220,46 @@ def test_the_handbook_knows_the_limits() -> None:
     assert told["pages that are open and seen"] == f"{own.listeners}"
     assert told["a document to compare two methods on"] == f"{own.comparison_characters:,} characters"
     assert told["a text inside the model"] == f"{own.explained_characters} characters"
+
+
+@pytest.fixture
+async def guarded() -> AsyncIterator[httpx.AsyncClient]:
+    """A client of an application behind the token `sésame`; what it is asked, it answers with 200."""
+    guard = SecurityMiddleware(Response("the library"), Limits(), access_token="sésame")
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(guard), base_url="http://localhost:9") as client:
+        client.headers["x-eddy-token"] = guard.token
+        yield client
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/static/base.css", "/api/documents", "/?token=", "/?token=sesame", "/?token=%FF"]
+)
+async def test_without_the_token_nothing_is_shown(guarded: httpx.AsyncClient, path: str) -> None:
+    for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "sésame"}, {"cookie": "eddy-=; eddy=1"}):
+        answer = await guarded.get(path, headers=[(name, value.encode()) for name, value in headers.items()])
+        assert (answer.status_code, "set-cookie" in answer.headers) == (401, False)
+        assert "library" not in answer.text and "?token=TOKEN" in answer.text
+    assert (await guarded.post(path)).status_code == 401
+    assert (await guarded.get("/api/health")).status_code == 200
+
+
+async def test_a_browser_logs_in_by_an_address(guarded: httpx.AsyncClient) -> None:
+    answer = await guarded.get("/documents/a?q=x&token=s%C3%A9same")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/documents/a?q=x")
+    assert (
+        "httponly" in answer.headers["set-cookie"].lower() and "samesite=strict" in answer.headers["set-cookie"].lower()
+    )
+    assert "same" not in answer.headers["set-cookie"].lower().replace("samesite", "")
+    assert (await guarded.get("/")).text == "the library"  # httpx keeps the cookie
+    assert (await guarded.post("/")).status_code == 200
+    assert (await guarded.post("/", headers={"x-eddy-token": "guessed"})).status_code == 403
+    assert (await guarded.get("/", headers={"host": "evil.example"})).status_code == 421
+
+
+async def test_a_program_sends_the_token(guarded: httpx.AsyncClient) -> None:
+    headers = [("authorization", "Bearer sésame".encode()), ("x-eddy-token", "")]
+    for method in ("GET", "POST", "DELETE"):
+        assert (await guarded.request(method, "/", headers=headers)).status_code == 200
 
 
 async def test_waiting_questions_are_counted() -> None:

@@ -129,6 +129,20 @@ def unprivileged(*arguments: object) -> tuple[int, str]:
     return child.returncode, " ".join(child.stderr.split())
 
 
+SERVE = """
+import sys
+from pathlib import Path
+from tests.demo.site import serving
+from eddy_demo.web.uploads.upload_queue import UploadQueue
+folder = Path(sys.argv[1])
+with UploadQueue(folder).lock(), serving(folder, method=None) as site:
+    site.settled()
+    assert dict(site.ask("When do boats leave?"))["hit"], "nothing was found"
+    answer = site.upload("new.txt", "Something new.")
+    print(answer.status_code, answer.json()["error"])
+"""
+
+
 def test_folders_that_cannot_be_written_to(library: Path, documents: Path, tmp_path: Path, run: Run) -> None:
     before = rows(library)
     (documents / "new.txt").write_text("Something new.", encoding="utf-8")
@@ -139,13 +153,19 @@ def test_folders_that_cannot_be_written_to(library: Path, documents: Path, tmp_p
         asked = unprivileged("ask", QUESTION, "--library", library)
         ingested = unprivileged("ingest", documents, "--library", library)
         inside = unprivileged("ingest", documents, "--library", library / "inside")
+        copied = unprivileged("library", "snapshot", tmp_path / "copy", "--library", library)
+        served = run_code(UNPRIVILEGED + SERVE, library)
     finally:
         for folder in folders:
             folder.chmod(0o755)
     assert asked[0] == 0, asked
-    assert ingested[0] == 1 and ingested[1].endswith("eddy.writer: Permission denied")
+    assert ingested[0] == 1 and "library cannot be written to, so it can be asked but not changed" in ingested[1]
     assert inside[0] == 1 and inside[1].endswith("inside: Permission denied")
+    assert copied[0] == 0, copied
+    assert served.returncode == 0 and served.stdout.startswith("500 "), served.stderr
+    assert "library cannot be written to, so it can be asked but not changed" in served.stdout
     assert_same(rows(library), before, atol=0)
+    assert_same(rows(tmp_path / "copy"), before, atol=0)
     (tmp_path / "file").touch()
     refused(run("ingest", documents, "--library", tmp_path / "file" / "library"), "Not a directory")
 

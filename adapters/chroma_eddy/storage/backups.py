@@ -1,16 +1,20 @@
 """`HnswBackup`: a copy of each collection's last complete vector files, kept until Chroma has saved the next.
 
 About every thousand rows, Chroma overwrites a collection's HNSW files in place, records in its database up to which
-row of its log they go, and purges the log up to there. A process that is killed before that record leaves files that
-can be neither read nor built again. From a copy of the recorded files and the rest of the log, nothing is lost.
-The same copy replaces files that something else has damaged.
+row of its log they go, and purges the log up to there. It never waits until the files have reached the disk. A process
+that is killed before that record, or a power failure after it, leaves files that can be neither read nor built again.
+So the log is purged here instead, when a copy of the files is on the disk: from the copy and the rest of the log,
+nothing is lost. The same copy replaces files that something else has damaged.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -19,8 +23,9 @@ from typing import Any
 from filelock import FileLock
 
 from chroma_eddy.errors import DamagedVectors
-from chroma_eddy.storage.hnsw_files import LOST, damage, is_recorded, record
+from chroma_eddy.storage.hnsw_files import LOST, clear_unsaved, damage, is_recorded, record
 from chroma_eddy.storage.names import DATABASE, WORDS
+from eddy_embed.utils.atomic_files import sync
 
 ROW_LOCK = "eddy.rows"
 """Lock file, held while a process writes rows or reads a collection's vectors for the first time."""
@@ -28,10 +33,41 @@ SAVED = "eddy.saved"
 """Folder of the copies, each named `<segment>.<last row of the log>`."""
 BEGUN = "eddy.begun"
 """Marker file with the id of the collection that is being written; an interrupted write leaves it behind."""
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SELECT_SEGMENTS = """
 SELECT segments.id, max_seq_id.seq_id FROM segments LEFT JOIN max_seq_id ON max_seq_id.segment_id = segments.id
 WHERE segments.scope = 'VECTOR' AND ?1 IN (segments.collection, '')
 """
+_SELECT_KEPT_LOG = """
+SELECT 1 FROM embeddings_queue_config WHERE json_extract(config_json_str, '$.automatically_purge') = 0
+"""
+_KEEP_LOG = """
+REPLACE INTO embeddings_queue_config
+VALUES (1, '{"automatically_purge":false,"_type":"EmbeddingsQueueConfigurationInternal"}')
+"""
+_PURGE_LOG = """
+DELETE FROM embeddings_queue
+WHERE seq_id < {row} AND substr(topic, -36) = (SELECT collection FROM segments WHERE id = '{segment}')
+"""
+_EXECUTE = """
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None)
+for statement in sys.argv[2:]:
+    database.execute(statement)
+"""
+_ERASE = (
+    # The log has the texts of deleted and replaced rows. Once a collection's METADATA segment has taken its texts from
+    # the log, only its vectors are read from there.
+    """
+    UPDATE embeddings_queue SET metadata = NULL WHERE seq_id <= (
+        SELECT max_seq_id.seq_id FROM max_seq_id JOIN segments ON segments.id = max_seq_id.segment_id
+        WHERE segments.scope = 'METADATA' AND segments.collection = substr(topic, -36)
+    )
+    """,
+    # The full-text index only marks its entries as deleted.
+    "INSERT INTO embedding_fulltext_search (embedding_fulltext_search) VALUES ('rebuild')",
+    "VACUUM",  # writes the database anew, without free pages and what is left in them
+)
 
 
 class HnswBackup:
@@ -57,8 +93,11 @@ class HnswBackup:
         Raises:
             DamagedVectors: The files are damaged, and there is no copy that is not.
         """
+        if not self._backed_up and not self._select(_SELECT_KEPT_LOG):
+            self._execute(_KEEP_LOG)
         self._back_up(collection)
         self._marker.write_text(collection, encoding="utf-8")
+        sync(self._marker)
 
     def end(self, collection: str) -> None:
         """Back up what the write has saved and delete the marker."""
@@ -66,33 +105,49 @@ class HnswBackup:
         self._marker.unlink()
 
     def repair(self) -> bool:
-        """Restore the recorded files if a write was interrupted; return whether it was."""
+        """Restore the last files that were backed up if a write was interrupted; return whether it was."""
         if not self.interrupted:
             return False
-        collection = self._marker.read_text(encoding="utf-8", errors="replace")
+        segments = self._select(_SELECT_SEGMENTS, self._marker.read_text(encoding="utf-8", errors="replace"))
+        has_log = bool(segments and self._select(_SELECT_KEPT_LOG))
         # A marker that names no collection was damaged too: any collection may have been written then.
-        for segment, row in self._select(_SELECT_SEGMENTS, collection) or self._select(_SELECT_SEGMENTS, ""):
-            live, copy = self._folder / segment, self._copy_path(segment, row)
+        for segment, row in segments or self._select(_SELECT_SEGMENTS, ""):
+            live = self._folder / segment
+            if row and has_log and not (self._copy_path(segment, row).exists() or (live / LOST).exists()):
+                row = self._undo_save(segment)
+            copy = self._copy_path(segment, row)
             if not row:  # Chroma never saved the files, so the log has every row
                 shutil.rmtree(live, ignore_errors=True)
             elif copy.exists():
-                _restore(copy, live)
+                _copy(copy, live)
         self._backed_up.clear()
         self._marker.unlink()
         return True
 
+    def _undo_save(self, segment: str) -> int | None:
+        """Let Chroma read the log from the last copy on; return its row, None if there is no copy.
+
+        The files that Chroma has saved since may not have reached the disk.
+        """
+        copies = (path.suffix[1:] for path in (self._folder / SAVED).glob(f"{segment}.*"))
+        row = max((int(number) for number in copies if number.isdigit()), default=None)
+        change = "DELETE FROM max_seq_id" if row is None else f"UPDATE max_seq_id SET seq_id = {row}"
+        self._execute(f"{change} WHERE segment_id = '{segment}'")
+        return row
+
     def delete_stale(self) -> None:
-        """Delete the copies and the words of collections that no longer exist."""
-        if (self._folder / SAVED).exists():
-            segments = {segment for (segment,) in self._select("SELECT id FROM segments")}
-            for copy in (self._folder / SAVED).iterdir():
-                if copy.name.partition(".")[0] not in segments:
-                    shutil.rmtree(copy)
-        if (self._folder / WORDS).exists():
-            collections = {collection for (collection,) in self._select("SELECT id FROM collections")}
-            for words in (self._folder / WORDS).iterdir():
-                if words.name not in collections:
-                    shutil.rmtree(words)
+        """Delete the vector files, their copies and the words of collections that no longer exist."""
+        paths = [path for path in self._folder.iterdir() if _UUID.fullmatch(path.name)]
+        for folder in (self._folder / SAVED, self._folder / WORDS):
+            paths += folder.iterdir() if folder.exists() else ()
+        known = {id_ for (id_,) in self._select("SELECT id FROM segments UNION SELECT id FROM collections")}
+        for path in paths:
+            if path.name.partition(".")[0] not in known:
+                shutil.rmtree(path)
+
+    def erase(self) -> None:
+        """Erase the texts of deleted rows from the database's file."""
+        self._execute(*_ERASE)
 
     def heal(self, collection: str) -> bool:
         """Compare checksums of all files of a collection, and heal them; return whether any was damaged.
@@ -111,7 +166,7 @@ class HnswBackup:
         beyond = damage(copy, row, thorough=True) if copy.exists() else "there is none"
         if not beyond:
             logging.getLogger(__name__).warning("%s: %s; put back from its copy in %s", live, problem, SAVED)
-            _restore(copy, live, all_files=True)
+            _copy(copy, live)
         elif self._salvage:
             shutil.rmtree(live, ignore_errors=True)
             live.mkdir()
@@ -127,47 +182,53 @@ class HnswBackup:
 
     def _back_up(self, collection: str) -> None:
         for segment, row in self._select(_SELECT_SEGMENTS, collection):
+            live, copy = self._folder / segment, self._copy_path(segment, row)
+            if not row:
+                clear_unsaved(live)
             if not row or self._backed_up.get(segment) == row:
                 continue
-            live, copy = self._folder / segment, self._copy_path(segment, row)
             self._heal(segment, row)
             if (live / LOST).exists():
                 continue
             if not is_recorded(live, row):
+                for path in live.iterdir():
+                    sync(path)
                 record(live, row)
             if not is_recorded(copy, row):
                 part = copy.with_name(f"{copy.name}.part")
-                for stale in (part, copy):
-                    shutil.rmtree(stale, ignore_errors=True)
-                shutil.copytree(live, part)
+                shutil.rmtree(copy, ignore_errors=True)
+                _copy(live, part)
                 part.rename(copy)
+                sync(copy.parent)
+                self._execute(_PURGE_LOG.format(row=row, segment=segment))
             for other in copy.parent.glob(f"{segment}.*"):
                 if other != copy:
                     shutil.rmtree(other)
             self._backed_up[segment] = row
 
-    def _copy_path(self, segment: str, row: int) -> Path:
+    def _copy_path(self, segment: str, row: int | None) -> Path:
         return self._folder / SAVED / f"{segment}.{row}"
 
     def _select(self, statement: str, *values: str) -> Sequence[Any]:
         with closing(sqlite3.connect(self._folder / DATABASE, timeout=60)) as database:
             return database.execute(statement, values).fetchall()
 
+    def _execute(self, *statements: str) -> None:
+        """Change the database by statements, one by one, in a process of its own.
 
-def _restore(copy: Path, live: Path, *, all_files: bool = False) -> None:
-    """Replace the files that differ from the copy in size or time, or all."""
-    live.mkdir(exist_ok=True)
-    for path in live.iterdir():
-        if not (copy / path.name).exists():
-            path.unlink()
-    for path in copy.iterdir():
-        target = live / path.name
-        if all_files or not target.exists() or _size_and_mtime(target) != _size_and_mtime(path):
-            part = target.with_name(f"{path.name}.part")
-            shutil.copy2(path, part)
-            part.replace(target)
+        Chroma brings its own copy of SQLite, and two copies in one process do not see each other's locks: Chroma would
+        take the transaction for an interrupted one, and roll it back while it is being written.
+        """
+        command = [sys.executable, "-ISc", _EXECUTE, str(self._folder / DATABASE), *statements]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            reason = done.stderr.strip().rpartition("\n")[2] or f"status {done.returncode}"
+            raise OSError(f"the database cannot be changed: {reason}")
 
 
-def _size_and_mtime(path: Path) -> tuple[int, int]:
-    stat = path.stat()
-    return stat.st_size, stat.st_mtime_ns
+def _copy(source: Path, target: Path) -> None:
+    """Copy a folder in place of another one, and wait until it is on the disk."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target)
+    for path in (*target.iterdir(), target, target.parent):
+        sync(path)

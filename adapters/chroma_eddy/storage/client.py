@@ -22,6 +22,7 @@ from chroma_eddy.storage.locks import Lock
 from chroma_eddy.storage.names import DATABASE
 from chroma_eddy.storage.snapshot import copy_database
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.utils.atomic_files import sync
 
 Place = str | os.PathLike[str] | ClientAPI
 
@@ -57,6 +58,7 @@ def connect(place: Place, *, create: bool, timeout: float = 0.0, salvage: bool =
             if not create:
                 raise NoIndex(f"there is no database in {folder}; give an embedder to make one")
             folder.mkdir(parents=True, exist_ok=True)
+            sync(folder.parent)
             with lock:
                 _create_database(folder)
         if _is_writable(folder):

@@ -26,6 +26,7 @@ from filelock import Timeout
 from chroma_eddy.errors import StorageError
 from chroma_eddy.storage.backups import HnswBackup
 from chroma_eddy.storage.locks import Lock
+from eddy_embed.errors import InvalidParameter
 
 _POLL = 0.005
 _CHANGE_TIMEOUT = 5.0
@@ -133,6 +134,20 @@ class Connection:
         if self._backup is not None:
             with self._backup.lock.acquire(poll_interval=_POLL):
                 self._backup.delete_stale()
+
+    def erase(self) -> None:
+        """Erase the texts of deleted rows from the folder's database.
+
+        Raises:
+            InvalidParameter: The database is on a server.
+        """
+        if self._backup is None:
+            raise InvalidParameter(
+                "erase=True needs an index in a folder: a server's files cannot be reached from here"
+            )
+        with self._backup.lock.acquire(poll_interval=_POLL):
+            self._backup.erase()
+        self.reopen()
 
     def load_vectors(self, collection: Collection) -> None:
         """Make Chroma read a collection's vectors, under the row lock, unless it has read them."""

@@ -64,6 +64,16 @@ def damage(folder: Path, row: int, *, thorough: bool = False) -> str:
     return ""
 
 
+def clear_unsaved(folder: Path) -> None:
+    """Overwrite the vectors in files that Chroma has made and not saved to yet.
+
+    They are memory that hnswlib has not initialised, in which texts may be left. Chroma does not read them.
+    """
+    for path in (folder / "data_level0.bin", folder / "length.bin"):
+        if path.exists() and path.read_bytes().strip(b"\0"):
+            path.write_bytes(bytes(path.stat().st_size))  # in place: Chroma has the files open
+
+
 def _damage_without_record(folder: Path) -> str:
     with (folder / "header.bin").open("rb") as file:
         header = file.read(_HEADER.size)

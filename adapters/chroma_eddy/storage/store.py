@@ -316,6 +316,11 @@ class Store:
                 collection.delete(ids=list(ids[batch]))
         return len(ids)
 
+    def erase(self) -> None:
+        """Erase the texts of deleted rows from the database's file; InvalidParameter on a server."""
+        with translated_errors(self.place):
+            self.connection.erase()
+
     def get(self, part: str, *, ids: Sequence[str] | None = None, where: Any = None, **fields: bool) -> Rows:
         """Read rows by id or condition, or all rows, with the `fields` among `metadatas`, `documents`, `embeddings`."""
         return Rows.concatenate(self.pages(part, ids=ids, where=where, **fields))

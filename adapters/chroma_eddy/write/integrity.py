@@ -10,8 +10,9 @@ from typing import Any, Literal
 from chroma_eddy.index_core import FIELDS, IndexCore
 from chroma_eddy.rows.documents import join_text
 from chroma_eddy.rows.schema import DIGEST, DOCUMENT, OTHER, DocumentRow, user_metadata
-from chroma_eddy.storage.names import DOCUMENTS, MAIN, RAW, SENTENCES
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT, RAW, SENTENCES
 from chroma_eddy.storage.pages import PAGE_SIZE, slices
+from eddy_embed.errors import InvalidParameter
 
 
 def commit_versions(index: IndexCore, rows: Sequence[DocumentRow], *, mark_written: bool = False) -> None:
@@ -106,8 +107,12 @@ class IntegrityScan:
         return ""
 
 
-def remove_documents(index: IndexCore, ids: Sequence[str]) -> int:
-    """Remove documents with all their rows; return the number of documents that existed."""
+def remove_documents(index: IndexCore, ids: Sequence[str], *, erase: bool = False) -> int:
+    """Remove documents as `Index.remove` says; return the number of documents that existed."""
+    if erase and index.store.with_suffix(NEXT).find() is not None:
+        raise InvalidParameter(
+            f"a reindexing of {index.name!r} is unfinished, whose files hold the texts too: finish it before you erase"
+        )
     rows = index.entries(ids)
     _commit_pending(index, rows.values())
     # Hide them first: an interrupted removal leaves incomplete documents, which are written again if they come back.
@@ -116,4 +121,7 @@ def remove_documents(index: IndexCore, ids: Sequence[str]) -> int:
     index.store.delete(DOCUMENTS, ids=list(rows))
     if rows:
         index.store.mark_written()
+    if erase:
+        index.store.erase()
+        index.words.rebuild()
     return len(rows)

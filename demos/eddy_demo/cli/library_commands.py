@@ -30,13 +30,18 @@ def list_documents(
 
 @app.command()
 def remove(
-    documents: Annotated[list[str], typer.Argument(help="Ids or names, as `eddy-demo library list` shows them.")],
+    documents: Annotated[
+        list[str] | None, typer.Argument(help="Ids or names, as `eddy-demo library list` shows them.")
+    ] = None,
     library: options.Library = options.DEFAULT_LIBRARY,
+    erase: Annotated[
+        bool, typer.Option("--erase", help="Erase the texts of all documents removed so far from the library's files.")
+    ] = False,
 ) -> None:
-    """Remove documents from a library; their files stay."""
+    """Remove documents from a library; the files that they were read from stay."""
     from eddy_demo.cli import library_work
 
-    library_work.remove(documents, library)
+    library_work.remove(documents or [], library, erase)
 
 
 @app.command()

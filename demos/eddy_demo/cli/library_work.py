@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,9 +48,11 @@ def list_documents(library: Path, as_json: bool) -> None:
     out.print(table)
 
 
-def remove(documents: list[str], library: Path) -> None:
+def remove(documents: list[str], library: Path, erase: bool) -> None:
     """Remove documents from a library."""
     read_recipe(library)
+    if not (documents or erase):
+        raise NoLibrary("name a document; `eddy-demo library list` shows those there are")
     with lock_for_command(library):
         entries = read_entries(library)
         chosen: dict[str, DocumentRow] = {}
@@ -60,9 +64,9 @@ def remove(documents: list[str], library: Path) -> None:
                 ids = ", ".join(entry.id for entry in found)
                 raise NoLibrary(f"{len(found)} documents of {library} are called {wanted!r}; name one by its id: {ids}")
             chosen[found[0].id] = found[0]
-        remove_documents(library, chosen)
+        remove_documents(library, chosen, erase=erase)
     names = ", ".join(printable(str(entry.metadata["name"])) for entry in chosen.values())
-    err.print(Text(f"{library}: taken out: {names}."))
+    err.print(Text(f"{library}: {f'taken out: {names}' if names else 'removed texts are erased'}."))
 
 
 def reindex(library: Path, model: str | None, method: str | None, passage_size: int | None, device: str | None) -> None:
@@ -104,7 +108,7 @@ def repair(library: Path, device: str | None) -> None:
 
 def snapshot(target: Path, library: Path) -> None:
     """Copy a library."""
-    with lock_for_command(library):
+    with lock_for_command(library) if os.access(library, os.W_OK) else nullcontext():
         copy_library(library, target)
     err.print(Text(f"{library}: copied to {target}."))
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import webbrowser
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 from rich.text import Text
 
 from eddy_demo.cli import options
 from eddy_demo.cli.options import err
+from eddy_demo.errors import DemoError
 from eddy_embed.utils.interrupts import Interrupted
 
 
@@ -21,9 +23,13 @@ def serve(
         bool, typer.Option("--generate", help="Let the same loaded model write answers too; it must be a causal LM.")
     ] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8765,
-    host: Annotated[str, typer.Option(help="Address to listen on. Others than this machine can reach the library.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; one that other machines reach needs --token.")
+    ] = "127.0.0.1",
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="EDDY_TOKEN", help="Secret that whoever opens the page must know.", show_default=False),
+    ] = None,
     allow_host: Annotated[
         list[str] | None, typer.Option(help="A further name under which it may be asked.", show_default=False)
     ] = None,
@@ -32,7 +38,7 @@ def serve(
 ) -> None:
     """Open the library as a page: upload, ask, read, see why.
 
-    It listens on this machine alone, and needs no network.
+    It listens on this machine alone unless --host says otherwise, and needs no network.
     """
     from eddy_demo.web.http.security import LOOPBACK
     from eddy_demo.web.library_reader import LibraryOptions
@@ -41,17 +47,25 @@ def serve(
 
     listener = bind(host, port)
     address, names = addresses(host, listener)
-    if listener.getsockname()[0] not in LOOPBACK:
-        warning = "Whoever reaches this machine on that port can read and change the library: there is no password."
-        err.print(warning, style="yellow")
+    local = listener.getsockname()[0] in LOOPBACK
+    if not (local or token):
+        listener.close()
+        raise DemoError(
+            f"whoever reaches {host} could read and change the library: set a token that only its readers know, in the "
+            "environment variable EDDY_TOKEN or with --token, or leave out --host"
+        )
 
     def started() -> None:
-        err.print(Text.assemble("Eddy is at ", (address, "bold cyan"), f"  (library: {library}; Ctrl-C ends it)"))
+        only = "on this machine only" if local else "for other machines too"
+        how = ", opened with ?token=TOKEN at the end" if token else ""
+        err.print(
+            Text.assemble("Eddy is at ", (address, "bold cyan"), f" {only}{how}  (library: {library}; Ctrl-C ends it)")
+        )
         if open_page:
-            webbrowser.open(address)
+            webbrowser.open(f"{address}?token={quote(token)}" if token else address)
 
     try:
         chosen = LibraryOptions(library, model, method, device, generate)
-        run(chosen, listener, {*names, *(allow_host or ())}, started=started)
+        run(chosen, listener, {*names, *(allow_host or ())}, started=started, access_token=token)
     except (KeyboardInterrupt, Interrupted):
         err.print("Stopped. What was not read yet goes on when it is started again.")

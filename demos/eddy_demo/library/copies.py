@@ -10,6 +10,7 @@ from chroma_eddy.storage.snapshot import copy_database
 from eddy_demo.errors import LibraryMismatch
 from eddy_demo.library.index import INDEX_NAME
 from eddy_demo.library.recipe import DATABASE_FOLDER, delete_library, read_recipe, write_recipe
+from eddy_embed.utils.atomic_files import sync
 
 _PART = ".chroma.part"
 
@@ -21,7 +22,7 @@ def copy_library(folder: Path, target: Path) -> None:
         raise LibraryMismatch(f"{target} exists; name a new folder for the copy")
     target.mkdir(parents=True)
     try:
-        copy_database(folder / DATABASE_FOLDER, target / DATABASE_FOLDER)
+        _copy(folder / DATABASE_FOLDER, target / DATABASE_FOLDER)
         write_recipe(target, recipe)  # last: without it, the folder is no library
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
@@ -37,9 +38,16 @@ def restore_library(folder: Path, source: Path) -> None:
         DamagedVectors: The other library is damaged; this one stays.
     """
     recipe = read_recipe(source)
-    copy_database(source / DATABASE_FOLDER, folder / _PART)
+    _copy(source / DATABASE_FOLDER, folder / _PART)
     with open_index(folder / _PART, INDEX_NAME) as index:
         index.status()  # opens all collections, which raises if the copy is damaged
     delete_library(folder)
     (folder / _PART).rename(folder / DATABASE_FOLDER)
     write_recipe(folder, recipe)
+
+
+def _copy(database: Path, target: Path) -> None:
+    """Copy a database, and wait until the copy is on the disk."""
+    copy_database(database, target)
+    for path in (*target.rglob("*"), target):
+        sync(path)

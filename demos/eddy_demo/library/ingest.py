@@ -64,13 +64,13 @@ def missing_documents(folder: Path, paths: Sequence[Path], result: ReadResult) -
     return missing
 
 
-def remove_documents(folder: Path, keys: Iterable[str]) -> None:
-    """Remove documents from the library, and the uploaded PDF files of theirs that it keeps."""
+def remove_documents(folder: Path, keys: Iterable[str], *, erase: bool = False) -> None:
+    """Remove documents, and the uploaded PDF files of theirs; `erase` all removed texts from the library's files."""
     keys = list(keys)
     with open_stored(folder) as index:
         for key in keys:
             original_path(folder, key).unlink(missing_ok=True)
-        index.remove(keys)
+        index.remove(keys, erase=erase)
 
 
 def ingest(

@@ -37,8 +37,12 @@ def create_app(
     limits: Limits | None = None,
     hosts: Iterable[str] = (),
     stopping: Callable[[], bool] = lambda: False,
+    access_token: str | None = None,
 ) -> SecurityMiddleware:
-    """Create the application; `stopping` says when the server is about to stop, so that open streams end."""
+    """Create the application; `stopping` says when the server is about to stop, so that open streams end.
+
+    Everybody who reaches it must know the access token, if there is one.
+    """
     limits = limits or Limits()
     reader, jobs = LibraryReader(options), JobQueue(options.folder, limits.queued_files)
     workers, generation_lock = WorkerPool(limits.concurrent_searches, limits.questions), FairLock(limits.questions)
@@ -62,7 +66,7 @@ def create_app(
     app.mount("/static", StaticFiles(directory=_STATIC), name="static")
     for kind in (RequestRefused, DemoError, EddyError, StorageError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _error_response)
-    return SecurityMiddleware(app, limits, hosts)
+    return SecurityMiddleware(app, limits, hosts, access_token)
 
 
 def _error_response(request: Request, error: Exception) -> Response:

@@ -57,9 +57,10 @@ def serve(
     hosts: Iterable[str] = (),
     limits: Limits | None = None,
     started: Callable[[], None] = lambda: None,
+    access_token: str | None = None,
 ) -> None:
     """Serve a library until the process is asked to stop; call `started` once the server accepts requests."""
-    app = create_app(options, limits, hosts, lambda: server.should_exit)
+    app = create_app(options, limits, hosts, lambda: server.should_exit, access_token)
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:

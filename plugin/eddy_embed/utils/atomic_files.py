@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, also if the power fails."""
 
 from __future__ import annotations
 
@@ -32,10 +32,23 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             with part.open("wb") as file:
                 yield file
+            sync(part)
             os.replace(part, target)
+            sync(target.parent)
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
+
+
+def sync(path: str | os.PathLike[str]) -> None:
+    """Wait until a file's content, or the names in a folder, have reached the disk."""
+    if os.name == "nt":  # does not open folders
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

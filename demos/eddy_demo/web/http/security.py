@@ -1,4 +1,4 @@
-"""Middleware that checks host names, origins and the token, limits bodies, and sets security headers."""
+"""Middleware that checks host names, origins and tokens, limits bodies, and sets security headers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eddy_demo.web.errors import RequestRefused
+from eddy_demo.web.http.access import AccessToken
 from eddy_demo.web.limits import Limits
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -40,9 +42,12 @@ class SecurityMiddleware:
     without the token, change anything. Starlette's TrustedHostMiddleware would not tell the user how to add a name.
     """
 
-    def __init__(self, app: ASGIApp, limits: Limits, hosts: Iterable[str] = ()) -> None:
+    def __init__(
+        self, app: ASGIApp, limits: Limits, hosts: Iterable[str] = (), access_token: str | None = None
+    ) -> None:
         self.app, self.limits = app, limits
         self.hosts = {*LOOPBACK, *(host.lower() for host in hosts)}
+        self.access = AccessToken(access_token) if access_token else None
         self.token = secrets.token_urlsafe(24)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,8 +74,11 @@ class SecurityMiddleware:
 
         try:
             headers = Headers(scope=scope)
-            self._check(scope, headers)
-            await self.app(scope, self._limited(scope, headers, receive), send_secured)
+            self._check_site(scope, headers)
+            answer = self.access.login(HTTPConnection(scope)) if self.access else None
+            if answer is None:
+                self._check_page(scope, headers)
+            await (answer or self.app)(scope, self._limited(scope, headers, receive), send_secured)
         except RequestRefused as refusal:
             closing = {"connection": "close"} if refusal.status == 413 else None
             response = JSONResponse({"error": str(refusal)}, refusal.status, closing)
@@ -81,7 +89,7 @@ class SecurityMiddleware:
             # The client has a complete response; raising would also close its connection.
             logging.getLogger(__name__).exception("%s failed", scope["path"])
 
-    def _check(self, scope: Scope, headers: Headers) -> None:
+    def _check_site(self, scope: Scope, headers: Headers) -> None:
         host = headers.get("host", "")
         if _hostname(host) not in self.hosts:
             raise RequestRefused(
@@ -92,10 +100,13 @@ class SecurityMiddleware:
         follows = reads and headers.get("sec-fetch-dest") == "document" and not scope["path"].startswith("/api/")
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") and not follows:
             raise RequestRefused(403, "a page of another site asked for this; nothing was done")
-        if reads:
+
+    def _check_page(self, scope: Scope, headers: Headers) -> None:
+        """Refuse a change that neither the server's own page nor a program with the access token asks for."""
+        if scope["method"] in ("GET", "HEAD") or (self.access and self.access.is_bearer(HTTPConnection(scope))):
             return
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
             raise RequestRefused(403, "a page of another origin asked for this; nothing was done")
         if not secrets.compare_digest(headers.get(TOKEN_HEADER, "").encode(), self.token.encode()):
             raise RequestRefused(403, "the page is older than the server, which was started anew; reload the page")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
 import time
@@ -13,11 +14,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 
 from chroma_eddy import IndexInUse
+from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.locks import Lock
 from eddy_demo.errors import DemoError
 from eddy_demo.library.recipe import UPLOADS_FOLDER, check_available, holds_library, original_path
 from eddy_demo.readers.documents import document_key
-from eddy_embed.utils.atomic_files import atomic_write
+from eddy_embed.utils.atomic_files import atomic_write, sync
 
 _ID = re.compile(r"[0-9a-f]{64}")
 _MAX_NAME = 150
@@ -64,11 +66,15 @@ class UploadQueue:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the only server that takes uploads for this library."""
+        """Be the only server that takes uploads for this library; one that cannot be written to takes none."""
         library = self.folder.parent
+        if holds_library(library) and not os.access(library, os.W_OK):
+            yield
+            return
         if not holds_library(library):
             check_available(library)
         self.folder.mkdir(parents=True, exist_ok=True)
+        sync(library)
         with ExitStack() as stack:
             try:
                 stack.enter_context(Lock(self.folder))
@@ -80,14 +86,16 @@ class UploadQueue:
             yield
 
     def new_part(self) -> Path:
-        """Return the path of a new file that is to receive an upload."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        """Return the path of a new file that is to receive an upload; StorageError if there can be none."""
+        with translated_errors(self.folder.parent):
+            self.folder.mkdir(parents=True, exist_ok=True)
         return self.folder / f"{secrets.token_hex(16)}.part"
 
     def keep(self, part: Path, upload: Upload) -> None:
         """Store a completely received file."""
+        sync(part)
         part.replace(self.content_path(upload.id))
-        self.write(upload)
+        self.write(upload)  # which syncs the folder
 
     def write(self, upload: Upload) -> None:
         """Write the description of an upload."""
