@@ -79,13 +79,15 @@ def built(draw: st.DrawFn) -> Method:
         given_.pop("global_only", None)
     if given_.get("every"):
         given_.pop("k", None)
+    if name == "echo" and given_.get("k") == 1:
+        given_.pop("k")
     if given_.get("rule") != "rate":
         given_.pop("rate", None)
     if name == "readout" and given_.get("pool") in ("last", "cls"):
         given_ = {key: value for key, value in given_.items() if key not in ("placeholders", "prompt", "specials")}
     if given_.get("joiner") is not None or given_.get("variant") == "released":
         given_.pop("piece", None)
-    if given_.get("rule", "fixed") != "fixed":
+    if given_.get("rule") == "rate":
         given_ = {key: value for key, value in given_.items() if key not in ("tau", "query_tau", "lengths")}
     if given_.get("lengths") is not None:
         given_.pop("tau", None)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _ATTEMPTS, _PAUSE = 8, 0.02
 """Most attempts to read what another process is writing; seconds by which the pause between two attempts grows."""
+_PATIENCE = 30.0
+"""Seconds during which attempts that a write came between do not count."""
 _SAMPLE = 1000
 """Most passages whose cosines say what a question's cosines are like."""
 FIELDS = {"document": DOCUMENT, "digest": DIGEST}
@@ -213,13 +215,15 @@ class IndexCore:
     def read_consistently(self, read: Callable[[int], T]) -> T:
         """Repeat a read, called with the number of the attempt, until no other process's write disturbs it.
 
-        It raises ForeignCollection if rows and documents' rows differ.
+        It raises ForeignCollection if rows and documents' rows differ. Attempts that a write came between do not count,
+        for so long as a reader is patient.
 
         Raises:
             NotFoundError: Another process has replaced the index; reload it.
             ForeignCollection: The rows still differ after the last attempt: something else has changed them.
         """
-        for attempt in range(_ATTEMPTS):
+        until, attempt, written = time.monotonic() + _PATIENCE, 0, None
+        while True:
             if self.store.refresh(force=attempt > 1) != self._identity:
                 self.store.forget()
                 raise NotFoundError(f"index {self.name!r} was made anew by another process")
@@ -232,7 +236,8 @@ class IndexCore:
                     raise
                 wait_for_swap(self.store)
                 time.sleep(attempt * _PAUSE)
-        raise AssertionError
+            before, written = written, self.store.metadata().get("eddy_written")
+            attempt = 2 if before != written and attempt > 1 and time.monotonic() < until else attempt + 1
 
     def read_with_reload(self, read: Callable[[int], T]) -> T:
         """As `read_consistently`; reloads the index if another process has replaced it."""

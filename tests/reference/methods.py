@@ -26,7 +26,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "knowledge": {"exit": -1},
     "metaeol": {"prompts": (), "exit": -1},
     "kv": {"layers": (), "bias": 1.0, "n": 1, "verb": "Compress", "pool": "hybrid", "exit": -1},
-    "echo": {"preset": "rewrite", "exit": -1},
+    "echo": {"preset": "rewrite", "exit": -1, "k": 2},
     "reba": {"k": 2, "joiner": None, "pool": "last", "variant": "paper", "piece": None, "exit": -1},
     "tp": {"prompt": "plain", "range": None, "exit": -2, "placeholders": 1, "source": "last"},
     "htp": {

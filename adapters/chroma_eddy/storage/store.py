@@ -354,8 +354,7 @@ class Store:
         stretches = 1 if count <= size else _STRETCHES
         include: Any = [name for name, wanted in fields.items() if wanted]
         for number in range(stretches):
-            start = number * count // stretches
             with translated_errors(self.place):
-                got = collection.get(limit=size // stretches, offset=start, include=include)
+                got = collection.get(limit=size // stretches, offset=number * count // stretches, include=include)
             if got["ids"]:
                 yield Rows.parse(got)

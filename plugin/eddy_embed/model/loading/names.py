@@ -97,7 +97,7 @@ def not_opened(name: str | os.PathLike[str], reason: str) -> ModelNotFound:
 
     near = difflib.get_close_matches(os.fspath(name).casefold(), [*BUNDLED, *CATALOG], n=1)
     remedy = f"did you mean {near[0]!r}?" if near else "name one that `eddy models` lists, a folder or a .gguf file"
-    return ModelNotFound(f"model {os.fspath(name)!r:.80} could not be opened: {reason.rstrip('.')}; {remedy}")
+    return ModelNotFound(f"model {os.fspath(name)!r:.300} could not be opened: {reason.rstrip('.')}; {remedy}")
 
 
 def _named(text: str) -> Path | None:
