@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing, suppress
+from functools import partial
 from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from tests.adapters.indexes import apart, assert_same, documents, rows
 from tests.adapters.killing import METHOD, SAVED_OFTEN, after, started
 from tests.processes import context
 
-from chroma_eddy import Index, open_index
+from chroma_eddy import ForeignCollection, Index, open_index
 from chroma_eddy.storage import connection, store
 from chroma_eddy.storage.backups import BEGUN, SAVED
 from chroma_eddy.storage.locks import WRITER
@@ -262,6 +263,28 @@ def test_no_answer_mixes_versions_while_two_processes_read_and_one_writes(second
         assert [process.exitcode for process in others] == [0, 0]
         last = {document.text for document in documents(5, version=2)}
         assert {hit.text for hit in index.query(ASKED, 5, granularity="documents")} == last and index.check() == {}
+
+
+def test_a_read_goes_on_for_as_long_as_another_writes(tmp_path: Path, embedder: Embedder) -> None:
+    """An attempt that a write came between does not count; without one, it ends soon."""
+    index, other = opened(tmp_path, embedder), opened(tmp_path, embedder)
+    index.upsert(documents())
+    attempts: list[int] = []
+
+    def read(attempt: int, writes: int) -> str:
+        attempts.append(attempt)
+        if len(attempts) > 20:
+            return "read"
+        if len(attempts) <= writes:
+            other.store.mark_written()
+        raise ForeignCollection("rows differ")
+
+    assert index.read_consistently(partial(read, writes=20)) == "read"
+    assert len(attempts) == 21
+    attempts.clear()
+    with pytest.raises(ForeignCollection, match="rows differ"):
+        index.read_consistently(partial(read, writes=0))
+    assert attempts == list(range(8))
 
 
 def test_two_writers_at_once_take_turns_and_embed_nothing_twice(tmp_path, embedder):
