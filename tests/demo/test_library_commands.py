@@ -15,7 +15,7 @@ from tests.demo.conftest import opened
 
 from chroma_eddy.storage import store
 from eddy_demo.library import rebuild
-from eddy_demo.library.recipe import NEXT_RECIPE, read_recipe
+from eddy_demo.library.recipe import NEXT_RECIPE, original_path, read_recipe
 from eddy_embed import Embedder
 
 Run = Callable[..., Any]
@@ -87,7 +87,9 @@ def test_reindex_is_finished_after_an_interruption(library: Path, run: Run, monk
 
 
 def test_snapshot_and_restore(library: Path, documents: Path, run: Run, tmp_path: Path) -> None:
-    copy = tmp_path / "kept" / "copy"
+    copy, original = tmp_path / "kept" / "copy", original_path(library, "ab" * 8)
+    original.parent.mkdir()
+    original.write_bytes(b"%PDF")
     assert run("library", "snapshot", copy, "--library", library).code == 0
     with opened(library) as index, opened(copy) as copied:
         before = rows(index)
@@ -99,6 +101,7 @@ def test_snapshot_and_restore(library: Path, documents: Path, run: Run, tmp_path
         assert run("library", "restore", copy, "--library", target).code == 0
         with opened(target) as index:
             assert_same(rows(index), before, atol=0)
+        assert original_path(target, "ab" * 8).read_bytes() == b"%PDF"
         assert run("ask", "When do boats leave?", "--library", target).code == 0
     assert run("library", "restore", documents, "--library", library).code == 1
     with opened(library) as index:

@@ -331,12 +331,15 @@ def test_one_document_is_asked_and_the_question_is_listed(site: Site, visit: Vis
     assert page.url == f"{site.url}/?q=What+is+read%3F&in={key}"
     links = page.locator(".hit .name").evaluate_all("links => links.map(each => each.pathname)")
     assert set(links) == {f"/documents/{key}"}
+    page.locator(".hit .name").first.click()
+    page.get_by_role("link", name="Back to the results").click()
+    expect(page.locator("#about")).to_contain_text("alone")
     page.get_by_role("link", name="ask all documents").click()
     page.locator(".recent a").first.click()
     expect(page.locator("#question")).to_have_value("What is read?")
     page.goto(site.url)
     page.get_by_role("button", name="Forget these").click()
-    expect(page.locator(".recent")).to_have_count(0)
+    expect(page.locator("#asked")).to_have_count(0)
 
 
 def test_heat_and_keyboard(site: Site, visit: Visit) -> None:

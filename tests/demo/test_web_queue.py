@@ -84,9 +84,13 @@ def test_an_edited_file_can_replace_the_one_before(site: Site) -> None:
     second = together(site, plan="The boat sails at seven.")["plan.txt"]
     assert (first["older"], second["older"]) == ("", first["document"]) and names(site).count("plan.txt") == 2
     assert site.client.delete(f"/api/documents/{second['older']}").status_code == 200
-    wait(lambda: names(site).count("plan.txt") == 1)
+    wait(lambda: names(site).count("plan.txt") == 1 and not site.state.jobs.pending_removals())
     (job,) = [job for job in site.state.jobs.snapshot() if job["document"] == second["document"]]
     assert job["older"] == ""
+    third = together(site, plan="The boat sails at eight.")["plan.txt"]
+    site.client.delete(f"/api/documents/{third['document']}")  # the newer: the older must not be offered any more
+    wait(lambda: names(site).count("plan.txt") == 1)
+    assert not any(job["older"] for job in site.state.jobs.snapshot())
     assert [each["id"] for each in site.documents() if each["name"] == "plan.txt"] == [second["document"]]
 
 

@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from chroma_eddy import open_index
 from eddy_demo import handbook
 from eddy_demo.web.answers import generation
+from eddy_demo.web.answers.evidence import Evidence
 from eddy_demo.web.http.concurrency import WorkerPool
 from eddy_demo.web.limits import Limits
 from eddy_embed import Embedder
@@ -205,6 +206,10 @@ def test_what_no_sentence_supports_is_left_out(written: str, shown: list[int], l
     assert all(SENTENCES[each["n"] - 1] == each for each in cited)
     texts = [data["text"] for name, data in events if name == "text" and data["text"]]
     assert len(texts) == len(shown) and all("[" not in text for text in texts)
+
+
+def test_a_sentence_without_words_has_no_support() -> None:
+    assert Evidence("When does the ferry leave?", SENTENCES).supporting("…") is None
 
 
 def test_no_head_no_answer(tmp_path: Any) -> None:

@@ -54,6 +54,7 @@ def test_own_texts_are_a_retrieval_task(folder: Path) -> None:
         ('{"question": "Who?"}', "must be"),
         ('{"question": "Who?", "documents": "tides.md"}', "must be"),
         ("[" * 200_000, "must be"),
+        ('{"question": "Who?", "documents": [["tides.md"]]}', "must be"),
         ('{"question": "Who?", "documents": ["rye.txt"]}', "'rye.txt' is no text in .*name files as 'b"),
         ('{"question": "Who?", "documents": ["blank.txt"]}', "'blank.txt' is no text in"),
         ('{"question": " ", "documents": ["tides.md"]}', "are empty"),

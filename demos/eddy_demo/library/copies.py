@@ -9,10 +9,10 @@ from chroma_eddy import open_index
 from chroma_eddy.storage.snapshot import copy_database
 from eddy_demo.errors import LibraryMismatch
 from eddy_demo.library.index import INDEX_NAME
-from eddy_demo.library.recipe import DATABASE_FOLDER, delete_library, read_recipe, write_recipe
+from eddy_demo.library.recipe import DATABASE_FOLDER, ORIGINALS_FOLDER, delete_library, read_recipe, write_recipe
 from eddy_embed.utils.atomic_files import sync
 
-_PART = ".chroma.part"
+_PART, _ORIGINALS_PART = ".chroma.part", ".originals.part"
 
 
 def copy_library(folder: Path, target: Path) -> None:
@@ -23,6 +23,7 @@ def copy_library(folder: Path, target: Path) -> None:
     target.mkdir(parents=True)
     try:
         _copy(folder / DATABASE_FOLDER, target / DATABASE_FOLDER)
+        _copy_originals(folder, target / ORIGINALS_FOLDER)
         write_recipe(target, recipe)  # last: without it, the folder is no library
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
@@ -41,13 +42,28 @@ def restore_library(folder: Path, source: Path) -> None:
     _copy(source / DATABASE_FOLDER, folder / _PART)
     with open_index(folder / _PART, INDEX_NAME) as index:
         index.status()  # opens all collections, which raises if the copy is damaged
+    _copy_originals(source, folder / _ORIGINALS_PART)
     delete_library(folder)
     (folder / _PART).rename(folder / DATABASE_FOLDER)
+    (folder / _ORIGINALS_PART).rename(folder / ORIGINALS_FOLDER)
     write_recipe(folder, recipe)
 
 
 def _copy(database: Path, target: Path) -> None:
     """Copy a database, and wait until the copy is on the disk."""
     copy_database(database, target)
+    _sync_all(target)
+
+
+def _copy_originals(library: Path, target: Path) -> None:
+    """Copy the uploaded PDF files of a library, if it has any; the target exists afterwards."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
+    if (library / ORIGINALS_FOLDER).is_dir():
+        shutil.copytree(library / ORIGINALS_FOLDER, target, dirs_exist_ok=True)
+    _sync_all(target)
+
+
+def _sync_all(target: Path) -> None:
     for path in (*target.rglob("*"), target):
         sync(path)

@@ -12,7 +12,7 @@ from eddy_demo.library.defaults import default_method, method_in_full
 from eddy_demo.library.index import INDEX_NAME, open_stored
 from eddy_demo.library.recipe import DATABASE_FOLDER, NEXT_RECIPE, LibraryRecipe, model_name, write_recipe
 from eddy_embed import Embedder
-from eddy_embed.errors import FingerprintMismatch, IncompatibleMethods, InvalidParameter
+from eddy_embed.errors import FingerprintMismatch, IncompatibleMethods, InvalidParameter, NotFinite, ZeroVector
 from eddy_embed.utils.atomic_files import atomic_write
 
 
@@ -60,7 +60,7 @@ def rebuild_library(
                 restart=before not in (None, recipe),
                 progress=progress,
             )
-    except (InvalidParameter, IncompatibleMethods, NoIndex):  # a retry would fail again
+    except (InvalidParameter, IncompatibleMethods, NotFinite, ZeroVector, NoIndex):  # a retry would fail again
         (folder / NEXT_RECIPE).unlink(missing_ok=True)
         raise
     _write_new_recipe(folder, recipe)

@@ -27,12 +27,12 @@ _OLD_DATABASE = "chroma.old"
 """A database that is being deleted."""
 UPLOADS_FOLDER = "uploads"
 """Folder of files that the web page received and has not written yet."""
-_ORIGINALS_FOLDER = "originals"
+ORIGINALS_FOLDER = "originals"
 """Folder of uploaded PDF files, whose pages the web page shows."""
 QUESTIONS_FILE = "questions.json"
 """File with the questions that were asked last on the web page."""
 _FILES = {LOCK, WRITER, NEXT_RECIPE, QUESTIONS_FILE}
-_FOLDERS = {DATABASE_FOLDER, _OLD_DATABASE, UPLOADS_FOLDER, _ORIGINALS_FOLDER}
+_FOLDERS = {DATABASE_FOLDER, _OLD_DATABASE, UPLOADS_FOLDER, ORIGINALS_FOLDER}
 _OPTIONS = {"model": "--model", "method": "--method", "passage_size": "--passage-size", "late": "--late/--separate"}
 
 
@@ -109,7 +109,7 @@ def read_recipe(folder: Path) -> LibraryRecipe:
 
 def original_path(folder: Path, key: str) -> Path:
     """Return where the library in a folder keeps the uploaded PDF file of a document with this id."""
-    return folder / _ORIGINALS_FOLDER / f"{key}.pdf"
+    return folder / ORIGINALS_FOLDER / f"{key}.pdf"
 
 
 def delete_library(folder: Path) -> None:
@@ -122,7 +122,7 @@ def delete_library(folder: Path) -> None:
         for name in (NEXT_RECIPE, QUESTIONS_FILE):
             (folder / name).unlink(missing_ok=True)
         (folder / "library.json").unlink()
-    for name in (_OLD_DATABASE, _ORIGINALS_FOLDER):
+    for name in (_OLD_DATABASE, ORIGINALS_FOLDER):
         shutil.rmtree(folder / name, ignore_errors=True)
 
 

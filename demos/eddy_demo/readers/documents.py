@@ -164,7 +164,7 @@ def _read_file(process: ReaderProcess, path: Path, name: str, result: ReadResult
         _check_regular(path)
         for found in process.read(path, suffix_of(name) or ""):
             if isinstance(found, Content):
-                digest = file_digest(path.read_bytes()) if suffix_of(name) == ".pdf" else ""
+                digest = _digest_of(path) if suffix_of(name) == ".pdf" else ""
                 result.documents.append(replace(_document(origin, name, found), file_digest=digest))
             elif found.content is None:
                 result.skipped.append(SkippedFile(f"{name}, line {found.line}", found.reason, is_row=True))
@@ -172,6 +172,13 @@ def _read_file(process: ReaderProcess, path: Path, name: str, result: ReadResult
                 result.documents.append(_document(f"{origin}#{found.id}", found.id, found.content))
     except Unreadable as error:
         result.skipped.append(SkippedFile(name, str(error)))
+
+
+def _digest_of(path: Path) -> str:
+    try:
+        return file_digest(path.read_bytes())
+    except OSError as error:
+        raise Unreadable(error.strerror or str(error)) from None
 
 
 def _check_regular(path: Path) -> None:

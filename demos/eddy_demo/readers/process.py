@@ -71,6 +71,7 @@ class ReaderProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=WORKING_FOLDER,
+            start_new_session=True,  # else Ctrl-C would end the reading before the server stops, as a failure
         )
         lines = self._lines = queue.SimpleQueue[bytes]()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from eddy_embed.analysis.text_files import decoded
 from eddy_embed.errors import InvalidText
 from eddy_embed.utils.extras import check_installed
 
@@ -95,14 +96,11 @@ def given_texts(texts: list[str] | None, file: Path | None) -> list[str]:
 
 def _lines(file: Path) -> Iterator[str]:
     raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-    try:
-        decoded = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidText(f"{file}: byte {error.start} is not UTF-8; convert the file first") from None
-    # Not splitlines(): form feeds and the like are characters of a text, not ends of a line.
-    if not decoded:
+    text = decoded(str(file), raw)
+    if not text:
         raise InvalidText(f"{'standard input' if str(file) == '-' else file} is empty; give it one text a line")
-    lines = decoded.removesuffix("\n").split("\n")
+    # Not splitlines(): form feeds and the like are characters of a text, not ends of a line.
+    lines = text.removesuffix("\n").split("\n")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             raise InvalidText(f"{file}, line {number} is blank, and every line gives a vector; take it out")

@@ -29,7 +29,7 @@ class Evidence:
     def supporting(self, written: str) -> int | None:
         """The number of the sentence that supports a written one best; None if none does, or it says nothing new."""
         terms = self._terms(written)
-        if not self._sentences or len(terms - self._question) < _TOLD * len(terms):
+        if not (terms and self._sentences) or len(terms - self._question) < _TOLD * len(terms):
             return None
         best = max(self._sentences, key=lambda number: len(terms & self._sentences[number]))
         return best if len(terms & self._sentences[best]) >= _SUPPORTED * len(terms) else None

@@ -25,7 +25,7 @@ class QuestionHistory:
         """Return the questions, the last one first."""
         with suppress(OSError, ValueError, RecursionError):
             stored = json.loads(self._file.read_text(encoding="utf-8"))
-            return [each for each in stored if isinstance(each, str)][:_KEPT]
+            return [each for each in stored if isinstance(each, str)][:_KEPT] if isinstance(stored, list) else []
         return []
 
     def add(self, question: str) -> None:

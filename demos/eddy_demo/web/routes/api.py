@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -179,6 +180,8 @@ def remove(request: Request, key: str) -> dict[str, Any]:
     state = server_state(request)
     if state.reader.entry(checked_key(key)) is None:
         raise RequestRefused(404, "the document is not in the library any more")
+    if not os.access(state.reader.folder, os.W_OK):
+        raise RequestRefused(409, "the library cannot be written to, so it can be asked but not changed")
     state.jobs.remove(key)
     return {}
 

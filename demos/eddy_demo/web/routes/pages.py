@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 import anyio.to_thread
 from fastapi import APIRouter, Query, Request
@@ -78,14 +79,16 @@ def library_page(request: Request) -> Response:
 
 
 @pages.get("/documents/{key}")
-async def document_page(request: Request, key: str, q: str = "") -> Response:
-    """Show a document; with a question, the cosine of each sentence with it."""
+async def document_page(
+    request: Request, key: str, q: str = "", within: Annotated[str, Query(alias="in")] = ""
+) -> Response:
+    """Show a document; with a question, which may have been put `within` one document, each sentence's cosine."""
     # Without a question the model does nothing, so the page needs no place in the pool.
     run = server_state(request).workers.run if q.strip() else anyio.to_thread.run_sync
-    return await run(lambda: _document_page(request, key, q))
+    return await run(lambda: _document_page(request, key, q, within))
 
 
-def _document_page(request: Request, key: str, q: str) -> Response:
+def _document_page(request: Request, key: str, q: str, within: str) -> Response:
     state = server_state(request)
     document = state.reader.document(checked_key(key)) if state.reader.ready else None
     if document is None:
@@ -100,7 +103,9 @@ def _document_page(request: Request, key: str, q: str) -> Response:
         except InvalidQuestion as error:
             problem = str(error)
     blocks = document_blocks(document)
-    return render(request, "document.html", document=document, blocks=blocks, q=q, cosines=cosines, problem=problem)
+    back = urlencode({name: value for name, value in (("q", q), ("in", within)) if value})
+    shown: dict[str, Any] = {"document": document, "blocks": blocks, "cosines": cosines, "problem": problem}
+    return render(request, "document.html", **shown, q=q, back=back)
 
 
 @pages.get("/why")

@@ -25,7 +25,7 @@ function where(place) {
 /** The address of a passage or sentence, with the question, so that the document can show its heat. */
 function address(link) {
   const [path, hash] = link.split("#");
-  return `${path}?q=${encodeURIComponent(question.value.trim())}#${hash}`;
+  return `${path}?q=${encodeURIComponent(question.value.trim())}${within && `&in=${within}`}#${hash}`;
 }
 
 function showAnswer(data) {
@@ -180,10 +180,10 @@ addEventListener("popstate", () => {
   else clear();
 });
 
-document.getElementById("forget")?.addEventListener("click", async (event) => {
+document.getElementById("forget")?.addEventListener("click", async () => {
   try {
     await call("/api/questions", { method: "DELETE" });
-    for (const part of [event.target, document.querySelector(".recent")]) part.remove();
+    document.getElementById("asked")?.remove();
   } catch (error) {
     status.className = "status failed";
     status.textContent = sentence(error.message);

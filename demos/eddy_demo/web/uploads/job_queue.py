@@ -152,7 +152,7 @@ class JobQueue:
         with self._changed:
             self._removals.add(key)
             for job in self._jobs.values():
-                job.older = "" if job.older == key else job.older
+                job.older = "" if key in (job.older, job.document) else job.older
             self.notify()
 
     def pending_removals(self) -> set[str]:

@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 from chroma_eddy import IndexInUse
+from eddy_demo.errors import DemoError
 from eddy_demo.library.index import to_index_document
 from eddy_demo.library.ingest import ingest, remove_documents
 from eddy_demo.library.library_lock import lock_library
@@ -141,10 +142,13 @@ class LibraryWriter:
             self.rebuilding = min(characters / total, 1.0)
             self.check()
 
+        model = self.jobs.rebuild_model
         total = max(sum(entry.characters for entry in reader.entries()), 1)
         try:
             reader.check_for_changes()
-            recipe = unfinished_rebuild(reader.folder) or next_recipe(reader.recipe, self.jobs.rebuild_model)
+            recipe = (None if model else unfinished_rebuild(reader.folder)) or next_recipe(reader.recipe, model)
+            if reader.generator is not None and recipe.model != reader.recipe.model:
+                raise DemoError(f"it was begun with {recipe.model}: start the server without --generate to finish it")
             embedder = reader.embedder_for(recipe.method, recipe.model)
             reader.next_model, reader.next_embedder = recipe.model, embedder
             recipe = replace(recipe, late=recipe.late and embedder.reads_spans)
@@ -157,7 +161,8 @@ class LibraryWriter:
             self.busy = f"The library could not be made anew: {error_message(error)}"
         finally:
             self.rebuilding = reader.next_embedder = None
-        self.jobs.rebuild_requested = False
+        if self.jobs.rebuild_model == model:  # else another model was asked for meanwhile
+            self.jobs.rebuild_requested = False
 
     def _ingest(self, batch: Sequence[UploadJob]) -> None:
         ready = self._prepare(batch)

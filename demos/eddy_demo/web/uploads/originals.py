@@ -37,13 +37,17 @@ def find_original(library: Path, entry: DocumentRow) -> Path:
                 404, f"the original of {name} is not kept; to see its pages, delete the document and upload it again"
             )
         return kept
+    path = Path(origin)
     try:
-        digest = file_digest(Path(origin).read_bytes())
+        # Something else may stand there now, such as a pipe.
+        digest = file_digest(path.read_bytes()) if path.is_file() else None
     except OSError:
+        digest = None
+    if digest is None:
         raise RequestRefused(404, f"the original of {name} is not any more where it was read; put it back") from None
     if digest != entry.metadata.get("file_digest"):
         raise RequestRefused(404, f"the original of {name} has changed since it was read; ingest it again")
-    return Path(origin)
+    return path
 
 
 def draw_original(file: Path, entry: DocumentRow, text: str, start: int, end: int, limits: Limits) -> PageImage:
@@ -64,6 +68,7 @@ def draw_original(file: Path, entry: DocumentRow, text: str, start: int, end: in
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=WORKING_FOLDER,
+            start_new_session=True,
             timeout=limits.page_seconds,
         )
     except subprocess.TimeoutExpired:

@@ -87,9 +87,11 @@ class UploadQueue:
 
     def new_part(self) -> Path:
         """Return the path of a new file that is to receive an upload; StorageError if there can be none."""
+        part = self.folder / f"{secrets.token_hex(16)}.part"
         with translated_errors(self.folder.parent):
             self.folder.mkdir(parents=True, exist_ok=True)
-        return self.folder / f"{secrets.token_hex(16)}.part"
+            part.touch()
+        return part
 
     def keep(self, part: Path, upload: Upload) -> None:
         """Store a completely received file."""

@@ -33,7 +33,7 @@ def read_own_texts(folder: Path, questions: Path) -> Retrieval:
         try:
             row = json.loads(line)
             query, names = row["question"], row["documents"]
-            if not (isinstance(query, str) and isinstance(names, list)):
+            if not (isinstance(names, list) and all(isinstance(each, str) for each in (query, *names))):
                 raise TypeError
         except (ValueError, TypeError, KeyError, RecursionError):
             raise InvalidParameter(
