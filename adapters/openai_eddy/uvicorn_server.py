@@ -84,9 +84,12 @@ class LimitedProtocol(H11Protocol):
     def _find_place(self) -> bool:
         """Whether the limits allow this connection; if not, one that has waited long for a request makes way."""
         others = [cast("LimitedProtocol", each) for each in self.connections if each is not self]
-        others = [each for each in others if not each.transport.is_closing()]
-        own = [each for each in others if self.client and each.client and each.client[0] == self.client[0]]
-        for rivals, most in ((own, self.limits.client_connections), (others, self.limits.connections)):
+        for own_only, most in ((True, self.limits.client_connections), (False, self.limits.connections)):
+            rivals = [
+                each
+                for each in others
+                if each._admitted and not each.transport.is_closing() and (not own_only or self._is_of(each.client))
+            ]
             if len(rivals) < most:
                 continue
             since = self.loop.time() - WAITED_SECONDS
@@ -95,6 +98,9 @@ class LimitedProtocol(H11Protocol):
                 return False
             min(waiting, key=lambda each: each._waiting_since).transport.close()
         return True
+
+    def _is_of(self, client: tuple[str, int] | None) -> bool:
+        return bool(self.client and client and client[0] == self.client[0])
 
     def _is_waiting(self) -> bool:
         return self.cycle is None or self.cycle.response_complete

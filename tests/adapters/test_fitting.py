@@ -186,3 +186,23 @@ def test_each_index_of_a_process_stores_its_own_embedding_function(tmp_path):
         with open_index(tmp_path, method, Embedder("eddy-tiny", method=method, check=False)) as index:
             index.create()
             assert index.store.maker["method"] == method
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ({"trust_remote_code": True}, "trust_remote_code"),
+        ({"model_kwargs": {"trust_remote_code": True}}, "trust_remote_code"),
+        ({"system": "rm"}, "system"),
+    ],
+)
+def test_a_saved_folder_decides_nothing_of_the_process(more: dict[str, object], named: str, tmp_path: Path) -> None:
+    """A stranger's folder must not make foreign code run."""
+    EddyEmbeddings(model_name="eddy-tiny", method="plain:exit=0").save(tmp_path)
+    (file,) = tmp_path.glob("*.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), **more}))
+    with pytest.raises(InvalidParameter, match=f"names {named}, which save does not write"):
+        EddyEmbeddings.load(tmp_path)
+    file.write_text("[]")
+    with pytest.raises(InvalidParameter, match="holds no embedder"):
+        EddyEmbeddings.load(tmp_path)

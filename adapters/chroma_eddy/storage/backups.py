@@ -25,7 +25,7 @@ from filelock import FileLock
 from chroma_eddy.errors import DamagedVectors
 from chroma_eddy.storage.hnsw_files import LOST, clear_unsaved, damage, is_recorded, record
 from chroma_eddy.storage.names import DATABASE, WORDS
-from eddy_embed.utils.atomic_files import sync
+from eddy_embed.utils.atomic_files import atomic_write, sync
 
 ROW_LOCK = "eddy.rows"
 """Lock file, held while a process writes rows or reads a collection's vectors for the first time."""
@@ -96,8 +96,8 @@ class HnswBackup:
         if not self._backed_up and not self._select(_SELECT_KEPT_LOG):
             self._execute(_KEEP_LOG)
         self._back_up(collection)
-        self._marker.write_text(collection, encoding="utf-8")
-        sync(self._marker)
+        with atomic_write(self._marker) as file:
+            file.write(collection.encode())
 
     def end(self, collection: str) -> None:
         """Back up what the write has saved and delete the marker."""
@@ -108,17 +108,20 @@ class HnswBackup:
         """Restore the last files that were backed up if a write was interrupted; return whether it was."""
         if not self.interrupted:
             return False
-        segments = self._select(_SELECT_SEGMENTS, self._marker.read_text(encoding="utf-8", errors="replace"))
+        named = self._marker.read_text(encoding="utf-8", errors="replace")
+        segments = self._select(_SELECT_SEGMENTS, named)
+        if not _UUID.fullmatch(named):  # damaged too: any collection with a copy, as others' have none
+            every = self._select(_SELECT_SEGMENTS, "")
+            segments = [each for each in every if any((self._folder / SAVED).glob(f"{each[0]}.*"))]
         has_log = bool(segments and self._select(_SELECT_KEPT_LOG))
-        # A marker that names no collection was damaged too: any collection may have been written then.
-        for segment, row in segments or self._select(_SELECT_SEGMENTS, ""):
+        for segment, row in segments:
             live = self._folder / segment
             if row and has_log and not (self._copy_path(segment, row).exists() or (live / LOST).exists()):
                 row = self._undo_save(segment)
             copy = self._copy_path(segment, row)
             if not row:  # Chroma never saved the files, so the log has every row
                 shutil.rmtree(live, ignore_errors=True)
-            elif copy.exists():
+            elif copy.exists() and not (is_recorded(live, row) and not damage(live, row, thorough=True)):
                 _copy(copy, live)
         self._backed_up.clear()
         self._marker.unlink()
@@ -183,7 +186,7 @@ class HnswBackup:
     def _back_up(self, collection: str) -> None:
         for segment, row in self._select(_SELECT_SEGMENTS, collection):
             live, copy = self._folder / segment, self._copy_path(segment, row)
-            if not row:
+            if not row and not (live / "index_metadata.pickle").exists():  # where older versions of Chroma keep the row
                 clear_unsaved(live)
             if not row or self._backed_up.get(segment) == row:
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,7 +52,7 @@ def _cause(place: Path | str | None, error: BaseException) -> str | None:
             "stored whole are not embedded again"
         )
     # A panic in Chroma's compiled part derives from BaseException and has no importable class.
-    from_database = isinstance(error, ChromaError) or type(error).__name__ == "PanicException"
+    from_database = isinstance(error, ChromaError | sqlite3.Error) or type(error).__name__ == "PanicException"
     from_disk = isinstance(error, OSError) and not isinstance(error, TimeoutError)
     if isinstance(place, Path) and (from_database or from_disk):
         return _cause_on_disk(place, error, from_database)

@@ -226,8 +226,12 @@ class EmbedderOwner:
         try:
             saved = json.loads(path.read_text())
             fingerprint, post = saved.pop("fingerprint"), saved.pop("post")
-        except (OSError, ValueError, KeyError) as error:
+            inside = PROCESS_SETTINGS & {*saved, *(saved.get("model_kwargs") or {})}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidParameter(f"{path} holds no embedder: {error!r}; save(folder) writes it") from error
+        if unknown := sorted(inside | (set(saved) - {"model_name", *ENGINE_SETTINGS})):
+            # Such as trust_remote_code: no file may make foreign code run.
+            raise InvalidParameter(f"{path} names {', '.join(unknown)}, which save does not write; give it to load")
         self = cls(**{**saved, **({"post": str(path.with_name(SAVED_POST))} if post else {}), **settings})
         if self.fingerprint != fingerprint:
             raise FingerprintMismatch(

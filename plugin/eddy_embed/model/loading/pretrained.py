@@ -80,7 +80,7 @@ def load(
         model_kwargs = {**model_kwargs, "device_map": _of_base(model_kwargs["device_map"], config, kept)}
     if name not in BUNDLED and not source.options["trust_remote_code"]:
         with _opening(name):
-            check_size(source.base, subfolder, config, _kind(config))
+            check_size(source.base, source.options.get("subfolder", ""), config, _kind(config))
     with _reading(name, model_kwargs, show_progress):
         model, info = _kind(config).from_pretrained(
             source.base,
