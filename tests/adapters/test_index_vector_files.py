@@ -8,7 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import chromadb
+import numpy as np
 import pytest
+from chromadb.api.shared_system_client import SharedSystemClient
 from tests.adapters.indexes import assert_same, documents, rows
 from tests.adapters.killing import SAVED_OFTEN
 
@@ -152,3 +155,20 @@ def test_a_marker_that_names_no_collection_repairs_all(place, whole, embedder):
     with opened(place, embedder) as index:
         assert_same(rows(index), whole[1], atol=0)
     assert not (place / BEGUN).exists()
+
+
+@pytest.mark.parametrize("marker", [b"", b"00000000-0000-0000-0000-000000000000"])
+def test_a_damaged_marker_leaves_the_vectors_of_others_alone(marker, place, embedder):
+    """They have no copy here, and Chroma has purged their log: nothing could bring them back."""
+    client = chromadb.PersistentClient(str(place))
+    stock = client.create_collection("stock", configuration=SAVED_OFTEN)
+    vectors = np.eye(12, dtype=np.float32)
+    for number, vector in enumerate(vectors):
+        stock.add(ids=[str(number)], embeddings=[vector], documents=[f"text {number}"])
+    SharedSystemClient.clear_system_cache()
+    (place / BEGUN).write_bytes(marker)
+    with opened(place, embedder) as index:
+        index.status()
+    SharedSystemClient.clear_system_cache()
+    found = chromadb.PersistentClient(str(place)).get_collection("stock").query(query_embeddings=vectors, n_results=1)
+    assert [ids[0] for ids in found["ids"]] == [str(number) for number in range(12)]
