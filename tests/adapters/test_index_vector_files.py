@@ -158,17 +158,19 @@ def test_a_marker_that_names_no_collection_repairs_all(place, whole, embedder):
 
 
 @pytest.mark.parametrize("marker", [b"", b"00000000-0000-0000-0000-000000000000"])
-def test_a_damaged_marker_leaves_the_vectors_of_others_alone(marker, place, embedder):
+def test_a_damaged_marker_leaves_the_vectors_of_others_alone(marker, tmp_path, embedder):
     """They have no copy here, and Chroma has purged their log: nothing could bring them back."""
-    client = chromadb.PersistentClient(str(place))
-    stock = client.create_collection("stock", configuration=SAVED_OFTEN)
+    stock = chromadb.PersistentClient(str(tmp_path)).create_collection("stock", configuration=SAVED_OFTEN)
     vectors = np.eye(12, dtype=np.float32)
     for number, vector in enumerate(vectors):
         stock.add(ids=[str(number)], embeddings=[vector], documents=[f"text {number}"])
     SharedSystemClient.clear_system_cache()
-    (place / BEGUN).write_bytes(marker)
-    with opened(place, embedder) as index:
-        index.status()
+    with opened(tmp_path, embedder) as index:
+        index.upsert(documents(2))
+    (tmp_path / BEGUN).write_bytes(marker)
+    with opened(tmp_path, embedder) as index:
+        assert index.query("ferry", 1)
     SharedSystemClient.clear_system_cache()
-    found = chromadb.PersistentClient(str(place)).get_collection("stock").query(query_embeddings=vectors, n_results=1)
-    assert [ids[0] for ids in found["ids"]] == [str(number) for number in range(12)]
+    stock = chromadb.PersistentClient(str(tmp_path)).get_collection("stock")
+    found = stock.query(query_embeddings=vectors, n_results=1)["ids"]
+    assert [ids[0] for ids in found] == [str(number) for number in range(12)]
