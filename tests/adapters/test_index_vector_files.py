@@ -160,7 +160,7 @@ def test_a_marker_that_names_no_collection_repairs_all(place, whole, embedder):
 @pytest.mark.parametrize("marker", [b"", b"00000000-0000-0000-0000-000000000000"])
 def test_a_damaged_marker_leaves_the_vectors_of_others_alone(marker, tmp_path, embedder):
     """They have no copy here, and Chroma has purged their log: nothing could bring them back."""
-    stock = chromadb.PersistentClient(str(tmp_path)).create_collection("stock", configuration=SAVED_OFTEN)
+    stock = chromadb.PersistentClient(str(tmp_path)).create_collection("stock", configuration=dict(SAVED_OFTEN))
     vectors = np.eye(12, dtype=np.float32)
     for number, vector in enumerate(vectors):
         stock.add(ids=[str(number)], embeddings=[vector], documents=[f"text {number}"])
