@@ -1,9 +1,8 @@
 """Eddy for LangChain: embeddings, a sentence splitter, passages of long documents, and a vector store."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from eddy_embed.utils.extras import importing
+from eddy_embed.utils.extras import import_lazily, importing
 
 with importing("langchain"):
     from langchain_eddy.chroma_ingestion import IngestReport, aingest_documents, ingest_documents
@@ -26,11 +25,8 @@ __all__ = [
     "join_pages",
 ]
 # The store alone needs Chroma, the splitter alone LangChain's package of splitters.
-_LAZY = {"EddyChroma": "store", "SentenceTextSplitter": "splitter"}
+_MODULES = {"EddyChroma": "store", "SentenceTextSplitter": "splitter"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'langchain_eddy' has no attribute {name!r}")
-    with importing("langchain"):
-        return getattr(import_module(f"langchain_eddy.{_LAZY[name]}"), name)
+    return import_lazily(__name__, _MODULES, name, "langchain")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from eddy_embed.utils.extras import importing
+from eddy_embed.utils.extras import import_lazily
 
-# Imported on first use: mteb takes seconds, and the command line lists its commands without it.
-_HOMES = {
+if TYPE_CHECKING:
+    from mteb_eddy.encoder import EddyEncoder
+    from mteb_eddy.locov1 import LoCoV1
+    from mteb_eddy.runner import evaluate, run_suite
+    from mteb_eddy.suites import instructions, suite, suite_names
+
+__all__ = ["EddyEncoder", "LoCoV1", "evaluate", "instructions", "run_suite", "suite", "suite_names"]
+_MODULES = {
     "EddyEncoder": "encoder",
     "LoCoV1": "locov1",
     "evaluate": "runner",
@@ -18,11 +23,6 @@ _HOMES = {
     "suite_names": "suites",
 }
 
-__all__ = ["EddyEncoder", "LoCoV1", "evaluate", "instructions", "run_suite", "suite", "suite_names"]
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with importing("mteb"):
-        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return import_lazily(__name__, _MODULES, name, "mteb")

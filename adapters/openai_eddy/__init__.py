@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from eddy_embed.utils.extras import importing
+from eddy_embed.utils.extras import import_lazily
 
 if TYPE_CHECKING:
     from openai_eddy.app import create_app
@@ -18,8 +17,4 @@ _MODULES = {"create_app": "app", "Endpoint": "uvicorn_server", "Keys": "middlewa
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use: the command line imports this package at every start."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with importing("serve"):
-        return getattr(import_module(f"openai_eddy.{_MODULES[name]}"), name)
+    return import_lazily(__name__, _MODULES, name, "serve")

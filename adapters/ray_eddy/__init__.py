@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from eddy_embed.utils.extras import importing
+from eddy_embed.utils.extras import import_lazily
 
 if TYPE_CHECKING:
     from ray_eddy.embedding import EddyEmbed
@@ -23,9 +22,4 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use: the command line imports this package at every start, and Ray takes seconds."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = _MODULES[name]
-    with importing("chroma,ray" if module == "ingestion" else "ray"):
-        return getattr(import_module(f"ray_eddy.{module}"), name)
+    return import_lazily(__name__, _MODULES, name, "chroma,ray" if _MODULES.get(name) == "ingestion" else "ray")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 from eddy_embed.errors import MissingExtra
 
@@ -20,6 +22,21 @@ def importing(extra: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise _missing(error.name or str(error), extra) from None
+
+
+def import_lazily(package: str, modules: Mapping[str, str], name: str, extra: str) -> Any:
+    """Return a package's attribute from the module that defines it, for the package's `__getattr__`.
+
+    A command line that imports the package at every start need not wait for what its modules import.
+
+    Raises:
+        AttributeError: `modules` does not name the module of such an attribute.
+        MissingExtra: The module needs a package of the extra.
+    """
+    if name not in modules:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    with importing(extra):
+        return getattr(import_module(f"{package}.{modules[name]}"), name)
 
 
 def check_installed(extra: str, *packages: str) -> None:
