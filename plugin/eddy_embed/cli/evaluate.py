@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eddy_embed.analysis.plots import check_picture, draw_scores
-from eddy_embed.cli.options import Device, Dtype, Fresh, Model, Outcomes, TaskFolder, measuring, method_in_full
-from eddy_embed.cli.progress import Bar
+from eddy_embed.cli import options
 
 if TYPE_CHECKING:
     from eddy_embed.analysis.evaluate.systems import System
@@ -21,8 +20,8 @@ def evaluate(
         list[str] | None,
         typer.Option("--method", "-m", help="A method's text form. Repeat for several.", show_default=False),
     ] = None,
-    model: Model = "eddy-tiny",
-    data: TaskFolder = None,
+    model: options.Model = "eddy-tiny",
+    data: options.TaskFolder = None,
     tasks: Annotated[
         list[str] | None,
         typer.Option("--task", "-t", help="Only this task. Repeat for several.", show_default=False),
@@ -46,39 +45,33 @@ def evaluate(
     passage_size: Annotated[
         int, typer.Option(min=1, help="Most tokens in a passage; the best one finds its document.")
     ] = 256,
-    output: Outcomes = None,
-    fresh: Fresh = False,
-    device: Device = None,
-    dtype: Dtype = "auto",
+    output: options.Outcomes = None,
+    fresh: options.Fresh = False,
+    device: options.Device = None,
+    dtype: options.Dtype = "auto",
 ) -> None:
     """Score methods on local tasks, beside baselines, with intervals and cost.
 
     The same command with the same output goes on where it stopped.
     """
-    folder = measuring(data, output)
+    folder = options.measuring(data, output)
     if picture is not None:
         check_picture(picture)
         if fit_samples is None:
             raise typer.BadParameter(f"{picture} shows what --fit-samples asks for; name them", param_hint="--plot")
     from eddy_embed.analysis.evaluate import tables
-    from eddy_embed.analysis.evaluate.results import ResultStore
-    from eddy_embed.analysis.evaluate.runner import Evaluation
     from eddy_embed.analysis.evaluate.systems import WORDS, System, beside
     from eddy_embed.analysis.evaluate.tasks import find_tasks
-    from eddy_embed.embedder import Embedder
 
-    baseline, *asked = (text if text in WORDS else method_in_full(model, text) for text in (baseline, *(systems or [])))
+    baseline, *asked = (
+        text if text in WORDS else options.method_in_full(model, text) for text in (baseline, *(systems or []))
+    )
     reference = System.named(baseline).text
     wanted = beside(asked, reference, query_mean=query_mean)
     more = _sampled(wanted, fit_samples)
-    with Bar() as bar:
-        found = Evaluation(
-            lambda method: Embedder(model, method=method, device=device, dtype=dtype),
-            passage_size,
-            ResultStore(output, fresh=fresh),
-            bar.say,
-            bar.step,
-        ).run([*wanted, *more], find_tasks(folder, tasks))
+    found = options.evaluated(
+        model, [*wanted, *more], find_tasks(folder, tasks), passage_size, output, fresh, device=device, dtype=dtype
+    )
     outcomes = [outcome for outcome in found if outcome.system in wanted]
     typer.echo(tables.table(outcomes, reference))
     retrieval = tables.retrieval_table(outcomes)

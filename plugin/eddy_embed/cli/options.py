@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from eddy_embed.analysis.text_files import decoded
+from eddy_embed.cli.progress import Bar
 from eddy_embed.errors import InvalidText
 from eddy_embed.utils.extras import check_installed
 
 if TYPE_CHECKING:
+    from eddy_embed.analysis.evaluate.results import TaskResult
+    from eddy_embed.analysis.evaluate.systems import System
+    from eddy_embed.analysis.evaluate.tasks import Task
     from eddy_embed.embedder import Embedder
 
 _MODEL = "A name that `eddy models` shows, a folder or .gguf file, or a Hugging Face id."
@@ -115,3 +120,22 @@ def measuring(data: Path | None, output: Path | None) -> Path:
     if output is not None and output.suffix != ".jsonl":
         raise typer.BadParameter(f"{output} must end in .jsonl", param_hint="--output")
     return data
+
+
+def evaluated(
+    model: str,
+    systems: list[System],
+    tasks: list[Task],
+    passage_size: int,
+    output: Path | None,
+    fresh: bool,
+    **options: Any,
+) -> list[TaskResult]:
+    """Results of systems on tasks, with progress on standard error; `options` are those of `Embedder`."""
+    from eddy_embed.analysis.evaluate.results import ResultStore
+    from eddy_embed.analysis.evaluate.runner import Evaluation
+    from eddy_embed.embedder import Embedder
+
+    load, store = partial(Embedder, model, **options), ResultStore(output, fresh=fresh)
+    with Bar() as bar:
+        return Evaluation(load, passage_size, store, bar.say, bar.step).run(systems, tasks)

@@ -11,7 +11,6 @@ import typer
 
 from eddy_embed.analysis.plots import check_picture, draw_scores
 from eddy_embed.cli import options
-from eddy_embed.cli.progress import Bar
 
 if TYPE_CHECKING:
     from eddy_embed.analysis.evaluate.grid import GridPoint
@@ -52,8 +51,6 @@ def sweep(
     if record is not None and record.suffix != ".json":
         raise typer.BadParameter(f"{record} must end in .json", param_hint="--record")
     from eddy_embed.analysis.evaluate import grid, tables
-    from eddy_embed.analysis.evaluate.results import ResultStore
-    from eddy_embed.analysis.evaluate.runner import Evaluation
     from eddy_embed.analysis.evaluate.systems import System
     from eddy_embed.analysis.evaluate.tasks import digest, find_tasks
     from eddy_embed.embedder import Embedder
@@ -70,14 +67,7 @@ def sweep(
     for text, reason in reasons.items():
         typer.echo(f"left out: {text}: {reason}", err=True)
     systems = [System.named(text) for text in dict.fromkeys([*there, "plain"])]
-    with Bar() as bar:
-        found = Evaluation(
-            lambda text: Embedder(model, method=text, device=device, dtype=dtype),
-            passage_size,
-            ResultStore(output, fresh=fresh),
-            bar.say,
-            bar.step,
-        ).run(systems, [task])
+    found = options.evaluated(model, systems, [task], passage_size, output, fresh, device=device, dtype=dtype)
     held = {outcome.system.text: outcome for outcome in found}
     tried = [held[text] for text in dict.fromkeys(there) if text in held]
     best, ties = grid.choose(tried)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eddy_embed.cli import options
-from eddy_embed.cli.progress import Bar
 
 if TYPE_CHECKING:
     from eddy_embed.analysis.evaluate.results import TaskResult
@@ -46,8 +45,6 @@ def tune(
     options.measuring(data, output)
     from eddy_embed.analysis.evaluate import grid, tables
     from eddy_embed.analysis.evaluate.own_texts import read_own_texts
-    from eddy_embed.analysis.evaluate.results import ResultStore
-    from eddy_embed.analysis.evaluate.runner import Evaluation
     from eddy_embed.analysis.evaluate.systems import System
     from eddy_embed.embedder import Embedder
 
@@ -59,14 +56,9 @@ def tune(
         texts = [f"{text}{post}" for text in CANDIDATES for post in ("", "+whiten")]
         there, _ = grid.runnable([*texts, f"{recommended.text}+whiten"], embedder.backbone)
     systems = list(dict.fromkeys([recommended, *others, *map(System.named, there), System(BM25)]))
-    with Bar() as bar:
-        found = Evaluation(
-            lambda text: Embedder(model, method=text, device=device, dtype=dtype, check=False),
-            passage_size,
-            ResultStore(output, fresh=fresh),
-            bar.say,
-            bar.step,
-        ).run(systems, [task])
+    found = options.evaluated(
+        model, systems, [task], passage_size, output, fresh, device=device, dtype=dtype, check=False
+    )
     found.sort(key=lambda outcome: -outcome.score())
     typer.echo(tables.table(found, recommended.text))
     typer.echo(f"\n{tables.legend(found, recommended.text, passage_size)}")
