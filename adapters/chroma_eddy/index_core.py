@@ -95,7 +95,7 @@ class IndexCore:
     def _dimension(self) -> int:
         if self._embedder is not None:
             return self._embedder.dimension
-        return next((rows.vectors.shape[1] for rows in self.store.pages(MAIN, embeddings=True)), 0)
+        return next((rows.vectors.shape[1] for rows in self.store.sample(MAIN, 1, embeddings=True)), 0)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name}={value}" for name, value in self.recipe.sizes.items())

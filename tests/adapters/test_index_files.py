@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import chromadb
 import pytest
 from tests.adapters.indexes import assert_same, documents, rows
 from tests.adapters.killing import SAVED_OFTEN
@@ -88,6 +89,15 @@ def test_erasing_waits_for_an_unfinished_reindexing(embedder: Embedder, tmp_path
         with pytest.raises(InvalidParameter, match="'notes' is unfinished"):
             index.remove(["papers/1"], erase=True)
         assert index.status().documents == 3
+
+
+def test_a_server_erases_nothing_and_so_removes_nothing(embedder: Embedder) -> None:
+    client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
+    with open_index(client, "unerased", embedder) as index:
+        index.upsert(documents(2))
+        with pytest.raises(InvalidParameter, match="needs an index in a folder"):
+            index.remove("papers/1", erase=True)
+        assert index.status().documents == 2
 
 
 def test_replaced_vectors_leave_no_folders(embedder: Embedder, tmp_path: Path, monkeypatch) -> None:

@@ -355,5 +355,6 @@ def test_a_sample_is_of_the_whole_collection(index: Index) -> None:
     whole = np.concatenate([rows.vectors for rows in index.store.sample(MAIN, count, embeddings=True)])
     some = np.concatenate([rows.vectors for rows in index.store.sample(MAIN, 10, embeddings=True)])
     assert len(whole) == count > 15 and len(some) == 10
+    assert [len(rows.ids) for rows in index.store.sample(MAIN, 3)] == [1, 1, 1]
     places = [int(np.flatnonzero((whole == vector).all(1))[0]) for vector in some]
     assert places == sorted(set(places)) and places[-1] > 0.8 * count

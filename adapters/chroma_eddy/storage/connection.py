@@ -26,7 +26,6 @@ from filelock import Timeout
 from chroma_eddy.errors import StorageError
 from chroma_eddy.storage.backups import HnswBackup
 from chroma_eddy.storage.locks import Lock
-from eddy_embed.errors import InvalidParameter
 
 _POLL = 0.005
 _CHANGE_TIMEOUT = 5.0
@@ -136,15 +135,8 @@ class Connection:
                 self._backup.delete_stale()
 
     def erase(self) -> None:
-        """Erase the texts of deleted rows from the folder's database.
-
-        Raises:
-            InvalidParameter: The database is on a server.
-        """
-        if self._backup is None:
-            raise InvalidParameter(
-                "erase=True needs an index in a folder: a server's files cannot be reached from here"
-            )
+        """Erase the texts of deleted rows from the database, which must be in a folder."""
+        assert self._backup is not None
         with self._backup.lock.acquire(poll_interval=_POLL):
             self._backup.erase()
         self.reopen()

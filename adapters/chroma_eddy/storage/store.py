@@ -317,7 +317,7 @@ class Store:
         return len(ids)
 
     def erase(self) -> None:
-        """Erase the texts of deleted rows from the database's file; InvalidParameter on a server."""
+        """Erase the texts of deleted rows from the database's file, which must be in a folder."""
         with translated_errors(self.place):
             self.connection.erase()
 
@@ -351,7 +351,7 @@ class Store:
     def sample(self, part: str, size: int, **fields: bool) -> Iterator[Rows]:
         """As `pages`, of at most `size` rows of a collection, in a few evenly spread stretches: offsets cost time."""
         count, collection = self.count(part), self.collection(part)
-        stretches = 1 if count <= size else _STRETCHES
+        stretches = 1 if count <= size else min(_STRETCHES, size)
         include: Any = [name for name, wanted in fields.items() if wanted]
         for number in range(stretches):
             with translated_errors(self.place):

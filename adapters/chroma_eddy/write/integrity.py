@@ -109,6 +109,8 @@ class IntegrityScan:
 
 def remove_documents(index: IndexCore, ids: Sequence[str], *, erase: bool = False) -> int:
     """Remove documents as `Index.remove` says; return the number of documents that existed."""
+    if erase and index.store.connection.folder is None:
+        raise InvalidParameter("erase=True needs an index in a folder: a server's files cannot be reached from here")
     if erase and index.store.with_suffix(NEXT).find() is not None:
         raise InvalidParameter(
             f"a reindexing of {index.name!r} is unfinished, whose files hold the texts too: finish it before you erase"
