@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -145,7 +146,7 @@ def test_slips_are_found_before_torch_is_imported(arguments: list[str], capsys, 
 def test_a_hub_that_does_not_answer_is_asked_once(offline: bool, capsys, monkeypatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
-    monkeypatch.setattr(names, "_hub_answers", lambda endpoint: asked.append(endpoint))
+    monkeypatch.setattr(names, "_hub_answers", lambda endpoint, period: asked.append(endpoint))
     code, _, err = run(capsys, monkeypatch, "embed", "hi", "--model", "nosuch")
     assert code == 1 and "nosuch' could not be opened: it is not on this machine, and" in err and len(err) < 200
     assert asked == ([] if offline else ["https://huggingface.co"])
@@ -153,10 +154,20 @@ def test_a_hub_that_does_not_answer_is_asked_once(offline: bool, capsys, monkeyp
 
 def test_any_answer_of_the_hub_is_one(monkeypatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    assert not names._hub_answers("https://huggingface.co")  # tests have no network
+    assert not names._hub_answers("https://huggingface.co", 0)  # tests have no network
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
         Thread(target=server.handle_request).start()
-        assert names._hub_answers(f"http://127.0.0.1:{server.server_port}")
+        assert names._hub_answers(f"http://127.0.0.1:{server.server_port}", 0)
+
+
+def test_the_hub_is_asked_again_after_a_while(monkeypatch) -> None:
+    asked: list[str] = []
+    hub = SimpleNamespace(head=lambda endpoint, timeout: asked.append(endpoint))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.get_session", lambda: hub)
+    for seconds, times in ((3e9, 1), (3e9 + 5, 1), (3e9 + 60, 2)):
+        monkeypatch.setattr(names, "time", SimpleNamespace(monotonic=lambda now=seconds: now))
+        assert names.reachable("some/model", "some/model", {}) == {} and len(asked) == times
 
 
 def test_the_name_of_a_file_is_no_text(capsys, monkeypatch, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import os
+import time
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ BUNDLED = {"eddy-tiny": Path(__file__).parents[1] / "tiny"}
 """Models that come with the package."""
 _FILES = ("config.json", "modules.json", "adapter_config.json")
 """One of these is in every folder of a model."""
+_ANSWER_SECONDS = 30.0
+"""Seconds in a period, in which the hub is asked once whether it answers; a command looks for its model repeatedly."""
 
 
 def locate(name: str | os.PathLike[str]) -> str:
@@ -66,7 +70,7 @@ def reachable(name: str, where: str, options: dict[str, Any]) -> dict[str, Any]:
 
     if constants.HF_HUB_OFFLINE or options.get("local_files_only"):
         reason = "the hub is not asked, as HF_HUB_OFFLINE or local_files_only says"
-    elif _hub_answers(constants.ENDPOINT):
+    elif _hub_answers(constants.ENDPOINT, int(time.monotonic() // _ANSWER_SECONDS)):
         return options
     else:
         reason = f"{constants.ENDPOINT.partition('://')[2]} does not answer"
@@ -80,8 +84,9 @@ def reachable(name: str, where: str, options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "local_files_only": True}
 
 
-def _hub_answers(endpoint: str) -> bool:
-    """Whether the hub answers a request, made once: transformers repeats each of its own for more than a minute."""
+@lru_cache(maxsize=1)
+def _hub_answers(endpoint: str, period: int) -> bool:
+    """Whether the hub answers a request, made once a period: transformers repeats its own for more than a minute."""
     from huggingface_hub import get_session
 
     try:
