@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from chroma_eddy import Index, open_index
+from eddy_demo import handbook
 from eddy_demo.cli import main, options
 
 TIDES = """# Tides
@@ -51,6 +53,12 @@ def write_documents(folder: Path) -> Path:
     (folder / "bread.txt").write_text(BREAD, encoding="utf-8")
     (folder / "clock.html").write_text(CLOCK, encoding="utf-8")
     return folder
+
+
+def handbook_table(page: str) -> dict[str, str]:
+    """The rows of the tables with two columns on a page of the handbook."""
+    text = (handbook.folder() / page).read_text(encoding="utf-8")
+    return dict(re.findall(r"^\| (.+?) \| (.+?) \|$", text, re.MULTILINE))
 
 
 def opened(library: Path) -> Index:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.demo.conftest import handbook_table
 from tests.demo.word_files import bomb
 
-from eddy_demo import handbook
 from eddy_demo.errors import DemoError, NothingToRead, Unreadable
 from eddy_demo.evaluate import read_questions
 from eddy_demo.readers.content import MAX_TITLE, Content, Row
@@ -242,9 +242,7 @@ def test_reading_has_a_time_limit(folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_handbook_knows_the_limits() -> None:
-    handbook_page = (handbook.folder() / "files.md").read_text(encoding="utf-8")
-    told = dict(re.findall(r"^\| (.+?) \| (.+?) \|$", handbook_page, re.MULTILINE))
-    own = ReadingLimits()
+    told, own = handbook_table("files.md"), ReadingLimits()
     assert told["a file, or a row of `.jsonl`"] == f"{own.file_bytes // 2**20} MB"
     assert told["a `.jsonl` file"] == f"{own.rows:,} rows, {own.rows_bytes // 2**20} MB unpacked"
     assert told["a PDF file"] == f"{own.pages:,} pages"

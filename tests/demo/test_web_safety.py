@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -13,9 +12,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from starlette.responses import Response
+from tests.demo.conftest import handbook_table
 from tests.demo.site import PATIENCE, Site, long_text, serving
 
-from eddy_demo import handbook
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.http.concurrency import WorkerPool
 from eddy_demo.web.http.security import SecurityMiddleware
@@ -208,8 +207,7 @@ def test_waiting_files_are_counted(site: Site) -> None:
 
 
 def test_the_handbook_knows_the_limits() -> None:
-    told = dict(re.findall(r"^\| (.+?) \| (.+?) \|$", (handbook.folder() / "web.md").read_text("utf-8"), re.MULTILINE))
-    own = Limits()
+    told, own = handbook_table("web.md"), Limits()
     assert told["a file"] == f"{own.file_bytes // 2**20} MB, {own.pages:,} pages, {own.characters:,} characters"
     assert told["reading it"] == f"{own.parse_seconds:g} seconds, {own.parse_bytes // 2**30} GB of memory"
     assert told["drawing a page"].startswith(f"{own.page_seconds:g} seconds, {own.parse_bytes // 2**30} GB of memory")

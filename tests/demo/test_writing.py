@@ -99,7 +99,7 @@ def test_a_signal_elsewhere_ends_in_one_line(
     signals: list[int], status: int, library: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = signal.getsignal(signals[0])
-    monkeypatch.setattr(work, "_load", lambda *_: [os.kill(os.getpid(), number) for number in signals])
+    monkeypatch.setattr(work, "load_embedder", lambda *_: [os.kill(os.getpid(), number) for number in signals])
     asked = run("ask", QUESTION, "--library", library)
     assert (asked.code, asked.out) == (status, "") and len(asked.err.splitlines()) == 1
     assert signal.getsignal(signals[0]) is before

@@ -25,7 +25,7 @@ from filelock import FileLock
 from chroma_eddy.errors import DamagedVectors
 from chroma_eddy.storage.hnsw_files import LOST, clear_unsaved, damage, is_recorded, record
 from chroma_eddy.storage.names import DATABASE, WORDS
-from eddy_embed.utils.atomic_files import atomic_write, sync
+from eddy_embed.utils.atomic_files import atomic_write, sync, sync_tree
 
 ROW_LOCK = "eddy.rows"
 """Lock file, held while a process writes rows or reads a collection's vectors for the first time."""
@@ -194,8 +194,7 @@ class HnswBackup:
             if (live / LOST).exists():
                 continue
             if not is_recorded(live, row):
-                for path in live.iterdir():
-                    sync(path)
+                sync_tree(live)
                 record(live, row)
             if not is_recorded(copy, row):
                 part = copy.with_name(f"{copy.name}.part")
@@ -233,5 +232,5 @@ def _copy(source: Path, target: Path) -> None:
     """Copy a folder in place of another one, and wait until it is on the disk."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source, target)
-    for path in (*target.iterdir(), target, target.parent):
-        sync(path)
+    sync_tree(target)
+    sync(target.parent)

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,12 @@ from rich.text import Text
 from chroma_eddy import DocumentRow
 from eddy_demo.cli import console
 from eddy_demo.cli.options import err, out
+from eddy_demo.cli.work import load_embedder
 from eddy_demo.display_text import printable
 from eddy_demo.errors import DamagedLibrary, NoLibrary
 from eddy_demo.library.copies import copy_library, restore_library
 from eddy_demo.library.index import open_library, open_stored, read_entries
-from eddy_demo.library.ingest import load_embedder, remove_documents
+from eddy_demo.library.ingest import remove_documents
 from eddy_demo.library.library_lock import lock_for_command
 from eddy_demo.library.rebuild import next_recipe, rebuild_library
 from eddy_demo.library.recipe import read_recipe
@@ -74,9 +74,7 @@ def reindex(library: Path, model: str | None, method: str | None, passage_size: 
     recipe = next_recipe(read_recipe(library), model, method, passage_size)
     with lock_for_command(library):
         entries = read_entries(library)
-        with err.status(f"Loading {recipe.model} with {recipe.method} …"):
-            embedder = load_embedder(recipe, device)
-        recipe = replace(recipe, late=recipe.late and embedder.reads_spans)
+        embedder = load_embedder(recipe, device)
         characters = sum(entry.characters for entry in entries.values())
         with console.progress_bar(err, characters, len(entries)) as progress:
             rebuild_library(library, recipe, embedder, progress)
@@ -96,8 +94,7 @@ def repair(library: Path, device: str | None) -> None:
     """Embed all documents again if vectors are damaged; exit with status 1 if texts are."""
     recipe = read_recipe(library)
     with lock_for_command(library):
-        with err.status(f"Loading {recipe.model} with {recipe.method} …"):
-            embedder = load_embedder(recipe, device)
+        embedder = load_embedder(recipe, device)
         with open_library(library, embedder, recipe, salvage=True) as index:
             entries = index.entries()
             characters = sum(entry.characters for entry in entries.values())

@@ -25,7 +25,7 @@ from eddy_demo.errors import NoLibrary
 from eddy_demo.evaluate import read_questions, score_library
 from eddy_demo.library.defaults import BUNDLED_MODEL, PREFERRED_MODEL
 from eddy_demo.library.index import open_library
-from eddy_demo.library.ingest import changed_documents, load_embedder, missing_documents, remove_documents
+from eddy_demo.library.ingest import changed_documents, missing_documents, remove_documents
 from eddy_demo.library.ingest import ingest as ingest_documents
 from eddy_demo.library.library_lock import lock_for_command
 from eddy_demo.library.ray_cluster import RayCluster, ray_cluster
@@ -78,7 +78,7 @@ def ask(
     if not holds_library(library):
         read_recipe(library)  # raises, with the remedy
     recipe = choose_recipe(library, *choices)
-    embedder = _load(recipe, device)
+    embedder = load_embedder(recipe, device)
     passages = _ask(library, embedder, [question], k, ALPHA if alpha is None else alpha)[0]
     if as_json:
         typer.echo(json.dumps([asdict(passage) for passage in passages], indent=2, ensure_ascii=False))
@@ -103,7 +103,7 @@ def demo(
             _delete_library(library, device, choices)
         recipe = choose_recipe(library, *choices)
         embedder = _ingest(library, recipe, result, device)
-    embedder = embedder or _load(recipe, device)
+    embedder = embedder or load_embedder(recipe, device)
     questions = question or list(handbook.QUESTIONS)
     for text, passages in zip(questions, _ask(library, embedder, questions, k), strict=True):
         console.print_answers(out, text, passages)
@@ -127,7 +127,7 @@ def hits(queries: Path, qrels: Path, libraries: list[Path], device: str | None, 
     questions = read_questions(queries, qrels)
     scores = []
     for folder in libraries:
-        with open_library(folder, _load(read_recipe(folder), device)) as opened:
+        with open_library(folder, load_embedder(read_recipe(folder), device)) as opened:
             scores += score_library(opened, questions)
     if as_json:
         typer.echo(json.dumps([asdict(score) for score in scores], indent=2))
@@ -151,16 +151,17 @@ def _delete_library(library: Path, device: str | None, choices: Choices) -> None
     """Delete a library, after a check that the model and method of the new one work."""
     with tempfile.TemporaryDirectory() as empty:
         folder = Path(empty) / "library"
-        _load(choose_recipe(folder, *choices), device)
+        load_embedder(choose_recipe(folder, *choices), device)
     delete_library(library)
 
 
-def _load(recipe: LibraryRecipe, device: str | None) -> Embedder:
+def load_embedder(recipe: LibraryRecipe, device: str | None) -> Embedder:
+    """Load the embedder of a recipe, and say so meanwhile; the library stores its fitted post-processing."""
     if recipe.model == BUNDLED_MODEL or Path(recipe.model).is_dir():
         # Nothing is downloaded, and the bars for reading files would stay on the terminal.
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     with err.status(f"Loading {recipe.model} with {recipe.method} …"):
-        return load_embedder(recipe, device)
+        return Embedder(recipe.model, method=recipe.method, device=device)
 
 
 def _ask(
@@ -192,7 +193,7 @@ def _ingest(
     console.print_notes(err, changed)
     if not holds_library(library):
         console.print_default_method(err, recipe)
-    embedder = _load(recipe, device)
+    embedder = load_embedder(recipe, device)
     started = time.monotonic()
     with console.progress_bar(err, sum(len(document.text) for document in changed), len(changed)) as progress:
         report = ingest_documents(library, recipe, embedder, changed, progress, cluster)

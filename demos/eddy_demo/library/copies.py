@@ -10,7 +10,7 @@ from chroma_eddy.storage.snapshot import copy_database
 from eddy_demo.errors import LibraryMismatch
 from eddy_demo.library.index import INDEX_NAME
 from eddy_demo.library.recipe import DATABASE_FOLDER, ORIGINALS_FOLDER, delete_library, read_recipe, write_recipe
-from eddy_embed.utils.atomic_files import sync
+from eddy_embed.utils.atomic_files import sync_tree
 
 _PART, _ORIGINALS_PART = ".chroma.part", ".originals.part"
 
@@ -52,7 +52,7 @@ def restore_library(folder: Path, source: Path) -> None:
 def _copy(database: Path, target: Path) -> None:
     """Copy a database, and wait until the copy is on the disk."""
     copy_database(database, target)
-    _sync_all(target)
+    sync_tree(target)
 
 
 def _copy_originals(library: Path, target: Path) -> None:
@@ -61,9 +61,4 @@ def _copy_originals(library: Path, target: Path) -> None:
     target.mkdir()
     if (library / ORIGINALS_FOLDER).is_dir():
         shutil.copytree(library / ORIGINALS_FOLDER, target, dirs_exist_ok=True)
-    _sync_all(target)
-
-
-def _sync_all(target: Path) -> None:
-    for path in (*target.rglob("*"), target):
-        sync(path)
+    sync_tree(target)

@@ -33,11 +33,6 @@ class IngestSummary:
     unfitted: int  # number of different passages, up to MIN_FIT_PASSAGES, if they lack the default post-processing
 
 
-def load_embedder(recipe: LibraryRecipe, device: str | None = None) -> Embedder:
-    """Load the embedder of a recipe; the library stores its fitted post-processing."""
-    return Embedder(recipe.model, method=recipe.method, device=device)
-
-
 def changed_documents(folder: Path, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
     """Return the documents that the library lacks, has incompletely, or has in another version."""
     known = read_entries(folder)

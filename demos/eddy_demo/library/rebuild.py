@@ -45,6 +45,7 @@ def rebuild_library(
     The caller must hold the lock of the library. After an interruption, the same call continues; it returns None if
     only the recipe was left to write. An error that a retry would meet again leaves no unfinished rebuild behind.
     """
+    recipe = replace(recipe, late=recipe.late and embedder.reads_spans)
     before = unfinished_rebuild(folder)
     if before == recipe and _index_replaced(folder, embedder, recipe):
         _write_new_recipe(folder, recipe)

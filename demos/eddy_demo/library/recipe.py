@@ -31,8 +31,10 @@ ORIGINALS_FOLDER = "originals"
 """Folder of uploaded PDF files, whose pages the web page shows."""
 QUESTIONS_FILE = "questions.json"
 """File with the questions that were asked last on the web page."""
-_FILES = {LOCK, WRITER, NEXT_RECIPE, QUESTIONS_FILE}
-_FOLDERS = {DATABASE_FOLDER, _OLD_DATABASE, UPLOADS_FOLDER, ORIGINALS_FOLDER}
+_LIBRARY_FILES = {
+    *(LOCK, WRITER, NEXT_RECIPE, QUESTIONS_FILE),
+    *(DATABASE_FOLDER, _OLD_DATABASE, UPLOADS_FOLDER, ORIGINALS_FOLDER),
+}
 _OPTIONS = {"model": "--model", "method": "--method", "passage_size": "--passage-size", "late": "--late/--separate"}
 
 
@@ -88,7 +90,7 @@ def check_available(folder: Path) -> None:
     """Check that a folder can hold a new library: it is empty, or an interrupted first ingestion left files in it."""
 
     def is_ours(name: str) -> bool:
-        return name in _FILES | _FOLDERS or (name.startswith(".") and name.endswith(".part"))
+        return name in _LIBRARY_FILES or (name.startswith(".") and name.endswith(".part"))
 
     if folder.exists() and (not folder.is_dir() or not all(is_ours(entry.name) for entry in folder.iterdir())):
         raise LibraryMismatch(f"{folder} exists and is not a library; name another folder with --library")

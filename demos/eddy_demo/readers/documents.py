@@ -161,10 +161,10 @@ def _read_file(process: ReaderProcess, path: Path, name: str, result: ReadResult
     origin = Path(os.path.realpath(path)).as_posix()
     try:
         check_unicode("name", name)
-        _check_regular(path)
+        _check_regular(path.stat().st_mode)
         for found in process.read(path, suffix_of(name) or ""):
             if isinstance(found, Content):
-                digest = _digest_of(path) if suffix_of(name) == ".pdf" else ""
+                digest = file_digest(path.read_bytes()) if suffix_of(name) == ".pdf" else ""
                 result.documents.append(replace(_document(origin, name, found), file_digest=digest))
             elif found.content is None:
                 result.skipped.append(SkippedFile(f"{name}, line {found.line}", found.reason, is_row=True))
@@ -172,21 +172,13 @@ def _read_file(process: ReaderProcess, path: Path, name: str, result: ReadResult
                 result.documents.append(_document(f"{origin}#{found.id}", found.id, found.content))
     except Unreadable as error:
         result.skipped.append(SkippedFile(name, str(error)))
-
-
-def _digest_of(path: Path) -> str:
-    try:
-        return file_digest(path.read_bytes())
     except OSError as error:
-        raise Unreadable(error.strerror or str(error)) from None
+        result.skipped.append(SkippedFile(name, error.strerror or str(error)))
 
 
-def _check_regular(path: Path) -> None:
+def _check_regular(mode: int) -> None:
     """Check before opening, which would wait for the other end of a pipe, and may make a device act."""
-    try:
-        kind = stat.S_IFMT(path.stat().st_mode)
-    except OSError as error:
-        raise Unreadable(error.strerror or str(error)) from None
+    kind = stat.S_IFMT(mode)
     if kind == stat.S_IFDIR:
         raise Unreadable("a link to a folder, which is not followed; name that folder itself")
     if kind != stat.S_IFREG:

@@ -51,6 +51,12 @@ def sync(path: str | os.PathLike[str]) -> None:
         os.close(descriptor)
 
 
+def sync_tree(folder: Path) -> None:
+    """Wait until a folder, with everything below it, has reached the disk."""
+    for path in (*folder.rglob("*"), folder):
+        sync(path)
+
+
 @contextmanager
 def _named(path: str | os.PathLike[str], part: Path) -> Iterator[None]:
     """Name the file in errors that a write raises, which name none, or the part."""

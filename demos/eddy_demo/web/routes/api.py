@@ -192,9 +192,12 @@ def models(request: Request) -> list[dict[str, Any]]:
     own = server_state(request).reader.recipe.model
     return [
         {"name": each.name, "family": each.family, "bytes": each.bytes, "own": own in (each.name, each.path)}
-        for each in inventory.found()
-        if each.problem is None
+        for each in _usable_models()
     ]
+
+
+def _usable_models() -> list[inventory.FoundModel]:
+    return [each for each in inventory.found() if each.problem is None]
 
 
 @api.post("/rebuild")
@@ -206,7 +209,7 @@ def rebuild(request: Request, model: str | None = None) -> dict[str, Any]:
     if model is not None:
         if state.reader.generator is not None:
             raise RequestRefused(409, "the model also writes answers here; start the server with another --model")
-        if model not in {each.name for each in inventory.found() if each.problem is None}:
+        if model not in {each.name for each in _usable_models()}:
             raise RequestRefused(404, f"there is no model {model!r:.80} on this machine")
     state.jobs.rebuild(model)
     return {}

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -151,7 +150,6 @@ class LibraryWriter:
                 raise DemoError(f"it was begun with {recipe.model}: start the server without --generate to finish it")
             embedder = reader.embedder_for(recipe.method, recipe.model)
             reader.next_model, reader.next_embedder = recipe.model, embedder
-            recipe = replace(recipe, late=recipe.late and embedder.reads_spans)
             with self._locked():
                 rebuild_library(reader.folder, recipe, embedder, report_progress)
             reader.open()
@@ -236,8 +234,8 @@ class LibraryWriter:
                 return None
         document = job.content
         self.jobs.update(job, state="embedding", document=document.key, notes=document.notes)
-        digest = to_index_document(document).text_digest
-        for entry in self.reader.entries():
+        digest, entries = to_index_document(document).text_digest, self.reader.entries()
+        for entry in entries:
             if entry.text_digest == digest:
                 self.check()  # its removal may have been requested
                 if entry.id == document.key:  # an earlier server wrote it and stopped before recording that
@@ -246,7 +244,7 @@ class LibraryWriter:
                     self.jobs.mark_known(job, entry)
                 self.reader.mark_changed()
                 return None
-        same_name = [entry.id for entry in self.reader.entries() if entry.metadata.get("name") == upload.name]
+        same_name = [entry.id for entry in entries if entry.metadata.get("name") == upload.name]
         self.jobs.update(job, older=next(iter(same_name), ""))
         return document
 

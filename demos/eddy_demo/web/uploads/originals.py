@@ -39,11 +39,10 @@ def find_original(library: Path, entry: DocumentRow) -> Path:
         return kept
     path = Path(origin)
     try:
-        # Something else may stand there now, such as a pipe.
-        digest = file_digest(path.read_bytes()) if path.is_file() else None
+        if not path.is_file():
+            raise FileNotFoundError  # or something else is there now, such as a pipe
+        digest = file_digest(path.read_bytes())
     except OSError:
-        digest = None
-    if digest is None:
         raise RequestRefused(404, f"the original of {name} is not any more where it was read; put it back") from None
     if digest != entry.metadata.get("file_digest"):
         raise RequestRefused(404, f"the original of {name} has changed since it was read; ingest it again")
