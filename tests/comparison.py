@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -14,6 +15,14 @@ from tests.reference.double import AllDouble, double
 from eddy_embed import Embedder, Segmenter
 from eddy_embed.methods import prompts
 
+WORDINGS = (
+    '{placeholder}This sentence : "{text}" means in one word:"',
+    'This sentence : "{placeholder}{text}" means in one word:"',
+    'This sentence : "{text}"{placeholder} means in one word:"',
+    'After thinking step by step ,{placeholder} this sentence : "{text}" means in one word:"',
+    "Note {placeholder}{text} in one word",
+)
+"""Token Prepending's placements (table 3 of the paper), and one after a blank."""
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("plain", {}),
     "plain:pool=last": ("plain", {"pool": "last"}),
@@ -42,6 +51,17 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
         "tp",
         {"prompt": "cot", "range": (1, 4), "exit": -1, "source": "text"},
     ),
+    **{
+        f"tp:prompt={json.dumps(wording)},range=1-4,exit=-1": (
+            "tp",
+            {"prompt": wording, "range": (1, 4), "exit": -1},
+        )
+        for wording in WORDINGS
+    },
+    **{
+        f"tp:range=1-3,exit=-1,init={init}": ("tp", {"range": (1, 3), "exit": -1, "init": init})
+        for init in ("gaussian", "uniform", "zeros", "ones", "space")
+    },
     "tp:prompt=echo,range=1-3,exit=-1": ("tp", {"prompt": "echo", "range": (1, 3), "exit": -1}),
     "plain+tempscale": ("plain", {"tau": 0.8}),
     "plain:pool=last+tempscale:tau=0.9,query_tau=0.5": ("plain", {"pool": "last", "tau": 0.9, "query_tau": 0.5}),
@@ -78,6 +98,11 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     'reba:pool=mean,joiner=" "': ("reba", {"pool": "mean", "joiner": " "}),
     "reba:pool=mean,piece=7+tempscale:tau=0.6": ("reba", {"pool": "mean", "piece": 7, "tau": 0.6}),
     "reba:k=3,piece=5,exit=-2+last2avg": ("reba", {"k": 3, "piece": 5, "exit": -2, "averaged": 2}),
+    "reba:last_layer_only=true": ("reba", {"last_layer_only": True}),
+    "reba:pool=mean,piece=7,exit=4,last_layer_only=true": (
+        "reba",
+        {"pool": "mean", "piece": 7, "exit": 4, "last_layer_only": True},
+    ),
     "reba:variant=released": ("reba", {"variant": "released"}),
     "reba:pool=mean,variant=released+tempscale:tau=0.7": (
         "reba",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tests.reference import methods as reference
 from tests.selection import grid, mostly_slow
 
 from eddy_embed import Embedder
+from eddy_embed.methods.prompts import EOL
 
 ALL = [*families.FAMILIES, *families.MORE_FAMILIES]
 RANGES = ["range=2-3,exit=4", "range=1-4,exit=-1", "range=1-6,exit=-2,seed=3"]
@@ -81,6 +83,25 @@ def test_one_block_is_token_prepending_from_the_text_end(family: str, parameters
     text, last = (embedder(family, f"tp:source={s},{parameters}").encode_document(texts) for s in ("text", "last"))
     assert np.abs(block - text).max() <= 1e-6
     assert np.abs(block[1:] - last[1:]).max() > 1e-4
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_a_wording_written_out_is_the_named_prompt(family: str) -> None:
+    wordings = (EOL, EOL.replace(":", ":{placeholder}", 1))
+    named, written, marked = (
+        embedder(family, f"tp:prompt={prompt},range=1-3").encode_document(TEXTS)
+        for prompt in ("prompteol", *map(json.dumps, wordings))
+    )
+    assert np.array_equal(named, written) and np.array_equal(named, marked)
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_the_last_layer_of_one_is_every_layer(family: str) -> None:
+    one, two = (
+        [embedder(family, f"reba:exit={at}{only}").encode_document(TEXTS) for only in ("", ",last_layer_only=true")]
+        for at in (1, 2)
+    )
+    assert np.array_equal(*one) and np.abs(two[0] - two[1]).max() > 1e-4
 
 
 @pytest.mark.parametrize("family", families.FAMILIES)

@@ -127,6 +127,29 @@ def test_only_the_first_copy_is_introduced() -> None:
     assert edges(laid) == {(3, 8)}
 
 
+@pytest.mark.parametrize(
+    ("template", "at"),
+    [  # <s> say : _" a " _now
+        ('{placeholder}say: "{text}" now', 1),
+        ('say:{placeholder} "{text}" now', 3),
+        ('say: {placeholder}"{text}" now', 3),
+        ('say: "{placeholder}{text}" now', 4),
+        ('say: "{text}"{placeholder} now', 6),
+        ('say: "{text}" now{placeholder}', 7),
+    ],
+)
+def test_placeholders_stand_where_the_wording_says(template: str, at: int) -> None:
+    laid = lay(Layout(template, placeholders=2), "a")
+    roles = [S, P, P, P, T, P, P]
+    assert laid.roles.tolist() == [*roles[:at], PST, PST, *roles[at:]]
+    assert edges(laid) == {(at, 6 if at == 7 else 8), (at + 1, 6 if at == 7 else 8)}
+
+
+def test_a_token_across_the_place_of_placeholders_stands_before_them() -> None:
+    # <s> "( a: the placeholder is asked for between the marks
+    assert lay(Layout('"{placeholder}({text}', placeholders=1), "a").roles.tolist() == [S, P, PST, T]
+
+
 # --- Hierarchical Token Prepending
 
 TEXT = "A b. C d. E."

@@ -60,7 +60,7 @@ def test_long_texts_are_pieces_of_one_pass() -> None:
     p = DEFAULTS | {"pool": "mean"}
     layout = backward.arranged(tokenizer, TEXTS[0], p | {"piece": 500}, None)
     n, first = len(layout.text), layout.text[0]
-    _, a = backward.look(model, [*layout.ids, *layout.ids[first:]], 6)
+    _, a = backward.look(model, [*layout.ids, *layout.ids[first:]], 6, p)
     v = backward.forward(model, layout.ids)[6].numpy()[first:]
     e = [sum(a[first + i, first + j] * v[j % n] for j in range(i, 2 * n)) for i in range(n)]
     vector = exact(embedder("llama", "reba:pool=mean,piece=500", exactly=True), TEXTS[:1])[0]
@@ -350,6 +350,8 @@ def test_explain_names_the_watch_and_its_cost() -> None:
     assert shown.watched == [1, 2, 3, 4, 5] and shown.watched_tokens == shown.text_tokens
     assert shown.sequence_tokens == 2 * shown.text_tokens + 1
     assert f"that paid to {shown.text_tokens} tokens watched in layers 1 to 5" in str(shown)
+    last = embedder("llama", "reba:exit=-2,last_layer_only=true").explain(TEXTS[0])
+    assert last.watched == [5] and "that paid to 1 tokens watched in layer 5" in str(last)
     one = embedder("llama", "reba").explain(TEXTS[0])
     assert one.watched_tokens == 1 and [t.weight for t in one.tokens].index(1.0) == one.text_tokens
     pieces = embedder("llama", "reba:piece=10").explain(TEXTS[0])

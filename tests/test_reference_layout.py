@@ -100,6 +100,12 @@ def test_tp_by_hand():
     assert at("ab: cd", done) == [".", ".", ".", ".", "P", "ab", ":", " cd"]
 
 
+def test_tp_by_hand_where_the_wording_says():
+    done = layout("tp", {"prompt": "say: {text}{placeholder} now"}, words, "ab {placeholder}")
+    at = done.text[-1] + 1
+    assert list(done.placeholders) == [at] and done.edges == [(at, len(done) - 1)] and at == len(done) - 2
+
+
 def test_htp_by_hand():
     # "ab cd. ef! gh": sentences [0,6) [7,10) [11,13); tokens ab | " cd" | . | " ef" | ! | " gh"
     text, sentences = "ab cd. ef! gh", [(0, 6), (7, 10), (11, 13)]

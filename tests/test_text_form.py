@@ -31,7 +31,10 @@ BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "exit": st.one_of(st.none(), st.integers(-500, 500)),
     "seed": st.integers(0, 2**40),
     "recommended.use": st.sampled_from(["retrieval", "similarity"]),
-    "tp.prompt": st.sampled_from(["plain", "prompteol", "cot", "knowledge", "metaeol", "echo"]),
+    "tp.prompt": st.sampled_from(
+        ["plain", "prompteol", "cot", "knowledge", "metaeol", "echo", '"{text}"{placeholder} is']
+    ),
+    "tp.init": st.sampled_from(["scaled", "gaussian", "uniform", "zeros", "ones", "space"]),
     "plain.preset": st.sampled_from(["bare", "htp"]),
     "echo.preset": st.sampled_from(["rewrite", "released", "htp", "bare"]),
     "metaeol.prompts": st.one_of(
@@ -77,6 +80,8 @@ def built(draw: st.DrawFn) -> Method:
     given_ = draw(st.fixed_dictionaries({}, optional=parameters_of(name)))
     if given_.get("local_only"):
         given_.pop("global_only", None)
+    if given_.get("init") in ("zeros", "ones", "space"):
+        given_.pop("seed", None)
     if given_.get("every"):
         given_.pop("k", None)
     if name == "echo" and given_.get("k") == 1:
@@ -206,6 +211,11 @@ def test_texts_are_printed_in_one_way(text: str, expected: str) -> None:
         ("recommended+recommended", IncompatibleMethods, "both set recommended"),
         ("plain:preset=text", InvalidParameter, "preset='text' is unknown; choose one of bare, htp"),
         ("tp:prompt=cot2", InvalidParameter, "prompt='cot2' is unknown; choose one of plain"),
+        ('tp:prompt="{txt}"', InvalidParameter, "template '{txt}' needs {text} and no other field"),
+        ('tp:prompt="{placeholder}{text}{placeholder}"', InvalidParameter, "may have one {placeholder}"),
+        ('metaeol:prompts="{placeholder}{text}"', InvalidParameter, "and only as prompt= of tp"),
+        ("tp:init=normal", InvalidParameter, "init='normal' is unknown; choose one of scaled, gaussian"),
+        ("tp:init=zeros,seed=1", InvalidParameter, "seed=1 has no effect with init=zeros"),
         ('metaeol:prompts=""', InvalidParameter, "prompts='' holds no wording"),
         ('metaeol:prompts=" \\n "', InvalidParameter, "holds no wording"),
         ('metaeol:prompts="{text}\\nno slot"', InvalidParameter, "template 'no slot' needs {text}"),

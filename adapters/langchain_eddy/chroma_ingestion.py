@@ -68,6 +68,7 @@ def ingest_documents(
         InvalidParameter: An argument is wrong, there are no Eddy embeddings, or Chroma cannot store a document's
             metadata; nothing is written then.
         FingerprintMismatch: The collection holds vectors of another embedder, or another one embeds its queries.
+        NotFitted: The method has post-processing that is not fitted yet; nothing is written then.
     """
     from langchain_chroma import Chroma
 

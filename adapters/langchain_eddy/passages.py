@@ -13,6 +13,7 @@ from eddy_embed.encoding.document import PassageUnit, heading_path
 from eddy_embed.encoding.validation import PASSAGES, check_kind
 from eddy_embed.integrations.document_ids import document_identity, passage_id
 from eddy_embed.integrations.page_numbers import PAGES, Pages, files, joined
+from eddy_embed.integrations.shared_embedders import raise_if_unfitted
 from eddy_embed.integrations.whole_documents import groups, with_text
 from langchain_eddy.embeddings import EddyEmbeddings
 
@@ -95,10 +96,13 @@ def embed_passages(
     Raises:
         InvalidParameter: An argument, or one of the documents, is wrong.
         InvalidText: A document's text is not valid Unicode; the message names the document.
+        NotFitted: The method has post-processing that is not fitted yet: call `embeddings.fit(documents)` once.
     """
     check_kind("documents", documents, Iterable, "a list of LangChain's documents")
     check_kind("embeddings", embeddings, EddyEmbeddings, "an EddyEmbeddings")
     engine, fingerprint = embeddings.embedder, embeddings.fingerprint
+    # Fitting on these documents would make vectors that those of a later call do not match.
+    raise_if_unfitted(engine, "embeddings.fit(documents) once, with the whole library,")
     copies: Counter[tuple[str, str]] = Counter()
     checked = _checked(_with_progress(documents, embeddings.show_progress))
     with_content = with_text(checked, lambda document: document.page_content, display_name, "passage")

@@ -322,6 +322,45 @@ def test_langchain_starter(data):
         assert FILES[source.metadata["source"]] == source.page_content and source.page_content in seen[0]
 
 
+THEIRS_LINE = """
+from {package} import HuggingFaceEmbeddings
+float32 = {{"device": "cpu", "model_kwargs": {{"dtype": "float32"}}}}
+embeddings = HuggingFaceEmbeddings(
+    model_name={model!r}, model_kwargs=float32, encode_kwargs={{"normalize_embeddings": True}}
+)
+"""
+OURS_LINE = """
+from langchain_eddy import EddyEmbeddings
+embeddings = EddyEmbeddings(model_name="eddy-tiny", method="plain:pool=last", dtype="float32", check=False)
+"""
+
+
+@pytest.mark.filterwarnings("ignore:The class `HuggingFaceEmbeddings` was deprecated")
+@pytest.mark.parametrize(
+    "package",
+    # Its own package wants an older huggingface-hub than transformers does; test_migration says how to install it.
+    ["langchain_community.embeddings", pytest.param("langchain_huggingface", marks=pytest.mark.slow)],
+)
+def test_langchain_starter_beside_the_embeddings_of_hugging_face(data, package):
+    """The same program with either embedding line: the same model read in the same way finds the same."""
+    (data / "granite.md").unlink()  # it has line breaks, which theirs reads as blanks
+    llm = GenericFakeChatModel(messages=iter([AIMessage("Gas."), AIMessage("Gas.")]))
+    theirs, ours = (
+        run(LANGCHAIN, line, llm=llm) for line in (THEIRS_LINE.format(package=package, model=TINY), OURS_LINE)
+    )
+    found = [
+        names["vector_store"].similarity_search_with_score("Why does bread rise?", k=3) for names in (theirs, ours)
+    ]
+    assert [d.page_content for d, _ in found[0]] == [d.page_content for d, _ in found[1]] and len(found[0]) == 2
+    assert np.abs(np.subtract(*([score for _, score in each] for each in found))).max() <= 1e-5
+    assert theirs["result"]["answer"] == ours["result"]["answer"] == "Gas."
+    # Both at once: each store asks the model that embedded its texts.
+    ensemble = EnsembleRetriever(retrievers=[names["retriever"] for names in (theirs, ours)])
+    assert {document.page_content for document in ensemble.invoke("Why does bread rise?")} == {
+        document.page_content for document, _ in found[1]
+    }
+
+
 class Scripted(GenericFakeChatModel):
     """LangChain's own model for tests, which also hears of tools."""
 

@@ -25,11 +25,14 @@ def attention_matrix(layers: Sequence[Any]) -> np.ndarray:
     return largest
 
 
-def look(model: Any, ids: Sequence[int], top: int, averaged: int = 1, **inside: Any) -> tuple[np.ndarray, np.ndarray]:
+def look(
+    model: Any, ids: Sequence[int], top: int, p: Mapping[str, Any], averaged: int = 1, **inside: Any
+) -> tuple[np.ndarray, np.ndarray]:
     """States at the exit, averaged with those of the layers below, and the attention matrix of the layers up to it."""
     seen: list[Any] = []
     h = forward(model, ids, upto=top, seen=seen, **inside)
-    return np.mean([h[top - below].numpy() for below in range(averaged)], axis=0), attention_matrix(seen)
+    matrix = attention_matrix(seen[-1:] if p["last_layer_only"] else seen)
+    return np.mean([h[top - below].numpy() for below in range(averaged)], axis=0), matrix
 
 
 def backward(a: np.ndarray, v: np.ndarray, i: int) -> np.ndarray:
@@ -67,18 +70,18 @@ def embeddings(
     top = exit_layer(model, p["exit"])
     e = np.zeros((layout.text[-1] + 1, model.config.hidden_size))
     if p["piece"] is None:
-        v, a = look(model, layout.ids, top, p.get("averaged", 1), **inside)
+        v, a = look(model, layout.ids, top, p, p.get("averaged", 1), **inside)
         for i in layout.text:
             e[i] = backward(a, v, i)
         return layout, e
     # Section 6: one pass over the whole gives v; each piece is repeated alone, and its attention refines them.
-    v, _ = look(model, layout.ids, top, p.get("averaged", 1), **inside)
+    v, _ = look(model, layout.ids, top, p, p.get("averaged", 1), **inside)
     specials = [
         token.id for token in lay.fill(tokenizer, "{text}", text, start=p["start"]).tokens if token.owner == "special"
     ]
     for first in range(0, len(layout.text), p["piece"]):
         run = layout.text[first : first + p["piece"]]
-        _, a = look(model, [*specials, *[layout.ids[i] for i in run] * p["k"]], top, **inside)
+        _, a = look(model, [*specials, *[layout.ids[i] for i in run] * p["k"]], top, p, **inside)
         a = a[len(specials) :, len(specials) :]
         states = np.concatenate([v[run]] * p["k"])
         for i, position in enumerate(run):
@@ -100,7 +103,7 @@ def released(
     Weights sum to 1, BOS is among the states, and what does not fit is cut off the repeated text.
     """
     layout = arranged(tokenizer, text, p, instruction)
-    v, a = look(model, layout.ids[:max_length], exit_layer(model, p["exit"]), **inside)
+    v, a = look(model, layout.ids[:max_length], exit_layer(model, p["exit"]), p, **inside)
     if p["pool"] == "last":
         weights = a[-1]
     else:
@@ -128,7 +131,7 @@ def word(
     own = [i for i, (start, end) in zip(layout.text, layout.spans, strict=True) if start < span[1] and end > span[0]]
     if p["variant"] == "paper":
         return e[own].mean(0)
-    v, a = look(model, layout.ids, exit_layer(model, p["exit"]), **inside)
+    v, a = look(model, layout.ids, exit_layer(model, p["exit"]), p, **inside)
     if p["pool"] == "mean":
         a = np.triu(a)
     weights = a[own].sum(0)

@@ -67,6 +67,7 @@ class Filled:
     end: int
     tokens: list[Token]
     first: int  # first character of the first text slot
+    place: int | None = None  # character before which the template puts placeholders, if it says so
 
     def anchor(self, token: Token) -> int:
         """The character that decides where a token belongs: its first that is not a blank, else its first.
@@ -85,8 +86,11 @@ def fill(
 ) -> Filled:
     """Puts text into template, an instruction and one blank in front, and tokenises the whole once.
 
-    With `start`, a start token goes ahead of it all where the tokenizer puts nothing there.
+    With `start`, a start token goes ahead of it all where the tokenizer puts nothing there. A `{placeholder}` in the
+    template is no part of the string.
     """
+    head, marked, tail = template.partition("{placeholder}")
+    template = head + tail
     *before, after = template.split("{text}")
     lead = "" if instruction is None else f"{instruction}{blank}"
     string, starts = lead, []
@@ -95,7 +99,8 @@ def fill(
         starts.append(len(string))
         string += text
     last = starts[-1]
-    filled = Filled(string + after, len(lead), last, last + len(text), [], starts[0])
+    place = len(lead + head.replace("{text}", text)) if marked else None
+    filled = Filled(string + after, len(lead), last, last + len(text), [], starts[0], place)
     encoded = tokenizer(filled.string, return_offsets_mapping=True, return_special_tokens_mask=True)
     for i, special in zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True):
         if not special:
@@ -157,7 +162,7 @@ def plain(filled: Filled) -> Layout:
 
 
 def token_prepending(filled: Filled, placeholders: int = 1, source: str = "last") -> Layout:
-    """TP: placeholders after the colon that introduces the text, each fed from the last token of the sequence.
+    """TP: placeholders where the template says, else after the colon that introduces the text, fed from the last token.
 
     With source "text" from the last token of the text's last copy, blanks at the text's end aside.
     """
@@ -167,7 +172,10 @@ def token_prepending(filled: Filled, placeholders: int = 1, source: str = "last"
         end = filled.start + len(filled.string[filled.start : filled.end].rstrip())
         last = [token for token in filled.tokens if token.owner != "special" and token.start < end][-1]
     colon = filled.string.rfind(":", filled.literal, filled.first)
-    if colon >= 0:
+    if filled.place is not None:
+        place = filled.place
+        _insert_before(filled.tokens, lambda token: token.owner != "special" and filled.anchor(token) >= place, new)
+    elif colon >= 0:
         _insert_before(filled.tokens, lambda token: token.start >= colon + 1, new)
     else:
         _insert_before(filled.tokens, lambda token: token.kind is None and filled.anchor(token) >= filled.first, new)
@@ -242,4 +250,4 @@ def shortened(filled: Filled, keep: int) -> Filled:
             if left < 0:
                 continue
         tokens.append(token)
-    return Filled(filled.string, filled.literal, filled.start, filled.end, tokens, filled.first)
+    return Filled(filled.string, filled.literal, filled.start, filled.end, tokens, filled.first, filled.place)

@@ -27,8 +27,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "metaeol": {"prompts": (), "exit": -1},
     "kv": {"layers": (), "bias": 1.0, "n": 1, "verb": "Compress", "pool": "hybrid", "exit": -1},
     "echo": {"preset": "rewrite", "exit": -1, "k": 2},
-    "reba": {"k": 2, "joiner": None, "pool": "last", "variant": "paper", "piece": None, "exit": -1},
-    "tp": {"prompt": "plain", "range": None, "exit": -2, "placeholders": 1, "source": "last"},
+    "reba": {"k": 2, "joiner": None, "pool": "last", "variant": "paper", "piece": None, "exit": -1}
+    | {"last_layer_only": False},
+    "tp": {"prompt": "plain", "range": None, "exit": -2, "placeholders": 1, "source": "last", "init": "scaled"},
     "htp": {
         **{"k": 1, "range": None, "exit": -2, "pool": "mean", "local_only": False, "global_only": False},
         **{"every": None, "source": "end"},
@@ -129,7 +130,7 @@ def layout(
         asked = {"Extract key concept": "Extract key concept"}.get(p["verb"], f"{p['verb']} the {kind} in one word")
         template = f'"{kind}: {{text}}" {asked}:'
     else:
-        template = wording_of or TEMPLATES.get(wording, lay.PLAIN)
+        template = wording_of or TEMPLATES.get(wording, wording if "{text}" in wording else lay.PLAIN)
     if p["released_text"] and method == "htp":
         text, sentences = by_sentence(text, sentences or [])
     elif p["released_text"]:
@@ -203,14 +204,18 @@ def run(
         arranged.ids.append(tokenizer.eos_token_id)
     span = p.get("range") or default_range(model.config.num_hidden_layers)
     top = exit_layer(model, p["exit"])
-    vectors = {position: torch.from_numpy(value(model, kind, seed)) for position, kind in arranged.placeholders.items()}
+    init = p.get("init", "scaled")
+    vectors = {
+        position: torch.from_numpy(value(model, kind, seed, init, tokenizer))
+        for position, kind in arranged.placeholders.items()
+    }
     tau = temperature(p, len(arranged.ids), role)
     route = (p["layers"], p["bias"], p["n"], p["rebase"])
     states = forward(model, arranged.ids, vectors, arranged.edges, span, top, tau, route)
     pool, prompt = p["read"] or (p.get("pool", "mean"), method == "kv")
     if prompt or p["specials"]:
         pooled = _covered(p, model, tokenizer, arranged, prompt)
-    if p["read"] is None and (method in LAST or p["prompt"] in LAST):
+    if p["read"] is None and (method in LAST or p["prompt"] in LAST or "{text}" in (p["prompt"] or "")):
         pool = "last"
     if pool == "all":
         pooled, pool = sorted([*arranged.text, *arranged.placeholders]), "mean"

@@ -19,7 +19,18 @@ def deviation(model: Any) -> float:
     return float(np.sqrt((centred**2).mean()))
 
 
-def value(model: Any, kind: int, seed: int = 0) -> np.ndarray:
-    """Value of a placeholder, shape (hidden,): kind 0 for PST, 1 for B-PST."""
+def value(model: Any, kind: int, seed: int = 0, init: str = "scaled", tokenizer: Any = None) -> np.ndarray:
+    """Value of a placeholder, shape (hidden,): kind 0 for PST, 1 for B-PST; `init` as in Token Prepending's table 4."""
     hidden = double(model).get_input_embeddings().weight.shape[1]
-    return np.random.default_rng([seed, kind]).standard_normal(hidden) * deviation(model)
+    if init == "zeros":
+        return np.array([0.0] * hidden)
+    if init == "ones":
+        return np.array([1.0] * hidden)
+    if init == "uniform":
+        return np.random.default_rng([seed, kind]).uniform(0.0, 1.0, hidden)
+    if init == "space":
+        words = tokenizer.get_vocab()
+        blank = next(word for word in (" ", "▁", "Ġ") if word in words)
+        return embed_ids(model, [words[blank]])[0].numpy()
+    normal = np.random.default_rng([seed, kind]).standard_normal(hidden)
+    return normal if init == "gaussian" else normal * deviation(model)

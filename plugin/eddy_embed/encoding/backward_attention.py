@@ -41,7 +41,7 @@ class Refiner:
         rows = columns[:, 0].copy()
         if self.watch.earlier:
             columns[:, 0] = 0
-        return AttentionRecorder(rows, columns)
+        return AttentionRecorder(rows, columns, self.watch.last_layer_only)
 
     def recorded(self, recorder: AttentionRecorder, count: int) -> list[list[StateMix]]:
         """What the tokens of each of so many sequences are made of, after a recorded pass."""
@@ -62,7 +62,7 @@ class Refiner:
             fronts = np.array([piece.front for _, piece, _ in members])
             starts = np.array([piece.start for _, piece, _ in members])
             columns = np.array([span for _, _, span in members]) + (fronts - starts)[:, None]
-            recorder = AttentionRecorder(fronts, columns)
+            recorder = AttentionRecorder(fronts, columns, self.watch.last_layer_only)
             run([piece.sequence for _, piece, _ in members], recorder)
             for number, (owner, piece, (low, _)) in enumerate(members):
                 # The states of a token's copies are its own.

@@ -130,7 +130,9 @@ def assemble(
     batch_tokens = budget(batch_tokens, host.device)
     weights = opened.method.weights
     table = None if weights is None else weights.of(planner.tokenizer.ranks())
-    runner = Runner(host, opened.method, table, batch_tokens=batch_tokens, batch_size=batch_size)
+    rewire = opened.method.rewire
+    space = planner.tokenizer.space if rewire is not None and rewire.init == "space" else None
+    runner = Runner(host, opened.method, table, batch_tokens=batch_tokens, batch_size=batch_size, space=space)
     return Pipeline(planner, runner, finish)
 
 

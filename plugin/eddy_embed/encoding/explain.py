@@ -144,7 +144,8 @@ class Explanation:
             attention += f"; {whose} keys and values in layers {', '.join(map(str, self.rerouted))}"
             attention += ", turned to before the first token" * self.rebased
         if self.watched:
-            attention += f"; that paid to {self.watched_tokens} tokens watched in layers 1 to {self.watched[-1]}"
+            where = f"layers 1 to {self.watched[-1]}" if self.watched[0] == 1 else f"layer {self.watched[-1]}"
+            attention += f"; that paid to {self.watched_tokens} tokens watched in {where}"
         if self.logits != 1:
             attention += f"; logits times {self.logits:.3g} ({self.logits_from})"
         lines = [
@@ -196,6 +197,12 @@ def _hidden(sequence: Sequence, windows: list[int | None], first: int) -> list[H
             if none or partly:
                 hidden.append(HiddenPlaceholder(role, window, layers, none, partly))
     return hidden
+
+
+def _watched(method: Method, host: Host) -> list[int]:
+    if method.watch is None:
+        return []
+    return list(range(host.exit_layer if method.watch.last_layer_only else 1, host.exit_layer + 1))
 
 
 def _pooling(readout: Readout, trained: Pooling | None) -> str:
@@ -257,7 +264,7 @@ def explain(
         rerouted=rerouted,
         entries=method.reroute.entries if method.reroute and rerouted else 0,
         rebased=bool(rerouted) and method.reroute is not None and method.reroute.rebase,
-        watched=list(range(1, host.exit_layer + 1)) if method.watch else [],
+        watched=_watched(method, host),
         watched_tokens=int(np.ptp(index)) + 1 if method.watch else 0,
         logits=method.temperature.factor(len(sequence), query) if method.temperature else 1.0,
         logits_from=method.temperature.reason(len(sequence), query) if method.temperature else "",

@@ -85,12 +85,14 @@ class Runner:
         *,
         batch_tokens: int,
         batch_size: int | None,
+        space: int | None = None,
     ) -> None:
         """Prepare a resolved method: its placeholders' values, and a trial of what it asks of attention.
 
         `token_weights` has the weight of each token of the vocabulary in means, shape (tokens,); None: all the same.
+        `space` is the id of a blank, if placeholders have its embedding.
         """
-        self.host, self.token_weights = host, token_weights
+        self.host, self.token_weights, self.space = host, token_weights, space
         self._readout = cast("Readout", method.readout)
         self._rewired = method.rewire.inputs(host.exit_layer) if method.rewire else range(0)
         self._copied = method.copied(host.layers)
@@ -104,7 +106,7 @@ class Runner:
         inside = {TEMPERATURE: method.temperature, "re-routed entries": method.reroute, "a watch": method.watch}
         host.check_attention_reachable([name for name, part in inside.items() if part is not None])
         host.kernels(self._reroute, watched=method.watch is not None)
-        self._values = host.placeholder_values(method.rewire.seed) if method.rewire else None
+        self._values = host.placeholder_values(method.rewire, space) if method.rewire else None
         # Concurrent passes of several threads would only share the processor, and multiply the memory.
         self._lock = threading.Lock()
         self.batch_tokens = batch_tokens

@@ -311,11 +311,11 @@ def is_unfitted(embedder: Embedder) -> bool:
     return embedder.method.post is not None and embedder.method.post.learns and embedder.post is None
 
 
-def raise_if_unfitted(embedder: Embedder) -> None:
-    """Refuse an embedder whose post-processing is not fitted yet."""
+def raise_if_unfitted(embedder: Embedder, call: str = "fit(texts)") -> None:
+    """Refuse an embedder whose post-processing is not fitted yet; the message names the call to make."""
     if is_unfitted(embedder):
         raise NotFitted(
-            f"Method '{embedder.method}' has post-processing, which learns from a library: call fit(texts), or give "
+            f"Method '{embedder.method}' has post-processing, which learns from a library: call {call}, or give "
             "post=, the file that Embedder(...).fit(texts).save(path) wrote."
         )
 

@@ -20,6 +20,7 @@ def reba(
     piece: int | None = None,
     variant: str = "paper",
     exit: int | None = -1,
+    last_layer_only: bool = False,
 ) -> Method:
     """The text repeated; each token of the first copy becomes a sum over later states, weighted by their attention.
 
@@ -35,6 +36,7 @@ def reba(
         variant: "paper", or "released" for what the authors' code does: weights that sum to 1, and for "last" the
             last copy's last token, over all states before it; truncation, if chosen, cuts the repeated text.
         exit: Layer read, counted over h[0] .. h[L]; attention is that of the layers up to it.
+        last_layer_only: Whether it is that of the last of these layers alone (appendix A.1.3).
 
     Raises:
         InvalidParameter: A value is outside its range, or two do not go together.
@@ -52,6 +54,6 @@ def reba(
         reba,
         given,
         layout=Layout(repetition=Repetition(k, joiner, piece, cut=released), start=None if released else "auto"),
-        watch=BackwardAttention(earlier=released and pool == "last", share=released),
+        watch=BackwardAttention(released and pool == "last", released, last_layer_only),
         readout=Readout(exit=exit, pool=read, text_end=not released, half=released and pool == "mean"),
     )

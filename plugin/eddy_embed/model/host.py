@@ -31,6 +31,7 @@ from eddy_embed.model.view import (
     view_of,
 )
 from eddy_embed.parts.attention import ExtraKeyValues
+from eddy_embed.parts.copy_edges import CopyEdges
 from eddy_embed.text.sequence import Packed, pack, padded_rows, plain
 from eddy_embed.utils.arrays import Ints
 
@@ -125,14 +126,14 @@ class Host:
         """Names and tensors of the view, each tensor once."""
         yield from named_tensors(self._view)
 
-    def placeholder_values(self, seed: int) -> torch.Tensor:
-        """Values of placeholders, PST and B-PST, shape (2, width): Gaussian, as spread as embeddings.
-
-        They are made in numpy, so that they are the same on every device.
-        """
-        spread = spread_of(self._view.get_input_embeddings(), int(self._view.config.vocab_size), self.device)
-        values = np.stack([np.random.default_rng([seed, kind]).standard_normal(self.width) * spread for kind in (0, 1)])
-        return torch.from_numpy(values).to(self.device, self.dtype)
+    def placeholder_values(self, rewire: CopyEdges, space: int | None = None) -> torch.Tensor:
+        """Values of placeholders, PST and B-PST, shape (2, width); `space`: id of a blank whose embedding they have."""
+        embedding = self._view.get_input_embeddings()
+        if space is not None:
+            with torch.inference_mode():
+                return embedding(torch.tensor([space] * 2, device=self.device))  # type: ignore[no-any-return]
+        spread = spread_of(embedding, int(self._view.config.vocab_size), self.device)
+        return torch.from_numpy(rewire.initial(self.width, spread)).to(self.device, self.dtype)
 
     def run(
         self,

@@ -124,7 +124,9 @@ class BackwardAttention:
     Attributes:
         earlier: Whether the sum also includes the tokens before i.
         share: Whether the weights of what is read are divided by their sum (both as in the authors' code).
+        last_layer_only: Whether A is the largest of the heads of the last layer that runs, instead of all layers.
     """
 
     earlier: bool = False
     share: bool = False
+    last_layer_only: bool = False

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
 
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.utils.arrays import Doubles
 
 if TYPE_CHECKING:
     import torch
+
+Initialization = Literal["scaled", "gaussian", "uniform", "zeros", "ones", "space"]
 
 
 @dataclass(frozen=True)
@@ -19,17 +24,26 @@ class CopyEdges:
         span: (s, e) with 1 <= s <= e: the copy changes h[s] .. h[e-1]; s = e is empty. None: the backbone's default,
             filled in before anything runs.
         seed: Seed of the placeholders' values.
+        init: These values, up to the first copy: "scaled", Gaussian and as spread as the embeddings; "gaussian", of
+            deviation 1; "uniform" from 0 to 1; "zeros"; "ones"; or "space", the embedding of a blank.
 
     Raises:
-        InvalidParameter: The range does not satisfy 1 <= s <= e, or the seed is negative.
+        InvalidParameter: The range does not satisfy 1 <= s <= e, the seed is negative or has no effect, or the values
+            are unknown.
     """
 
     span: tuple[int, int] | None = None
     seed: int = 0
+    init: Initialization = "scaled"
 
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise InvalidParameter(f"seed={self.seed} must not be negative")
+        if self.init not in get_args(Initialization):
+            known = ", ".join(get_args(Initialization))
+            raise InvalidParameter(f"init={self.init!r} is unknown; choose one of {known}")
+        if self.seed and self.init in ("zeros", "ones", "space"):
+            raise InvalidParameter(f"seed={self.seed} has no effect with init={self.init}; leave one out")
         if self.span is not None and not 1 <= self.span[0] <= self.span[1]:
             raise InvalidParameter(f"range={self.span[0]}-{self.span[1]} must satisfy 1 <= start <= end")
 
@@ -39,6 +53,15 @@ class CopyEdges:
             raise InvalidParameter("the rewire range is not set; resolve the method against a backbone first")
         start, end = self.span
         return range(start, min(end, exit_layer))
+
+    def initial(self, width: int, spread: float) -> Doubles:
+        """Values of PST and B-PST, shape (2, width), but for "space"; made in numpy, so the same on every device."""
+        if self.init in ("zeros", "ones"):
+            return np.full((2, width), float(self.init == "ones"))
+        drawn = [np.random.default_rng([self.seed, kind]) for kind in (0, 1)]
+        if self.init == "uniform":
+            return np.stack([each.random(width) for each in drawn])
+        return np.stack([each.standard_normal(width) for each in drawn]) * (spread if self.init == "scaled" else 1.0)
 
 
 def copy_states(hidden: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:

@@ -28,12 +28,12 @@ class Layout:
     """How a text is laid out as tokens.
 
     Attributes:
-        template: Wording with one `{text}` or more.
+        template: Wording with one `{text}` or more, and perhaps a `{placeholder}`.
         query_template: Wording for queries, where it differs.
         others: Further wordings; a text is run in each, and its vector is the mean over all.
         instructed: Wording around an instruction, with `{instruction}` and `{prompt}`.
-        placeholders: Number of PST placeholders before the text (Token Prepending): after the colon that introduces
-            it, or right before it without a colon.
+        placeholders: Number of PST placeholders (Token Prepending): at the wording's `{placeholder}`, else after the
+            colon that introduces the text, or right before it without a colon.
         source: The token whose state they get: the sequence's "last", or the last of the "text" (of its last copy,
             trailing blanks excepted).
         blocks: Placeholders by blocks of sentences instead.
@@ -45,8 +45,9 @@ class Layout:
             tokenizer puts there.
 
     Raises:
-        InvalidParameter: A template has no `{text}`, unknown fields, or unbalanced braces; or a negative number of
-            placeholders; or both kinds at once; or an unknown source; or blocks in a template with several copies.
+        InvalidParameter: A template has no `{text}`, unknown fields, unbalanced braces, or a `{placeholder}` for none;
+            or a negative number of placeholders; or both kinds at once; or an unknown source; or blocks in a template
+            with several copies.
     """
 
     template: str = "{text}"
@@ -64,8 +65,7 @@ class Layout:
     def __post_init__(self) -> None:
         wordings = (self.template, self.query_template or "{text}", *self.others)
         for template in wordings:
-            if _fields(template).count("text") < 1 or set(_fields(template)) - {"text"}:
-                raise InvalidParameter(f"template {template!r} needs {{text}} and no other field")
+            _check_fields(template, marks=int(self.placeholders > 0))
         if sorted(_fields(self.instructed)) != ["instruction", "prompt"]:
             raise InvalidParameter(f"template {self.instructed!r} needs {{instruction}} and {{prompt}}, once each")
         if self.placeholders < 0:
@@ -136,12 +136,15 @@ class Layout:
         head, tail = _around_prompt(self.instructed, instruction) if instruction else ("", "")
         string, introduced = head, None
         slots: list[tuple[int, int]] = []
+        marked = "placeholder" in _fields(template)
         for literal, field in _literals(template):
-            colon = literal.rfind(":") if field and not slots else -1
+            colon = literal.rfind(":") if field and not slots and not marked else -1
             if colon >= 0:
                 introduced = len(string) + colon + 1
             string += literal
-            if field:
+            if field == "placeholder":
+                introduced = len(string)
+            elif field:
                 slots.append((len(string), len(string) + len(text)))
                 string += text
         string += tail
@@ -201,6 +204,9 @@ class Layout:
         before = int(own[0]) if len(own) else len(tokens.ids)
         if prompt.introduced is not None:
             before = int(np.searchsorted(tokens.starts, prompt.introduced, side="left"))
+            # A token across the place stands before it, unless it brings only a blank from there.
+            if before and tokens.ends[before - 1] > prompt.introduced:
+                before -= int(prompt.string[tokens.starts[before - 1] : prompt.introduced].isspace())
         source = length - 1
         if self.source == "text":
             source = max(int(last_overlapping(tokens.starts, tokens.ends, prompt.visible[-1:])[0]), 0)
@@ -214,7 +220,8 @@ class Prompt:
     Attributes:
         string: What is tokenized.
         slots: Rows (start, end) of the copies of the text, in characters of `string`, shape (copies, 2).
-        introduced: Character after the colon that introduces the first copy, None without a colon.
+        introduced: Character before which placeholders stand, after the colon that introduces the first copy if the
+            wording does not say; None without a colon.
         sentences: Rows (start, end) of the sentences, in characters of a copy, shape (sentences, 2).
         revised: The rewritten text of a copy, None if it is the text as it is.
     """
@@ -236,6 +243,14 @@ class Prompt:
         """Whether a token that reaches into a slot begins with the wording's own characters, apart from blanks."""
         border = int(self.slots[slot, 0])
         return not (self.string[start:border].isspace() and self.string[border:end].strip())
+
+
+def _check_fields(template: str, marks: int) -> None:
+    found = _fields(template)
+    if found.count("text") < 1 or set(found) - {"text", "placeholder"}:
+        raise InvalidParameter(f"template {template!r} needs {{text}} and no other field")
+    if found.count("placeholder") > marks:
+        raise InvalidParameter(f"template {template!r} may have one {{placeholder}}, and only as prompt= of tp")
 
 
 def _fields(template: str) -> list[str]:

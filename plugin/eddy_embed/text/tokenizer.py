@@ -32,6 +32,8 @@ STRETCH = 2**15
 END_OF_TEXT = "<|endoftext|>"
 """What stands between the texts of a model's training where its vocabulary has it. A chat model may name a token of its
 chat as start token instead, which serves less well: on SmolLM2, `htp` gives 0.570 with it and 0.621 with this one."""
+SPACES = (" ", "▁", "Ġ")
+"""A blank as vocabularies write it: as it is, as SentencePiece does, or as byte-level BPE does."""
 FOLDED = str.maketrans("‘’‛ʼ＇“”„‟＂\u00a0\u2007\u202f\u2010\u2011", "'''''\"\"\"\"\"   --")
 """Typographic variants, read as the characters that people type: else a curly apostrophe in a question is a rare token,
 and finds the documents that have curly ones. One character each, so offsets stay."""
@@ -189,6 +191,16 @@ class Tokenizer:
         if not found and start != "auto":
             raise InvalidParameter(f"start token {start!r} is not in the vocabulary; name one that is, or auto or none")
         return np.array(found[:1], np.int64)
+
+    @property
+    def space(self) -> int:
+        """Id of the token that is a blank; UnsupportedModel if the vocabulary has none."""
+        with self._lock:
+            found = [self._tokenizer.backend_tokenizer.token_to_id(blank) for blank in SPACES]
+        ids = [token for token in found if token is not None]
+        if not ids:
+            raise UnsupportedModel("init=space takes the embedding of a blank, and no token of this vocabulary is one")
+        return int(ids[0])
 
     @property
     def unknown(self) -> int | None:

@@ -18,7 +18,7 @@ from eddy_embed.encoding.document import LongDocument, Part, PassageUnit, Span
 from eddy_embed.encoding.validation import PASSAGES, check_kind, check_options, check_parts, refuse_unknown
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
 from eddy_embed.integrations.document_ids import document_identity, is_random, passage_id
-from eddy_embed.integrations.shared_embedders import in_worker
+from eddy_embed.integrations.shared_embedders import in_worker, raise_if_unfitted
 from eddy_embed.integrations.whole_documents import groups, with_text
 from llama_index.embeddings.eddy.base import EddyEmbedding, resolve_embed_model
 from llama_index.embeddings.eddy.vector_metadata import PART
@@ -35,7 +35,8 @@ class LongDocumentNodeParser(NodeParser):
     and ids that are the same in every run. `EddyEmbedding`, as the next transformation of a pipeline or as the index's
     embedding model, keeps their vectors. Metadata is stored, not embedded.
 
-    Documents without text give no node, and one warning names them.
+    Documents without text give no node, and one warning names them. Before a method with post-processing is fitted,
+    `get_nodes_from_documents` raises `NotFitted`: call `embed_model.fit(documents)` once, with the whole library.
 
     Args:
         embed_model: An `EddyEmbedding`, or its parameters as a dictionary; None for `Settings.embed_model`.
@@ -121,6 +122,8 @@ class LongDocumentNodeParser(NodeParser):
 
     def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any) -> list[BaseNode]:
         engine = self.embed_model.embedder
+        # Fitting on these documents would make vectors that those of a later call, or of another process, do not match.
+        raise_if_unfitted(engine, "parser.embed_model.fit(documents) once, with the whole library,")
         # A pipeline does not pass on its show_progress, so the embedding model's counts as well.
         show = show_progress or self.embed_model.show_progress
         for index, node in enumerate(nodes):

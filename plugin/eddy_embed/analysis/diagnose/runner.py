@@ -134,6 +134,7 @@ def diagnose(
                 runner.token_weights,
                 batch_tokens=runner.batch_tokens,
                 batch_size=None,
+                space=runner.space,
             )
         except EddyError as error:
             found.left_out["after TempScale"] = str(error)

@@ -55,10 +55,13 @@ class AttentionWatcher(Protocol):
 
 
 class AttentionRecorder:
-    """Records a rectangle of each sequence's attention: from a first row on, columns of shape (sequences, 2)."""
+    """Records a rectangle of each sequence's attention: from a first row on, columns of shape (sequences, 2).
 
-    def __init__(self, first_rows: Ints, columns: Ints) -> None:
-        self.first_rows, self.columns = first_rows, columns
+    With `last_layer_only` it forgets the layers before the last one that it sees.
+    """
+
+    def __init__(self, first_rows: Ints, columns: Ints, last_layer_only: bool = False) -> None:
+        self.first_rows, self.columns, self.last_layer_only = first_rows, columns, last_layer_only
         self._groups: list[_Rectangles] = []
         self._index: dict[int, tuple[int, int]] = {}  # of a sequence: its group, and its index there
 
@@ -86,6 +89,8 @@ class AttentionRecorder:
         paid: torch.Tensor | None = None,
     ) -> None:
         """Record one layer's attention of one group; see `AttentionWatcher` for the arguments."""
+        if self.last_layer_only:
+            self._groups[number].largest = None
         self._groups[number].see(query, key, lse, members, spec)
 
     def weights(self, sequence: int, earlier: bool) -> tuple[int, torch.Tensor]:
