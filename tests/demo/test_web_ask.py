@@ -14,6 +14,7 @@ from chroma_eddy import open_index
 from eddy_demo import handbook
 from eddy_demo.errors import DemoError
 from eddy_demo.web.answers import answering
+from eddy_demo.web.answers.follow_up import is_follow_up
 from eddy_demo.web.answers.history import QuestionHistory
 from eddy_demo.web.answers.support import ANSWERS, is_fragment, is_prose
 from eddy_embed import Embedder
@@ -117,6 +118,63 @@ def test_one_document_can_be_asked(site: Site) -> None:
     assert "alone" in site.client.get("/", params={"in": key}).text
     assert site.client.get("/", params={"in": "0" * 16}).status_code == 404
     assert site.client.get("/api/ask", params={"q": QUESTION, "document": "../x"}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "And what did she do then?",
+        "and text boxes",
+        "What about the harbour?",
+        "Why?",
+        "How large is it?",
+        "Which files does it read?",
+        "Who wound that?",
+        "What happened then?",
+        "What happens to its weights on Monday?",
+        "How many passages does one of these libraries have?",
+        "For that, which key is needed?",
+    ],
+)
+def test_what_cannot_stand_alone(question: str) -> None:
+    assert is_follow_up(question)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        QUESTION,
+        "Who is the keeper, and what does she do?",
+        "If the server ends, does it resume?",
+        "Does a library know its model?",
+        "Is it possible to read a PDF file?",
+        "How long does it take to read a PDF file?",
+        "Are there any limits?",
+        "What does this document say about ferries?",
+        "The index has a writer. What is it for?",
+        "Which methods read one token?",
+        "渡し船はいつ出発しますか？",
+        "?",
+    ],
+)
+def test_what_can_stand_alone(question: str) -> None:
+    assert not is_follow_up(question)
+
+
+def test_a_follow_up_is_asked_with_the_question_before_it(site: Site) -> None:
+    first, then = "How often does a pendulum swing?", "And when is it wound up?"
+    history = QuestionHistory(site.folder).recent()
+    events = site.ask(then, after=f" {first} ")
+    assert events[0] == ("follow-up", {"to": first}) and QuestionHistory(site.folder).recent() == history
+    assert events[1:-1] == site.ask(f"{first} {then}")[:-1]
+    assert site.ask(first, after=QUESTION)[:-1] == site.ask(first)[:-1], "it stands alone"
+    assert site.ask(then)[0][0] == "answer", "there is none before it"
+    assert site.client.get("/api/ask", params={"q": then, "after": "long " * 500}).status_code == 400
+    hit = events[2][1]
+    query = {"q": then, "after": first}
+    page = site.client.get(f"/documents/{hit['document']}", params=query).text
+    assert f'data-c="{next(part["cosine"] for part in hit["parts"] if part.get("best"))}"' in page
+    assert "after=How+often" in page
 
 
 def test_the_last_questions_are_kept_and_forgotten(site: Site) -> None:

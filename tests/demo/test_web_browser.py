@@ -342,6 +342,33 @@ def test_one_document_is_asked_and_the_question_is_listed(site: Site, visit: Vis
     expect(page.locator("#asked")).to_have_count(0)
 
 
+def test_a_follow_up_question(site: Site, visit: Visit) -> None:
+    """The page says what it was read with; the address, the way back from a document and "ask it alone" hold that."""
+    page = visit(f"{site.url}/?q={QUESTION}")
+    told = page.locator("#follow-up")
+    expect(page.locator(".hit").first).to_be_visible()
+    expect(told).to_be_hidden()
+    for question in ("And how much memory does it save?", "Why?"):  # both after the one that stands alone
+        page.fill("#question", question)
+        page.keyboard.press("Enter")
+        expect(told).to_contain_text(f"Read as a follow-up to: {QUESTION}")
+        expect(page).to_have_url(re.compile(r"q=(And|Why).*&after=What"))
+    page.reload()
+    expect(told).to_contain_text(QUESTION)
+    page.locator(".hit .name").first.click()
+    page.wait_for_url("**/documents/*after=*")
+    page.locator("#back").click()
+    expect(told).to_contain_text(QUESTION)
+    told.get_by_role("link", name="ask it alone").click()
+    page.wait_for_url(f"{site.url}/?q=Why%3F")
+    expect(page.locator(".hit").first).to_be_visible()
+    expect(told).to_be_hidden()
+    page.fill("#question", "What is a passage?")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{site.url}/?q=What+is+a+passage%3F")
+    expect(told).to_be_hidden()
+
+
 def test_heat_and_keyboard(site: Site, visit: Visit) -> None:
     page = visit(f"{site.url}/?q={QUESTION}")
     expect(page.locator(".hit")).to_have_count(8)
