@@ -18,15 +18,16 @@ _EXPLETIVE = re.compile(
 )
 """An "it" or "there" that refers to nothing: "is it possible to", "are there any"."""
 _PRONOUNS = frozenset("he him his she her hers it its they them their theirs this that these those".split())
-_AUXILIARIES = frozenset(
+AUXILIARIES = frozenset(
     "am is are was were do does did can could will would shall should may might must has have had".split()
 )
-_QUESTION_WORDS = frozenset("what which who whom whose where when why how".split())
+QUESTION_WORDS = frozenset("what which who whom whose where when why how".split())
 _ADVERBS = frozenset(("then", "there"))
 _DETERMINERS = frozenset(("this", "these", "those"))
 _DEICTIC = frozenset("document file text page story book paper library".split())
 """Nouns that "this" points to without an earlier question."""
 _HAPPENS = frozenset(("happens", "happened"))
+_IS = frozenset(("is", "are", "was", "were"))
 
 
 def with_context(question: str, after: str, max_characters: int) -> str:
@@ -55,13 +56,14 @@ def is_follow_up(question: str) -> bool:
 
 def _asks_about_pronoun(words: list[str]) -> bool:
     """Whether a clause begins as "which files does it": an auxiliary, the first one, stands before a pronoun."""
-    first = next((at for at, word in enumerate(words[:-1]) if word in _AUXILIARIES), -1)
-    return first >= 0 and words[0] in _QUESTION_WORDS and words[first + 1] in _PRONOUNS - _DETERMINERS
+    first = next((at for at, word in enumerate(words[:-1]) if word in AUXILIARIES), -1)
+    return first >= 0 and words[0] in QUESTION_WORDS and words[first + 1] in _PRONOUNS - _DETERMINERS
 
 
 def _lacks_antecedent(words: list[str], at: int) -> bool:
-    verbs = 2 if words[0] == "who" else 0  # "who said that"
-    before = [word for word in words[verbs:at] if word not in STOP_WORDS | _HAPPENS]
+    before = [word for word in words[:at] if word not in STOP_WORDS | _HAPPENS]
+    if words[0] == "who" and words[1] not in _IS:
+        before = before[1:]  # the verb, as in "who can reach it"
     if words[at] in _DETERMINERS and at + 1 < len(words) and words[at + 1] not in STOP_WORDS:
         return words[at + 1] not in _DEICTIC and words[at + 1] not in before
     return words[at] in _PRONOUNS and not before

@@ -121,6 +121,12 @@ def forget_questions(request: Request) -> dict[str, Any]:
     return {}
 
 
+@api.get("/samples")
+def sample_questions(request: Request, document: str | None = None) -> dict[str, Any]:
+    """List questions that the documents, or one of them, answer."""
+    return {"questions": server_state(request).samples.offered(None if document is None else checked_key(document))}
+
+
 async def _generate(
     state: ServerState, generator: Generator, question: str, sentences: list[dict[str, Any]]
 ) -> AsyncGenerator[Event, None]:
