@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 from tests.demo.conftest import BREAD, CLOCK, TIDES
-from tests.demo.site import Site, long_text, read_events, serving
+from tests.demo.site import Site, long_text, read_events, serving, wait
 
 from chroma_eddy import open_index
 from eddy_demo import handbook
 from eddy_demo.errors import DemoError
 from eddy_demo.web.answers import answering
+from eddy_demo.web.answers.follow_up import is_follow_up
 from eddy_demo.web.answers.history import QuestionHistory
+from eddy_demo.web.answers.sample_rules import question_of
 from eddy_demo.web.answers.support import ANSWERS, is_fragment, is_prose
+from eddy_demo.web.uploads import library_writer
 from eddy_embed import Embedder
 
 QUESTION = "How does max_length set a smaller window than the model's, to save memory?"
@@ -119,6 +122,65 @@ def test_one_document_can_be_asked(site: Site) -> None:
     assert site.client.get("/api/ask", params={"q": QUESTION, "document": "../x"}).status_code == 404
 
 
+@pytest.mark.parametrize(
+    "question",
+    [
+        "And what did she do then?",
+        "and text boxes",
+        "What about the harbour?",
+        "Why?",
+        "How large is it?",
+        "Which files does it read?",
+        "Who wound that?",
+        "Who can wind it?",
+        "What happened then?",
+        "What happens to its weights on Monday?",
+        "How many passages does one of these libraries have?",
+        "For that, which key is needed?",
+    ],
+)
+def test_what_cannot_stand_alone(question: str) -> None:
+    assert is_follow_up(question)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        QUESTION,
+        "Who is the keeper, and what does she do?",
+        "If the server ends, does it resume?",
+        "Who is the keeper that winds the clock?",
+        "Does a library know its model?",
+        "Is it possible to read a PDF file?",
+        "How long does it take to read a PDF file?",
+        "Are there any limits?",
+        "What does this document say about ferries?",
+        "The index has a writer. What is it for?",
+        "Which methods read one token?",
+        "渡し船はいつ出発しますか？",
+        "?",
+    ],
+)
+def test_what_can_stand_alone(question: str) -> None:
+    assert not is_follow_up(question)
+
+
+def test_a_follow_up_is_asked_with_the_question_before_it(site: Site) -> None:
+    first, then = "How often does a pendulum swing?", "And when is it wound up?"
+    history = QuestionHistory(site.folder).recent()
+    events = site.ask(then, after=f" {first} ")
+    assert events[0] == ("follow-up", {"to": first}) and QuestionHistory(site.folder).recent() == history
+    assert events[1:-1] == site.ask(f"{first} {then}")[:-1]
+    assert site.ask(first, after=QUESTION)[:-1] == site.ask(first)[:-1], "it stands alone"
+    assert site.ask(then)[0][0] == "answer", "there is none before it"
+    assert site.client.get("/api/ask", params={"q": then, "after": "long " * 500}).status_code == 400
+    hit = events[2][1]
+    query = {"q": then, "after": first}
+    page = site.client.get(f"/documents/{hit['document']}", params=query).text
+    assert f'data-c="{next(part["cosine"] for part in hit["parts"] if part.get("best"))}"' in page
+    assert "after=How+often" in page
+
+
 def test_the_last_questions_are_kept_and_forgotten(site: Site) -> None:
     history = QuestionHistory(site.folder)
     history.clear()
@@ -135,6 +197,64 @@ def test_the_last_questions_are_kept_and_forgotten(site: Site) -> None:
     for damaged in ("[1, " * 100_000, "5"):
         (site.folder / "questions.json").write_text(damaged)
         assert history.recent() == []
+
+
+@pytest.mark.parametrize(
+    ("sentence", "question"),
+    [
+        ("- A **batch** is a number of documents; passes are filled by tokens.", "What is a batch?"),
+        ("`EddyChroma` is a vector store over an [index](chroma.md).", "What is EddyChroma?"),
+        ("A written sentence is shown only if a sentence found supports it.", "When is a written sentence shown?"),
+        ("Each document is embedded whole, so that its windows stay together.", "Why is each document embedded whole?"),
+        ("Uploads are kept until they are written.", "How long are uploads kept?"),
+        ("The doors were left open because nobody came.", "Why were the doors left open?"),
+        ("## How the requests are batched", "How are the requests batched?"),
+        ("# 2. Which models can I use?", "Which models can I use?"),
+        ("The last line is a method.", ""),
+        ("It is a vector store.", ""),
+        ("He was late because nobody called him.", ""),
+        ("The door was open when he came.", ""),
+        ("The key of both is a number.", ""),
+        ("## Limits", ""),
+        ("## Who can reach it?", ""),
+        ("## Any failures of mine?", ""),
+        ("“A ferry is a boat,” she said.", ""),
+        ("渡し船は正午に島へ向けて出発する。", ""),
+    ],
+)
+def test_questions_made_of_sentences(sentence: str, question: str) -> None:
+    assert question_of(sentence, f"The uploads are many. {sentence}") == question
+
+
+def test_sample_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has its document answer first; they are kept with the library and forgotten with their document."""
+    monkeypatch.setattr(library_writer, "_BUSY_SECONDS", 0.02)
+    lamp = (
+        "A lantern is a lamp in a case. The wick is trimmed when the flame smokes. A keeper is a person without sleep."
+    )
+    with serving(tmp_path / "library") as site:
+        assert site.client.get("/api/samples").json() == {"questions": []}
+        site.upload("lamp.txt", lamp)
+        site.upload("tides.md", f"{TIDES}\n\nA tide table is a list of hours.")
+        site.settled()
+        ids = {each["name"]: each["id"] for each in site.documents()}
+        wait(lambda: all(map(site.state.samples.offered, ids.values())))
+        offered = {name: site.state.samples.offered(key) for name, key in ids.items()}
+        assert offered["tides.md"] == ["What is a tide table?"]
+        assert "When is the wick trimmed?" in offered["lamp.txt"]
+        for name, questions in offered.items():
+            for question in questions:
+                assert dict(site.ask(question))["answer"]["sentences"][0]["document"] == ids[name]
+        assert site.client.get("/api/samples", params={"document": "../x"}).status_code == 404
+    with serving(tmp_path / "library") as site:
+        site.settled()
+        assert {name: site.state.samples.offered(key) for name, key in ids.items()} == offered
+        assert site.client.delete(f"/api/documents/{ids['lamp.txt']}").status_code == 200
+        wait(lambda: "lantern" not in (site.folder / "samples.json").read_text())
+        assert site.state.samples.offered() == offered["tides.md"]
+        (site.folder / "samples.json").write_text("[")
+    with serving(tmp_path / "library") as site:
+        wait(lambda: site.state.samples.offered() == offered["tides.md"])
 
 
 def test_a_document_is_held_against_a_question(site: Site) -> None:

@@ -21,6 +21,7 @@ from tests.demo.site import PATIENCE, Site, long_text, serving, wait
 from eddy_demo import handbook
 from eddy_demo.web.answers import generation
 from eddy_demo.web.limits import Limits
+from eddy_demo.web.uploads import library_writer
 from eddy_embed.model.loading import inventory
 
 pytestmark = pytest.mark.browser
@@ -66,6 +67,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("web") / "library"
     with pytest.MonkeyPatch.context() as patch, serving(folder, method=None, generate=True) as site:
         patch.setattr(generation, "MAX_NEW_TOKENS", 8)
+        patch.setattr(library_writer, "_BUSY_SECONDS", 0.2)  # between two documents' sample questions
         for name in ("long-documents.md", "files.md", "layers.md", "chroma.md", "methods.md"):
             site.upload(name, (handbook.folder() / name).read_bytes())
         site.upload('"><script>alert(3).txt', HOSTILE)
@@ -340,6 +342,50 @@ def test_one_document_is_asked_and_the_question_is_listed(site: Site, visit: Vis
     page.goto(site.url)
     page.get_by_role("button", name="Forget these").click()
     expect(page.locator("#asked")).to_have_count(0)
+
+
+def test_a_follow_up_question(site: Site, visit: Visit) -> None:
+    """The page says what it was read with; the address, the way back from a document and "ask it alone" hold that."""
+    page = visit(f"{site.url}/?q={QUESTION}")
+    told = page.locator("#follow-up")
+    expect(page.locator(".hit").first).to_be_visible()
+    expect(told).to_be_hidden()
+    for question in ("And how much memory does it save?", "Why?"):  # both after the one that stands alone
+        page.fill("#question", question)
+        page.keyboard.press("Enter")
+        expect(told).to_contain_text(f"Read as a follow-up to: {QUESTION}")
+        expect(page).to_have_url(re.compile(r"q=(And|Why).*&after=What"))
+    page.reload()
+    expect(told).to_contain_text(QUESTION)
+    page.locator(".hit .name").first.click()
+    page.wait_for_url("**/documents/*after=*")
+    page.locator("#back").click()
+    expect(told).to_contain_text(QUESTION)
+    told.get_by_role("link", name="ask it alone").click()
+    page.wait_for_url(f"{site.url}/?q=Why%3F")
+    expect(page.locator(".hit").first).to_be_visible()
+    expect(told).to_be_hidden()
+    page.fill("#question", "What is a passage?")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{site.url}/?q=What+is+a+passage%3F")
+    expect(told).to_be_hidden()
+
+
+def test_a_sample_question_is_asked(site: Site, visit: Visit) -> None:
+    """The empty page offers questions as soon as they are made; those of one document are asked there."""
+    page = visit(f"{site.url}/")
+    sample = page.locator("#samples a")
+    expect(sample.first).to_be_visible()
+    assert 1 <= sample.count() <= 3
+    key = next(each["id"] for each in site.documents() if each["name"] == "methods.md")
+    wait(lambda: site.state.samples.offered(key))
+    page.goto(f"{site.url}/?in={key}")
+    question = sample.first.inner_text()
+    sample.first.click()
+    expect(page.locator("#question")).to_have_value(question)
+    expect(page.locator("#answer .source").first).to_be_visible()
+    expect(page.locator("#about")).to_contain_text("alone")
+    expect(page.locator("#samples")).to_have_count(0)
 
 
 def test_heat_and_keyboard(site: Site, visit: Visit) -> None:

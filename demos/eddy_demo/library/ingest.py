@@ -11,6 +11,7 @@ from chroma_eddy import Index
 from eddy_demo.library.index import open_library, open_stored, read_entries, to_index_document
 from eddy_demo.library.ray_cluster import RayCluster
 from eddy_demo.library.recipe import LibraryRecipe, original_path, write_recipe
+from eddy_demo.library.samples import forget_samples
 from eddy_demo.readers.documents import ReadResult, SourceDocument
 from eddy_embed import Embedder
 
@@ -66,6 +67,7 @@ def remove_documents(folder: Path, keys: Iterable[str], *, erase: bool = False) 
         for key in keys:
             original_path(folder, key).unlink(missing_ok=True)
         index.remove(keys, erase=erase)
+    forget_samples(folder, keys)
 
 
 def ingest(

@@ -31,8 +31,10 @@ ORIGINALS_FOLDER = "originals"
 """Folder of uploaded PDF files, whose pages the web page shows."""
 QUESTIONS_FILE = "questions.json"
 """File with the questions that were asked last on the web page."""
+SAMPLES_FILE = "samples.json"
+"""File with the sample questions of documents, which the web page offers."""
 _LIBRARY_FILES = {
-    *(LOCK, WRITER, NEXT_RECIPE, QUESTIONS_FILE),
+    *(LOCK, WRITER, NEXT_RECIPE, QUESTIONS_FILE, SAMPLES_FILE),
     *(DATABASE_FOLDER, _OLD_DATABASE, UPLOADS_FOLDER, ORIGINALS_FOLDER),
 }
 _OPTIONS = {"model": "--model", "method": "--method", "passage_size": "--passage-size", "late": "--late/--separate"}
@@ -121,7 +123,7 @@ def delete_library(folder: Path) -> None:
         if (folder / DATABASE_FOLDER).exists():
             shutil.rmtree(folder / _OLD_DATABASE, ignore_errors=True)
             (folder / DATABASE_FOLDER).rename(folder / _OLD_DATABASE)
-        for name in (NEXT_RECIPE, QUESTIONS_FILE):
+        for name in (NEXT_RECIPE, QUESTIONS_FILE, SAMPLES_FILE):
             (folder / name).unlink(missing_ok=True)
         (folder / "library.json").unlink()
     for name in (_OLD_DATABASE, ORIGINALS_FOLDER):

@@ -15,6 +15,7 @@ from starlette.staticfiles import StaticFiles
 from chroma_eddy import StorageError
 from eddy_demo.errors import DemoError
 from eddy_demo.web.answers.history import QuestionHistory
+from eddy_demo.web.answers.samples import SampleQuestions
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.http.concurrency import FairLock, WorkerPool
 from eddy_demo.web.http.security import SecurityMiddleware
@@ -47,7 +48,8 @@ def create_app(
     reader, jobs = LibraryReader(options), JobQueue(options.folder, limits.queued_files)
     workers, generation_lock = WorkerPool(limits.concurrent_searches, limits.questions), FairLock(limits.questions)
     page_workers = WorkerPool(1, limits.waiting_pages, "pages")
-    writer = LibraryWriter(jobs, reader, limits)
+    samples = SampleQuestions(reader)
+    writer = LibraryWriter(jobs, reader, limits, samples)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -59,7 +61,7 @@ def create_app(
     app = FastAPI(title="Eddy", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     history = QuestionHistory(options.folder)
     app.state.eddy = ServerState(
-        limits, reader, jobs, writer, workers, page_workers, generation_lock, history, stopping
+        limits, reader, jobs, writer, workers, page_workers, generation_lock, history, samples, stopping
     )
     app.include_router(api)
     app.include_router(pages)

@@ -21,6 +21,7 @@ from eddy_demo import handbook
 from eddy_demo.display_text import printable
 from eddy_demo.readers.formats import DOCUMENT_SUFFIXES
 from eddy_demo.web.answers import answering
+from eddy_demo.web.answers.follow_up import with_context
 from eddy_demo.web.answers.generation import Generator
 from eddy_demo.web.errors import RequestRefused, error_message
 from eddy_demo.web.http.events import Event, encode_event, event_stream
@@ -76,25 +77,31 @@ async def _progress(state: ServerState, token: str) -> AsyncIterator[bytes]:
 
 
 @api.get("/ask")
-async def ask(request: Request, q: str, k: int = 8, document: str | None = None) -> Response:
-    """Answer a question, from one document or all, with a stream of events."""
+async def ask(request: Request, q: str, k: int = 8, document: str | None = None, after: str = "") -> Response:
+    """Answer a question, from one document or all, with a stream of events.
+
+    A question that cannot stand alone is searched together with the one `after` which it was asked.
+    """
     state = server_state(request)
     question = answering.checked_question(q, state.limits.question_characters)
     if not 1 <= k <= 50:
         raise RequestRefused(400, f"{k} passages cannot be shown; ask for 1 to 50")
+    together = with_context(question, after, state.limits.question_characters)
     began = time.monotonic()
     # Search before the response begins, so that an error still has its own status.
     key = None if document is None else checked_key(document)
-    answer = await state.workers.run(lambda: answering.answer_question(state.reader, question, k, key))
-    if answer.events:
+    answer = await state.workers.run(lambda: answering.answer_question(state.reader, together, k, key))
+    if answer.events and together == question:  # alone, a follow-up would have no answer
         await anyio.to_thread.run_sync(state.history.add, question)
 
     async def stream() -> AsyncIterator[bytes]:
         try:
+            if together != question:
+                yield encode_event("follow-up", {"to": after.strip()})
             for event in answer.events:
                 yield encode_event(*event)
             if state.reader.generator is not None and answer.sentences:
-                async with aclosing(_generate(state, state.reader.generator, question, answer.sentences)) as events:
+                async with aclosing(_generate(state, state.reader.generator, together, answer.sentences)) as events:
                     async for event in events:
                         yield encode_event(*event)
             passages = sum(name == "hit" for name, _ in answer.events)
@@ -112,6 +119,12 @@ def forget_questions(request: Request) -> dict[str, Any]:
     """Forget the questions asked last."""
     server_state(request).history.clear()
     return {}
+
+
+@api.get("/samples")
+def sample_questions(request: Request, document: str | None = None) -> dict[str, Any]:
+    """List questions that the documents, or one of them, answer."""
+    return {"questions": server_state(request).samples.offered(None if document is None else checked_key(document))}
 
 
 async def _generate(

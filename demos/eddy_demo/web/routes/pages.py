@@ -18,6 +18,7 @@ from eddy_demo.readers.formats import DOCUMENT_SUFFIXES
 from eddy_demo.web.answers import plot_layout
 from eddy_demo.web.answers.answering import checked_question
 from eddy_demo.web.answers.blocks import document_blocks
+from eddy_demo.web.answers.follow_up import with_context
 from eddy_demo.web.errors import RequestRefused, error_message
 from eddy_demo.web.routes.state import checked_key, server_state
 from eddy_embed import methods
@@ -80,15 +81,18 @@ def library_page(request: Request) -> Response:
 
 @pages.get("/documents/{key}")
 async def document_page(
-    request: Request, key: str, q: str = "", within: Annotated[str, Query(alias="in")] = ""
+    request: Request, key: str, q: str = "", within: Annotated[str, Query(alias="in")] = "", after: str = ""
 ) -> Response:
-    """Show a document; with a question, which may have been put `within` one document, each sentence's cosine."""
+    """Show a document; with a question, each sentence's cosine.
+
+    The question may have been put `within` one document, and `after` another question.
+    """
     # Without a question the model does nothing, so the page needs no place in the pool.
     run = server_state(request).workers.run if q.strip() else anyio.to_thread.run_sync
-    return await run(lambda: _document_page(request, key, q, within))
+    return await run(lambda: _document_page(request, key, q, within, after))
 
 
-def _document_page(request: Request, key: str, q: str, within: str) -> Response:
+def _document_page(request: Request, key: str, q: str, within: str, after: str) -> Response:
     state = server_state(request)
     document = state.reader.document(checked_key(key)) if state.reader.ready else None
     if document is None:
@@ -98,12 +102,13 @@ def _document_page(request: Request, key: str, q: str, within: str) -> Response:
     problem = ""
     if q.strip():
         try:
-            question = checked_question(q, state.limits.question_characters)
+            limit = state.limits.question_characters
+            question = with_context(checked_question(q, limit), after, limit)
             cosines = [round(float(value), 4) for value in document.cosines(question, document.content.sentences)]
         except InvalidQuestion as error:
             problem = str(error)
     blocks = document_blocks(document)
-    back = urlencode({name: value for name, value in (("q", q), ("in", within)) if value})
+    back = urlencode({name: value for name, value in (("q", q), ("in", within), ("after", after)) if value})
     shown: dict[str, Any] = {"document": document, "blocks": blocks, "cosines": cosines, "problem": problem}
     return render(request, "document.html", **shown, q=q, back=back)
 

@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from eddy_demo.web.answers.explain import MethodExplorer
 from eddy_demo.web.answers.history import QuestionHistory
+from eddy_demo.web.answers.samples import SampleQuestions
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.http.concurrency import FairLock, WorkerPool
 from eddy_demo.web.library_reader import LibraryReader
@@ -32,6 +33,7 @@ class ServerState:
     page_workers: WorkerPool  # for drawing pages
     generation_lock: FairLock  # held by the answer that the model writes
     history: QuestionHistory
+    samples: SampleQuestions
     stopping: Callable[[], bool]  # whether the server is about to stop
     listeners: int = 0  # open pages that receive progress events
     explorer: MethodExplorer = field(default_factory=MethodExplorer)

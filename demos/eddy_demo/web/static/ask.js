@@ -13,6 +13,9 @@ const written = document.getElementById("written");
 const writtenBody = document.getElementById("written-body");
 const writtenNote = document.getElementById("written-note");
 const within = document.getElementById("within")?.value ?? ""; // the only document that is asked
+const followUp = document.getElementById("follow-up");
+let topic = new URLSearchParams(location.search).get("after") ?? ""; // the last question that could stand alone
+let after = ""; // the question that the shown one is read with
 let running = null;
 let reading = ""; // the document that is being embedded
 
@@ -22,10 +25,22 @@ function where(place) {
   return [page, place.headings.replaceAll(" > ", " › ")].filter(Boolean).join(" · ");
 }
 
+/** The query of an address at which the question is asked, after another one if that is not "". */
+function asking(text, previous) {
+  return new URLSearchParams({ ...(text && { q: text }), ...(within && { in: within }), ...(previous && { after: previous }) }).toString();
+}
+
 /** The address of a passage or sentence, with the question, so that the document can show its heat. */
 function address(link) {
   const [path, hash] = link.split("#");
-  return `${path}?q=${encodeURIComponent(question.value.trim())}${within && `&in=${within}`}#${hash}`;
+  return `${path}?${asking(question.value.trim(), after)}#${hash}`;
+}
+
+/** Says which question this one is read with. */
+function showFollowUp(text, previous) {
+  after = previous;
+  followUp.replaceChildren("Read as a follow-up to: ", element("strong", {}, previous), "; ", element("a", { href: `/?${asking(text, "")}` }, "ask it alone"));
+  followUp.hidden = false;
 }
 
 function showAnswer(data) {
@@ -125,7 +140,8 @@ async function* events(response) {
 /** Removes what was found, and stops what is under way. */
 function clear() {
   running?.abort();
-  for (const part of [answer, found, written]) part.hidden = true;
+  after = "";
+  for (const part of [answer, found, written, followUp]) part.hidden = true;
   for (const part of [hits, writtenBody]) part.replaceChildren();
   status.className = "status";
   status.textContent = "";
@@ -133,6 +149,7 @@ function clear() {
 
 async function ask() {
   const text = question.value.trim();
+  const previous = topic === text ? "" : topic;
   clear();
   document.getElementById("empty")?.remove();
   if (!text) {
@@ -143,10 +160,17 @@ async function ask() {
   status.textContent = reading ? `Looking … ${reading} is being read at the same time, so this takes longer.` : "Looking …";
   const began = performance.now();
   try {
-    const response = await call(`/api/ask?q=${encodeURIComponent(text)}${within && `&document=${within}`}`, { signal: own.signal });
+    const response = await call(`/api/ask?q=${encodeURIComponent(text)}${within && `&document=${within}`}${previous && `&after=${encodeURIComponent(previous)}`}`, { signal: own.signal });
     for await (const [name, data] of events(response)) {
       if (own.signal.aborted) return;
-      if (name === "answer") showAnswer(data);
+      if (name === "follow-up") showFollowUp(text, data.to);
+      else if (name === "answer") {
+        showAnswer(data);
+        if (!after) {
+          topic = text;
+          history.replaceState(null, "", `/?${asking(text, "")}`);
+        }
+      }
       else if (name === "hit") showHit(data);
       else if (name === "failed") throw new Error(data.error);
       else if (name === "done") status.textContent = data.passages ? `${plural(data.passages, "passage")} in ${((performance.now() - began) / 1000).toFixed(2)} seconds` : "";
@@ -166,7 +190,7 @@ async function ask() {
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   const text = question.value.trim();
-  const asked = new URLSearchParams({ ...(text && { q: text }), ...(within && { in: within }) }).toString();
+  const asked = asking(text, text && topic !== text ? topic : "");
   const address = asked ? `/?${asked}` : "/";
   if (`${location.pathname}${location.search}` !== address) history.pushState(null, "", address);
   question.blur();
@@ -176,6 +200,7 @@ addEventListener("popstate", () => {
   const asked = new URLSearchParams(location.search);
   if ((asked.get("in") ?? "") !== within) return location.reload();
   question.value = asked.get("q") ?? "";
+  topic = asked.get("after") ?? "";
   if (question.value) ask();
   else clear();
 });
@@ -200,13 +225,25 @@ function step(by) {
 onKey("j", () => step(1));
 onKey("k", () => step(-1));
 
+/** Lists questions that the documents answer, on the empty page. */
+async function showSamples() {
+  const { questions } = await (await call(`/api/samples${within && `?document=${within}`}`)).json();
+  const samples = document.getElementById("samples");
+  if (!samples) return;
+  samples.hidden = !questions.length;
+  samples.querySelector("ul").replaceChildren(...questions.map((each) => element("li", {}, element("a", { href: `/?${asking(each, "")}` }, each))));
+}
+
 let known = null;
+let made = null; // how often sample questions were made
 onProgress((progress) => {
   reading = progress.jobs.find((job) => job.state === "embedding")?.name ?? "";
   if (progress.ready && document.querySelector(".opening")) location.reload();
   // The library has its first documents: replace the empty page.
   if (known !== null && progress.library !== known && document.querySelector(".empty")) location.reload();
   known = progress.library;
+  if (made !== progress.samples && document.getElementById("samples")) showSamples().catch(() => {}); // the page works without them
+  made = progress.samples;
 });
 
 if (question.value) ask();

@@ -17,6 +17,7 @@ from eddy_demo.library.library_lock import lock_library
 from eddy_demo.library.rebuild import next_recipe, rebuild_library, unfinished_rebuild
 from eddy_demo.library.recipe import holds_library
 from eddy_demo.readers.documents import SourceDocument, read_document
+from eddy_demo.web.answers.samples import SampleQuestions
 from eddy_demo.web.errors import error_message
 from eddy_demo.web.library_reader import LibraryReader
 from eddy_demo.web.limits import Limits
@@ -24,6 +25,8 @@ from eddy_demo.web.uploads.job_queue import JobQueue, UploadJob
 
 BATCH = 64
 """Maximum number of files written together; none for a new library, whose first batch fits its post-processing."""
+_FRESH = 10
+"""Number of the files written last whose sample questions are made first."""
 _BUSY_SECONDS = 2.0
 """Time until a retry after a failure, and between checks for other processes' changes."""
 
@@ -33,10 +36,10 @@ class _Interrupted(Exception):
 
 
 class LibraryWriter:
-    """Carries out what a `JobQueue` holds."""
+    """Carries out what a `JobQueue` holds, and makes sample questions when there is nothing to do."""
 
-    def __init__(self, jobs: JobQueue, reader: LibraryReader, limits: Limits) -> None:
-        self.jobs, self.reader, self.limits = jobs, reader, limits
+    def __init__(self, jobs: JobQueue, reader: LibraryReader, limits: Limits, samples: SampleQuestions) -> None:
+        self.jobs, self.reader, self.limits, self.samples = jobs, reader, limits, samples
         self.busy = ""  # why the work cannot go on
         self.rebuilding: float | None = None  # progress, 0 to 1
         self._read_error = ""
@@ -66,6 +69,7 @@ class LibraryWriter:
             "ready": self.reader.ready,
             "error": self.reader.error,
             "library": self.reader.version,
+            "samples": self.samples.version,
         }
 
     # --- The thread
@@ -100,6 +104,7 @@ class LibraryWriter:
         if not self.jobs.wait_for_work(_BUSY_SECONDS):
             if not self.jobs.stopping:
                 self._check_library()
+                self._make_samples()
             return
         self.busy = ""
         removals = self.jobs.pending_removals()
@@ -132,6 +137,12 @@ class LibraryWriter:
         if problem != self._read_error:
             self.busy = problem if problem or self.busy == self._read_error else self.busy
             self._read_error = problem
+            self.jobs.notify()
+
+    def _make_samples(self) -> None:
+        """Make the sample questions of one document, the files written last first."""
+        written = [job["document"] for job in self.jobs.snapshot() if job["state"] == "done"]
+        if self.samples.make_next(written[-_FRESH:], lambda: self.jobs.stopping or self.jobs.wait_for_work(0)):
             self.jobs.notify()
 
     def _rebuild(self) -> None:
