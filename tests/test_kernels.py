@@ -19,6 +19,7 @@ from eddy_embed.errors import UnsupportedModel
 from eddy_embed.model import attention
 from eddy_embed.model.attention import AttentionSpec, DeviceInfo, KernelChoice, blocked, choose, extra_entries, watcher
 from eddy_embed.model.attention import blocked as blocked_kernel
+from eddy_embed.model.attention.bfloat16 import LONG, by_products
 from eddy_embed.parts.attention import ExtraKeyValues
 
 OPEN, CAPPED, LOCAL = AttentionSpec(0.3, None, None), AttentionSpec(0.3, 8.0, None), AttentionSpec(0.3, None, 12)
@@ -31,6 +32,9 @@ def on(
     device: str, dtype: str, width: int = 64, capability: tuple[int, int] | None = None, value: int = 0
 ) -> DeviceInfo:
     return DeviceInfo(device, dtype, width, value or width, capability)
+
+
+BFLOAT16 = replace(on("cpu", "bfloat16"), products=True)
 
 
 @pytest.mark.parametrize(
@@ -57,12 +61,19 @@ def on(
         (LOCAL, on("cuda", "bfloat16", 64, (9, 0)), True, "flash", "blocked"),
         (BIASED[0], on("cpu", "float32"), False, "fused", "fused"),
         (BIASED[0], on("cpu", "float32"), True, "blocked", "blocked"),
+        (OPEN, BFLOAT16, False, "fused", "fused"),
+        (LOCAL, BFLOAT16, False, "fused", "blocked"),
+        (OPEN, BFLOAT16, True, "flash", "flash"),
+        (CAPPED, BFLOAT16, False, "blocked", "blocked"),
+        (BOTH[0], BFLOAT16, False, "fused", "fused"),
     ],
 )
 def test_the_choice(traits: AttentionSpec, place: DeviceInfo, mass: bool, within: str, beyond: str) -> None:
     chosen = choose(traits, place, mass)
-    assert (chosen.within, chosen.beyond) == (within, beyond)
     assert (chosen.at(12), chosen.at(13)) == (within, beyond)
+    products = place.products and traits in (OPEN, LOCAL) and not mass
+    assert (chosen.at(LONG - 1), chosen.at(LONG)) == (beyond, "products" if products else beyond)
+    assert chosen.at(LONG, sequences=2) == beyond
 
 
 @pytest.mark.parametrize("kernel", [attention.kernels.flash, attention.kernels.efficient])
@@ -114,6 +125,45 @@ def test_blocks_of_queries_change_nothing(traits: AttentionSpec, rows: int, monk
             expected = logits.softmax(0) @ value[0, head // 2, first:end]
             assert (out[0, head, row] - expected).abs().max() <= 1e-12
             assert (mass[0, head, row] - logits.logsumexp(0)).abs() <= 1e-12
+
+
+@pytest.mark.parametrize("length", [1, 31, 32, 129, 300])
+@pytest.mark.parametrize("window", [None, 1, 12, 200])
+@pytest.mark.parametrize(("heads", "shared", "width"), [(6, 2, 16), (4, 4, 80), (3, 1, 64)])
+def test_products_in_bfloat16_round_no_more_than_their_outputs(
+    length: int, window: int | None, heads: int, shared: int, width: int
+) -> None:
+    generator = torch.Generator().manual_seed(length)
+    query, key, value = (
+        torch.randn(1, number, length, width, generator=generator).bfloat16() * size + mean
+        for number, size, mean in ((heads, 8, 4), (shared, 8, 4), (shared, 1, 0))
+    )
+    traits = AttentionSpec(width**-0.5, None, window)
+    exact, _ = blocked_kernel.blocked(query.double(), key.double(), value.double(), traits, 1.3)
+    logits = query[0, 0].double() @ key[0, 0].double().T * traits.scale
+    assert length == 1 or logits.abs().max() > 128  # from where on bfloat16 is exact to 0.5
+    got = by_products(query, key, value, traits, 1.3)
+    assert got.dtype == torch.bfloat16
+    # Outputs alone are rounded by up to 2 ** -9, or 2e-3.
+    assert (got.double() - exact).norm() <= 4e-3 * exact.norm()
+
+
+def test_a_long_sequence_in_bfloat16_goes_through_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention.kernels, "multiplies_bfloat16", lambda: True)
+    query, key, value, offsets = packed([LONG, 20, LONG + 77])
+    states = [each.bfloat16() for each in (query, key, value)]
+    groups, kernels = attention.group(offsets, None, [12]), choose(LOCAL, DeviceInfo.of(states[0], states[2]), False)
+    exact = attention.attend(query, key, value, groups, LOCAL, attention.BLOCKED)
+    lengths: list[int] = []
+
+    def counting(query: torch.Tensor, *rest: object) -> torch.Tensor:
+        lengths.append(query.shape[2])
+        return by_products(query, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(attention.kernels, "by_products", counting)
+    got = attention.attend(*states, groups, LOCAL, kernels)
+    assert sorted(lengths) == [LONG, LONG + 77]
+    assert (got - exact).norm() <= 1e-2 * exact.norm()
 
 
 @pytest.mark.parametrize("traits", [CAPPED, LOCAL])

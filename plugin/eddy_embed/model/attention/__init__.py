@@ -1,8 +1,9 @@
 """Inside attention: temperature, sinks, extra entries, a watcher, and kernels; none builds an n x n matrix.
 
-Whole sequences go through torch's fused attention. `blocked` loops over blocks of queries, for layers with capped
-logits, which no fused kernel has, or with a sliding window; scores in float32 (float64 for float64 queries). A layer's
-kernels are chosen when the model is loaded (`choose`), and never changed.
+Whole sequences go through torch's fused attention, a long one in bfloat16 on a processor through matrix products
+(`bfloat16`). `blocked` loops over blocks of queries, for layers with capped logits, which no fused kernel has, or with
+a sliding window; scores in float32 (float64 for float64 queries). A layer's kernels are chosen when the model is loaded
+(`choose`), and never changed.
 """
 
 from __future__ import annotations

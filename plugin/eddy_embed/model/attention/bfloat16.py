@@ -1,9 +1,9 @@
 """Attention in bfloat16 on a processor, by matrix products over blocks of queries.
 
-Torch's fused kernel multiplies in float32 there, and scores keys that causality hides; products in bfloat16 take a
-quarter of the time, but round each logit to 8 bits, which is too coarse for large ones. So a block is scored twice. The
-first product gives the largest logit of each row, the second subtracts it before anything is rounded, in one more column
-of queries and keys. What is rounded then is a logit's distance to the largest: the coarser, the smaller its weight.
+Torch's fused kernel multiplies in float32 there, and scores keys that causality hides. Products in bfloat16 take a
+quarter of the time, but round each logit to 8 bits, which is too coarse for large ones. So a block is scored twice: the
+first product gives the largest logit of each row, and the second subtracts it before anything is rounded, by one more
+column of queries and keys. What it rounds is a logit's distance to the largest: the coarser, the smaller its weight.
 """
 
 from __future__ import annotations

@@ -7,23 +7,27 @@ loaded on one, they are compared with the blocked kernel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch.nn import functional
 
+from eddy_embed.model.attention.bfloat16 import LONG, by_products
 from eddy_embed.model.attention.blocked import SCORES, between, blocked
 from eddy_embed.model.attention.extra_entries import Angles, with_entries
 from eddy_embed.model.attention.groups import Group
 from eddy_embed.model.attention.spec import AttentionSpec
 from eddy_embed.model.attention.watcher import AttentionWatcher
+from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16
 from eddy_embed.parts.attention import ExtraKeyValues
 
-Kernel = Literal["fused", "flash", "efficient", "blocked", "own"]
+Kernel = Literal["fused", "flash", "efficient", "products", "blocked", "own"]
 """`fused`: torch's scaled_dot_product_attention. `flash` and `efficient`: two of its kernels by name, because they also
-give the log-sum-exp of the logits. `blocked`: ours. `own`: the model's, out of our reach."""
+give the log-sum-exp of the logits. `products`: ours, for a long sequence in bfloat16 on a processor; `fused` or
+`blocked` takes the others. `blocked`: ours, for everything. `own`: the model's, out of our reach."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +45,13 @@ class KernelChoice:
     beyond: Kernel
     window: int | None = None
 
-    def at(self, length: int) -> Kernel:
-        """The kernel for sequences of this length."""
-        return self.within if self.window is None or length <= self.window else self.beyond
+    def at(self, length: int, sequences: int = 1) -> Kernel:
+        """The kernel for so many sequences of this length in one call."""
+        fits = self.window is None or length <= self.window
+        kernel = self.within if fits else self.beyond
+        if kernel == "products" and (length < LONG or sequences > 1):
+            return "fused" if fits else "blocked"
+        return kernel
 
 
 BLOCKED = KernelChoice("blocked", "blocked")
@@ -54,13 +62,17 @@ OWN = KernelChoice("own", "own")
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """Device, dtype, head widths and, for NVIDIA devices, compute capability with which a layer computes."""
+    """Device, dtype, head widths and, for NVIDIA devices, compute capability with which a layer computes.
+
+    `products`: whether it is a processor that multiplies matrices of this dtype itself, and the dtype is bfloat16.
+    """
 
     device: str
     dtype: str
     width: int
     value_width: int
     capability: tuple[int, int] | None = None
+    products: bool = False
 
     @classmethod
     def of(cls, query: torch.Tensor, value: torch.Tensor) -> DeviceInfo:
@@ -68,12 +80,15 @@ class DeviceInfo:
         nvidia = query.device.type == "cuda" and torch.version.hip is None
         capability = torch.cuda.get_device_capability(query.device) if nvidia else None
         dtype = str(query.dtype).removeprefix("torch.")
-        return cls(query.device.type, dtype, query.shape[-1], value.shape[-1], capability)
+        products = query.device.type == "cpu" and query.dtype == torch.bfloat16 and multiplies_bfloat16()
+        return cls(query.device.type, dtype, query.shape[-1], value.shape[-1], capability, products)
 
 
 def choose(spec: AttentionSpec, device: DeviceInfo, needs_lse: bool) -> KernelChoice:
     """The kernels that compute a layer exactly; extra entries, a watcher and sinks need the log-sum-exp of logits."""
     needs_lse = needs_lse or spec.sinks
+    if device.products and spec.causal and spec.cap is None and not (spec.bias or needs_lse):
+        return KernelChoice("products", "products", spec.window)
     within: Kernel = "blocked" if spec.cap is not None or (spec.bias and needs_lse) else _full(device, needs_lse)
     return KernelChoice(within, within if spec.window is None else "blocked", spec.window)
 
@@ -184,9 +199,13 @@ def attend(
 
     def one(number: int, members: Group) -> torch.Tensor:
         q, k, v = map(members.take, (query, key, value))
-        kernel, paid = kernels.at(q.shape[2]), None
-        if kernel == "fused":
-            return fused(q, k, v, spec, members.factor, bias)
+        kernel, paid = kernels.at(q.shape[2], len(q)), None
+        without_lse: dict[str, Callable[..., torch.Tensor]] = {
+            "fused": partial(fused, bias=bias),
+            "products": by_products,
+        }
+        if kernel in without_lse:
+            return without_lse[kernel](q, k, v, spec, members.factor)
         if kernel == "blocked":
             out, lse = blocked(q, k, v, spec, members.factor, bias)
         else:
