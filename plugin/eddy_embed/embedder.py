@@ -105,7 +105,8 @@ class Embedder:
             batch_size: Most texts in a pass, None for no limit.
             batch_tokens: Most tokens in a pass; None: 1,024 per thread of a processor, 8,192 at most and elsewhere.
             device: "cpu", "cuda", "mps" ..; None: an accelerator if there is one. A loaded model stays where it is.
-            dtype: "auto" (the checkpoint's own; float32 on processors without bfloat16), "float32", ..; or torch's.
+            dtype: "auto" (the checkpoint's own; float32 on processors without bfloat16), "float32", .., or torch's;
+                "int8": linear layers in int8, on processors with AVX512-VNNI.
             language: Language code for sentences ("xx" for any).
             revision: Revision of a hub model.
             cache_folder: Where hub models are kept.
@@ -454,7 +455,7 @@ class Embedder:
     @property
     def dtype(self) -> str:
         """Type of the model's numbers, such as "float32"."""
-        return str(self._pipeline.open_runner.host.dtype).removeprefix("torch.")
+        return self._pipeline.open_runner.host.dtype_name
 
     @property
     def batch_tokens(self) -> int:

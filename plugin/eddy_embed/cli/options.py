@@ -42,7 +42,7 @@ MaxLength = Annotated[int | None, typer.Option(help="Most tokens in a pass. Defa
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, mps. Default: an accelerator if there is one.")]
 Picture = Annotated[Path | None, typer.Option("--plot", help="Draw it as a picture too: a .png or .svg file.")]
 Dtype = Annotated[
-    Literal["auto", "float32", "bfloat16", "float16", "float64"], typer.Option(help="Type of the model's numbers.")
+    Literal["auto", "float32", "bfloat16", "float16", "float64", "int8"], typer.Option(help="Type of the model's numbers.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
 TaskFolder = Annotated[

@@ -21,7 +21,7 @@ from eddy_embed.methods.method import Method
 from eddy_embed.model.backbone import Backbone
 from eddy_embed.model.host import Host
 from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate, reachable
-from eddy_embed.model.loading.pretrained import check_numbers, load
+from eddy_embed.model.loading.pretrained import asked_dtype, check_int8, check_numbers, load
 from eddy_embed.model.loading.sentence_transformers import LIBRARY, SentenceTransformerSpec, read, unwrapped
 from eddy_embed.model.speed.onednn_linear import unpack
 from eddy_embed.model.view import describe, device_of
@@ -37,7 +37,10 @@ FILTER_ROWS = 2**13
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """A model, by its requested name or its class, with the method resolved for it; `trained` for embedding models."""
+    """A model, by its requested name or its class, with the method resolved for it.
+
+    `trained` for embedding models; `int8`: whether its linear layers are to run in int8.
+    """
 
     name: str
     model: torch.nn.Module
@@ -45,6 +48,7 @@ class LoadedModel:
     backbone: Backbone
     method: Method
     trained: SentenceTransformerSpec | None = None
+    int8: bool = False
 
 
 def open_model(
@@ -75,16 +79,20 @@ def open_model(
             "cache_folder": cache_folder,
             "model_kwargs": model_kwargs,
             "device": device is not None and device not in (str(own_device), own_device.type),
-            "dtype": dtype not in ("auto", own_dtype),
+            "dtype": dtype not in ("auto", "int8", own_dtype),
         }
         if refused := [name for name, value in changes.items() if value]:
             raise InvalidParameter(
                 f"{', '.join(refused)}: a loaded model stays as it is and where it is; leave this out, or name it"
             )
+        if dtype == "int8":
+            check_int8("dtype", own_device.type)
         backbone = describe(getattr(model, "config", None))
         backbone = replace(backbone, pooling=None if trained is None else trained.pooling)
         name = str(getattr(model, "name_or_path", "") or type(model).__name__)
-        return LoadedModel(name, model, tokenizer, backbone, methods.resolve(method, backbone), trained)
+        return LoadedModel(
+            name, model, tokenizer, backbone, methods.resolve(method, backbone), trained, dtype == "int8"
+        )
     if not isinstance(model, str | os.PathLike):
         raise InvalidParameter(f"model={model!r:.80} must be a name, a folder, or a loaded model")
     name = os.fspath(model)
@@ -108,7 +116,8 @@ def open_model(
         pooling=None if trained is None else trained.pooling,
         subfolder="" if trained is None else trained.subfolder,
     )
-    return LoadedModel(name, base, tokenizer, backbone, methods.resolve(method, backbone), trained)
+    int8 = asked_dtype(dtype)[0] == "int8"
+    return LoadedModel(name, base, tokenizer, backbone, methods.resolve(method, backbone), trained, int8)
 
 
 def assemble(
@@ -138,7 +147,8 @@ def assemble(
 
 def host_for(opened: LoadedModel) -> Host:
     """A loaded model, up to the layer that its method reads."""
-    make = partial(Host, opened.model, exit_layer=opened.method.exit_layer, layers=opened.backbone.layers)
+    sizes = {"exit_layer": opened.method.exit_layer, "layers": opened.backbone.layers}
+    make = partial(Host, opened.model, **sizes, int8=opened.int8)
     try:
         return make()
     except UnsupportedModel:

@@ -273,5 +273,5 @@ def explain(
         else [],  # at exit 0 no layer runs
         bytes=host.bytes,
         device=str(host.device),
-        dtype=str(host.dtype).removeprefix("torch."),
+        dtype=host.dtype_name,
     )

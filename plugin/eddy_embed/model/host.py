@@ -16,6 +16,7 @@ from eddy_embed.model.hooks import ATTENTION, RUNS, PassEnded, PassState, by_dis
 from eddy_embed.model.loading.peft import adapters, base_of
 from eddy_embed.model.self_check import SelfCheck, check_states_equal, check_windows, looks_ahead
 from eddy_embed.model.softmax_hook import SoftmaxTemperatureMode
+from eddy_embed.model.speed.int8_linear import use_int8
 from eddy_embed.model.speed.onednn_linear import pad_rows, use_onednn
 from eddy_embed.model.view import (
     device_of,
@@ -43,13 +44,14 @@ TRIED = 12
 class Host:
     """A language model from its embeddings up to the exit layer."""
 
-    def __init__(self, model: nn.Module, *, exit_layer: int, layers: int) -> None:
+    def __init__(self, model: nn.Module, *, exit_layer: int, layers: int, int8: bool = False) -> None:
         """Make a view of a model and check on a tiny text that it computes what the model computes.
 
         Args:
             model: A transformers model, with or without its language-model head.
             exit_layer: The layer M to read; the view ends there.
             layers: Number L of layers of the full model.
+            int8: Whether the view multiplies by weights in int8, made from the model's.
 
         Raises:
             UnsupportedModel: The view would not give the model's own hidden states.
@@ -73,7 +75,8 @@ class Host:
             self.adapters = adapters(self._view) if adapted else []  # refused before a pass changes shared weights
             self.device = device_of(embedding)
             self.dtype = next(p.dtype for p in self._view.parameters() if p.is_floating_point())
-            self.coarse = self.dtype.itemsize < 4 or quantised(self._view)
+            self.coarse = int8 or self.dtype.itemsize < 4 or quantised(self._view)
+            self.dtype_name = "int8" if int8 else str(self.dtype).removeprefix("torch.")
             use_onednn(self._view)
             install(embedding, self._stack, [m for m in modules if type(m).__name__.endswith("RotaryEmbedding")])
             self._rows = int(embedding.weight.shape[0])
@@ -85,6 +88,8 @@ class Host:
                 ):
                     setattr(self._parent, name, nn.Identity())
             self._check()
+            if int8:
+                self._use_int8()
 
     def _make_view(self, base: nn.Module) -> None:
         """Copy a base model around its weights, and cut the copy down to the text model's layers up to the exit."""
@@ -100,6 +105,12 @@ class Host:
         if getattr(self._view.config, "is_encoder_decoder", False):
             self._view.config.is_encoder_decoder = False  # no decoder is in the view
         self._view.eval()
+
+    def _use_int8(self) -> None:
+        # After the check: int8 makes large differences of what differs by rounding alone.
+        if not use_int8(self._stack):
+            raise UnsupportedModel(f"{self.name} has no linear layers of torch's own to put in int8; choose 'auto'")
+        self._states(pack([plain(self._trial_ids(TRIED))]))
 
     @property
     def width(self) -> int:

@@ -31,6 +31,7 @@ from eddy_embed.model.loading.gguf.convert import converted
 from eddy_embed.model.loading.gguf.header import GgufFile
 from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate, not_opened, reachable
 from eddy_embed.model.loading.peft import adapter_at, attach, file_at
+from eddy_embed.model.speed.int8_linear import multiplies_int8
 from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16, prepack
 from eddy_embed.model.view import check_sizes, describe, layer_of
 from eddy_embed.utils.memory import out_of_memory
@@ -55,12 +56,15 @@ def load(
     subfolder: str = "",
 ) -> tuple[torch.nn.Module, Any, Backbone]:
     """Load a model's base up to its exit layer, and its tokenizer; see `Embedder` for the arguments."""
-    where, prepacked = locate(name), prepacks()
+    int8 = asked_dtype(dtype)[0] == "int8"
+    where, prepacked = locate(name), prepacks() and not int8
     options = {**options, "subfolder": subfolder} if subfolder else options
     if device is not None and "device_map" in model_kwargs:
         raise InvalidParameter(
             f"device={device!r} and model_kwargs' device_map say the same thing twice; leave one out"
         )
+    if int8 and "device_map" in model_kwargs:
+        raise InvalidParameter("dtype='int8' is for one processor; leave model_kwargs' device_map out")
     device = best_device() if device is None else _usable(device)
     with _opening(name):
         source = _Source(options, where, options, None) if name in BUNDLED else _Source.of(where, options)
@@ -331,10 +335,11 @@ def chosen_dtype(name: str, device: str, own: Any) -> Any:
     "auto" means what the variable EDDY_DTYPE names, else the checkpoint's own on an accelerator, else, on a processor,
     bfloat16 if it multiplies in it and the checkpoint is in half precision, and float32 if not.
     """
-    known = {"float32", "bfloat16", "float16", "float64"}
-    origin = "dtype"
-    if name == "auto" and (named := os.environ.get(DTYPE)):
-        name, origin = named, DTYPE
+    known = {"float32", "bfloat16", "float16", "float64", "int8"}
+    name, origin = asked_dtype(name)
+    if name == "int8":
+        check_int8(origin, device)
+        return torch.bfloat16 if multiplies_bfloat16() else torch.float32  # of all but the linear layers' weights
     if name == "auto":
         if device != "cpu":
             return "auto"
@@ -345,6 +350,20 @@ def chosen_dtype(name: str, device: str, own: Any) -> Any:
     if name == "float16" and device == "cpu":
         raise InvalidParameter(f"{origin}='float16' is unusably slow on a processor; choose 'bfloat16' or 'float32'")
     return getattr(torch, name)
+
+
+def asked_dtype(name: str) -> tuple[str, str]:
+    """A dtype's name, with what the variable EDDY_DTYPE says in place of "auto", and where it was said."""
+    named = os.environ.get(DTYPE) if name == "auto" else None
+    return (named, DTYPE) if named else (name, "dtype")
+
+
+def check_int8(origin: str, device: str) -> None:
+    """Refuse int8 where no kernel multiplies it exactly."""
+    if device != "cpu" or not multiplies_int8():
+        raise InvalidParameter(
+            f"{origin}='int8' needs a processor with AVX512-VNNI, and the model on it, not on {device!r}; choose 'auto'"
+        )
 
 
 def prepacks() -> bool:

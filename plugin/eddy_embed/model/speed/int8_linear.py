@@ -1,0 +1,98 @@
+"""Linear layers in int8: a scale for each output of the weight, and one for each token, found as it comes.
+
+With s = max|w| / 127 over a weight's row and t = max|x| / 127 over a token's states, the product is
+round(x / t) round(w / s)^T, exact in 32 bits, times s and t. OneDNN multiplies with AVX512-VNNI, four bytes at a time,
+by unsigned states: 128 is added to them, and what that adds to the product is taken off again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from eddy_embed.model.speed.onednn_linear import PLAIN, UNFUSED
+from eddy_embed.model.view import unpacked
+
+LARGEST = 127
+_OFFSET = 128
+_SMALLEST = 1e-30
+"""In place of a token's largest state where all are 0."""
+
+
+def multiplies_int8() -> bool:
+    """Whether the processor multiplies int8 itself (AVX512-VNNI); without, sums of two products would be cut off."""
+    return bool(torch.cpu._is_vnni_supported() and torch.cpu._is_avx512_supported())
+
+
+def use_int8(module: nn.Module) -> int:
+    """Put an `Int8Linear` in place of each linear layer inside a module; return how many there are."""
+    found = [
+        (parent, name, child)
+        for parent in module.modules()
+        for name, child in parent.named_children()
+        if type(child) in PLAIN
+    ]
+    for parent, name, child in found:
+        setattr(parent, name, Int8Linear(cast("nn.Linear", child)))
+    return len(found)
+
+
+class Int8Linear(nn.Module):
+    """A linear layer in int8; its outputs have the type of the states given to it."""
+
+    weight: torch.Tensor
+    scale: torch.Tensor
+    zeros: torch.Tensor
+    bias: torch.Tensor | None
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        weight = unpacked(linear.weight.detach()).float()
+        scale = weight.abs().amax(1).clamp_min_(_SMALLEST) / LARGEST
+        codes = (weight / scale[:, None]).round_().to(torch.int8)
+        self.register_buffer("weight", torch.ops.onednn.qlinear_prepack(codes, None))
+        self.register_buffer("scale", scale)
+        self.register_buffer("zeros", torch.zeros(len(scale), dtype=torch.long), persistent=False)
+        self.bias = linear.bias
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        """As `product`, with a gradient if one is recorded."""
+        if torch.is_grad_enabled():
+            return cast("torch.Tensor", _Product.apply(states, self))  # type: ignore[no-untyped-call]
+        return self.product(states)
+
+    def product(self, states: torch.Tensor) -> torch.Tensor:
+        """Shape (.., outputs), for states of shape (.., inputs)."""
+        codes, scale = quantised(states.reshape(-1, states.shape[-1]))
+        weight, output = (self.weight, self.scale, self.zeros), (1.0, 0, states.dtype)
+        out = torch.ops.onednn.qlinear_pointwise(codes, 1.0, _OFFSET, *weight, None, *output, *UNFUSED)
+        out *= scale.to(out.dtype)
+        if self.bias is not None:
+            out += self.bias
+        return cast("torch.Tensor", out.view(*states.shape[:-1], -1))
+
+
+def quantised(states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Codes 1 .. 255 of states of shape (tokens, width), and each token's scale, shape (tokens, 1)."""
+    # A copy: what follows works in place.
+    values = states.to(torch.float32, copy=True)
+    largest = values.abs().amax(-1, keepdim=True).clamp_min_(_SMALLEST)
+    # Truncated after half of 1 is added, which rounds.
+    codes = values.mul_(LARGEST / largest).add_(_OFFSET + 0.5).to(torch.uint8)
+    return codes, largest / LARGEST
+
+
+class _Product(torch.autograd.Function):
+    """The product, with the gradient that it would have without rounding."""
+
+    @staticmethod
+    def forward(context: Any, states: torch.Tensor, layer: Int8Linear) -> torch.Tensor:
+        context.layer = layer
+        return layer.product(states)
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        weight = unpacked(context.layer.weight).float() * context.layer.scale
+        return (gradients[0].float() @ weight.T).to(gradients[0].dtype), None
