@@ -105,8 +105,7 @@ class Embedder:
             batch_size: Most texts in a pass, None for no limit.
             batch_tokens: Most tokens in a pass; None: 1,024 per thread of a processor, 8,192 at most and elsewhere.
             device: "cpu", "cuda", "mps" ..; None: an accelerator if there is one. A loaded model stays where it is.
-            dtype: "auto" (the checkpoint's own; float32 on processors without bfloat16), "float32", .., or torch's;
-                "int8": linear layers in int8, on processors with AVX512-VNNI.
+            dtype: "auto" (the checkpoint's; float32 on processors without bfloat16), "int8", "float32" ..; or torch's.
             language: Language code for sentences ("xx" for any).
             revision: Revision of a hub model.
             cache_folder: Where hub models are kept.

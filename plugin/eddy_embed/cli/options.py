@@ -42,7 +42,8 @@ MaxLength = Annotated[int | None, typer.Option(help="Most tokens in a pass. Defa
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, mps. Default: an accelerator if there is one.")]
 Picture = Annotated[Path | None, typer.Option("--plot", help="Draw it as a picture too: a .png or .svg file.")]
 Dtype = Annotated[
-    Literal["auto", "float32", "bfloat16", "float16", "float64", "int8"], typer.Option(help="Type of the model's numbers.")
+    Literal["auto", "float32", "bfloat16", "float16", "float64", "int8"],
+    typer.Option(help="Type of the model's numbers."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
 TaskFolder = Annotated[
@@ -58,7 +59,7 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again what the out
 def open_embedder(model: str, method: str, instruction: str | None, **options: Any) -> Embedder:
     """An embedder; a misspelt method, or a device that is not here, is refused before anything is read."""
     from eddy_embed.embedder import Embedder
-    from eddy_embed.model.loading.pretrained import check_numbers
+    from eddy_embed.model.loading.number_format import check_numbers
 
     check_numbers(options["device"], options["dtype"])
     text = method_in_full(model, method)

@@ -21,7 +21,8 @@ from eddy_embed.methods.method import Method
 from eddy_embed.model.backbone import Backbone
 from eddy_embed.model.host import Host
 from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate, reachable
-from eddy_embed.model.loading.pretrained import asked_dtype, check_int8, check_numbers, load
+from eddy_embed.model.loading.number_format import asked_dtype, check_int8, check_numbers
+from eddy_embed.model.loading.pretrained import load
 from eddy_embed.model.loading.sentence_transformers import LIBRARY, SentenceTransformerSpec, read, unwrapped
 from eddy_embed.model.speed.onednn_linear import unpack
 from eddy_embed.model.view import describe, device_of

@@ -80,16 +80,16 @@ class Host:
             use_onednn(self._view)
             install(embedding, self._stack, [m for m in modules if type(m).__name__.endswith("RotaryEmbedding")])
             self._rows = int(embedding.weight.shape[0])
-            if exit_layer < layers:
-                # Below the full depth nothing reads the final norm.
-                two = pack([plain(np.zeros(2, np.int64))])
+            two = pack([plain(np.zeros(2, np.int64))])
+            if exit_layer < layers:  # the final norm is read by nobody
                 for name in modules_after_layers(
                     self._parent, self._stack, lambda: self._forward(two, PassState(group(two.offsets)))
                 ):
                     setattr(self._parent, name, nn.Identity())
             self._check()
-            if int8:
-                self._use_int8()
+            if int8:  # after the check: it makes large differences of what differs by rounding alone
+                use_int8(self._stack, self.name)
+                self._states(two)
 
     def _make_view(self, base: nn.Module) -> None:
         """Copy a base model around its weights, and cut the copy down to the text model's layers up to the exit."""
@@ -105,12 +105,6 @@ class Host:
         if getattr(self._view.config, "is_encoder_decoder", False):
             self._view.config.is_encoder_decoder = False  # no decoder is in the view
         self._view.eval()
-
-    def _use_int8(self) -> None:
-        # After the check: int8 makes large differences of what differs by rounding alone.
-        if not use_int8(self._stack):
-            raise UnsupportedModel(f"{self.name} has no linear layers of torch's own to put in int8; choose 'auto'")
-        self._states(pack([plain(self._trial_ids(TRIED))]))
 
     @property
     def width(self) -> int:

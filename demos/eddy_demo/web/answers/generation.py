@@ -16,14 +16,8 @@ from eddy_demo.errors import DemoError
 from eddy_demo.web.answers.evidence import Evidence
 from eddy_demo.web.http.events import Event
 from eddy_embed.model.loading.names import locate
-from eddy_embed.model.loading.pretrained import (
-    best_device,
-    check_size,
-    chosen_dtype,
-    read_config,
-    readable,
-    tokenizer_class,
-)
+from eddy_embed.model.loading.number_format import best_device, chosen_dtype
+from eddy_embed.model.loading.pretrained import check_size, read_config, readable, tokenizer_class
 
 MAX_NEW_TOKENS = 256
 """Maximum number of tokens of an answer."""

@@ -30,16 +30,11 @@ from eddy_embed.model.loading.gguf.config import config_of
 from eddy_embed.model.loading.gguf.convert import converted
 from eddy_embed.model.loading.gguf.header import GgufFile
 from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate, not_opened, reachable
+from eddy_embed.model.loading.number_format import asked_dtype, best_device, chosen_dtype, prepacks, usable_device
 from eddy_embed.model.loading.peft import adapter_at, attach, file_at
-from eddy_embed.model.speed.int8_linear import multiplies_int8
-from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16, prepack
+from eddy_embed.model.speed.onednn_linear import prepack
 from eddy_embed.model.view import check_sizes, describe, layer_of
 from eddy_embed.utils.memory import out_of_memory
-
-DTYPE = "EDDY_DTYPE"
-"""The variable that names what "auto" stands for."""
-PREPACK = "EDDY_PREPACK"
-"""The variable that says with 0 that weights are to stay as the file has them, in memory that processes share."""
 
 
 def load(
@@ -65,7 +60,7 @@ def load(
         )
     if int8 and "device_map" in model_kwargs:
         raise InvalidParameter("dtype='int8' is for one processor; leave model_kwargs' device_map out")
-    device = best_device() if device is None else _usable(device)
+    device = best_device() if device is None else usable_device(device)
     with _opening(name):
         source = _Source(options, where, options, None) if name in BUNDLED else _Source.of(where, options)
     source = source.readable(dtype, device)
@@ -307,71 +302,6 @@ def _of_base(device_map: dict[str, Any], config: Any, kept: int) -> dict[str, An
         inside = {name: place for name, place in device_map.items() if name == "" or name.startswith(prefix)}
         device_map = {name.removeprefix(prefix): place for name, place in inside.items()}
     return {name: place for name, place in device_map.items() if layer_of(name) < kept}
-
-
-def check_numbers(device: str | None, dtype: str) -> None:
-    """Refuse a device or a type of number that cannot be used here with InvalidParameter, before anything is read."""
-    chosen_dtype(dtype, best_device() if device is None else _usable(device), None)
-
-
-def _usable(device: str) -> str:
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, ValueError) as error:
-        raise InvalidParameter(f"device={device!r} cannot be used here: {_first_line(error)}") from None
-    return device
-
-
-def best_device() -> str:
-    """An accelerator if there is one, else the processor."""
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
-
-
-def chosen_dtype(name: str, device: str, own: Any) -> Any:
-    """The torch dtype that a name means on a device for a checkpoint of its own dtype, None if quantised; or "auto".
-
-    "auto" means what the variable EDDY_DTYPE names, else the checkpoint's own on an accelerator, else, on a processor,
-    bfloat16 if it multiplies in it and the checkpoint is in half precision, and float32 if not.
-    """
-    known = {"float32", "bfloat16", "float16", "float64", "int8"}
-    name, origin = asked_dtype(name)
-    if name == "int8":
-        check_int8(origin, device)
-        return torch.bfloat16 if multiplies_bfloat16() else torch.float32  # of all but the linear layers' weights
-    if name == "auto":
-        if device != "cpu":
-            return "auto"
-        half = own in (torch.bfloat16, torch.float16)  # configurations that older versions wrote have none: float32
-        return torch.bfloat16 if half and multiplies_bfloat16() else torch.float32
-    if name not in known:
-        raise InvalidParameter(f"{origin}={name!r} is unknown; choose auto, {', '.join(sorted(known))}")
-    if name == "float16" and device == "cpu":
-        raise InvalidParameter(f"{origin}='float16' is unusably slow on a processor; choose 'bfloat16' or 'float32'")
-    return getattr(torch, name)
-
-
-def asked_dtype(name: str) -> tuple[str, str]:
-    """A dtype's name, with what the variable EDDY_DTYPE says in place of "auto", and where it was said."""
-    named = os.environ.get(DTYPE) if name == "auto" else None
-    return (named, DTYPE) if named else (name, "dtype")
-
-
-def check_int8(origin: str, device: str) -> None:
-    """Refuse int8 where no kernel multiplies it exactly."""
-    if device != "cpu" or not multiplies_int8():
-        raise InvalidParameter(
-            f"{origin}='int8' needs a processor with AVX512-VNNI, and the model on it, not on {device!r}; choose 'auto'"
-        )
-
-
-def prepacks() -> bool:
-    """Whether weights are kept in oneDNN's layout, as the variable EDDY_PREPACK says: 1, or 0 for no."""
-    value = os.environ.get(PREPACK) or "1"
-    if value not in ("0", "1"):
-        raise InvalidParameter(f"{PREPACK}={value!r} is unknown; choose 1, or 0 for weights as the file has them")
-    return value == "1"
 
 
 def _first_line(error: BaseException) -> str:

@@ -12,6 +12,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from eddy_embed.errors import UnsupportedModel
 from eddy_embed.model.speed.onednn_linear import PLAIN, UNFUSED
 from eddy_embed.model.view import unpacked
 
@@ -26,17 +27,18 @@ def multiplies_int8() -> bool:
     return bool(torch.cpu._is_vnni_supported() and torch.cpu._is_avx512_supported())
 
 
-def use_int8(module: nn.Module) -> int:
-    """Put an `Int8Linear` in place of each linear layer inside a module; return how many there are."""
+def use_int8(module: nn.Module, name: str) -> None:
+    """Put an `Int8Linear` in place of each linear layer inside a module; refuse a model of this name that has none."""
     found = [
-        (parent, name, child)
+        (parent, child_name, child)
         for parent in module.modules()
-        for name, child in parent.named_children()
+        for child_name, child in parent.named_children()
         if type(child) in PLAIN
     ]
-    for parent, name, child in found:
-        setattr(parent, name, Int8Linear(cast("nn.Linear", child)))
-    return len(found)
+    if not found:
+        raise UnsupportedModel(f"{name} has no linear layers of torch's own to put in int8; choose dtype='auto'")
+    for parent, child_name, child in found:
+        setattr(parent, child_name, Int8Linear(cast("nn.Linear", child)))
 
 
 class Int8Linear(nn.Module):

@@ -1,0 +1,162 @@
+"""Linear layers in int8: exact to their definition, in every family and method, and refused where they cannot be."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.comparison import TEXTS
+from tests.families import ENCODERS, FAMILIES, MORE_FAMILIES, OWN_ATTENTION, build
+from tests.reference.int8 import double_product, product
+from tests.selection import grid, mostly_slow
+from torch import nn
+
+from eddy_embed import Embedder
+from eddy_embed.errors import InvalidParameter, UnsupportedModel
+from eddy_embed.model.loading import number_format
+from eddy_embed.model.speed import int8_linear
+from eddy_embed.model.speed.int8_linear import Int8Linear, multiplies_int8, use_int8
+from eddy_embed.model.view import text_model
+
+OF_OTHER_LAYERS = {"gpt2", "falcon"}
+"""Families whose linear layers are not torch's own."""
+METHODS = ["plain", "tp", "htp", "echo", "prompteol", "kv:layers=2-4", "reba", "plain+tempscale:tau=0.7"]
+needs_vnni = pytest.mark.skipif(not multiplies_int8(), reason="this processor does not multiply int8 (AVX512-VNNI)")
+
+
+def layer(inputs: int, outputs: int, bias: bool) -> nn.Linear:
+    torch.manual_seed(inputs)
+    return nn.Linear(inputs, outputs, bias=bias)
+
+
+@needs_vnni
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), [(1, 3, 5), (7, 64, 48), (33, 200, 1)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_product_is_what_it_is_defined_to_be(
+    rows: int, inputs: int, outputs: int, bias: bool, dtype: torch.dtype
+) -> None:
+    linear = layer(inputs, outputs, bias).to(dtype)
+    states = (torch.randn(1, rows, inputs) * 10 + 3).to(dtype)
+    states[0, 0] = 0
+    states[0, -1, 0] = 1e4
+    with torch.inference_mode():
+        got = Int8Linear(linear)(states)
+    assert got.dtype == dtype and got.shape == (1, rows, outputs)
+    exact = product(
+        states[0].float().numpy(),
+        linear.weight.detach().float().numpy(),
+        linear.bias.detach().float().numpy() if bias else None,
+    )
+    rounding = {torch.float32: 1e-6, torch.bfloat16: 2**-7}[dtype]
+    assert np.abs(got[0].float().numpy() - exact).max() <= rounding * np.abs(exact).max()
+
+
+@needs_vnni
+@pytest.mark.parametrize(
+    ("family", "method"),
+    grid([*FAMILIES, *MORE_FAMILIES, *OWN_ATTENTION, *ENCODERS], METHODS, ["plain"])
+    if multiplies_int8()
+    else [("llama", "plain")],
+)
+def test_every_family_computes_as_defined_or_is_refused(family: str, method: str) -> None:
+    model, tokenizer = build(family)
+    if family in OF_OTHER_LAYERS:
+        with pytest.raises(
+            UnsupportedModel, match=r"has no linear layers of torch's own to put in int8; choose dtype='auto'"
+        ):
+            Embedder(model, method, tokenizer=tokenizer, dtype="int8", check=False)
+        return
+    try:
+        usual = Embedder(model, method, tokenizer=tokenizer, check=False)
+    except (InvalidParameter, UnsupportedModel) as error:
+        with pytest.raises(type(error), match=re.escape(str(error))):
+            Embedder(model, method, tokenizer=tokenizer, dtype="int8", check=False)
+        return
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    one = Embedder(model, method, tokenizer=tokenizer, dtype="int8", check=False)
+    stack = one._pipeline.open_runner.host._stack
+    own = dict(text_model(model.base_model).named_modules())
+    seen: list[float] = []
+
+    def check(name: str, _: nn.Module, given: tuple[torch.Tensor], out: torch.Tensor) -> None:
+        exact = double_product(given[0].flatten(0, -2), own[name].weight, own[name].bias)
+        seen.append(float((out.flatten(0, -2) - exact).abs().max() / exact.abs().max()))
+
+    layers = {name: module for name, module in one._pipeline.open_runner.host._view.named_modules()}
+    eight = {name: module for name, module in layers.items() if isinstance(module, Int8Linear)}
+    assert len(eight) == sum(isinstance(module, Int8Linear) for module in stack.modules())
+    for name, module in eight.items():
+        module.register_forward_hook(partial(check, name))
+    vectors = one.encode_document(TEXTS)
+    assert len(seen) >= len(eight) >= len(stack)
+    # A code may differ by one where float32 rounds at half of one: 1 / 127 of a state.
+    assert max(seen) <= 1e-2 and np.median(seen) <= 1e-5
+    assert 0.5 < (vectors * usual.encode_document(TEXTS)).sum(1).min() < 1 - 1e-7
+    assert one.dtype == "int8" and one.fingerprint != usual.fingerprint
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+@needs_vnni
+@pytest.mark.parametrize("method", mostly_slow(METHODS, ["plain", "kv:layers=2-4"]))
+def test_alone_and_in_company(method: str) -> None:
+    model, tokenizer = build("qwen3")
+    embedder = Embedder(model, method, tokenizer=tokenizer, dtype="int8")
+    for text, vector in zip(TEXTS, embedder.encode_document(TEXTS), strict=True):
+        assert np.abs(embedder.encode_document(text) - vector).max() <= 1e-2
+
+
+@needs_vnni
+def test_a_model_loaded_by_name_holds_its_layers_in_a_byte_a_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    half, eight = (Embedder("eddy-tiny", "plain", dtype=dtype) for dtype in ("bfloat16", "int8"))
+    vocabulary = half._pipeline.open_runner.host._view.get_input_embeddings().weight
+    layers = (half.explain("a").bytes - 2 * vocabulary.numel()) / 2
+    assert eight.explain("a").bytes == pytest.approx(2 * vocabulary.numel() + layers, rel=0.03)
+    assert "int8 on cpu" in str(eight.explain("a"))
+    monkeypatch.setenv(number_format.DTYPE, "int8")
+    named = Embedder("eddy-tiny", "plain")
+    assert np.array_equal(named.encode_document(TEXTS), eight.encode_document(TEXTS))
+    assert named.fingerprint == eight.fingerprint != half.fingerprint
+
+
+@needs_vnni
+def test_gradients_are_those_without_rounding() -> None:
+    eight = Int8Linear(layer(16, 8, True))
+    states = torch.randn(3, 16, requires_grad=True)
+    eight(states).square().sum().backward()
+    exact = layer(16, 8, True)
+    free = states.detach().clone().requires_grad_()
+    exact(free).square().sum().backward()
+    assert states.grad is not None and free.grad is not None
+    assert (states.grad - free.grad).norm() <= 0.03 * free.grad.norm()
+
+
+@needs_vnni
+def test_layers_with_a_forward_of_their_own_are_left_alone() -> None:
+    class Other(nn.Linear):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return super().forward(input) + 1
+
+    stack = nn.ModuleList([nn.Linear(4, 4), Other(4, 4), nn.ModuleDict({"inside": nn.Linear(4, 2)})])
+    use_int8(stack, "Stack")
+    assert isinstance(stack[2]["inside"], Int8Linear)  # type: ignore[index]
+    assert [type(module) for module in stack] == [Int8Linear, Other, nn.ModuleDict]
+
+
+def test_where_int8_cannot_be_exact_it_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(InvalidParameter, match=r"dtype='int8' needs a processor with AVX512-VNNI, .* not on 'cuda'"):
+        number_format.check_int8("dtype", "cuda")
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)
+    assert not int8_linear.multiplies_int8()
+    model, tokenizer = build("llama")
+    for given in ({"model": "eddy-tiny"}, {"model": model, "tokenizer": tokenizer}):
+        with pytest.raises(InvalidParameter, match="needs a processor with AVX512-VNNI"):
+            Embedder(**given, dtype="int8")  # type: ignore[arg-type]
+    monkeypatch.undo()
+    if multiplies_int8():
+        with pytest.raises(InvalidParameter, match="leave model_kwargs' device_map out"):
+            Embedder("eddy-tiny", dtype="int8", model_kwargs={"device_map": "cpu"})
