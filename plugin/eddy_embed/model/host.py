@@ -59,8 +59,7 @@ class Host:
         """
         self.exit_layer = exit_layer
         self.layers = layers
-        # h[0] is read on the way into the first layer, so one layer always stays.
-        self.kept = max(exit_layer, 1)
+        self.kept = max(exit_layer, 1)  # h[0] is read on the way into the first layer
         self.first_position = 0  # where the model's own positions begin
         self.own = False  # whether the model computes attention itself, out of our reach
         self._looks_ahead = False  # whether tokens of such a model see later ones
@@ -75,7 +74,7 @@ class Host:
             self.adapters = adapters(self._view) if adapted else []  # refused before a pass changes shared weights
             self.device = device_of(embedding)
             self.dtype = next(p.dtype for p in self._view.parameters() if p.is_floating_point())
-            self.coarse = int8 or self.dtype.itemsize < 4 or quantised(self._view)
+            self.coarse = int(self.dtype.itemsize < 4 or quantised(self._view))
             self.dtype_name = "int8" if int8 else str(self.dtype).removeprefix("torch.")
             use_onednn(self._view)
             install(embedding, self._stack, [m for m in modules if type(m).__name__.endswith("RotaryEmbedding")])
@@ -90,6 +89,7 @@ class Host:
             if int8:  # after the check: it makes large differences of what differs by rounding alone
                 use_int8(self._stack, self.name)
                 self._states(two)
+                self.coarse = 2
 
     def _make_view(self, base: nn.Module) -> None:
         """Copy a base model around its weights, and cut the copy down to the text model's layers up to the exit."""

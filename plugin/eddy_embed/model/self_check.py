@@ -19,14 +19,14 @@ AHEAD = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class SelfCheck:
-    """A tiny text, and a model to run it; `coarse`: in half precision, or with quantised weights."""
+    """A tiny text, and a model to run it; `coarse` as in `allowed`."""
 
     name: str
     forward: Callable[[Packed, PassState], object]
     packed: Packed
     specs: tuple[AttentionSpec, ...]
     exit_layer: int
-    coarse: bool
+    coarse: int
 
     def kernels(self, reroute: ExtraKeyValues | None, watched: bool) -> tuple[KernelChoice, ...]:
         """Choose kernels, and refuse a model where those that give a log-sum-exp differ from the blocked one."""
@@ -76,9 +76,13 @@ class SelfCheck:
                 )
 
 
-def allowed(coarse: bool) -> float:
-    """Largest relative difference of states that are the same; `coarse`: half precision, or quantised."""
-    return 5e-2 if coarse else 1e-4
+def allowed(coarse: int) -> float:
+    """Largest relative difference of states that are the same.
+
+    `coarse`: 0 for float32, 1 for half precision or quantised weights, 2 for int8, whose codes of states jump where
+    others differ by rounding.
+    """
+    return (1e-4, 5e-2, 0.3)[coarse]
 
 
 def check_windows(name: str, specs: tuple[AttentionSpec, ...], kinds: list[str], mask_windows: set[int]) -> None:
@@ -103,7 +107,7 @@ def looks_ahead(one: torch.Tensor, other: torch.Tensor) -> bool:
     return bool(torch.isfinite(one).all()) and not _difference(one, other) <= AHEAD
 
 
-def check_states_equal(name: str, ours: torch.Tensor, own: torch.Tensor, width: int, coarse: bool) -> None:
+def check_states_equal(name: str, ours: torch.Tensor, own: torch.Tensor, width: int, coarse: int) -> None:
     """Refuse a model whose states of packed sequences are not its own, or are constant, each shape (tokens, width)."""
     if ours.shape != own.shape or ours.shape[1] != width:
         raise UnsupportedModel(f"{name}: hidden states have shape {tuple(ours.shape)}, not width {width}")
@@ -125,7 +129,7 @@ def _difference(one: torch.Tensor, other: torch.Tensor) -> float:
     return float((one.double() - other.double()).norm() / other.double().norm())
 
 
-def _state_difference(one: torch.Tensor, other: torch.Tensor, coarse: bool) -> float:
+def _state_difference(one: torch.Tensor, other: torch.Tensor, coarse: int) -> float:
     """Relative difference of states, each shape (tokens, width); the median token's in half precision or quantised.
 
     Such rounding may choose another of two experts that are all but equally good for a token, or another of two
