@@ -156,7 +156,7 @@ def test_references_are_independent() -> None:
 
 DEPENDENCIES = {
     *("accelerate", "filelock", "gguf", "huggingface_hub", "numpy", "rich", "safetensors", "spacy", "tokenizers"),
-    *("torch", "transformers", "typer"),
+    *("threadpoolctl", "torch", "transformers", "typer"),
 }
 EXTRAS = {
     "model/loading/peft.py": {"peft"},

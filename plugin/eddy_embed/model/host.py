@@ -350,6 +350,9 @@ class Host:
         check_states_equal(self.name, ours, expected, self.width, self.coarse)
 
     def _states(self, packed: Packed, counted: bool = True) -> torch.Tensor:
-        call = PassState(group(packed.offsets), captures=frozenset({self.exit_layer}))
+        wanted = (self.exit_layer,)
+        call = PassState(
+            group(packed.offsets), captures=frozenset(wanted), embeddings_only=self._embeddings_only(wanted, None)
+        )
         self._forward(packed, call, counted)
         return call.captured[self.exit_layer]

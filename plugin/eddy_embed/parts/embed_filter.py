@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.utils.arrays import Doubles
+
+_ALONE = threading.Lock()  # of two limits at once, the one that ends last would restore the other's
 
 
 @dataclass(frozen=True)
@@ -42,5 +46,7 @@ class EmbedFilter:
             )
         if self.drop >= width:
             raise InvalidParameter(f"filter: drop={self.drop} must be below the vectors' width of {width}")
-        _, axes = np.linalg.eigh(table.T @ table)
+        # Threads of a matrix this small mostly wait for each other, on a busy machine for seconds.
+        with _ALONE, threadpool_limits(1, "blas"):
+            _, axes = np.linalg.eigh(table.T @ table)
         return np.asarray(axes[:, width - self.drop :])
