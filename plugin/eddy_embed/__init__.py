@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from eddy_embed.utils.garbage import collector_paused
+
 if TYPE_CHECKING:
     from eddy_embed.analysis.compare import ComparisonResult, compare
     from eddy_embed.embedder import Embedder
@@ -47,7 +49,8 @@ def __getattr__(name: str) -> Any:
     # Importing the package must not import torch: a command line that prints its help should not wait for it.
     if name not in _HOMES:
         raise AttributeError(f"module 'eddy_embed' has no attribute {name!r}")
-    return getattr(import_module(f"eddy_embed.{_HOMES[name]}"), name)
+    with collector_paused():
+        return getattr(import_module(f"eddy_embed.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

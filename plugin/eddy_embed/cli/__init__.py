@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
+import gc
 import warnings
 from typing import Annotated, Any, NoReturn
 
@@ -57,6 +59,7 @@ def _root(
 def main() -> None:
     """Run the command line; errors of ours and of the file system end in a sentence, not a traceback."""
     keep_freed()
+    atexit.register(gc.freeze)  # a last walk of the collector through all objects would take most of a second
     usual = warnings.formatwarning
 
     def in_one_line(message: Warning | str, category: type[Warning], *place: Any, **line: Any) -> str:

@@ -58,7 +58,7 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again what the out
 
 def open_embedder(model: str, method: str, instruction: str | None, **options: Any) -> Embedder:
     """An embedder; a misspelt method, or a device that is not here, is refused before anything is read."""
-    from eddy_embed.embedder import Embedder
+    from eddy_embed import Embedder
     from eddy_embed.model.loading.number_format import check_numbers
 
     check_numbers(options["device"], options["dtype"])

@@ -31,6 +31,7 @@ from eddy_embed.parts.postprocess import Fitted
 from eddy_embed.text.sentences import Segmenter
 from eddy_embed.text.tokenizer import Tokenizer
 from eddy_embed.utils.arrays import Doubles
+from eddy_embed.utils.garbage import collector_paused
 
 FILTER_ROWS = 2**13
 """Most token embeddings that a filter's directions are found from: more cost seconds and change little."""
@@ -40,7 +41,8 @@ FILTER_ROWS = 2**13
 class LoadedModel:
     """A model, by its requested name or its class, with the method resolved for it.
 
-    `trained` for embedding models; `int8`: whether its linear layers are to run in int8.
+    `trained` for embedding models; `int8`: whether its linear layers are to run in int8; `private`: whether the
+    tokenizer was read with the model and is nobody else's.
     """
 
     name: str
@@ -50,8 +52,10 @@ class LoadedModel:
     method: Method
     trained: SentenceTransformerSpec | None = None
     int8: bool = False
+    private: bool = False
 
 
+@collector_paused()
 def open_model(
     model: str | os.PathLike[str] | torch.nn.Module,
     method: Method,
@@ -105,7 +109,7 @@ def open_model(
     where = locate(model)
     options = reachable(name, where, options)
     trained = None if name in BUNDLED or is_gguf(where) else read(where, options)
-    base, tokenizer, backbone = load(
+    base, used, backbone = load(
         model,
         exit_of=lambda backbone: methods.resolve(method, backbone).exit_layer,
         device=device,
@@ -117,10 +121,11 @@ def open_model(
         pooling=None if trained is None else trained.pooling,
         subfolder="" if trained is None else trained.subfolder,
     )
-    int8 = asked_dtype(dtype)[0] == "int8"
-    return LoadedModel(name, base, tokenizer, backbone, methods.resolve(method, backbone), trained, int8)
+    int8, private, resolved = asked_dtype(dtype)[0] == "int8", tokenizer is None, methods.resolve(method, backbone)
+    return LoadedModel(name, base, used, backbone, resolved, trained, int8, private)
 
 
+@collector_paused()
 def assemble(
     opened: LoadedModel,
     *,
@@ -169,7 +174,7 @@ def planner_for(
 ) -> Planner:
     """The planner for a loaded model; see `Embedder` for the arguments."""
     own, layout = opened.trained, cast("Layout", opened.method.layout)
-    tokenizer = Tokenizer(opened.tokenizer, lower=own is not None and own.lower)
+    tokenizer = Tokenizer(opened.tokenizer, lower=own is not None and own.lower, private=opened.private)
     positions = opened.backbone.window - host.first_position  # of tokens
     made_for = tokenizer.max_length if own is None or own.max_length is None else own.max_length
     window = min(positions, max(made_for, tokenizer.max_length))

@@ -48,12 +48,13 @@ class Tokenizer:
     Wording that looks like a special token ("</s>" in a text about tokenizers) is read as text.
     """
 
-    def __init__(self, tokenizer: Any, lower: bool = False) -> None:
-        """Copy a tokenizer.
+    def __init__(self, tokenizer: Any, lower: bool = False, private: bool = False) -> None:
+        """Make a tokenizer private.
 
         Args:
             tokenizer: A fast transformers tokenizer.
             lower: Whether text is put in lower case first, whatever the tokenizer does.
+            private: Whether nobody else uses the tokenizer, so that it need not be copied.
 
         Raises:
             UnsupportedModel: It gives no character offsets.
@@ -63,7 +64,7 @@ class Tokenizer:
                 f"{type(tokenizer).__name__} gives no character offsets; pass tokenizer= a fast one "
                 "(AutoTokenizer.from_pretrained(..., use_fast=True))"
             )
-        self._tokenizer = copy.deepcopy(tokenizer)
+        self._tokenizer = tokenizer if private else copy.deepcopy(tokenizer)
         if lower:
             backend = self._tokenizer.backend_tokenizer
             own = [] if backend.normalizer is None else [backend.normalizer]

@@ -1,0 +1,83 @@
+"""The first vector of a fresh process: what it imports, and what it leaves to be done later or not at all."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from eddy_embed import Embedder
+from eddy_embed.utils.garbage import collector_paused
+
+FOREIGN = {
+    *("bitsandbytes", "chromadb", "datasets", "fastapi", "langchain_core", "llama_index", "matplotlib", "nltk"),
+    *("openai", "pandas", "peft", "pyarrow", "ray", "sentence_transformers", "sklearn", "spacy", "tantivy"),
+    *("torchvision", "transformers.trainer", "eddy_embed.analysis.evaluate", "eddy_embed.model.loading.on_disk"),
+}
+"""What `eddy embed` needs nothing of, installed or not; transformers imports scipy and torchao where they are."""
+COMMAND = """
+import gc, json, sys
+before = gc.get_stats()[2]["collections"]
+from eddy_embed.cli import app
+app(["embed", "one sentence"], standalone_mode=False)
+print(json.dumps([gc.get_stats()[2]["collections"] - before, gc.isenabled(), sorted(sys.modules)]))
+"""
+
+
+def test_the_command_imports_and_collects_only_what_it_must() -> None:
+    child = subprocess.run([sys.executable, "-c", COMMAND], capture_output=True, text=True, check=True)
+    collections, enabled, loaded = json.loads(child.stdout.splitlines()[-1])
+    assert "transformers.models.llama.modeling_llama" in loaded
+    assert not FOREIGN & set(loaded)
+    assert collections <= 1, "each walks through a million objects, and 6 were made"
+    assert enabled
+
+
+def test_the_collector_runs_again_unless_it_was_off() -> None:
+    assert gc.isenabled()
+    with pytest.raises(ZeroDivisionError), collector_paused():
+        assert not gc.isenabled()
+        with collector_paused():
+            made: list[list[Any]] = [[] for _ in range(100_000)]
+        assert not gc.isenabled()
+        raise ZeroDivisionError
+    assert gc.isenabled()
+    assert gc.get_count()[0] < len(made), "what was made in the pause would be walked through at once"
+    gc.disable()
+    try:
+        with collector_paused():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_objects_that_a_program_froze_stay_frozen() -> None:
+    made = [[] for _ in range(2000)]
+    gc.freeze()
+    try:
+        with collector_paused():
+            pass
+        assert gc.get_freeze_count() >= len(made)
+    finally:
+        gc.unfreeze()
+
+
+def test_the_tokenizer_of_a_model_that_is_read_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    copies: list[Any] = []
+
+    def noted(original: Any) -> Any:
+        copies.append(original)
+        return copy.deepcopy(original)
+
+    monkeypatch.setattr("eddy_embed.text.tokenizer.copy", SimpleNamespace(deepcopy=noted))
+    own = Embedder("eddy-tiny", "plain", check=False)._pipeline.planner.tokenizer._tokenizer
+    assert copies == []
+    Embedder("eddy-tiny", "plain", tokenizer=own, check=False)
+    assert copies == [own]
