@@ -15,6 +15,7 @@ from eddy_embed.analysis.text_files import decoded
 from eddy_embed.cli.progress import Bar
 from eddy_embed.errors import InvalidText
 from eddy_embed.utils.extras import check_installed
+from eddy_embed.utils.garbage import collector_paused
 
 if TYPE_CHECKING:
     from eddy_embed.analysis.evaluate.results import TaskResult
@@ -58,8 +59,9 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again what the out
 
 def open_embedder(model: str, method: str, instruction: str | None, **options: Any) -> Embedder:
     """An embedder; a misspelt method, or a device that is not here, is refused before anything is read."""
-    from eddy_embed import Embedder
-    from eddy_embed.model.loading.number_format import check_numbers
+    with collector_paused():
+        from eddy_embed.embedder import Embedder
+        from eddy_embed.model.loading.number_format import check_numbers
 
     check_numbers(options["device"], options["dtype"])
     text = method_in_full(model, method)
