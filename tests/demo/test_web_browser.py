@@ -337,7 +337,7 @@ def test_one_document_is_asked_and_the_question_is_listed(site: Site, visit: Vis
     page.get_by_role("link", name="Back to the results").click()
     expect(page.locator("#about")).to_contain_text("alone")
     page.get_by_role("link", name="ask all documents").click()
-    page.locator(".recent a").first.click()
+    page.locator("#asked a").first.click()
     expect(page.locator("#question")).to_have_value("What is read?")
     page.goto(site.url)
     page.get_by_role("button", name="Forget these").click()
