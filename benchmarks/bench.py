@@ -3,12 +3,13 @@
     make bench                           # everything; several hours on two cores
     python benchmarks/bench.py --part overhead --shape base --dtype bfloat16
 
-Parts: `overhead` (methods over a plain pass of as many tokens, and reading at half depth), `peers` (libraries over
-Eddy), `limit` (Eddy over the model's matrix products and attention alone), `products` (oneDNN's over torch's usual
-ones, prepacked weights over weights as stored, and bfloat16 over float32), `budget` (tokens in a forward pass),
-`memory`, `growth`. Each finished part is added to `--journal`, and the same command resumes after it. The results are
-`benchmarks/results/speed-MACHINE.json` and the tables of docs/performance.md. Close everything else:
-other load widens the spread of the ratios.
+Parts: `peers` (other libraries over Eddy, on real models), `quality` (everyone's vectors on pairs of sentences: needs
+EDDY_EVAL_DATA), `overhead` (methods over a plain pass of as many tokens, and reading at half depth), `limit` (Eddy over
+the model's matrix products and attention alone), `products` (oneDNN's over torch's usual ones, prepacked weights over
+weights as stored, and bfloat16 over float32), `budget` (tokens in a forward pass), `memory`, `growth`. Each finished
+part is added to `--journal`, and the same command resumes after it. The results are
+`benchmarks/results/speed-MACHINE.json` and the tables of docs/performance.md. Close everything else: other load widens
+the spread of the ratios.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from typing import Any
 
 import torch
 from output import RESULTS, ROOT, say
-from speed import budget, growth, limit, memory, multiplying, overhead, peers, report, shapes, texts
+from peers import libraries, measure
+from speed import budget, growth, limit, memory, multiplying, overhead, report, shapes, texts
 from transformers.utils import logging
 
 from eddy_embed.model.speed.onednn_linear import prepack
@@ -37,7 +39,8 @@ from eddy_embed.utils.glibc_malloc import keep_freed
 
 PARTS: dict[str, tuple[tuple[str, int | None], ...]] = {
     "overhead": (("eddy-tiny", None), ("qwen3-0.6b", 4)),
-    "peers": (("eddy-tiny", None), ("qwen3-0.6b", 4)),
+    "peers": (),
+    "quality": (),
     "limit": (("base", None), ("qwen3-0.6b", 4)),
     "products": (("eddy-tiny", None), ("base", None)),
     "budget": (("eddy-tiny", None),),
@@ -45,15 +48,13 @@ PARTS: dict[str, tuple[tuple[str, int | None], ...]] = {
     "growth": (("eddy-tiny", None), ("base", None)),
 }
 """What is measured, and on which models with how many of their layers unless said otherwise: those that do not take
-hours there. None: all."""
-OWN = "own default"
-"""In place of a type of number: a folder in bfloat16, as checkpoints of today's models come, everyone in the type that
-they choose for it."""
-DTYPES = {"peers": ("float32", "bfloat16", OWN), "products": ("float32",), "memory": ("float32",)}
-"""Types of number, where they are not both."""
+hours there. None: all. Peers run on `MODELS`."""
+MODELS = ("smollm2",)
+DTYPES = {"products": ("float32",), "memory": ("float32",)}
+"""Types of number, where they are not both; peers have their own."""
 PICTURE = ROOT / "docs" / "pictures" / "growth.svg"
-FULL = {"rounds": 5, "texts": 80, "beside": 200, "words": 300, "lengths": overhead.LENGTHS}
-TRIAL = {"rounds": 2, "texts": 12, "beside": 12, "words": 40, "lengths": (128,)}
+FULL = {"rounds": 5, "texts": 80, "words": 300, "lengths": overhead.LENGTHS}
+TRIAL = {"rounds": 2, "texts": 12, "words": 40, "lengths": (128,)}
 
 
 def main() -> None:
@@ -68,7 +69,7 @@ def main() -> None:
         if key in done:
             continue
         say(f"== {key}")
-        found = MEASURES[named["part"]](named["shape"], named["dtype"], asked, TRIAL if options.trial else FULL)
+        found = MEASURES[named["part"]](asked.shape, asked.dtype, asked, TRIAL if options.trial else FULL)
         done[key] = {"key": key, **named, "found": found, **about(options)}
         options.journal.parent.mkdir(parents=True, exist_ok=True)
         with options.journal.open("a", encoding="utf-8") as file:
@@ -83,13 +84,15 @@ def parsed(given: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", action="append", choices=PARTS, help="may be repeated; default: all")
     parser.add_argument("--shape", action="append", choices=["eddy-tiny", *shapes.SHAPES], help="may be repeated")
-    parser.add_argument("--dtype", action="append", choices=["float32", "bfloat16", OWN], help="may be repeated")
+    parser.add_argument("--dtype", action="append", choices=["float32", "bfloat16"], help="may be repeated")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--layers", type=int, help="fewer than the shape has")
     parser.add_argument("--peer", action="append", help="words of its name; may be repeated; default: all")
     parser.add_argument(
-        "--openvino", type=Path, metavar="PYTHON", help="an interpreter with sentence-transformers[openvino], as a peer"
+        "--model", action="append", help="of the parts peers and quality: smollm2 or a GGUF file; may be repeated"
     )
+    parser.add_argument("--openvino", type=Path, metavar="PYTHON", help="has sentence-transformers[openvino]: a peer")
+    parser.add_argument("--llama-cpp", type=Path, metavar="PYTHON", help="has llama-cpp-python: a peer")
     parser.add_argument("--trial", action="store_true", help="short texts and two rounds, to try the benchmark itself")
     parser.add_argument("--journal", type=Path, default=ROOT / "runs" / "speed.jsonl")
     parser.add_argument("--models", type=Path, default=ROOT / "runs" / "models", help="where model folders are made")
@@ -101,24 +104,30 @@ def units(options: argparse.Namespace) -> list[tuple[str, dict[str, Any], argpar
     """What is measured at a time: its key in the journal, its names in the results, and how it is measured.
 
     Raises:
-        SystemExit: No peer has such a name, or everyone's own type of number is asked of a part that is Eddy's alone.
+        SystemExit: No peer has such a name.
     """
-    known = (*peers.PEERS, *([peers.openvino(options.openvino)] if options.openvino else []))
+    known = list(libraries.PEERS)
+    for make, python in ((libraries.openvino, options.openvino), (libraries.llama_cpp, options.llama_cpp)):
+        known += make(python) if python else ()
     chosen = [each for each in known if not options.peer or any(word in each.name for word in options.peer)]
     if not chosen:
         raise SystemExit(f"--peer {options.peer}: none of {[each.name for each in known]} has such a word")
+    beside = {"peers": chosen, "quality": [libraries.EDDY, *chosen]}
     found = []
     for part in options.part or PARTS:
+        for model, peer in product(options.model or MODELS, beside.get(part, ())):
+            key = f"{part} {Path(model).stem}, {peer.name}, threads: {options.threads}"
+            named = {"part": part, "shape": Path(model).stem, "peer": peer.name}
+            found.append((key, named, argparse.Namespace(**{**vars(options), "shape": model, "beside": peer})))
         dtypes = options.dtype or DTYPES.get(part, ("float32", "bfloat16"))
-        if part != "peers" and OWN in dtypes:
-            raise SystemExit(f"--dtype {OWN!r} is for --part peers; {part} takes float32 or bfloat16")
-        for shape, usual in [(shape, None) for shape in options.shape or ()] or PARTS[part]:
+        shaped = [(shape, None) for shape in options.shape or ()] or PARTS[part]
+        for (shape, usual), dtype in product(shaped if part not in beside else (), dtypes):
             layers = options.layers or usual
-            kept = f" {layers} layers" if layers else ""
-            for dtype, peer in product(dtypes, chosen if part == "peers" else [None]):
-                key = f"{part} {shape} {dtype}{kept}{f' {peer.name}' if peer else ''}"
-                asked = argparse.Namespace(**{**vars(options), "layers": layers, "beside": peer})
-                found.append((key, {"part": part, "shape": shape, "layers": layers, "dtype": dtype}, asked))
+            key = f"{part} {shape} {dtype}{f' {layers} layers' if layers else ''}"
+            named = {"part": part, "shape": shape, "layers": layers, "dtype": dtype}
+            found.append(
+                (key, named, argparse.Namespace(**{**vars(options), "shape": shape, "dtype": dtype, "layers": layers}))
+            )
     return found
 
 
@@ -142,7 +151,12 @@ def measuring(given: list[str]) -> list[str]:
     """Arguments without where files are, which changes nothing that is measured."""
     words = [part for each in given for part in (each.split("=", 1) if each.startswith("--") else [each])]
     kept = [each for before, each in pairwise(["", *words]) if not {before, each} & {"--journal", "--models"}]
-    return ["PYTHON" if before == "--openvino" else each for before, each in pairwise(["", *kept])]
+    shown = {
+        "--openvino": lambda _: "PYTHON",
+        "--llama-cpp": lambda _: "PYTHON",
+        "--model": lambda file: Path(file).name,
+    }
+    return [shown.get(before, str)(each) for before, each in pairwise(["", *kept])]
 
 
 def machine() -> str:
@@ -168,12 +182,16 @@ def _overhead(shape: str, dtype: str, options: argparse.Namespace, size: dict[st
     return {"methods": rows, "half": told(overhead.half_depth(model, own, size["lengths"][-1], size["rounds"]))}
 
 
-def _peers(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
-    shared = "bfloat16" if dtype == OWN else dtype
-    folder = shapes.folder(shape, under=options.models, layers=options.layers, dtype=shared)
-    sorts = _sorts(size["beside"], size["texts"] // 2, size["words"])
-    rounds = min(3, size["rounds"])
-    return [told(row) for row in peers.rows(folder, sorts, None if dtype == OWN else dtype, rounds, options.beside)]
+def _peers(model: str, _: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
+    files = libraries.ModelFiles.of(model, options.models)
+    sorts = _sorts(size["texts"] // 4, size["texts"] // 8, size["words"])
+    sorts["long"] = texts.uniform(1, 8 * size["words"])
+    return [told(row) for row in measure.rows(files, sorts, min(3, size["rounds"]), options.beside)]
+
+
+def _quality(model: str, _: str, options: argparse.Namespace, __: dict[str, Any]) -> dict[str, Any]:
+    files = libraries.ModelFiles.of(model, options.models)
+    return told(measure.quality(files, Path(os.environ["EDDY_EVAL_DATA"]), options.beside))
 
 
 def _limit(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
@@ -223,8 +241,9 @@ def told(row: dict[str, Any]) -> dict[str, Any]:
 
 
 MEASURES: dict[str, Callable[[str, str, argparse.Namespace, dict[str, Any]], Any]] = {
-    "overhead": _overhead,
     "peers": _peers,
+    "quality": _quality,
+    "overhead": _overhead,
     "limit": _limit,
     "products": _products,
     "budget": _budget,

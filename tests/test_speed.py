@@ -121,28 +121,33 @@ def test_misses_are_told() -> None:
         {"length": 512, "method": "kv", "time": time(1.01), "goal": 1.05},
     ]
     peers = [
-        {"peer": peer, "dtype": "d", "texts": texts, "batch_size": size, "which": which, "time": time(median)}
-        for peer, texts, size, which, median in (
-            ("SentenceTransformer", "mixed", 1, "best", 1.9),
-            ("SentenceTransformer", "mixed", 32, "default", 2.1),
-            ("LlamaIndex", "mixed", 10, "default", 2.9),
-            ("LlamaIndex", "mixed", 1, "best", 1.1),
-            ("LlamaIndex", "uniform", 4, "best", 0.9),
-            ("LlamaIndex", "one query", 10, "default and best", 1.0),
+        {
+            "part": "peers",
+            "peer": peer,
+            "threads": 2,
+            "found": [{"texts": texts, "batch_size": 1, "which": which, "time": time(median)}],
+        }
+        for peer, texts, which, median in (
+            ("sentence-transformers, bfloat16", "mixed", "best", 1.05),
+            ("sentence-transformers, bfloat16", "mixed", "default", 3.1),
+            ("LlamaIndex HuggingFaceEmbedding, bfloat16", "mixed", "default", 2.9),
+            ("LangChain HuggingFaceEmbeddings, bfloat16", "uniform", "default", 0.9),
+            ("llama.cpp, as shipped", "long", "default and best", 3.9),
+            ("llama.cpp, Q8_0", "long", "default and best", 1.5),
+            ("Eddy, int8", "mixed", "default and best", 0.7),
+            ("Eddy, int8", "one query", "default and best", 0.9),
         )
     ]
-    peers.append({"peer": "OpenVINO", "dtype": "d", "texts": "mixed", "time": None})
-    peers.append({**peers[2], "dtype": "own default"})
     peaks = {"echo": {"peak": 100}, "reba": {"peak": 140}, "reba:pool=mean": {"peak": 120}}
     rows = [
         {"part": "overhead", "found": {"methods": methods, "half": half}},
-        {"part": "peers", "found": peers},
+        *peers,
         {"part": "limit", "found": [{"sort": "mixed", "time": time(1.5), "goal": 1.15}]},
         {"part": "memory", "found": {"reba": {"goal": 1.3, "peaks": peaks}}},
     ]
     head, _, *told = goals([{"shape": "s", "dtype": "d", **row} for row in rows])
-    assert head.count("|") == 6 and len(told) == 7 and all(line.startswith("| s | d | ") for line in told)
-    beside = ("SentenceTransformer, batch size 1 (best) | 1.90", "size 10 (default) | 2.90", "| uniform: LlamaIndex")
+    assert head.count("|") == 6 and len(told) == 8 and all(line.startswith("| s | d | ") for line in told)
+    beside = ("mixed, threads: 2: sentence-transformers, bfloat16, batch size 1 | 1.05", "| 2.90", "| 3.90", "0.70")
     words = ("`tp` | 1.20", "| 7 | 8 |", *beside, "limit | 1.50", "echo's | 1.40")
     assert all(word in line for word, line in zip(words, told, strict=True))
 
@@ -172,34 +177,49 @@ def test_machines_have_tables_and_files_of_their_own(tmp_path: Path) -> None:
     }
 
 
-def test_peers_in_short() -> None:
-    """The default batch size before the best one, which may be the same; a dash for who was not measured."""
-    from speed.report import beside
+def test_peers_have_a_table_for_each_model_and_number_of_threads() -> None:
+    """The default batch size before the best one, which may be the same; a dash for what was not measured."""
+    from speed.report import SORTS, peers
 
-    def row(peer: str, texts: str, median: float | None) -> dict[str, Any]:
-        return {"peer": peer, "dtype": "float32", "texts": texts, "time": median and {"median": median}}
+    def row(peer: str, threads: int, *times: tuple[str, str, float]) -> dict[str, Any]:
+        found = [
+            {"texts": texts, "words": 100, "which": which, "time": {"median": t, "low": t, "high": t, "base": 0.5}}
+            for texts, which, t in times
+        ]
+        about = {"machine": "CPU", "versions": {"torch": "2"}, "shape": "smollm2", "threads": threads}
+        return {"part": "peers", "peer": peer, "found": found, **about}
 
-    one, other = "SentenceTransformer", "HuggingFaceEmbeddings (LangChain)"
-    found = [row(one, "mixed", 10.2), row(one, "mixed", 1.6), row(one, "one query", 1.0), row(other, "mixed", 3.0)]
-    assert beside([{"shape": "base", "found": found}])[2:] == [
-        "| base | float32 | mixed | 10.20 / 1.60 | 3.00 / 3.00 |",
-        "| base | float32 | one query | 1.00 / 1.00 | – |",
+    whole = [(sort, "default and best", 2.0) for sort in SORTS]
+    batched = row("one", 2, ("mixed", "default", 3.0), ("mixed", "best", 1.5), *whole[1:])
+    scored = {"part": "quality", "shape": "smollm2", "peer": "other", "machine": "CPU", "found": {"spearman": 0.5}}
+    single, double = peers([batched, row("other", 1, *whole), row("other", 2, *whole[1:]), scored])
+    assert single.startswith("**smollm2**, CPU, 1 thread; torch 2.") and double.startswith(
+        "**smollm2**, CPU, 2 threads"
+    )
+    spread = "2.00 [2.00, 2.00]"
+    assert single.splitlines()[4:] == [
+        f"| **Eddy, bfloat16** |{' 200 words/s |' * 4}  |",
+        f"| other |{f' {spread} |' * 4} 0.500 |",
     ]
-    assert "sentence-transformers | LangChain |" in beside([{"shape": "base", "found": found}])[0]
-    found.append(row("SentenceTransformer (OpenVINO)", "mixed", None))
-    head, _, line, _ = beside([{"shape": "base", "found": found}])
-    assert head.endswith("LangChain | OpenVINO |") and line.endswith("| 3.00 / 3.00 | – |")
+    assert double.splitlines()[5:] == [
+        f"| one, default batch size | 3.00 [3.00, 3.00] |{f' {spread} |' * 3}  |",
+        f"| the best batch size | 1.50 [1.50, 1.50] |{f' {spread} |' * 3}  |",
+        f"| other | – |{f' {spread} |' * 3} 0.500 |",
+    ]
 
 
 def test_a_process_of_another_environment_that_ends_is_told_of() -> None:
-    from speed import peers
+    from peers.libraries import ModelFiles, llama_cpp, openvino
 
-    with pytest.raises(SystemExit, match=r"ended with 1; it was asked .*/nowhere"):
-        peers.openvino(Path("/bin/false")).make(Path("/nowhere"), "float32")
+    files = ModelFiles(Path("/nowhere.gguf"), Path("/nowhere"))
+    for peer in (*openvino(Path("/bin/false")), *llama_cpp(Path("/bin/false"))):
+        with pytest.raises(SystemExit, match=r"_worker.py ended with 1; it was asked .*/nowhere"):
+            peer.make(files)
 
 
 def test_a_peer_is_tried_with_larger_batches_while_they_are_not_much_slower(monkeypatch: pytest.MonkeyPatch) -> None:
-    from speed import peers
+    from peers import measure
+    from peers.libraries import Peer
 
     spent = {1: 1.2, 4: 1.0, 10: 1.4, 16: 1.6, 64: 0.1}
     tried: list[int] = []
@@ -207,16 +227,18 @@ def test_a_peer_is_tried_with_larger_batches_while_they_are_not_much_slower(monk
     def encode(size: int, texts: list[str]) -> None:
         tried.append(size)
 
-    monkeypatch.setattr(peers, "seconds", lambda run: (run(), spent[tried[-1]])[1])
-    assert peers._best(lambda size: partial(encode, size), 10, ["a"] * 5) == 4
+    monkeypatch.setattr(measure, "seconds", lambda run: (run(), spent[tried[-1]])[1])
+    peer = Peer("a library", lambda _: lambda size: partial(encode, size), batch=10)
+    assert measure._best(lambda size: partial(encode, size), peer, ["a"] * 5) == 4
     assert sorted(set(tried)) == [1, 4, 10, 16]
 
 
 def test_what_says_where_files_are_is_left_out_of_a_command() -> None:
     import bench
 
-    given = "--part peers --openvino /here/python --models /there --openvino=/here --journal=/j --threads 2"
-    assert " ".join(bench.measuring(given.split())) == "--part peers --openvino PYTHON --openvino PYTHON --threads 2"
+    given = "--part peers --openvino /here/python --models /there --llama-cpp=/here --journal=/j --model /a/b.gguf"
+    told = "--part peers --openvino PYTHON --llama-cpp PYTHON --model b.gguf"
+    assert " ".join(bench.measuring(given.split())) == told
 
 
 def test_every_peer_and_type_of_number_has_a_row_of_its_own_in_the_journal() -> None:
@@ -227,16 +249,14 @@ def test_every_peer_and_type_of_number_has_a_row_of_its_own_in_the_journal() -> 
 
     several = keys("--part", "memory", "--part", "limit", "--shape", "base", "--dtype", "float32")
     assert several == ["memory base float32", "limit base float32"]
-    some = ["--part", "peers", "--openvino", "python", "--peer", "OpenVINO", "--peer", "LangChain"]
-    names = ("HuggingFaceEmbeddings (LangChain)", "SentenceTransformer (OpenVINO)")
-    assert keys(*some, "--shape", "base", "--layers", "4") == [
-        f"peers base {dtype} 4 layers {name}" for dtype in ("float32", "bfloat16", "own default") for name in names
+    some = ["--part", "peers", "--openvino", "python", "--llama-cpp", "python", "--peer", "OpenVINO", "--peer", "BF16"]
+    names = (*(f"sentence-transformers (OpenVINO), {each}" for each in ("bfloat16", "int8")), "llama.cpp, BF16")
+    assert keys(*some, "--model", "/there/gemma.gguf", "--threads", "1") == [
+        f"peers gemma, {name}, threads: 1" for name in names
     ]
     every = keys("--openvino", "python")
     assert len(every) == len(set(every)) and {key.partition(" ")[0] for key in every} == set(bench.PARTS)
-    with pytest.raises(SystemExit, match="'own default' is for --part peers; limit takes"):
-        keys("--part", "peers", "--part", "limit", "--dtype", "own default")
-    with pytest.raises(SystemExit, match=r"\['Other'\]: none of \['SentenceTransformer', .* has such a word"):
+    with pytest.raises(SystemExit, match=r"\['Other'\]: none of \['sentence-transformers, .* has such a word"):
         keys("--peer", "Other")
 
 

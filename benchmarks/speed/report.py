@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from output import put, say
 
@@ -38,10 +40,8 @@ def write(rows: list[dict[str, Any]], results: Path, page: Path, picture: Path) 
         if chosen:
             each = [[_about(found[0]), "", *table(found)] for found in _by_machine(chosen).values()]
             put(page, part, "\n\n".join("\n".join(lines) for lines in each))
-    peers = [row for row in rows if row["part"] == "peers"]
-    if peers:
-        machines = [f"- {_named(found)}: {_about(found[0])}" for found in _by_machine(peers).values()]
-        put(page, "speed", "\n".join([*beside(peers), "", *machines]))
+    if any(row["part"] == "peers" for row in rows):
+        put(page, "peers", "\n\n".join(peers(rows)))
     put(page, "goals", "\n".join(goals(rows)))
     grown = {f"{row['shape']}, {row['dtype']}": row["found"] for row in rows if row["part"] == "growth"}
     if grown:
@@ -55,10 +55,6 @@ def _by_machine(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     for row in rows:
         found.setdefault(row["machine"], []).append(row)
     return found
-
-
-def _named(rows: list[dict[str, Any]]) -> str:
-    return ", ".join(dict.fromkeys(row["shape"] for row in rows))
 
 
 def _about(row: dict[str, Any]) -> str:
@@ -101,45 +97,42 @@ def _overhead(rows: list[dict[str, Any]]) -> list[str]:
     return [*_table(heads, methods), "", *_table(more, halves)]
 
 
-def _peers(rows: list[dict[str, Any]]) -> list[str]:
-    lines = [
-        [row["shape"], each["dtype"], each["texts"], each["peer"], *_compared(each)]
+SORTS = ("mixed", "uniform", "long", "one query")
+
+
+def peers(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield a table for each model, number of threads and machine."""
+    scores = {
+        (row["machine"], row["shape"], row["peer"]): f"{row['found']['spearman']:.3f}"
         for row in rows
-        for each in row["found"]
-    ]
-    return _table(("model", "dtype", "texts", "library", "batch size", "its time ÷ Eddy's"), lines)
-
-
-def _compared(each: dict[str, Any]) -> tuple[str, str]:
-    """Return a peer's batch size and time, or the reason why it has none."""
-    if each["time"]:
-        return f"{each['batch_size']} ({each['which']})", _spread(each["time"])
-    gap = each["gap"]
-    return "–", f"different vectors: {'NaN' if gap is None else f'components differ by {gap:.2f}'}"
-
-
-def beside(rows: list[dict[str, Any]]) -> list[str]:
-    """Summarise the peers: one line per model, dtype and sort of texts, one column per peer."""
-    names = {name: shown for each in (row["found"] for row in rows) for name, shown in map(_peer, each)}
-    cells: dict[tuple[str, str, str], dict[str, list[str]]] = {}
+        if row["part"] == "quality"
+    }
+    tables: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
     for row in rows:
-        for each in row["found"]:
-            line = cells.setdefault((row["shape"], each["dtype"], each["texts"]), {})
-            if each["time"]:
-                line.setdefault(each["peer"], []).append(f"{each['time']['median']:.2f}")
-    lines = [[*place, *(_both(line.get(name, [])) for name in names)] for place, line in cells.items()]
-    return _table(("model", "dtype", "texts", *names.values()), lines)
+        if row["part"] == "peers":
+            tables.setdefault((row["shape"], row["threads"], row["machine"]), []).append(row)
+    for (shape, _, machine), found in sorted(tables.items()):
+        own = {each["texts"]: each for each in found[0]["found"]}
+        rates = [f"{own[sort]['words'] / own[sort]['time']['base']:,.0f} words/s" for sort in SORTS]
+        lines = [["**Eddy, bfloat16**", *rates, scores.get((machine, shape, "Eddy, bfloat16"), "")]]
+        for row in found:
+            default, best = (_batch(row["found"], which) for which in ("default", "best"))
+            score = scores.get((machine, shape, row["peer"]), "")
+            if default == best:
+                lines.append([row["peer"], *best, score])
+            else:
+                lines += [
+                    [f"{row['peer']}, default batch size", *default, score],
+                    ["the best batch size", *best, score],
+                ]
+        heads = ("time ÷ Eddy's", *SORTS, "stsb_dev")
+        yield f"**{shape}**, {_about(found[0])}\n\n" + "\n".join(_table(heads, lines))
 
 
-def _both(times: list[str]) -> str:
-    """Show the time at the default batch size and at the best one, which may be the same."""
-    return f"{times[0]} / {times[-1]}" if times else "–"
-
-
-def _peer(each: dict[str, Any]) -> tuple[str, str]:
-    """Return a peer's class and the common name of its library."""
-    name = str(each["peer"])
-    return name, {"SentenceTransformer": "sentence-transformers"}.get(name, re.sub(r".*\((.*)\)", r"\1", name))
+def _batch(found: list[dict[str, Any]], which: str) -> list[str]:
+    """Return the times of each sort of texts at the default or at the best batch size."""
+    times = {each["texts"]: _spread(each["time"]) for each in found if which in each["which"]}
+    return [times.get(sort, "–") for sort in SORTS]
 
 
 def _limit(rows: list[dict[str, Any]]) -> list[str]:
@@ -200,7 +193,6 @@ def _growth(rows: list[dict[str, Any]]) -> list[str]:
 
 TABLES: dict[str, Callable[[list[dict[str, Any]]], list[str]]] = {
     "overhead": _overhead,
-    "peers": _peers,
     "limit": _limit,
     "products": _products,
     "budget": _budget,
@@ -209,9 +201,34 @@ TABLES: dict[str, Callable[[list[dict[str, Any]]], list[str]]] = {
 }
 
 
+class Goal(NamedTuple):
+    """Least or most time of a peer over Eddy's, on some sorts of texts, at its default or at its best batch size."""
+
+    peer: str
+    texts: tuple[str, ...]
+    batch: str
+    least: float = 0.0
+    most: float = math.inf
+
+
+DOCUMENTS = ("mixed", "uniform", "long")
+GOALS = (
+    Goal("sentence-transformers, bfloat16", ("mixed",), "default", 3.0),
+    Goal("sentence-transformers, bfloat16", ("uniform",), "default", 1.05),
+    Goal("sentence-transformers, bfloat16", DOCUMENTS, "best", 1.1),
+    Goal("sentence-transformers, bfloat16", ("one query",), "default", 1.3),
+    Goal("LlamaIndex", ("mixed",), "default", 3.5),
+    Goal("LangChain", ("mixed",), "default", 3.5),
+    Goal("OpenVINO", ("one query",), "default", 1.0),
+    Goal("llama.cpp, as shipped", DOCUMENTS, "default", 4.0),
+    Goal("llama.cpp", DOCUMENTS, "default", 1.5),
+    Goal("Eddy, int8", DOCUMENTS, "default", most=0.65),
+)
+
+
 def goals(rows: list[dict[str, Any]]) -> list[str]:
     """Return a table of every missed goal with its measurement, or a line that says that none was missed."""
-    missed = [(row["shape"], row["dtype"], *each) for row in rows for each in _missed(row)]
+    missed = [(row["shape"], row.get("dtype", ""), *each) for row in rows for each in _missed(row)]
     return _table(("model", "dtype", "measurement", "result", "goal"), missed) if missed else ["No goal was missed."]
 
 
@@ -227,10 +244,7 @@ def _missed(row: dict[str, Any]) -> Iterator[tuple[str, str, object]]:
     if row["part"] == "limit":
         yield from _slow([(f"{each['sort']} texts ÷ limit", each) for each in found])
     if row["part"] == "peers":
-        for each in found:
-            if each["time"] and each["time"]["median"] < (goal := _times(each)):
-                what = f"{each['texts']}: {each['peer']}, batch size {each['batch_size']} ({each['which']})"
-                yield what, _spread(each["time"]), f"≥ {goal}"
+        yield from _against_peers(row)
     if row["part"] == "memory":
         peaks = {name: each["peak"] for name, each in found["reba"]["peaks"].items()}
         for name in ("reba", "reba:pool=mean"):
@@ -239,17 +253,13 @@ def _missed(row: dict[str, Any]) -> Iterator[tuple[str, str, object]]:
                 yield f"peak of {name} ÷ echo's", f"{share:.2f}", f"≤ {found['reba']['goal']}"
 
 
-def _times(each: dict[str, Any]) -> float:
-    """Return the goal for a peer's time over Eddy's.
-
-    On mixed texts the goal is 2 against sentence-transformers at its best batch size, and 3 against the frameworks at
-    their default one.
-    """
-    if each["texts"] != "mixed" or each["dtype"] == "own default":
-        return 1.0
-    if each["peer"].startswith("SentenceTransformer"):
-        return 2.0
-    return 3.0 if "default" in each["which"] else 1.0
+def _against_peers(row: dict[str, Any]) -> Iterator[tuple[str, str, object]]:
+    for each, goal in product(row["found"], GOALS):
+        if goal.peer in row["peer"] and each["texts"] in goal.texts and goal.batch in each["which"]:
+            median, what = each["time"]["median"], f"{each['texts']}, threads: {row['threads']}: {row['peer']}"
+            if not goal.least <= median <= goal.most:
+                limit = f"≥ {goal.least}" if goal.least else f"≤ {goal.most}"
+                yield f"{what}, batch size {each['batch_size']}", _spread(each["time"]), limit
 
 
 def _slow(named: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, str, object]]:

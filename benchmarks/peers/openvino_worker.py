@@ -1,6 +1,6 @@
 """sentence-transformers over OpenVINO, for an interpreter of its own: it wants an older transformers than ours.
 
-Reads a line of JSON for each request, {"load": folder, "precision": "f32", "threads": 2}, {"texts": [..]} or
+Reads a line of JSON for each request, {"load": folder, "int8": false, "threads": 2}, {"texts": [..]} or
 {"batch_size": 4}, and answers with a line of JSON: to the first with the versions of its packages, to the last with
 {"shape": [..]} and the vectors behind it, float32.
 """
@@ -28,12 +28,11 @@ def main() -> None:
         asked = json.loads(line)
         if "load" in asked:
             torch.set_num_threads(asked["threads"])
-            config = {"INFERENCE_NUM_THREADS": str(asked["threads"])}
-            if asked["precision"]:
-                config["INFERENCE_PRECISION_HINT"] = asked["precision"]
-            model = SentenceTransformer(
-                asked["load"], device="cpu", backend="openvino", model_kwargs={"ov_config": config}
-            )
+            config = {"INFERENCE_NUM_THREADS": str(asked["threads"]), "INFERENCE_PRECISION_HINT": "bf16"}
+            if asked["int8"]:
+                config["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = "32"
+            options = {"ov_config": config, "load_in_8bit": asked["int8"]}
+            model = SentenceTransformer(asked["load"], device="cpu", backend="openvino", model_kwargs=options)
             answers.write(json.dumps({name: version(name) for name in PACKAGES}).encode() + b"\n")
         elif "texts" in asked:
             texts = asked["texts"]

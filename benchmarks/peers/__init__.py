@@ -1,0 +1,1 @@
+"""Other libraries that embed, beside Eddy."""
