@@ -41,7 +41,7 @@ PARTS: dict[str, tuple[tuple[str, int | None], ...]] = {
     "overhead": (("eddy-tiny", None), ("qwen3-0.6b", 4)),
     "peers": (),
     "quality": (),
-    "limit": (("base", None), ("qwen3-0.6b", 4)),
+    "limit": (("smollm2-135m", None), ("qwen3-0.6b", 4)),
     "products": (("eddy-tiny", None), ("base", None)),
     "budget": (("eddy-tiny", None),),
     "memory": (("qwen3-0.6b", 4),),
@@ -50,7 +50,7 @@ PARTS: dict[str, tuple[tuple[str, int | None], ...]] = {
 """What is measured, and on which models with how many of their layers unless said otherwise: those that do not take
 hours there. None: all. Peers run on `MODELS`."""
 MODELS = ("smollm2",)
-DTYPES = {"products": ("float32",), "memory": ("float32",)}
+DTYPES = {"limit": ("float32", "bfloat16", "int8"), "products": ("float32",), "memory": ("float32",)}
 """Types of number, where they are not both; peers have their own."""
 PICTURE = ROOT / "docs" / "pictures" / "growth.svg"
 FULL = {"rounds": 5, "texts": 80, "words": 300, "lengths": overhead.LENGTHS}
@@ -84,7 +84,7 @@ def parsed(given: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", action="append", choices=PARTS, help="may be repeated; default: all")
     parser.add_argument("--shape", action="append", choices=["eddy-tiny", *shapes.SHAPES], help="may be repeated")
-    parser.add_argument("--dtype", action="append", choices=["float32", "bfloat16"], help="may be repeated")
+    parser.add_argument("--dtype", action="append", choices=["float32", "bfloat16", "int8"], help="may be repeated")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--layers", type=int, help="fewer than the shape has")
     parser.add_argument("--peer", action="append", help="words of its name; may be repeated; default: all")
@@ -195,9 +195,12 @@ def _quality(model: str, _: str, options: argparse.Namespace, __: dict[str, Any]
 
 
 def _limit(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
-    model, own = _model(shape, dtype, options), shapes.tokenizer()
+    own, weights = shapes.tokenizer(), "bfloat16" if dtype == "int8" else dtype
     sorts = {"mixed": texts.mixed(size["texts"] // 4), "uniform": texts.uniform(size["texts"] // 8, size["words"])}
-    return [told({"sort": sort, **limit.row(model, own, chosen, size["rounds"])}) for sort, chosen in sorts.items()]
+    return [
+        told({"sort": sort, **limit.row(_model(shape, weights, options), own, chosen, size["rounds"], dtype)})
+        for sort, chosen in sorts.items()
+    ]
 
 
 def _products(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, MistralConfig, PreTrainedConfig, Qwen3Config
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, MistralConfig, PreTrainedConfig, Qwen3Config
 
 import eddy_embed
 
@@ -34,6 +34,15 @@ def _qwen3(hidden: int, inner: int, layers: int, heads: int, shared: int, width:
 
 SHAPES: dict[str, PreTrainedConfig] = {
     "small": _qwen3(128, 256, 4, 4, 2, 32),
+    "smollm2-135m": LlamaConfig(
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=30,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        max_position_embeddings=WINDOW,
+        initializer_range=0.01,
+    ),
     "base": _qwen3(768, 2304, 12, 12, 4, 64),
     "qwen3-0.6b": _qwen3(1024, 3072, 28, 16, 8, 128),
     "qwen3-4b": _qwen3(2560, 9728, 36, 32, 8, 128),
@@ -76,16 +85,4 @@ def bare(name: str, under: Path, dtype: str = "float32", layers: int | None = No
     if not (path / "tokenizer.json").exists():
         random_model(name, dtype, layers=layers).base_model.save_pretrained(path)
         tokenizer().save_pretrained(path)
-    return path
-
-
-def folder(name: str, dtype: str, under: Path, layers: int | None = None) -> Path:
-    """The same as a folder of sentence-transformers with mean pooling, which every peer reads; made once."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-
-    path = under / f"{name}-{dtype}{'' if layers is None else f'-{layers}'}"
-    if not (path / "modules.json").exists():
-        whole = Transformer(str(bare(name, under, dtype, layers)), model_kwargs={"dtype": dtype})
-        SentenceTransformer(modules=[whole, Pooling(whole.get_embedding_dimension(), "mean")]).save(str(path))
     return path
