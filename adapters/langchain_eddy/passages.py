@@ -102,7 +102,7 @@ def embed_passages(
     check_kind("embeddings", embeddings, EddyEmbeddings, "an EddyEmbeddings")
     engine, fingerprint = embeddings.embedder, embeddings.fingerprint
     # Fitting on these documents would make vectors that those of a later call do not match.
-    raise_if_unfitted(engine, "embeddings.fit(documents) once, with the whole library,")
+    raise_if_unfitted(engine, "embeddings.fit(documents) once, with the whole library")
     copies: Counter[tuple[str, str]] = Counter()
     checked = _checked(_with_progress(documents, embeddings.show_progress))
     with_content = with_text(checked, lambda document: document.page_content, display_name, "passage")

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chroma_eddy import Index
+from eddy_demo.errors import LibraryMismatch
 from eddy_demo.library.index import open_library, open_stored, read_entries, to_index_document
 from eddy_demo.library.ray_cluster import RayCluster
-from eddy_demo.library.recipe import LibraryRecipe, original_path, write_recipe
+from eddy_demo.library.recipe import SAMPLES_FILE, LibraryRecipe, original_path, write_recipe
 from eddy_demo.library.samples import forget_samples
 from eddy_demo.readers.documents import ReadResult, SourceDocument
 from eddy_embed import Embedder
@@ -64,10 +65,19 @@ def remove_documents(folder: Path, keys: Iterable[str], *, erase: bool = False) 
     """Remove documents, and the uploaded PDF files of theirs; `erase` all removed texts from the library's files."""
     keys = list(keys)
     with open_stored(folder) as index:
+        if erase and index.status().rebuilt is not None:
+            raise LibraryMismatch(
+                f"the library in {folder} is being made anew, and the unfinished one holds the texts too: finish it "
+                "(eddy-demo library reindex, with the same options) before you erase texts"
+            )
+        # Before their documents, since nobody could name those again if this failed.
+        if erase:
+            (folder / SAMPLES_FILE).unlink(missing_ok=True)  # some may be made of texts that were replaced
+        else:
+            forget_samples(folder, keys)
         for key in keys:
             original_path(folder, key).unlink(missing_ok=True)
         index.remove(keys, erase=erase)
-    forget_samples(folder, keys)
 
 
 def ingest(

@@ -16,15 +16,15 @@ Samples = dict[str, list[str]]
 
 def read_samples(folder: Path) -> Samples:
     """Read the questions; none if the file is missing or damaged, since they can be made again."""
-    with suppress(OSError, ValueError, RecursionError, AttributeError):
+    with suppress(OSError, ValueError, RecursionError, AttributeError, TypeError):
         stored = json.loads((folder / SAMPLES_FILE).read_text(encoding="utf-8"))
         return {key: [str(question) for question in questions] for key, questions in stored.items()}
     return {}
 
 
 def write_samples(folder: Path, samples: Samples) -> None:
-    """Write the questions; a folder that cannot be written to keeps none."""
-    with suppress(OSError), atomic_write(folder / SAMPLES_FILE) as file:
+    """Write the questions."""
+    with atomic_write(folder / SAMPLES_FILE) as file:
         file.write(json.dumps(samples, ensure_ascii=False).encode())
 
 

@@ -123,7 +123,7 @@ class LongDocumentNodeParser(NodeParser):
     def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any) -> list[BaseNode]:
         engine = self.embed_model.embedder
         # Fitting on these documents would make vectors that those of a later call, or of another process, do not match.
-        raise_if_unfitted(engine, "parser.embed_model.fit(documents) once, with the whole library,")
+        raise_if_unfitted(engine, "parser.embed_model.fit(documents) once, with the whole library")
         # A pipeline does not pass on its show_progress, so the embedding model's counts as well.
         show = show_progress or self.embed_model.show_progress
         for index, node in enumerate(nodes):

@@ -20,12 +20,12 @@ _MARKED = 0.3
 """Least weight of a word that is marked, as a share of the passage's weightiest: "the" is not."""
 
 
-def checked_question(question: str, max_characters: int) -> str:
-    """Check a question and strip it."""
+def checked_question(question: str, max_characters: int, name: str = "the question") -> str:
+    """Check a question and strip it; errors about its length call it by `name`."""
     if not question.strip():
         raise InvalidQuestion("type a question first")
     if len(question) > max_characters:
-        raise InvalidQuestion(f"the question has {len(question):,} characters; ask it in at most {max_characters:,}")
+        raise InvalidQuestion(f"{name} has {len(question):,} characters; ask it in at most {max_characters:,}")
     check_question(question)
     return question.strip()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import chain, zip_longest
 
 from chroma_eddy import DocumentRow, Index
@@ -33,6 +34,7 @@ class SampleQuestions:
     def __init__(self, reader: LibraryReader) -> None:
         self._reader = reader
         self._made = read_samples(reader.folder)
+        self._failed: set[str] = set()  # keys of documents that the next server tries again
         self._complete = -1  # version of the library that has all its questions
         self.version = 0  # changes whenever questions are made
 
@@ -60,7 +62,8 @@ class SampleQuestions:
             return False
         entries = {self._key(entry): entry for entry in self._reader.entries()}
         made = {key: questions for key, questions in self._made.items() if key in entries}
-        left = [key for key in entries if key not in made and (len(made) < _KEPT or entries[key].id in preferred)]
+        tried = made.keys() | self._failed
+        left = [key for key in entries if key not in tried and (len(tried) < _KEPT or entries[key].id in preferred)]
         if left:
             key = min(left, key=lambda key: entries[key].id not in preferred)
             try:
@@ -68,13 +71,14 @@ class SampleQuestions:
             except _Urgent:
                 return False
             except Exception:  # whoever opens the document is told what is wrong with it
-                made[key] = []
+                self._failed.add(key)
         else:
             self._complete = version
         if made == self._made:
             return False
         self._made = dict(list(made.items())[-_KEPT:])
-        write_samples(self._reader.folder, self._made)
+        with suppress(OSError):  # a folder that cannot be written to keeps none
+            write_samples(self._reader.folder, self._made)
         self.version += 1
         return True
 
