@@ -60,7 +60,6 @@ class LoadedModel:
         return "int8" if self.int8 else "auto"
 
 
-@collector_paused()
 def open_model(
     model: str | os.PathLike[str] | torch.nn.Module,
     method: Method,
