@@ -124,7 +124,7 @@ def _difference(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def _state_difference(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> float:
-    """Relative difference of states, each shape (tokens, width); the median token's in half precision, quantised or int8.
+    """Relative difference of states, each shape (tokens, width); the median token's unless they are float32's.
 
     Such rounding may choose another of two experts that are all but equally good for a token, or another of two
     neighbouring codes, and that token's state jumps. A fault shows in most tokens.
