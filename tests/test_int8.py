@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from functools import partial
 from pathlib import Path
@@ -14,13 +15,17 @@ from tests.families import ENCODERS, FAMILIES, MORE_FAMILIES, OWN_ATTENTION, bui
 from tests.reference.int8 import double_product, product
 from tests.selection import grid, mostly_slow
 from torch import nn
+from transformers import AutoModelForCausalLM
 
-from eddy_embed import Embedder
+from eddy_demo.web.answers.generation import Generator
+from eddy_demo.web.library_reader import LibraryOptions, LibraryReader
+from eddy_embed import Embedder, compare
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
 from eddy_embed.model.loading import number_format
 from eddy_embed.model.speed import int8_linear
 from eddy_embed.model.speed.int8_linear import Int8Linear, multiplies_int8, use_int8
 from eddy_embed.model.view import text_model
+from openai_eddy.engine import open_embedders
 
 OF_OTHER_LAYERS = {"gpt2", "falcon"}
 """Families whose linear layers are not torch's own."""
@@ -124,6 +129,41 @@ def test_a_model_loaded_by_name_holds_its_layers_in_a_byte_a_weight(monkeypatch:
 
 
 @needs_vnni
+def test_embedders_of_one_loaded_model_multiply_in_int8_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Embedder("eddy-tiny", "plain", dtype="int8")
+    vectors = whole.encode_document(TEXTS[:2])
+    (compared,) = compare(TEXTS[:2], "eddy-tiny", ["plain"], dtype="int8")
+    assert compared.cosines is not None and np.abs(compared.cosines - vectors @ vectors.T).max() <= 1e-6
+    served = open_embedders("eddy-tiny", ["plain", "htp"], dtype="int8")["plain"]
+    monkeypatch.setenv(number_format.DTYPE, "int8")
+    reader = LibraryReader(LibraryOptions(Path()))
+    reader.generator = Generator.load("eddy-tiny", "cpu")
+    for embedder in (served, reader.embedder_for("plain")):
+        assert embedder.fingerprint == whole.fingerprint
+        assert np.array_equal(embedder.encode_document(TEXTS[:2]), vectors)
+
+
+@needs_vnni
+@pytest.mark.parametrize("dora", [False, True])
+def test_adapters_are_refused_unless_they_are_merged(dora: bool, tmp_path: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    model, tokenizer = build("llama")
+    model.save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    config = LoraConfig(r=4, target_modules=["q_proj"], use_dora=dora, init_lora_weights=False)
+    adapted = get_peft_model(AutoModelForCausalLM.from_pretrained(tmp_path / "base"), config).eval()
+    adapted.save_pretrained(tmp_path / "adapter")
+    said = r"has PEFT adapters, .* save the merged model \(merge_and_unload\) and name that, or choose dtype='auto'$"
+    for one, own in ((adapted, tokenizer), (tmp_path / "adapter", None)):
+        with pytest.raises(UnsupportedModel, match=said):
+            Embedder(one, "plain", tokenizer=own, dtype="int8")
+    usual = Embedder(adapted, "plain", tokenizer=tokenizer).encode_document(TEXTS)
+    merged = Embedder(adapted.merge_and_unload(), "plain", tokenizer=tokenizer, dtype="int8").encode_document(TEXTS)
+    assert (merged * usual).sum(1).min() > 0.99
+
+
+@needs_vnni
 def test_gradients_are_those_without_rounding() -> None:
     eight = Int8Linear(layer(16, 8, True))
     states = torch.randn(3, 16, requires_grad=True)
@@ -148,15 +188,21 @@ def test_layers_with_a_forward_of_their_own_are_left_alone() -> None:
 
 
 def test_where_int8_cannot_be_exact_it_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(InvalidParameter, match=r"dtype='int8' needs a processor with AVX512-VNNI, .* not on 'cuda'"):
-        number_format.check_int8("dtype", "cuda")
+    elsewhere = "EDDY_DTYPE='int8' runs on a processor, not on 'cuda'; add device='cpu', or move a loaded model there"
+    with pytest.raises(InvalidParameter, match=f"^{re.escape(elsewhere)}$"):
+        number_format.check_int8("EDDY_DTYPE", "cuda")
     monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)
     assert not int8_linear.multiplies_int8()
     model, tokenizer = build("llama")
-    for given in ({"model": "eddy-tiny"}, {"model": model, "tokenizer": tokenizer}):
-        with pytest.raises(InvalidParameter, match="needs a processor with AVX512-VNNI"):
+    lacking = "dtype='int8' needs AVX512-VNNI, which this processor lacks; choose 'auto'"
+    for given in ({"model": "eddy-tiny", "device": "cpu:0"}, {"model": model, "tokenizer": tokenizer}):
+        with pytest.raises(InvalidParameter, match=f"^{re.escape(lacking)}$"):
             Embedder(**given, dtype="int8")  # type: ignore[arg-type]
     monkeypatch.undo()
     if multiplies_int8():
+        number_format.check_int8("dtype", "cpu:0")
+        wide = "dtype='int8' needs a model in bfloat16 or float32, this one is in float64; convert it, as with "
+        with pytest.raises(InvalidParameter, match=f"^{re.escape(wide)}"):
+            Embedder(copy.deepcopy(model).double(), tokenizer=tokenizer, dtype="int8")
         with pytest.raises(InvalidParameter, match="leave model_kwargs' device_map out"):
             Embedder("eddy-tiny", dtype="int8", model_kwargs={"device_map": "cpu"})

@@ -345,6 +345,20 @@ def test_a_layer_that_is_not_watched_is_counted(monkeypatch: pytest.MonkeyPatch)
         e.encode_document("Salt.")
 
 
+@pytest.mark.parametrize("by_pieces", ["", ",piece=10"])
+def test_only_the_last_layer_is_watched_where_only_it_counts(by_pieces: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched: list[_Rectangles] = []
+    see = _Rectangles.see
+
+    def noted(self: _Rectangles, *states: Any) -> None:
+        watched.append(self)
+        see(self, *states)
+
+    monkeypatch.setattr(_Rectangles, "see", noted)
+    embedder("llama", f"reba:exit=4,last_layer_only=true{by_pieces}").encode_document(TEXTS)
+    assert len(watched) == len(set(watched)) > 0
+
+
 def test_explain_names_the_watch_and_its_cost() -> None:
     shown = embedder("llama", "reba:pool=mean,exit=-2").explain(TEXTS[0])
     assert shown.watched == [1, 2, 3, 4, 5] and shown.watched_tokens == shown.text_tokens

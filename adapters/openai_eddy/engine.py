@@ -149,7 +149,7 @@ def open_embedders(
             raise InvalidParameter(
                 f"{model} brings a pooling of its own, and serves one method; start a server for each"
             )
-        live = (opened.model, opened.tokenizer)
+        live, options["dtype"] = (opened.model, opened.tokenizer), opened.dtype
     embedders = {
         text: open_embedder(model, {**options, "method": text, **posts.get(text, {})}, live) for text in parsed
     }

@@ -50,7 +50,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'eddy_embed' has no attribute {name!r}")
     with collector_paused():
-        return getattr(import_module(f"eddy_embed.{_HOMES[name]}"), name)
+        value = globals()[name] = getattr(import_module(f"eddy_embed.{_HOMES[name]}"), name)
+    return value
 
 
 def __dir__() -> list[str]:

@@ -108,7 +108,8 @@ class LibraryReader:
     def embedder_for(self, method: str, model: str | None = None) -> Embedder:
         """Create an embedder of the library's model, or of another; it shares the weights of the generator."""
         if self.generator is not None:
-            return Embedder(self.generator.model, tokenizer=self.generator.tokenizer, method=method)
+            shared = self.generator
+            return Embedder(shared.model, method, tokenizer=shared.tokenizer, dtype=shared.embedder_dtype)
         return Embedder(model or self.recipe.model, method=method, device=self.options.device)
 
     def embedder_for_comparison(self, method: str) -> Embedder:

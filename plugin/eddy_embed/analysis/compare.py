@@ -113,6 +113,7 @@ def compare(
     check_options({**options, **loading})
     loading["model_kwargs"] = dict(loading["model_kwargs"] or {})
     opened = open_model(model, registry.plain(), tokenizer, **loading)
+    options["dtype"] = opened.dtype
     # What plain refuses is wrong with the arguments, what another method refuses is a reason of its own.
     first = {**options, "post": None, "check": False}
     Embedder(opened.model, tokenizer=opened.tokenizer, method="plain", **first).close()

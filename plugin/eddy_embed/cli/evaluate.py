@@ -69,7 +69,7 @@ def evaluate(
     reference = System.named(baseline).text
     wanted = beside(asked, reference, query_mean=query_mean)
     more = _sampled(wanted, fit_samples)
-    found = options.evaluated(
+    found = options.run_evaluation(
         model, [*wanted, *more], find_tasks(folder, tasks), passage_size, output, fresh, device=device, dtype=dtype
     )
     outcomes = [outcome for outcome in found if outcome.system in wanted]

@@ -125,7 +125,7 @@ def measuring(data: Path | None, output: Path | None) -> Path:
     return data
 
 
-def evaluated(
+def run_evaluation(
     model: str,
     systems: list[System],
     tasks: list[Task],

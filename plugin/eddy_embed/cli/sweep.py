@@ -67,7 +67,7 @@ def sweep(
     for text, reason in reasons.items():
         typer.echo(f"left out: {text}: {reason}", err=True)
     systems = [System.named(text) for text in dict.fromkeys([*there, "plain"])]
-    found = options.evaluated(model, systems, [task], passage_size, output, fresh, device=device, dtype=dtype)
+    found = options.run_evaluation(model, systems, [task], passage_size, output, fresh, device=device, dtype=dtype)
     held = {outcome.system.text: outcome for outcome in found}
     tried = [held[text] for text in dict.fromkeys(there) if text in held]
     best, ties = grid.choose(tried)

@@ -56,7 +56,7 @@ def tune(
         texts = [f"{text}{post}" for text in CANDIDATES for post in ("", "+whiten")]
         there, _ = grid.runnable([*texts, f"{recommended.text}+whiten"], embedder.backbone)
     systems = list(dict.fromkeys([recommended, *others, *map(System.named, there), System(BM25)]))
-    found = options.evaluated(
+    found = options.run_evaluation(
         model, systems, [task], passage_size, output, fresh, device=device, dtype=dtype, check=False
     )
     found.sort(key=lambda outcome: -outcome.score())

@@ -54,8 +54,12 @@ class LoadedModel:
     int8: bool = False
     private: bool = False
 
+    @property
+    def dtype(self) -> str:
+        """The `dtype` that `Embedder` needs to open the loaded model in the same way again."""
+        return "int8" if self.int8 else "auto"
 
-@collector_paused()
+
 def open_model(
     model: str | os.PathLike[str] | torch.nn.Module,
     method: Method,
@@ -91,7 +95,12 @@ def open_model(
                 f"{', '.join(refused)}: a loaded model stays as it is and where it is; leave this out, or name it"
             )
         if dtype == "int8":
-            check_int8("dtype", own_device.type)
+            check_int8("dtype", str(own_device))
+            if own_dtype not in ("bfloat16", "float32"):
+                raise InvalidParameter(
+                    f"dtype='int8' needs a model in bfloat16 or float32, this one is in {own_dtype}; convert it, as "
+                    "with model.float(), or leave dtype out"
+                )
         backbone = describe(getattr(model, "config", None))
         backbone = replace(backbone, pooling=None if trained is None else trained.pooling)
         name = str(getattr(model, "name_or_path", "") or type(model).__name__)

@@ -156,14 +156,18 @@ class Method:
         return {name: {**_values(part), **_class_of(part)} for name, part in parts.items() if part is not None}
 
 
-_YOUNGER = {"specials": False, "init": "scaled", "last_layer_only": False}
+_OMITTED_DEFAULTS = {"specials": False, "init": "scaled", "last_layer_only": False}
 """Fields that are younger than fingerprints, and their defaults."""
 _PARTS = [field.name for field in fields(Method) if field.name not in ("decides", "terms")]
 
 
 def _values(part: Any) -> dict[str, Any]:
-    """The fields of a part; `_YOUNGER` ones only if they are set, and no `start`, which fingerprints hold."""
-    return {name: value for name, value in asdict(part).items() if name != "start" and _YOUNGER.get(name, ...) != value}
+    """The fields of a part; `_OMITTED_DEFAULTS` ones only if they are set, and no `start`, which fingerprints hold."""
+    return {
+        name: value
+        for name, value in asdict(part).items()
+        if name != "start" and _OMITTED_DEFAULTS.get(name, ...) != value
+    }
 
 
 def _class_of(part: object) -> dict[str, str]:

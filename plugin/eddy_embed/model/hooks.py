@@ -77,6 +77,10 @@ class PassState:
     layer_angles: Angles | None = None
     ran: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RUNS, 0))
 
+    def watches(self, layer: int) -> bool:
+        """Whether the watcher is shown a layer's attention."""
+        return self.watcher is not None and (not self.watcher.last_layer_only or layer == len(self.specs or ()))
+
     def capture(self, layer: int, states: torch.Tensor) -> None:
         """Keep a layer's states, shape (.., tokens, width), if they are wanted."""
         if layer in self.captures:
@@ -145,7 +149,8 @@ def _attention(
     if extra is not None and call.probed_keys is not None:
         call.probed_keys[layer] = entry_keys(key, groups[0], extra.entries, angles)[0]
         extra = None
-    return attend(query, key, value, groups, spec, kernels, extra, call.watcher, angles, bias, s_aux), None
+    watcher = call.watcher if call.watches(layer) else None
+    return attend(query, key, value, groups, spec, kernels, extra, watcher, angles, bias, s_aux), None
 
 
 def _next_layer(
@@ -159,7 +164,7 @@ def _next_layer(
     extra = call.reroute if call.reroute is not None and layer in (call.reroute.layers or ()) else None
     call.ran["attention"] += 1
     call.ran["re-routing"] += extra is not None
-    call.ran["watch"] += call.watcher is not None
+    call.ran["watch"] += call.watches(layer)
     angles = call.layer_angles if extra is not None and extra.rebase else None
     if extra is not None and extra.rebase and angles is None and call.probed_keys is None:
         raise InterventionDidNotRun(f"attention {layer} of {name} was given no rotary angles")

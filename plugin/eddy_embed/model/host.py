@@ -14,7 +14,7 @@ from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.model.attention import BLOCKED, OWN, AttentionSpec, AttentionWatcher, KernelChoice, group
 from eddy_embed.model.hooks import ATTENTION, RUNS, PassEnded, PassState, by_distance, current, install, register
 from eddy_embed.model.loading.peft import adapters, base_of
-from eddy_embed.model.self_check import SelfCheck, check_states_equal, check_windows, looks_ahead
+from eddy_embed.model.self_check import FLOAT32, HALF, INT8, SelfCheck, check_states_equal, check_windows, looks_ahead
 from eddy_embed.model.softmax_hook import SoftmaxTemperatureMode
 from eddy_embed.model.speed.int8_linear import use_int8
 from eddy_embed.model.speed.onednn_linear import pad_rows, use_onednn
@@ -74,7 +74,7 @@ class Host:
             self.adapters = adapters(self._view) if adapted else []  # refused before a pass changes shared weights
             self.device = device_of(embedding)
             self.dtype = next(p.dtype for p in self._view.parameters() if p.is_floating_point())
-            self.coarse = int(self.dtype.itemsize < 4 or quantised(self._view))
+            self.tolerance = HALF if self.dtype.itemsize < 4 or quantised(self._view) else FLOAT32
             self.dtype_name = "int8" if int8 else str(self.dtype).removeprefix("torch.")
             use_onednn(self._view)
             install(embedding, self._stack, [m for m in modules if type(m).__name__.endswith("RotaryEmbedding")])
@@ -89,7 +89,7 @@ class Host:
             if int8:  # after the check: it makes large differences of what differs by rounding alone
                 use_int8(self._stack, self.name)
                 self._states(two)
-                self.coarse = 2
+                self.tolerance = INT8
 
     def _make_view(self, base: nn.Module) -> None:
         """Copy a base model around its weights, and cut the copy down to the text model's layers up to the exit."""
@@ -161,7 +161,7 @@ class Host:
             factors: Factor on the logits of each sequence, None for 1.
             reroute: Extra entries in the attention of some layers, None for none.
             layers: Layers l whose states are read, each at most M; None: M alone.
-            watcher: Observes the attention of every layer.
+            watcher: Observes the attention of layers.
             rows: Tokens whose states are read, None for all; of the others nothing is kept.
             leaves: If given, gradients are recorded, and the model's input embeddings are added to it.
 
@@ -197,7 +197,7 @@ class Host:
             watcher.begin(groups, packed.offsets)
         run = 0 if call.embeddings_only else self.kept
         routes = sum(layer <= run for layer in reroute.layers or ()) if reroute else 0
-        inside = {"attention": run, "re-routing": routes, "watch": run * (watcher is not None)}
+        inside = {"attention": run, "re-routing": routes, "watch": sum(map(call.watches, range(1, run + 1)))}
         self._run_counted(call, packed, rewired, values, inside)
         return call.side_by_side(wanted)
 
@@ -273,7 +273,7 @@ class Host:
         key = (reroute, watched)
         if key not in self._kernels:
             text = pack([plain(self._trial_ids(TRIED))])
-            check = SelfCheck(self.name, self._forward, text, self.specs, self.exit_layer, self.coarse)
+            check = SelfCheck(self.name, self._forward, text, self.specs, self.exit_layer, self.tolerance)
             self._kernels[key] = check.kernels(reroute, watched)
         return self._kernels[key]
 
@@ -352,7 +352,7 @@ class Host:
         kinds = list(getattr(self._view.config, "layer_types", None) or [])[: self.kept]
         check_windows(self.name, self.specs, kinds, call.mask_windows)
         ours = self.run(pack([plain(ids) for ids in texts]), range(0), None)
-        check_states_equal(self.name, ours, expected, self.width, self.coarse)
+        check_states_equal(self.name, ours, expected, self.width, self.tolerance)
 
     def _states(self, packed: Packed, counted: bool = True) -> torch.Tensor:
         call = PassState(group(packed.offsets), captures=frozenset({self.exit_layer}))

@@ -15,18 +15,21 @@ from eddy_embed.text.sequence import Packed
 
 AHEAD = 1e-3
 """Largest relative difference that rounding alone may make to states when later tokens change."""
+FLOAT32, HALF, INT8 = 1e-4, 5e-2, 0.3
+"""Tolerances: the largest relative difference of states that are the same, in float32, in half precision or with
+quantised weights, and in int8, whose codes of states jump where others differ by rounding."""
 
 
 @dataclass(frozen=True, eq=False)
 class SelfCheck:
-    """A tiny text, and a model to run it; `coarse` as in `allowed`."""
+    """A tiny text, a model to run it, and the largest difference of its states that rounding may make."""
 
     name: str
     forward: Callable[[Packed, PassState], object]
     packed: Packed
     specs: tuple[AttentionSpec, ...]
     exit_layer: int
-    coarse: int
+    tolerance: float
 
     def kernels(self, reroute: ExtraKeyValues | None, watched: bool) -> tuple[KernelChoice, ...]:
         """Choose kernels, and refuse a model where those that give a log-sum-exp differ from the blocked one."""
@@ -37,12 +40,12 @@ class SelfCheck:
         if watched or (reroute is not None and reroute.layers):
             blocked = self._pass(reroute=reroute, kernels=(BLOCKED,) * len(kernels))
             states, expected = (call.captured[self.exit_layer] for call in (chosen, blocked))
-            difference = _state_difference(states, expected, self.coarse)
-            if not difference <= allowed(self.coarse):
+            difference = _state_difference(states, expected, self.tolerance)
+            if not difference <= self.tolerance:
                 names = sorted({kernel.within for kernel in kernels})
                 raise UnsupportedModel(
                     f"{self.name}: attention by {', '.join(names)} differs here from the blocked kernel by "
-                    f"{difference:.2g} (allowed {allowed(self.coarse):.0e}); use another device or dtype"
+                    f"{difference:.2g} (allowed {self.tolerance:.0e}); use another device or dtype"
                 )
         return kernels
 
@@ -69,20 +72,11 @@ class SelfCheck:
         count = min(reroute.entries, len(positions))
         for layer, keys in (moved.probed_keys or {}).items():
             expected = (shifted.probed_keys or {})[layer][:, :, :count]
-            if not _difference(keys[:, :, :count], expected) <= allowed(self.coarse):
+            if not _difference(keys[:, :, :count], expected) <= self.tolerance:
                 raise UnsupportedModel(
                     f"{self.name}: keys of layer {layer} are not turned by their position in the usual way, so they "
                     "cannot be moved to position -1; leave rebase out, or name layers with rotary positions"
                 )
-
-
-def allowed(coarse: int) -> float:
-    """Largest relative difference of states that are the same.
-
-    `coarse`: 0 for float32, 1 for half precision or quantised weights, 2 for int8, whose codes of states jump where
-    others differ by rounding.
-    """
-    return (1e-4, 5e-2, 0.3)[coarse]
 
 
 def check_windows(name: str, specs: tuple[AttentionSpec, ...], kinds: list[str], mask_windows: set[int]) -> None:
@@ -107,7 +101,7 @@ def looks_ahead(one: torch.Tensor, other: torch.Tensor) -> bool:
     return bool(torch.isfinite(one).all()) and not _difference(one, other) <= AHEAD
 
 
-def check_states_equal(name: str, ours: torch.Tensor, own: torch.Tensor, width: int, coarse: int) -> None:
+def check_states_equal(name: str, ours: torch.Tensor, own: torch.Tensor, width: int, tolerance: float) -> None:
     """Refuse a model whose states of packed sequences are not its own, or are constant, each shape (tokens, width)."""
     if ours.shape != own.shape or ours.shape[1] != width:
         raise UnsupportedModel(f"{name}: hidden states have shape {tuple(ours.shape)}, not width {width}")
@@ -117,11 +111,11 @@ def check_states_equal(name: str, ours: torch.Tensor, own: torch.Tensor, width: 
         raise UnsupportedModel(
             f"{name} gives every token the same state; its weights are damaged, such as all zeros: fetch it again"
         )
-    difference = _state_difference(ours, own, coarse)
-    if not difference <= allowed(coarse):
+    difference = _state_difference(ours, own, tolerance)
+    if not difference <= tolerance:
         raise UnsupportedModel(
             f"{name}: hidden states of packed sequences differ from the model's own by {difference:.2g} (allowed "
-            f"{allowed(coarse):.0e}); its layers mix tokens in a way that is not supported"
+            f"{tolerance:.0e}); its layers mix tokens in a way that is not supported"
         )
 
 
@@ -129,13 +123,13 @@ def _difference(one: torch.Tensor, other: torch.Tensor) -> float:
     return float((one.double() - other.double()).norm() / other.double().norm())
 
 
-def _state_difference(one: torch.Tensor, other: torch.Tensor, coarse: int) -> float:
-    """Relative difference of states, each shape (tokens, width); the median token's in half precision or quantised.
+def _state_difference(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> float:
+    """Relative difference of states, each shape (tokens, width); the median token's unless they are float32's.
 
     Such rounding may choose another of two experts that are all but equally good for a token, or another of two
     neighbouring codes, and that token's state jumps. A fault shows in most tokens.
     """
-    if not coarse:
+    if tolerance <= FLOAT32:
         return _difference(one, other)
     distance = (one.double() - other.double()).norm(dim=1)
     # The embedding of the padding token may be zeros, and so may all of its states.

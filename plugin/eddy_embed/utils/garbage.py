@@ -1,4 +1,4 @@
-"""The cyclic garbage collector during imports and openings, which make a million objects that stay."""
+"""The cyclic garbage collector, paused while imports and models make a million objects that stay."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from eddy_demo.errors import DemoError
 from eddy_demo.web.answers.evidence import Evidence
 from eddy_demo.web.http.events import Event
 from eddy_embed.model.loading.names import locate
-from eddy_embed.model.loading.number_format import best_device, chosen_dtype
+from eddy_embed.model.loading.number_format import asked_dtype, best_device, chosen_dtype
 from eddy_embed.model.loading.pretrained import check_size, read_config, readable, tokenizer_class
 
 MAX_NEW_TOKENS = 256
@@ -42,6 +42,8 @@ class Generator:
 
     def __init__(self, model: torch.nn.Module, tokenizer: Any) -> None:
         self.model, self.tokenizer = model, tokenizer
+        # Embedders that open the model by its name run in int8 where EDDY_DTYPE says so.
+        self.embedder_dtype = "int8" if asked_dtype("auto")[0] == "int8" else "auto"
 
     @classmethod
     def load(cls, name: str, device: str | None) -> Generator:

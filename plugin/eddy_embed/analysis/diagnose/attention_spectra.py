@@ -121,6 +121,8 @@ class Spectra:
             (tokens,); layers without entries are not there.
     """
 
+    last_layer_only = False
+
     def __init__(self, *, filters: bool = True) -> None:
         self.filters: list[Filter] = []
         self.entries: dict[int, Doubles] = {}

@@ -24,7 +24,9 @@ CACHED = 2**19
 
 
 class AttentionWatcher(Protocol):
-    """Is shown every layer's attention in a pass."""
+    """Is shown the attention of every layer in a pass, or that of the last layer that runs alone."""
+
+    last_layer_only: bool
 
     def begin(self, groups: Sequence[Group], offsets: Ints) -> None:
         """A pass begins, over groups of packed sequences; see `AttentionRecorder`."""
@@ -55,10 +57,7 @@ class AttentionWatcher(Protocol):
 
 
 class AttentionRecorder:
-    """Records a rectangle of each sequence's attention: from a first row on, columns of shape (sequences, 2).
-
-    With `last_layer_only` it forgets the layers before the last one that it sees.
-    """
+    """Records a rectangle of each sequence's attention: from a first row on, columns of shape (sequences, 2)."""
 
     def __init__(self, first_rows: Ints, columns: Ints, last_layer_only: bool = False) -> None:
         self.first_rows, self.columns, self.last_layer_only = first_rows, columns, last_layer_only
@@ -89,8 +88,6 @@ class AttentionRecorder:
         paid: torch.Tensor | None = None,
     ) -> None:
         """Record one layer's attention of one group; see `AttentionWatcher` for the arguments."""
-        if self.last_layer_only:
-            self._groups[number].largest = None
         self._groups[number].see(query, key, lse, members, spec)
 
     def weights(self, sequence: int, earlier: bool) -> tuple[int, torch.Tensor]:

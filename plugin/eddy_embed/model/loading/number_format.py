@@ -45,18 +45,19 @@ def chosen_dtype(name: str, device: str, own: Any) -> Any:
     bfloat16 if it multiplies in it and the checkpoint is in half precision, and float32 if not.
     """
     known = {"float32", "bfloat16", "float16", "float64", "int8"}
+    on_processor = torch.device(device).type == "cpu"
     name, origin = asked_dtype(name)
     if name == "int8":
         check_int8(origin, device)
         return torch.bfloat16 if multiplies_bfloat16() else torch.float32  # of all but the linear layers' weights
     if name == "auto":
-        if device != "cpu":
+        if not on_processor:
             return "auto"
         half = own in (torch.bfloat16, torch.float16)  # configurations that older versions wrote have none: float32
         return torch.bfloat16 if half and multiplies_bfloat16() else torch.float32
     if name not in known:
         raise InvalidParameter(f"{origin}={name!r} is unknown; choose auto, {', '.join(sorted(known))}")
-    if name == "float16" and device == "cpu":
+    if name == "float16" and on_processor:
         raise InvalidParameter(f"{origin}='float16' is unusably slow on a processor; choose 'bfloat16' or 'float32'")
     return getattr(torch, name)
 
@@ -69,10 +70,12 @@ def asked_dtype(name: str) -> tuple[str, str]:
 
 def check_int8(origin: str, device: str) -> None:
     """Refuse int8 where no kernel multiplies it exactly."""
-    if device != "cpu" or not multiplies_int8():
+    if torch.device(device).type != "cpu":
         raise InvalidParameter(
-            f"{origin}='int8' needs a processor with AVX512-VNNI, and the model on it, not on {device!r}; choose 'auto'"
+            f"{origin}='int8' runs on a processor, not on {device!r}; add device='cpu', or move a loaded model there"
         )
+    if not multiplies_int8():
+        raise InvalidParameter(f"{origin}='int8' needs AVX512-VNNI, which this processor lacks; choose 'auto'")
 
 
 def prepacks() -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from eddy_embed.model.loading.number_format import asked_dtype, best_device, cho
 from eddy_embed.model.loading.peft import adapter_at, attach, file_at
 from eddy_embed.model.speed.onednn_linear import prepack
 from eddy_embed.model.view import check_sizes, describe, layer_of
+from eddy_embed.utils.garbage import collector_paused
 from eddy_embed.utils.memory import out_of_memory
 
 
@@ -66,7 +67,8 @@ def load(
     source = source.readable(dtype, device)
     with _opening(name):
         config = read_config(source.base, source.options)
-        tokenizer = source.tokenizer() if tokenizer is None else tokenizer
+        with source.collector_paused():
+            tokenizer = source.tokenizer() if tokenizer is None else tokenizer
     quantised = "quantization_config" in model_kwargs or getattr(config, "quantization_config", None) is not None
     torch_dtype = chosen_dtype(dtype, device, None if quantised else getattr(config, "dtype", None))
     backbone = replace(describe(config), pooling=pooling)
@@ -80,7 +82,7 @@ def load(
     if name not in BUNDLED and not source.options["trust_remote_code"]:
         with _opening(name):
             check_size(source.base, source.options.get("subfolder", ""), config, _kind(config))
-    with _reading(name, model_kwargs, show_progress):
+    with _reading(name, model_kwargs, show_progress), source.collector_paused():
         model, info = _kind(config).from_pretrained(
             source.base,
             config=config,
@@ -195,6 +197,11 @@ class _Source:
     def readable(self, dtype: str, device: str) -> _Source:
         """The same with a base that transformers can read."""
         return replace(self, base=readable(self.base, dtype, device), tokenizers=tokenizer_class(self.base))
+
+    def collector_paused(self) -> AbstractContextManager[None]:
+        """Pause the collector while objects are made, but not where files may be fetched, which can take hours."""
+        here = all(os.path.isdir(where) for where in (self.base, self.adapter or self.base))
+        return collector_paused() if here or self.options.get("local_files_only") else nullcontext()
 
     def tokenizer(self) -> Any:
         """The adapter's own if it has one."""

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from eddy_embed.errors import UnsupportedModel
-from eddy_embed.model.speed.onednn_linear import PLAIN, UNFUSED
+from eddy_embed.model.speed.onednn_linear import PLAIN_LINEARS, UNFUSED
 from eddy_embed.model.view import unpacked
 
 LARGEST = 127
@@ -28,12 +28,21 @@ def multiplies_int8() -> bool:
 
 
 def use_int8(module: nn.Module, name: str) -> None:
-    """Put an `Int8Linear` in place of each linear layer inside a module; refuse a model of this name that has none."""
+    """Put an `Int8Linear` in place of each linear layer inside a module of the model of this name.
+
+    Raises:
+        UnsupportedModel: There is none, or PEFT adapters, which read the weight of the layer that they wrap.
+    """
+    if any(type(each).__module__.startswith("peft.") for each in module.modules()):
+        raise UnsupportedModel(
+            f"{name} has PEFT adapters, which int8 would lose; save the merged model (merge_and_unload) and name that, "
+            "or choose dtype='auto'"
+        )
     found = [
         (parent, child_name, child)
         for parent in module.modules()
         for child_name, child in parent.named_children()
-        if type(child) in PLAIN
+        if type(child) in PLAIN_LINEARS
     ]
     if not found:
         raise UnsupportedModel(f"{name} has no linear layers of torch's own to put in int8; choose dtype='auto'")

@@ -169,6 +169,6 @@ class _Conv1D(Conv1D):
         return product(x, self.weight.t(), self.bias)
 
 
-PLAIN = (nn.Linear, _Linear)
+PLAIN_LINEARS = (nn.Linear, _Linear)
 """Linear layers whose forward does nothing else."""
 _OWN: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: _Linear, Conv1D: _Conv1D}
