@@ -8,7 +8,7 @@ EDDY_EVAL_DATA), `overhead` (methods over a plain pass of as many tokens, and re
 the model's matrix products and attention alone), `products` (oneDNN's over torch's usual ones, prepacked weights over
 weights as stored, and bfloat16 over float32), `budget` (tokens in a forward pass), `memory`, `growth`. Each finished
 part is added to `--journal`, and the same command resumes after it. The results are
-`benchmarks/results/speed-MACHINE.json` and the tables of docs/performance.md. Close everything else: other load widens
+`benchmarks/results/speed-MACHINE.json` and the tables of docs/performance*.md. Close everything else: other load widens
 the spread of the ratios.
 """
 
@@ -52,7 +52,6 @@ hours there. None: all. Peers run on `MODELS`."""
 MODELS = ("smollm2",)
 DTYPES = {"limit": ("float32", "bfloat16", "int8"), "products": ("float32",), "memory": ("float32",)}
 """Types of number, where they are not both; peers have their own."""
-PICTURE = ROOT / "docs" / "pictures" / "growth.svg"
 FULL = {"rounds": 5, "texts": 80, "words": 300, "lengths": overhead.LENGTHS}
 TRIAL = {"rounds": 2, "texts": 12, "words": 40, "lengths": (128,)}
 
@@ -76,7 +75,7 @@ def main() -> None:
             file.write(json.dumps(done[key]) + "\n")
         gc.collect()  # models and peers' processes, before the next ones are loaded
     if options.write:
-        report.write(list(done.values()), RESULTS, ROOT / "docs" / "performance.md", PICTURE)
+        report.write(list(done.values()), RESULTS, ROOT / "docs")
 
 
 def parsed(given: list[str]) -> argparse.Namespace:
@@ -107,7 +106,7 @@ def units(options: argparse.Namespace) -> list[tuple[str, dict[str, Any], argpar
         SystemExit: No peer has such a name.
     """
     known = list(libraries.PEERS)
-    for make, python in ((libraries.openvino, options.openvino), (libraries.llama_cpp, options.llama_cpp)):
+    for make, python in ((libraries.llama_cpp, options.llama_cpp), (libraries.openvino, options.openvino)):
         known += make(python) if python else ()
     chosen = [each for each in known if not options.peer or any(word in each.name for word in options.peer)]
     if not chosen:

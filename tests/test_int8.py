@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -206,3 +207,31 @@ def test_where_int8_cannot_be_exact_it_is_refused(monkeypatch: pytest.MonkeyPatc
             Embedder(copy.deepcopy(model).double(), tokenizer=tokenizer, dtype="int8")
         with pytest.raises(InvalidParameter, match="leave model_kwargs' device_map out"):
             Embedder("eddy-tiny", dtype="int8", model_kwargs={"device_map": "cpu"})
+
+
+@needs_vnni
+def test_layers_of_the_same_states_share_their_codes() -> None:
+    """Computed once for all of them in each thread, and not kept; other states in between are no trouble."""
+    model, _ = build("llama")
+    use_int8(model.model.layers, "llama")
+    attention = model.model.layers[0].self_attn
+    shared = attention.q_proj.quantised
+    assert attention.k_proj.quantised is attention.v_proj.quantised is shared
+    assert shared is not model.model.layers[1].self_attn.q_proj.quantised is not attention.o_proj.quantised
+    states = torch.randn(64, 5, model.config.hidden_size)
+
+    def same(index: int) -> bool:
+        mine = (states[index], states[index - 1])
+        turns = [0, 0, 0, 0, 1, 1, 1] * 9
+        return all(torch.equal(shared(mine[turn])[0], int8_linear.quantised(mine[turn])[0]) for turn in turns)
+
+    with torch.inference_mode(), ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(same, range(64)))
+        with pytest.MonkeyPatch.context() as patch:
+            counted: list[torch.Tensor] = []
+            found = int8_linear.quantised
+            patch.setattr(int8_linear, "quantised", lambda given: (counted.append(given), found(given))[1])
+            alone = states[0]
+            for name in ("q_proj", "k_proj", "v_proj"):
+                getattr(attention, name)(alone)
+    assert len(counted) == 1 and shared.states is None

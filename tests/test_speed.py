@@ -154,8 +154,9 @@ def test_misses_are_told() -> None:
 def test_machines_have_tables_and_files_of_their_own(tmp_path: Path) -> None:
     from speed import report
 
-    page = tmp_path / "page.md"
-    page.write_text("".join(f"<!-- {name}: begin -->\n<!-- {name}: end -->\n" for name in ("budget", "goals")))
+    page, details = tmp_path / "performance.md", tmp_path / "performance-measurements.md"
+    page.write_text("<!-- goals: begin -->\n<!-- goals: end -->\n")
+    details.write_text("<!-- budget: begin -->\n<!-- budget: end -->\n")
     time = {"median": 0.5, "low": 0.5, "high": 0.5}
 
     def row(machine: str, shape: str) -> dict[str, Any]:
@@ -165,8 +166,8 @@ def test_machines_have_tables_and_files_of_their_own(tmp_path: Path) -> None:
         return {**named, "found": found, **about}
 
     rows = [row("CPU family 1 (avx2)", "one"), row("CPU family 2 (avx2)", "other"), row("CPU family 1 (avx2)", "third")]
-    report.write(rows, tmp_path, page, tmp_path / "picture.svg")
-    first, second = page.read_text().split("CPU family 2 (avx2), 1 thread; torch 2.")
+    report.write(rows, tmp_path, tmp_path)
+    first, second = details.read_text().split("CPU family 2 (avx2), 1 thread; torch 2.")
     assert "CPU family 1 (avx2), 1 thread; torch 2." in first
     assert "| one, 4 layers |" in first and "| third, 4 layers |" in first and "| other, 4 layers |" in second
     files = {each.name: json.loads(each.read_text())["rows"] for each in tmp_path.glob("*.json")}
@@ -249,7 +250,7 @@ def test_every_peer_and_type_of_number_has_a_row_of_its_own_in_the_journal() -> 
     several = keys("--part", "memory", "--part", "limit", "--shape", "base", "--dtype", "float32")
     assert several == ["memory base float32", "limit base float32"]
     some = ["--part", "peers", "--openvino", "python", "--llama-cpp", "python", "--peer", "OpenVINO", "--peer", "BF16"]
-    names = (*(f"sentence-transformers (OpenVINO), {each}" for each in ("bfloat16", "int8")), "llama.cpp, BF16")
+    names = ("llama.cpp, BF16", *(f"sentence-transformers (OpenVINO), {each}" for each in ("bfloat16", "int8")))
     assert keys(*some, "--model", "/there/gemma.gguf", "--threads", "1") == [
         f"peers gemma, {name}, threads: 1" for name in names
     ]

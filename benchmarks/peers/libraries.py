@@ -35,21 +35,21 @@ class ModelFiles:
     """One model, in the two forms that libraries read.
 
     Attributes:
-        gguf: The file as it is shipped.
+        file: The file (or folder) as it is shipped.
         folder: The same weights in bfloat16, as a folder of sentence-transformers with mean pooling.
     """
 
-    gguf: Path
+    file: Path
     folder: Path
 
     @classmethod
     def of(cls, model: str, under: Path) -> ModelFiles:
-        """The files of a model that is named or lies in a GGUF file; the folder is made once."""
+        """The files of a model, by its name, GGUF file or folder; the folder with pooling is made once."""
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
-        gguf = Path(locate(model))
-        source = converted(GgufFile.read(gguf), torch.bfloat16)
+        file = Path(locate(model))
+        source = converted(GgufFile.read(file), torch.bfloat16) if file.is_file() else file
         folder = under / source.name
         if not (folder / "modules.json").exists():
             # With a chat template, sentence-transformers would embed a conversation that holds the text.
@@ -58,11 +58,11 @@ class ModelFiles:
             pooling = Pooling(transformer.get_embedding_dimension(), "mean")
             SentenceTransformer(modules=[transformer, pooling]).save(str(folder))
             shutil.rmtree(bare)
-        return cls(gguf, folder)
+        return cls(file, folder)
 
 
 def _eddy(files: ModelFiles) -> Encode:
-    return Embedder(str(files.gguf), method=METHOD, device="cpu").encode_document
+    return Embedder(str(files.file), method=METHOD, device="cpu").encode_document
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _llama_index(files: ModelFiles) -> Batched:
 def _eddy_in_llama_index(files: ModelFiles) -> Encode:
     from llama_index.embeddings.eddy import EddyEmbedding
 
-    return EddyEmbedding(model_name=str(files.gguf), method=METHOD, device="cpu").get_text_embedding_batch
+    return EddyEmbedding(model_name=str(files.file), method=METHOD, device="cpu").get_text_embedding_batch
 
 
 def _langchain(files: ModelFiles) -> Batched:
@@ -134,11 +134,11 @@ def _langchain(files: ModelFiles) -> Batched:
 def _eddy_in_langchain(files: ModelFiles) -> Encode:
     from langchain_eddy import EddyEmbeddings
 
-    return EddyEmbeddings(model_name=str(files.gguf), method=METHOD, device="cpu").embed_documents
+    return EddyEmbeddings(model_name=str(files.file), method=METHOD, device="cpu").embed_documents
 
 
 def _eddy_int8(files: ModelFiles) -> Batched:
-    model = Embedder(str(files.gguf), method=METHOD, dtype="int8")
+    model = Embedder(str(files.file), method=METHOD, dtype="int8")
     return lambda _: model.encode_document
 
 
@@ -163,7 +163,7 @@ def llama_cpp(python: Path) -> tuple[Peer, ...]:
     def make(files: ModelFiles, weights: str | None) -> Batched:
         worker = _Worker(python, "llama_cpp_worker.py")
         wanted = str(files.folder.with_name(f"{files.folder.name}-{weights}.gguf"))
-        asked = {"load": str(files.gguf), "weights": weights, "as": wanted, "threads": torch.get_num_threads()}
+        asked = {"load": str(files.file), "weights": weights, "as": wanted, "threads": torch.get_num_threads()}
         say(f"llama.cpp's process: {worker.ask(asked)}")
         return lambda size: partial(worker.encode, size)
 

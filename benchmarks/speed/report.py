@@ -1,4 +1,4 @@
-"""Write the journal as one file of results for each machine, and as the tables of docs/performance.md."""
+"""Write the journal as one file of results for each machine, and as tables of docs/performance*.md."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from speed import growth
 MIB = 2**20
 
 
-def write(rows: list[dict[str, Any]], results: Path, page: Path, picture: Path) -> None:
-    """Write each machine's results, and the tables of the page between their markers.
+def write(rows: list[dict[str, Any]], results: Path, docs: Path) -> None:
+    """Write each machine's results, and the tables of two pages between their markers.
 
     Raises:
         SystemExit: The journal holds runs of a trial, or a part with several numbers of threads.
@@ -31,6 +31,7 @@ def write(rows: list[dict[str, Any]], results: Path, page: Path, picture: Path) 
         target = results / f"speed-{name}.json"
         target.write_text(json.dumps({"machine": machine, "rows": found}, indent=1) + "\n", encoding="utf-8")
         say(f"written: {target}")
+    page, details = docs / "performance.md", docs / "performance-measurements.md"
     for row in rows:
         row["shape"] += f", {row['layers']} layers" if row.get("layers") else ""
     for part, table in TABLES.items():
@@ -39,14 +40,14 @@ def write(rows: list[dict[str, Any]], results: Path, page: Path, picture: Path) 
             raise SystemExit(f"{part} was measured with different numbers of threads, which cannot be compared")
         if chosen:
             each = [[_about(found[0]), "", *table(found)] for found in _by_machine(chosen).values()]
-            put(page, part, "\n\n".join("\n".join(lines) for lines in each))
+            put(page if part == "memory" else details, part, "\n\n".join("\n".join(lines) for lines in each))
     if any(row["part"] == "peers" for row in rows):
         put(page, "peers", "\n\n".join(peers(rows)))
     put(page, "goals", "\n".join(goals(rows)))
     grown = {f"{row['shape']}, {row['dtype']}": row["found"] for row in rows if row["part"] == "growth"}
     if grown:
-        growth.draw(picture, grown)
-    say(f"written: {page}")
+        growth.draw(docs / "pictures" / "growth.svg", grown)
+    say(f"written: {page}, {details}")
 
 
 def _by_machine(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

@@ -7,6 +7,9 @@ by unsigned states: 128 is added to them, and what that adds to the product is t
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from itertools import product
 from typing import Any, cast
 
 import torch
@@ -16,6 +19,8 @@ from eddy_embed.errors import UnsupportedModel
 from eddy_embed.model.speed.onednn_linear import PLAIN_LINEARS, UNFUSED
 from eddy_embed.model.view import unpacked
 
+SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+"""Names of layers that the models of transformers give the same states, one right after the other."""
 LARGEST = 127
 _OFFSET = 128
 _SMALLEST = 1e-30
@@ -48,6 +53,12 @@ def use_int8(module: nn.Module, name: str) -> None:
         raise UnsupportedModel(f"{name} has no linear layers of torch's own to put in int8; choose dtype='auto'")
     for parent, child_name, child in found:
         setattr(parent, child_name, Int8Linear(cast("nn.Linear", child)))
+    for parent, names in product(module.modules(), SIBLINGS):
+        layers = [layer for each in names if isinstance(layer := getattr(parent, each, None), Int8Linear)]
+        if len(layers) == len(names):
+            shared = SharedCodes(len(layers))
+            for layer in layers:
+                layer.quantised = shared
 
 
 class Int8Linear(nn.Module):
@@ -67,6 +78,7 @@ class Int8Linear(nn.Module):
         self.register_buffer("scale", scale)
         self.register_buffer("zeros", torch.zeros(len(scale), dtype=torch.long), persistent=False)
         self.bias = linear.bias
+        self.quantised: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]] = quantised
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """As `product`, with a gradient if one is recorded."""
@@ -76,7 +88,7 @@ class Int8Linear(nn.Module):
 
     def product(self, states: torch.Tensor) -> torch.Tensor:
         """Shape (.., outputs), for states of shape (.., inputs)."""
-        codes, scale = quantised(states.reshape(-1, states.shape[-1]))
+        codes, scale = self.quantised(states)
         weight, output = (self.weight, self.scale, self.zeros), (1.0, 0, states.dtype)
         out = torch.ops.onednn.qlinear_pointwise(codes, 1.0, _OFFSET, *weight, None, *output, *UNFUSED)
         out *= scale.to(out.dtype)
@@ -86,13 +98,34 @@ class Int8Linear(nn.Module):
 
 
 def quantised(states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Codes 1 .. 255 of states of shape (tokens, width), and each token's scale, shape (tokens, 1)."""
+    """Codes 1 .. 255, shape (tokens, width), of states of shape (.., width), and each token's scale, (tokens, 1)."""
     # A copy: what follows works in place.
-    values = states.to(torch.float32, copy=True)
+    values = states.reshape(-1, states.shape[-1]).to(torch.float32, copy=True)
     largest = values.abs().amax(-1, keepdim=True).clamp_min_(_SMALLEST)
     # Truncated after half of 1 is added, which rounds.
     codes = values.mul_(LARGEST / largest).add_(_OFFSET + 0.5).to(torch.uint8)
     return codes, largest / LARGEST
+
+
+class SharedCodes(threading.local):
+    """`quantised` for layers that are given the same states one after the other, computed once in each thread."""
+
+    def __init__(self, layers: int) -> None:
+        self.layers = layers
+        self.left = 0
+        self.states: torch.Tensor | None = None
+        self.codes: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def __call__(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """As `quantised`; nothing is kept after the last layer."""
+        codes = self.codes
+        if codes is None or states is not self.states:
+            codes = self.codes = quantised(states)
+            self.states, self.left = states, self.layers
+        self.left -= 1
+        if not self.left:
+            self.states = self.codes = None
+        return codes
 
 
 class _Product(torch.autograd.Function):
