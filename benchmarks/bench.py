@@ -115,8 +115,9 @@ def units(options: argparse.Namespace) -> list[tuple[str, dict[str, Any], argpar
     found = []
     for part in options.part or PARTS:
         for model, peer in product(options.model or MODELS, beside.get(part, ())):
-            key = f"{part} {Path(model).stem}, {peer.name}, threads: {options.threads}"
-            named = {"part": part, "shape": Path(model).stem, "peer": peer.name}
+            shape = Path(model).name.removesuffix(".gguf")
+            key = f"{part} {shape}, {peer.name}, threads: {options.threads}"
+            named = {"part": part, "shape": shape, "peer": peer.name}
             found.append((key, named, argparse.Namespace(**{**vars(options), "shape": model, "beside": peer})))
         dtypes = options.dtype or DTYPES.get(part, ("float32", "bfloat16"))
         shaped = [(shape, None) for shape in options.shape or ()] or PARTS[part]

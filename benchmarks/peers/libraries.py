@@ -82,7 +82,7 @@ class Peer:
     make: Callable[[ModelFiles], Batched]
     batch: int = 32
     sizes: tuple[int, ...] = (1, 4, 16, 64)
-    cosine: float = 0.999
+    cosine: float = 0.995
     eddy: Callable[[ModelFiles], Encode] = _eddy
 
 
@@ -189,7 +189,7 @@ def openvino(python: Path) -> tuple[Peer, ...]:
         return lambda size: partial(worker.encode, size)
 
     return (
-        Peer("sentence-transformers (OpenVINO), bfloat16", partial(make, int8=False), cosine=0.99),
+        Peer("sentence-transformers (OpenVINO), bfloat16", partial(make, int8=False)),
         Peer("sentence-transformers (OpenVINO), int8", partial(make, int8=True), cosine=0.95),
     )
 
