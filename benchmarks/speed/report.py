@@ -260,7 +260,8 @@ def _against_peers(row: dict[str, Any]) -> Iterator[tuple[str, str, object]]:
             median, what = each["time"]["median"], f"{each['texts']}, threads: {row['threads']}: {row['peer']}"
             if not goal.least <= median <= goal.most:
                 limit = f"≥ {goal.least}" if goal.least else f"≤ {goal.most}"
-                yield f"{what}, batch size {each['batch_size']}", _spread(each["time"]), limit
+                size = f", batch size {each['batch_size']}" if each["batch_size"] else ""
+                yield f"{what}{size}", _spread(each["time"]), limit
 
 
 def _slow(named: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, str, object]]:
