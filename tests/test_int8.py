@@ -212,7 +212,7 @@ def test_where_int8_cannot_be_exact_it_is_refused(monkeypatch: pytest.MonkeyPatc
 @needs_vnni
 def test_layers_of_the_same_states_share_their_codes() -> None:
     """Computed once for all of them in each thread, and not kept; other states in between are no trouble."""
-    model, _ = build("llama")
+    model = copy.deepcopy(build("llama")[0])
     use_int8(model.model.layers, "llama")
     attention = model.model.layers[0].self_attn
     shared = attention.q_proj.quantised
