@@ -151,12 +151,8 @@ def measuring(given: list[str]) -> list[str]:
     """Arguments without where files are, which changes nothing that is measured."""
     words = [part for each in given for part in (each.split("=", 1) if each.startswith("--") else [each])]
     kept = [each for before, each in pairwise(["", *words]) if not {before, each} & {"--journal", "--models"}]
-    shown = {
-        "--openvino": lambda _: "PYTHON",
-        "--llama-cpp": lambda _: "PYTHON",
-        "--model": lambda file: Path(file).name,
-    }
-    return [shown.get(before, str)(each) for before, each in pairwise(["", *kept])]
+    named = ["PYTHON" if before in ("--openvino", "--llama-cpp") else each for before, each in pairwise(["", *kept])]
+    return [Path(each).name if before == "--model" else each for before, each in pairwise(["", *named])]
 
 
 def machine() -> str:
@@ -195,11 +191,10 @@ def _quality(model: str, _: str, options: argparse.Namespace, __: dict[str, Any]
 
 
 def _limit(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
-    own, weights = shapes.tokenizer(), "bfloat16" if dtype == "int8" else dtype
+    model, own = _model(shape, "bfloat16" if dtype == "int8" else dtype, options), shapes.tokenizer()
     sorts = {"mixed": texts.mixed(size["texts"] // 4), "uniform": texts.uniform(size["texts"] // 8, size["words"])}
     return [
-        told({"sort": sort, **limit.row(_model(shape, weights, options), own, chosen, size["rounds"], dtype)})
-        for sort, chosen in sorts.items()
+        told({"sort": sort, **limit.row(model, own, chosen, size["rounds"], dtype)}) for sort, chosen in sorts.items()
     ]
 
 

@@ -97,15 +97,7 @@ def _llama_index(files: ModelFiles) -> Batched:
     from llama_index.embeddings.huggingface import HuggingFaceEmbedding
 
     model = HuggingFaceEmbedding(model_name=str(files.folder), device="cpu")
-
-    def batched(size: int) -> Encode:
-        def encode(texts: list[str]) -> Any:
-            model.embed_batch_size = size
-            return model.get_text_embedding_batch(texts)
-
-        return encode
-
-    return batched
+    return lambda _: model.get_text_embedding_batch
 
 
 def _eddy_in_llama_index(files: ModelFiles) -> Encode:
@@ -119,16 +111,12 @@ def _langchain(files: ModelFiles) -> Batched:
         warnings.simplefilter("ignore")
         from langchain_community.embeddings import HuggingFaceEmbeddings
 
-        model = HuggingFaceEmbeddings(model_name=str(files.folder), model_kwargs={"device": "cpu"})
-
-    def batched(size: int) -> Encode:
-        def encode(texts: list[str]) -> Any:
-            model.encode_kwargs = {"batch_size": size, "normalize_embeddings": True}
-            return model.embed_documents(texts)
-
-        return encode
-
-    return batched
+        model = HuggingFaceEmbeddings(
+            model_name=str(files.folder),
+            model_kwargs={"device": "cpu"},
+            encode_kwargs={"normalize_embeddings": True},
+        )
+    return lambda _: model.embed_documents
 
 
 def _eddy_in_langchain(files: ModelFiles) -> Encode:
@@ -146,7 +134,7 @@ EDDY = Peer("Eddy, bfloat16", lambda files: lambda _: _eddy(files), batch=0, siz
 """What the others are compared with."""
 PEERS = (
     Peer("sentence-transformers, bfloat16", _sentence_transformers),
-    # Both call sentence-transformers, whose best batch size is theirs.
+    # Both call sentence-transformers, whose best batch size is theirs; they run at their default one.
     Peer("LlamaIndex HuggingFaceEmbedding, bfloat16", _llama_index, 10, (), eddy=_eddy_in_llama_index),
     Peer("LangChain HuggingFaceEmbeddings, bfloat16", _langchain, 32, (), eddy=_eddy_in_langchain),
     Peer("Eddy, int8", _eddy_int8, batch=0, sizes=(), cosine=0.95),
@@ -161,11 +149,8 @@ def llama_cpp(python: Path) -> tuple[Peer, ...]:
     """
 
     def make(files: ModelFiles, weights: str | None) -> Batched:
-        worker = _Worker(python, "llama_cpp_worker.py")
         wanted = str(files.folder.with_name(f"{files.folder.name}-{weights}.gguf"))
-        asked = {"load": str(files.file), "weights": weights, "as": wanted, "threads": torch.get_num_threads()}
-        say(f"llama.cpp's process: {worker.ask(asked)}")
-        return lambda size: partial(worker.encode, size)
+        return _elsewhere(python, "llama_cpp_worker.py", {"load": str(files.file), "weights": weights, "as": wanted})
 
     formats = {"as shipped": None, "Q8_0": "Q8_0", "BF16": "BF16"}
     # Several texts in one call take longer: each is masked against all others.
@@ -183,10 +168,7 @@ def openvino(python: Path) -> tuple[Peer, ...]:
     """
 
     def make(files: ModelFiles, int8: bool) -> Batched:
-        worker = _Worker(python, "openvino_worker.py")
-        asked = {"load": str(files.folder), "int8": int8, "threads": torch.get_num_threads()}
-        say(f"OpenVINO's process: {worker.ask(asked)}")
-        return lambda size: partial(worker.encode, size)
+        return _elsewhere(python, "openvino_worker.py", {"load": str(files.folder), "int8": int8})
 
     return (
         Peer("sentence-transformers (OpenVINO), bfloat16", partial(make, int8=False)),
@@ -194,8 +176,15 @@ def openvino(python: Path) -> tuple[Peer, ...]:
     )
 
 
+def _elsewhere(python: Path, program: str, asked: dict[str, Any]) -> Batched:
+    """What encodes in a process of its own, which loads what is asked for."""
+    worker = _Worker(python, program)
+    say(f"{program}: {worker.ask({**asked, 'threads': torch.get_num_threads()})}")
+    return lambda size: partial(worker.encode, size)
+
+
 class _Worker:
-    """A process that answers as the docstring of its program says; it is ended when nobody holds it."""
+    """A process that answers as `worker` says; it is ended when nobody holds it."""
 
     def __init__(self, python: Path, program: str) -> None:
         path = Path(__file__).with_name(program)

@@ -1,61 +1,42 @@
 """llama.cpp's embeddings, for an interpreter that has llama-cpp-python.
 
-Reads a line of JSON for each request, {"load": file, "weights": "Q8_0" or null, "as": file, "threads": 2},
-{"texts": [..]} or {"batch_size": 1}, and answers with a line of JSON: to the first with the package's version, to the
-last with {"shape": [..]} and the vectors behind it, float32. With "weights" the file is first written in that format.
+The first request is {"load": file, "weights": "Q8_0" or null, "as": file, "threads": 2}; `worker` says the rest. With
+"weights" the file is first written in that format.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import os
-import sys
-from array import array
-from importlib.metadata import version
+from typing import Any
+
+from worker import Encode, answer
 
 TOKENS = 8192
 """Longest text: mean pooling wants it in one batch."""
 
 
-def main() -> None:
-    """Answer until the requests end."""
-    # Whatever the library prints must not reach the answers.
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+def load(asked: dict[str, Any]) -> Encode:
+    """Load a GGUF file."""
     import llama_cpp
 
-    model, texts = None, []
-    for line in sys.stdin:
-        asked = json.loads(line)
-        if "load" in asked:
-            file = requantised(asked) if asked["weights"] else asked["load"]
-            model = llama_cpp.Llama(
-                file,
-                embedding=True,
-                n_ctx=TOKENS,
-                n_batch=TOKENS,
-                n_ubatch=TOKENS,
-                n_threads=asked["threads"],
-                n_threads_batch=asked["threads"],
-                flash_attn=True,
-                pooling_type=llama_cpp.LLAMA_POOLING_TYPE_MEAN,
-                verbose=False,
-            )
-            answers.write(json.dumps({"llama-cpp-python": version("llama-cpp-python")}).encode() + b"\n")
-        elif "texts" in asked:
-            texts = asked["texts"]
-            answers.write(b"{}\n")
-        else:
-            size = asked["batch_size"]
-            found = [
-                vector
-                for first in range(0, len(texts), size)
-                for vector in model.embed(texts[first : first + size], normalize=True, truncate=False)
-            ]
-            answers.write(json.dumps({"shape": [len(found), len(found[0])]}).encode() + b"\n")
-            answers.write(array("f", [value for vector in found for value in vector]).tobytes())
-        answers.flush()
+    model = llama_cpp.Llama(
+        requantised(asked) if asked["weights"] else asked["load"],
+        embedding=True,
+        n_ctx=TOKENS,
+        n_batch=TOKENS,
+        n_ubatch=TOKENS,
+        n_threads=asked["threads"],
+        n_threads_batch=asked["threads"],
+        flash_attn=True,
+        pooling_type=llama_cpp.LLAMA_POOLING_TYPE_MEAN,
+        verbose=False,
+    )
+    return lambda texts, batch_size: [
+        vector
+        for first in range(0, len(texts), batch_size)
+        for vector in model.embed(texts[first : first + batch_size], normalize=True, truncate=False)
+    ]
 
 
 def requantised(asked: dict[str, str]) -> str:
@@ -74,4 +55,4 @@ def requantised(asked: dict[str, str]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    answer(load, ("llama-cpp-python",))

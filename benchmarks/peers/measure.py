@@ -39,13 +39,12 @@ def rows(files: ModelFiles, texts: dict[str, list[str]], rounds: int, peer: Peer
         cosine = _least_cosine(ours(chosen[:8]), theirs(peer.batch)(chosen[:8]))
         if not cosine >= peer.cosine:
             raise SystemExit(f"{peer.name}, {sort} texts: vectors have a cosine of {cosine:.4f} with Eddy's")
-        query = sort == "one query"
+        words = sum(len(text.split()) for text in chosen)
         best = peer.batch if len(chosen) == 1 else _best(theirs, peer, chosen)
-        often = QUERIES if query else (rounds, 1)
+        often = QUERIES if sort == "one query" else (rounds, 1)
         for size in dict.fromkeys((peer.batch, best)):
             found = ratio(partial(theirs(size), chosen), partial(ours, chosen), *often)
             which = " and ".join(["default"] * (size == peer.batch) + ["best"] * (size == best))
-            words = sum(len(text.split()) for text in chosen)
             said = {"texts": sort, "words": words, "cosine": round(cosine, 4), "batch_size": size, "which": which}
             yield {**said, "time": found.row()}
 

@@ -97,11 +97,7 @@ def fastest(weight: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
 def in_int8(linear: nn.Linear) -> Callable[[torch.Tensor], torch.Tensor]:
     """The product alone, of codes."""
     layer = Int8Linear(linear)
-    weight = (layer.weight, layer.scale, layer.zeros)
-    output = (1.0, 0, linear.weight.dtype)
-    return lambda codes: torch.ops.onednn.qlinear_pointwise(
-        codes, 1.0, 128, *weight, None, *output, *onednn_linear.UNFUSED
-    )
+    return lambda codes: layer.multiply(codes, linear.weight.dtype)
 
 
 def attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

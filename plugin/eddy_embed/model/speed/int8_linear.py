@@ -89,12 +89,17 @@ class Int8Linear(nn.Module):
     def product(self, states: torch.Tensor) -> torch.Tensor:
         """Shape (.., outputs), for states of shape (.., inputs)."""
         codes, scale = self.quantised(states)
-        weight, output = (self.weight, self.scale, self.zeros), (1.0, 0, states.dtype)
-        out = torch.ops.onednn.qlinear_pointwise(codes, 1.0, _OFFSET, *weight, None, *output, *UNFUSED)
+        out = self.multiply(codes, states.dtype)
         out *= scale.to(out.dtype)
         if self.bias is not None:
             out += self.bias
-        return cast("torch.Tensor", out.view(*states.shape[:-1], -1))
+        return out.view(*states.shape[:-1], -1)
+
+    def multiply(self, codes: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Codes times the weight, without the tokens' scales and the bias."""
+        weight, output = (self.weight, self.scale, self.zeros), (1.0, 0, dtype)
+        out = torch.ops.onednn.qlinear_pointwise(codes, 1.0, _OFFSET, *weight, None, *output, *UNFUSED)
+        return cast("torch.Tensor", out)
 
 
 def quantised(states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
