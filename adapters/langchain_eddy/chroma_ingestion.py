@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 from langchain_core.documents import Document
 
 from eddy_embed.encoding.document import PassageUnit
@@ -72,6 +73,8 @@ def ingest_documents(
     """
     from langchain_chroma import Chroma
 
+    from chroma_eddy.storage.upsert import upsert
+
     check_kind("vector_store", vector_store, Chroma, "a langchain_chroma.Chroma")
     check_kind("documents", documents, Iterable, "a list of LangChain's documents")
     if cleanup not in ("id", "source", None):
@@ -91,11 +94,12 @@ def ingest_documents(
         for passage in batch:
             written[passage.document.metadata[DOCUMENT]].append(str(passage.document.id))
             ids.append(str(passage.document.id))
-        collection.upsert(
-            ids=[passage.document.id for passage in batch],
-            embeddings=[passage.vector for passage in batch],
-            metadatas=[passage.document.metadata for passage in batch],
-            documents=[passage.document.page_content for passage in batch],
+        upsert(
+            collection,
+            [str(passage.document.id) for passage in batch],
+            np.stack([passage.vector for passage in batch]),
+            [passage.document.metadata for passage in batch],
+            [passage.document.page_content for passage in batch],
         )
     cleaned = {document_id(d) for d in documents if cleanup == "source" or (cleanup and d.id)} - {""}
     n_deleted = sum(_delete_others(collection, name, written[name], limit) for name in sorted(cleaned))

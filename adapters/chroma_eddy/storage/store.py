@@ -23,6 +23,7 @@ from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, PARTS, RAW, SENTENCES, TRANSFORM, WORDS
 from chroma_eddy.storage.pages import PAGE_SIZE, Rows, slices
 from chroma_eddy.storage.recipe import FORMAT, Recipe
+from chroma_eddy.storage.upsert import upsert
 from eddy_embed.integrations.whole_documents import groups
 
 # HNSW search is approximate; with this beam it misses next to nothing at the size of most libraries.
@@ -275,7 +276,7 @@ class Store:
     ) -> None:
         """Write rows in batches, in place of those of the same ids; `vectors` has the shape (rows, dimension)."""
         self._begin_change()
-        collection = self.collection(part)
+        collection, atomic = self.collection(part), part not in (MAIN, SENTENCES)
 
         def row_bytes(number: int) -> int:
             return int(vectors.shape[1]) * 6 + 1000 + (len(texts[number]) * 4 if texts is not None else 0)
@@ -283,12 +284,7 @@ class Store:
         for numbers in groups(range(len(ids)), row_bytes, self.max_batch_size, BATCH_BYTES):
             batch = slice(numbers[0], numbers[-1] + 1)
             with translated_errors(self.place), self.connection.lock_rows(collection):
-                collection.upsert(
-                    ids=list(ids[batch]),
-                    embeddings=vectors[batch],
-                    metadatas=list(metadatas[batch]),
-                    documents=list(texts[batch]) if texts is not None else None,
-                )
+                upsert(collection, ids[batch], vectors[batch], metadatas[batch], texts and texts[batch], atomic=atomic)
 
     def update_documents(self, rows: Mapping[str, dict[str, Any]]) -> None:
         """Change metadata of documents' rows, by id; unlike vectors, other processes see metadata at once."""
