@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 from langchain_core.documents import Document
 
 from eddy_embed.encoding.document import PassageUnit
@@ -18,7 +17,15 @@ from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.shared_embedders import in_worker
 from eddy_embed.integrations.whole_documents import groups
 from langchain_eddy.embeddings import EddyEmbeddings
-from langchain_eddy.passages import DOCUMENT, FINGERPRINT, check_document, display_name, document_id, embed_passages
+from langchain_eddy.passages import (
+    DOCUMENT,
+    FINGERPRINT,
+    EmbeddedPassage,
+    check_document,
+    display_name,
+    document_id,
+    embed_passages,
+)
 
 if TYPE_CHECKING:
     from langchain_chroma import Chroma
@@ -73,8 +80,6 @@ def ingest_documents(
     """
     from langchain_chroma import Chroma
 
-    from chroma_eddy.storage.upsert import upsert
-
     check_kind("vector_store", vector_store, Chroma, "a langchain_chroma.Chroma")
     check_kind("documents", documents, Iterable, "a list of LangChain's documents")
     if cleanup not in ("id", "source", None):
@@ -94,13 +99,7 @@ def ingest_documents(
         for passage in batch:
             written[passage.document.metadata[DOCUMENT]].append(str(passage.document.id))
             ids.append(str(passage.document.id))
-        upsert(
-            collection,
-            [str(passage.document.id) for passage in batch],
-            np.stack([passage.vector for passage in batch]),
-            [passage.document.metadata for passage in batch],
-            [passage.document.page_content for passage in batch],
-        )
+        _write(collection, batch)
     cleaned = {document_id(d) for d in documents if cleanup == "source" or (cleanup and d.id)} - {""}
     n_deleted = sum(_delete_others(collection, name, written[name], limit) for name in sorted(cleaned))
     return IngestReport(ids=ids, n_documents=len(documents), n_deleted=n_deleted)
@@ -176,6 +175,26 @@ def _check_metadata(documents: Sequence[Document]) -> None:
                 f"Document {display_name(document, index)} has metadata that Chroma cannot store: {error}. Keep to "
                 "numbers and valid text, as langchain_community.vectorstores.utils.filter_complex_metadata does."
             ) from error
+
+
+def _write(collection: Any, passages: Sequence[EmbeddedPassage]) -> None:
+    """Write passages; those that are there get their metadata alone, as their ids stand for their vectors.
+
+    A vector that is written again can put others out of a query's reach, in Chroma up to 1.5 at least
+    (https://github.com/chroma-core/chroma/issues/7758).
+    """
+    present = set(collection.get(ids=[passage.document.id for passage in passages], include=[])["ids"])
+    old = [passage.document for passage in passages if passage.document.id in present]
+    new = [passage for passage in passages if passage.document.id not in present]
+    if old:
+        collection.update(ids=[each.id for each in old], metadatas=[each.metadata for each in old])
+    if new:
+        collection.upsert(
+            ids=[passage.document.id for passage in new],
+            embeddings=[passage.vector for passage in new],
+            metadatas=[passage.document.metadata for passage in new],
+            documents=[passage.document.page_content for passage in new],
+        )
 
 
 def _delete_others(collection: Any, identity: str, keep: Sequence[str], limit: int) -> int:

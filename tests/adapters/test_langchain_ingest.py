@@ -12,6 +12,8 @@ from langchain_core.messages import AIMessage
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda, RunnablePassthrough
+from tests.adapters.indexes import apart
+from tests.adapters.indexes import documents as index_documents
 
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
 from langchain_eddy import EddyEmbeddings, aingest_documents, embed_passages, ingest_documents
@@ -89,6 +91,19 @@ def test_rows_are_the_passages_and_a_second_run_changes_nothing(store, embedding
         assert metadata == passage.document.metadata and text == passage.document.page_content
     assert ingest_documents(store, documents(), passage_size=24).ids == first.ids
     assert set(rows(store)) == set(before)
+
+
+def test_rows_that_are_ingested_again_are_all_found(embeddings, tmp_path):
+    for run in range(1, 9):
+        with apart():
+            configuration = {"hnsw": {"space": "cosine", "sync_threshold": 16, "batch_size": 8}}
+            again = Chroma("library", embeddings, str(tmp_path), collection_configuration=configuration)
+            chosen = [Document(whole.text, id=whole.id, metadata={"run": run}) for whole in index_documents(2 * run)]
+            ingest_documents(again, chosen, passage_size=12)
+            vectors = [vector for vector, metadata, _ in rows(again).values() if metadata["run"] == run]
+            assert len(vectors) == again._collection.count() > 5 * run
+            found = again._collection.query(query_embeddings=vectors, n_results=1, include=["distances"])["distances"]
+            assert max(distance for (distance,) in found) < 1e-4
 
 
 def test_ids_spans_and_vectors_are_those_of_llama_index(embeddings):

@@ -11,7 +11,7 @@ from chromadb.api.models.Collection import Collection
 from numpy.typing import NDArray
 from tests.adapters.indexes import apart
 
-from chroma_eddy.storage.upsert import upsert
+from chroma_eddy.storage.pages import upsert
 
 ROWS, STEP, TRIALS = 36, 6, 20
 

@@ -21,9 +21,8 @@ from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.storage.connection import Connection
 from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, PARTS, RAW, SENTENCES, TRANSFORM, WORDS
-from chroma_eddy.storage.pages import PAGE_SIZE, Rows, slices
+from chroma_eddy.storage.pages import PAGE_SIZE, Rows, slices, upsert
 from chroma_eddy.storage.recipe import FORMAT, Recipe
-from chroma_eddy.storage.upsert import upsert
 from eddy_embed.integrations.whole_documents import groups
 
 # HNSW search is approximate; with this beam it misses next to nothing at the size of most libraries.
