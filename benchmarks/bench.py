@@ -103,7 +103,7 @@ def units(options: argparse.Namespace) -> list[tuple[str, dict[str, Any], argpar
     """What is measured at a time: its key in the journal, its names in the results, and how it is measured.
 
     Raises:
-        SystemExit: No peer has such a name.
+        SystemExit: No peer has such a name, or a part knows no such dtype.
     """
     known = list(libraries.PEERS)
     for make, python in ((libraries.llama_cpp, options.llama_cpp), (libraries.openvino, options.openvino)):
@@ -111,6 +111,8 @@ def units(options: argparse.Namespace) -> list[tuple[str, dict[str, Any], argpar
     chosen = [each for each in known if not options.peer or any(word in each.name for word in options.peer)]
     if not chosen:
         raise SystemExit(f"--peer {options.peer}: none of {[each.name for each in known]} has such a word")
+    if "int8" in (options.dtype or ()) and set(options.part or PARTS) != {"limit"}:
+        raise SystemExit("--dtype int8 is for --part limit; the part peers has int8 beside it")
     beside = {"peers": chosen, "quality": [libraries.EDDY, *chosen]}
     found = []
     for part in options.part or PARTS:
