@@ -62,10 +62,11 @@ def test_the_same_weights_read_and_write(site: Site, monkeypatch: pytest.MonkeyP
     assert f"{whole / 1e6:.1f} MB of weights read and write" in page
     assert f"would take {saved / 1e6:.1f} MB more" in page
 
-    names = [name for name, _ in site.ask(QUESTION)]
+    events = site.ask(QUESTION)
+    names = [name for name, _ in events]
     assert names.index("writing") > max(at for at, name in enumerate(names) if name == "hit")
     assert names[-2:] == ["written", "done"]
-    given = extracted(site)
+    given = dict(events)["answer"]["sentences"]
     alone = AutoModelForCausalLM.from_pretrained(BUNDLED["eddy-tiny"], dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(BUNDLED["eddy-tiny"])
     ids = torch.tensor([reader.generator.prompt(QUESTION, given)])
@@ -151,18 +152,6 @@ def test_the_library_s_own_method_needs_no_other_weights(site: Site) -> None:
     assert f'name="method" value="{reader.method}"' in site.client.get("/why").text
     own = site.state.explorer.get(reader, reader.method)
     assert own._pipeline.open_runner is reader.unfitted_embedder._pipeline.open_runner
-
-
-def extracted(site: Site) -> list[dict[str, Any]]:
-    """The sentences that the model was given, which are more than the page shows."""
-    from eddy_demo.web.answers.answering import extract_sentences
-    from eddy_demo.web.answers.support import CANDIDATES
-
-    reader = site.state.reader
-    hits = reader.index.query(QUESTION, CANDIDATES, sentences=True)
-    found = extract_sentences(reader.index, hits)
-    sentences: list[dict[str, Any]] = found["sentences"]
-    return sentences
 
 
 def test_a_prompt_fits_the_window(site: Site) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from chroma_eddy import Highlight, Hit, Index
@@ -15,7 +15,7 @@ from eddy_demo.web.http.events import Event
 from eddy_demo.web.library_reader import LibraryReader, find_entry
 
 MAX_SENTENCES = 3
-"""Maximum number of sentences that an answer shows."""
+"""Maximum number of sentences that an answer shows, and that a model writes from."""
 _MARKED = 0.3
 """Least weight of a word that is marked, as a share of the passage's weightiest: "the" is not."""
 
@@ -35,25 +35,19 @@ def span_link(document: str, start: int, end: int) -> str:
     return f"/documents/{document}#s-{document}-{start}-{end}"
 
 
-@dataclass(frozen=True)
-class Answer:
-    """The events of a search, and the sentences that a generator may use."""
+def answer_question(reader: LibraryReader, question: str, k: int, document: str | None = None) -> list[Event]:
+    """Search for an answer, and for the k best passages, of one document or all.
 
-    events: list[Event]  # an `answer`, then a `hit` for each passage, best first
-    sentences: list[dict[str, Any]]
-
-
-def answer_question(reader: LibraryReader, question: str, k: int, document: str | None = None) -> Answer:
-    """Search for an answer, and for the k best passages, of one document or all; an empty library gives no events."""
+    The events are an `answer`, then a `hit` for each passage, best first; there are none for an empty library.
+    """
     reader.wait()
     documents = None if document is None else [document]
     result = reader.read_consistently(lambda index: None if index is None else _search(index, question, k, documents))
     if result is None:
-        return Answer([], [])
+        return []
     extract, hits = result
-    shown = {**extract, "sentences": extract["sentences"][:MAX_SENTENCES]}
     ranked = [("hit", {"rank": rank, **hit_data(hit)}) for rank, hit in enumerate(hits, start=1)]
-    return Answer([("answer", shown), *ranked], extract["sentences"])
+    return [("answer", extract), *ranked]
 
 
 def _search(index: Index, question: str, k: int, documents: list[str] | None) -> tuple[dict[str, Any], list[Hit]]:
@@ -67,9 +61,9 @@ def extract_sentences(index: Index, hits: list[Hit]) -> dict[str, Any]:
     found = [(sentence, hit) for hit in supported for sentence in hit.sentences if is_prose(sentence.text)]
     texts: set[str] = set()
     selected: list[dict[str, Any]] = []
-    for sentence, hit in sorted(found, key=_rank)[:CANDIDATES]:
+    for sentence, hit in sorted(found, key=_rank):
         text = " ".join(printable(sentence.text).split())
-        if text not in texts:
+        if text not in texts and len(selected) < MAX_SENTENCES:
             texts.add(text)
             selected.append({"n": len(selected) + 1, "text": text, **_sentence_location(index, sentence, hit)})
     return {"best": round(best_support(hits), 4), "sentences": selected}

@@ -106,7 +106,7 @@ class SampleQuestions:
 
     def _is_answered(self, question: str, document: str, source: str, start: int) -> bool:
         """Whether a document answers first, with the sentence or below the heading that the question is made of."""
-        events = answer_question(self._reader, question, 1).events
+        events = answer_question(self._reader, question, 1)
         sentences = events[0][1]["sentences"] if events else []
         if not sentences or sentences[0]["document"] != document:
             return False

@@ -90,21 +90,22 @@ async def ask(request: Request, q: str, k: int = 8, document: str | None = None,
     began = time.monotonic()
     # Search before the response begins, so that an error still has its own status.
     key = None if document is None else checked_key(document)
-    answer = await state.workers.run(lambda: answering.answer_question(state.reader, together, k, key))
-    if answer.events and together == question:  # alone, a follow-up would have no answer
+    found = await state.workers.run(lambda: answering.answer_question(state.reader, together, k, key))
+    if found and together == question:  # alone, a follow-up would have no answer
         await anyio.to_thread.run_sync(state.history.add, question)
 
     async def stream() -> AsyncIterator[bytes]:
         try:
             if together != question:
                 yield encode_event("follow-up", {"to": after.strip()})
-            for event in answer.events:
+            for event in found:
                 yield encode_event(*event)
-            if state.reader.generator is not None and answer.sentences:
-                async with aclosing(_generate(state, state.reader.generator, together, answer.sentences)) as events:
+            sentences = found[0][1]["sentences"] if found else []
+            if state.reader.generator is not None and sentences:
+                async with aclosing(_generate(state, state.reader.generator, together, sentences)) as events:
                     async for event in events:
                         yield encode_event(*event)
-            passages = sum(name == "hit" for name, _ in answer.events)
+            passages = sum(name == "hit" for name, _ in found)
             yield encode_event("done", {"passages": passages, "seconds": round(time.monotonic() - began, 3)})
         except RequestRefused as error:
             yield encode_event("failed", {"error": str(error)})
