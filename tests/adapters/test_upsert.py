@@ -2,57 +2,73 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import chromadb
 import numpy as np
 import pytest
 from chromadb.api.models.Collection import Collection
 from numpy.typing import NDArray
-from tests.adapters.indexes import apart
+from tests.adapters.indexes import apart, documents
 
 from chroma_eddy.storage.pages import upsert
+from eddy_embed import Embedder
 
-ROWS, STEP, TRIALS = 36, 6, 20
+ROWS, TRIALS = 37, 10
 
 
 def collection(place: Path) -> Collection:
     return chromadb.PersistentClient(place).get_or_create_collection(
-        "notes", configuration={"hnsw": {"space": "cosine", "sync_threshold": 16, "batch_size": 8}}
+        "notes", configuration={"hnsw": {"space": "cosine", "sync_threshold": 4, "batch_size": 2}}
     )
 
 
-def vectors(random: np.random.Generator, centre: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Near each other, as those of one library are."""
-    found = centre + random.standard_normal((ROWS, len(centre))) * 0.2
-    return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+@pytest.fixture(scope="module")
+def library() -> NDArray[np.float32]:
+    """Vectors of sentences many of which are nearly the same: of such, a query loses some most often."""
+    parts = {
+        part for version in (1, 2) for each in documents(40, version) for part in re.split(r"(?<=\.)\s+", each.text)
+    }
+    sentences = [f"{text} ({number})" for number, text in enumerate(sorted(parts - {""}))]
+    return np.asarray(Embedder("eddy-tiny", method="plain").encode_document(sentences))
 
 
 @pytest.mark.parametrize("changed", [False, True], ids=["the same vectors", "other vectors"])
-def test_rows_written_again_are_all_found(changed: bool, tmp_path: Path) -> None:
+def test_rows_written_again_are_all_found(changed: bool, library: NDArray[np.float32], tmp_path: Path) -> None:
     """By several processes, each of which writes its rows and some of those before it: Chroma's upsert loses a few."""
     random, lost = np.random.default_rng(0), 0
     for trial in range(TRIALS):
-        centre = random.standard_normal(16)
-        wanted = vectors(random, centre)
-        for start in range(0, ROWS, STEP):
-            again = np.arange(max(0, start - STEP), start + STEP)
+        wanted = random.permutation(library)[:ROWS]
+        for end in (9, 18, 27, ROWS):
+            again = np.arange(max(0, end - 15), end)
             if changed:
-                wanted[again] = vectors(random, centre)[again]
+                wanted[again] = random.permutation(library)[: len(again)]
             with apart():
                 rows = collection(tmp_path / str(trial))
-                upsert(rows, [str(row) for row in again], wanted[again], [{"row": int(row)} for row in again])
+                for few in np.split(again, range(5, len(again), 5)):
+                    upsert(rows, [str(row) for row in few], wanted[few], [{"row": int(row)} for row in few])
         found = rows.query(query_embeddings=wanted, n_results=1, include=["distances"])["distances"] or []
         assert len(found) == ROWS
         lost += sum(distance > 1e-4 for (distance,) in found)
     assert lost == 0
 
 
-def test_metadata_and_texts_are_replaced(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    rows, wanted = collection(tmp_path), vectors(random, random.standard_normal(16))[:3]
-    upsert(rows, ["a", "b"], wanted[:2], [{"x": 1}, {"x": 2}], ["one", "two"])
-    upsert(rows, ["b", "a", "c"], wanted[[1, 0, 2]], [{"x": 3}, {"x": 4}, {"x": 5}], ["two", "uno", "three"])
-    for id_, text, x in (("a", "uno", 4), ("b", "two", 3), ("c", "three", 5)):
-        got = rows.get(ids=[id_], include=["documents", "metadatas"])
+def test_no_vector_is_replaced(library: NDArray[np.float32], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which of them a query no longer finds is chance; metadata and texts are replaced."""
+    rows, wanted, replace = collection(tmp_path), library[:4], Collection.upsert
+
+    def write(self: Collection, ids: list[str], **columns: Any) -> None:
+        assert self.get(ids=ids)["ids"] == []
+        replace(self, ids=ids, **columns)
+
+    monkeypatch.setattr(Collection, "upsert", write)
+    upsert(rows, ["a", "b", "d"], wanted[:3], [{"x": 1}, {"x": 2}, {"x": 0}], ["one", "two", "four"])
+    upsert(
+        rows, ["b", "a", "c", "d"], wanted[[1, 0, 3, 3]], [{"x": x} for x in (3, 4, 5, 6)], ["two", "uno", "", "four"]
+    )
+    for id_, text, x, vector in (("a", "uno", 4, 0), ("b", "two", 3, 1), ("c", "", 5, 3), ("d", "four", 6, 3)):
+        got = rows.get(ids=[id_], include=["documents", "metadatas", "embeddings"])
         assert (got["documents"], got["metadatas"]) == ([text], [{"x": x}])
+        np.testing.assert_allclose(np.asarray(got["embeddings"])[0], wanted[vector], atol=1e-6)
