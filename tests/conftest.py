@@ -73,7 +73,7 @@ settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
-# The tests' imports make millions of objects that stay: meanwhile the collector would walk through them again and again.
+# Imports make millions of objects that stay: meanwhile the collector would walk through them again and again.
 gc.disable()
 
 
