@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import random
@@ -70,6 +71,17 @@ for number, handler in {
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+# Imports make millions of objects that stay: meanwhile the collector would walk through them again and again.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector run again; all objects are old now, as if it had walked through them."""
+    gc.freeze()
+    gc.unfreeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

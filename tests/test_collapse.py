@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.comparison import TEXTS, embedder
+from tests.processes import run_code
 
 import eddy_embed.embedder
 from eddy_embed import Embedder
@@ -88,14 +87,14 @@ def test_the_bundled_model_does_not_warn(method: str) -> None:
 def test_a_diagnosis_names_the_sinks(real: None) -> None:
     extent = Extent(bins=2, attention=1, gradients=1, tokens=32, probes=1)
     pairs = list(PAIRS[:6])
+    texts = SENTENCES[: 2 * len(pairs)]
     found, sound = (
-        diagnose("smollm2", SENTENCES, method=f"plain:exit=-8{start}", pairs=pairs, extent=extent)
-        for start in (NONE, "")
+        diagnose("smollm2", texts, method=f"plain:exit=-8{start}", pairs=pairs, extent=extent) for start in (NONE, "")
     )
     assert found.largest_token is not None and found.largest_token > 0.8
-    assert all(any(text.startswith(sink.piece) for text in SENTENCES) for sink in found.sinks)
+    assert all(any(text.startswith(sink.piece) for text in texts) for sink in found.sinks)
     assert all(sink.norm > 10 and sink.share > 0.5 for sink in found.sinks)
-    assert sum(sink.count for sink in found.sinks) == len(SENTENCES)
+    assert sum(sink.count for sink in found.sinks) == len(texts)
     assert sound.sinks == [] and sound.largest_token is not None and sound.largest_token < 0.2
     assert sound.sides[0].space["nearest"] > found.sides[0].space["nearest"]
     assert json.loads(json.dumps(found.settings))["sinks"][0]["share"] == found.sinks[0].share
@@ -139,8 +138,7 @@ def test_the_command_line_warns_in_one_line_on_standard_error() -> None:
     script = (
         "from eddy_embed.encoding import collapse\ncollapse.FEWEST_NEAREST = 1.1\nfrom eddy_embed.cli import main\n"
     )
-    command = [sys.executable, "-c", f"{script}main()", "embed", "A lamp.", "--model", "eddy-tiny", "--method", "plain"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    ran = run_code(f"{script}main()", "embed", "A lamp.", "--model", "eddy-tiny", "--method", "plain")
     assert len(json.loads(ran.stdout)["vector"]) > 0
     (line,) = (line for line in ran.stderr.splitlines() if "collapses" in line)
     assert line.startswith("eddy: plain collapses on eddy-tiny: ")

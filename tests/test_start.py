@@ -22,6 +22,8 @@ from eddy_embed.text.tokenizer import Tokenizer
 DECODERS = families.FAMILIES | families.MORE_FAMILIES | families.OWN_ATTENTION
 STARTED = [name for name, family in DECODERS.items() if family.tokenizer == "byte-level"]
 """Decoders whose tokenizer puts nothing ahead of a text."""
+FEW_STARTED = mostly_slow(STARTED, ("gpt2", "qwen3", "gpt_oss", "falcon"))
+"""They share their tokenizer, so the layout too; `test_matrix` compares the vectors of all."""
 OWN = [name for name, family in DECODERS.items() if family.tokenizer != "byte-level"]
 """Those whose tokenizer puts a start token there itself."""
 NONE = "+start:token=none"
@@ -53,7 +55,7 @@ def laid_out(e: Embedder, text: str) -> list[Sequence]:
 # --- where it stands
 
 
-@pytest.mark.parametrize("family", STARTED)
+@pytest.mark.parametrize("family", FEW_STARTED)
 def test_one_token_more_ahead_of_everything(family: str) -> None:
     _, tokenizer = loaded(family)
     for method in LAID_OUT:
@@ -107,7 +109,7 @@ def test_it_takes_the_room_of_a_token() -> None:
 def test_models_with_a_start_token_and_encoders_are_as_they_were(family: str) -> None:
     for method in ("plain",) if family in families.ENCODERS else ("plain", "htp", "echo"):
         usual, without = embedder(family, method), embedder(family, method + NONE)
-        assert np.array_equal(usual.encode_document(TEXTS), without.encode_document(TEXTS))
+        assert np.array_equal(usual.encode_document(TEXTS[::3]), without.encode_document(TEXTS[::3]))
         assert usual.fingerprint == without.fingerprint and "start" not in usual.settings
     prefix = usual._pipeline.planner.prefix.tolist()
     assert prefix == ([] if family in families.T5S else loaded(family)[1]("a")["input_ids"][:1])
@@ -177,14 +179,14 @@ def test_the_text_form() -> None:
 # --- what it decides
 
 
-@pytest.mark.parametrize("family", STARTED)
+@pytest.mark.parametrize("family", FEW_STARTED)
 def test_it_is_in_the_fingerprint(family: str) -> None:
     _, tokenizer = loaded(family)
     usual, without = embedder(family, "plain"), embedder(family, "plain" + NONE)
     assert usual.settings["start"] == [tokenizer.bos_token_id] and "start" not in without.settings
     named = embedder(family, "plain+start:token=<|endoftext|>")
     assert usual.fingerprint == named.fingerprint != without.fingerprint
-    assert np.array_equal(usual.encode_document(TEXTS), named.encode_document(TEXTS))
+    assert np.array_equal(usual.encode_document(TEXTS[::3]), named.encode_document(TEXTS[::3]))
 
 
 CELLS: list[Any] = [

@@ -1,4 +1,4 @@
-"""Attention with a loop over heads and query rows."""
+"""Attention with a loop over query rows."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ import torch
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """Rotary embedding of x (tokens, heads, size) by the angles (tokens, rotary size); the rest of x stays."""
     size = cos.shape[-1]
-    half = size // 2
-    rotated = x.clone()
-    for j in range(half):
-        a, b = x[:, :, j], x[:, :, j + half]
-        rotated[:, :, j] = a * cos[:, None, j] - b * sin[:, None, j]
-        rotated[:, :, j + half] = b * cos[:, None, j + half] + a * sin[:, None, j + half]
-    return rotated
+    cos, sin = cos[:, None], sin[:, None]
+    turned, rest = x[..., :size], x[..., size:]
+    a, b = turned.chunk(2, dim=-1)
+    return torch.cat([turned * cos + torch.cat([-b, a], dim=-1) * sin, rest], dim=-1)
 
 
 def attend(
@@ -61,36 +58,35 @@ def attend(
         Shape (tokens, heads, size).
     """
     tokens, heads, _ = q.shape
-    share = heads // k.shape[1]
+    keys, values, again = (
+        each.repeat_interleave(heads // each.shape[1], dim=1) for each in (k, v, k if moved is None else moved)
+    )
     out = torch.zeros_like(q)
     paid = torch.zeros(heads, tokens, tokens, dtype=q.dtype)
-    for head in range(heads):
-        keys, values = k[:, head // share], v[:, head // share]
-        again = keys if moved is None else moved[:, head // share]
-        for i in range(tokens):
-            first = 0 if window is None else max(0, i - window + 1)
-            end = i + 1 if not both else tokens if window is None else min(tokens, i + window)
-            scores = keys[first:end] @ q[i, head] * scale
+    for i in range(tokens):
+        first = 0 if window is None else max(0, i - window + 1)
+        end = i + 1 if not both else tokens if window is None else min(tokens, i + window)
+        scores, among = (keys[first:end] * q[i]).sum(-1) * scale, values[first:end]  # scores: (keys, heads)
+        if cap is not None:
+            scores = cap * torch.tanh(scores / cap)
+        if slopes is not None:
+            scores = scores - slopes * torch.arange(i - first, -1, -1)[:, None]
+        if added is not None:
+            scores = scores + added[:, i, first:end].T
+        scores = scores / tau
+        if sinks is not None:
+            scores = torch.cat([scores, sinks[None]])
+            among = torch.cat([among, torch.zeros_like(values[:1])])
+        for j in range(tokens - 1, max(tokens - 1 - entries, -1), -1):
+            extra = (again[j] * q[i]).sum(-1) * scale
             if cap is not None:
-                scores = cap * torch.tanh(scores / cap)
-            if slopes is not None:
-                scores = scores - slopes[head] * torch.arange(i - first, -1, -1)
-            if added is not None:
-                scores = scores + added[head, i, first:end]
-            scores, among = scores / tau, values[first:end]
-            if sinks is not None:
-                scores = torch.cat([scores, sinks[head : head + 1]])
-                among = torch.cat([among, torch.zeros_like(values[:1])])
-            for j in range(tokens - 1, max(tokens - 1 - entries, -1), -1):
-                extra = again[j] @ q[i, head] * scale
-                if cap is not None:
-                    extra = cap * torch.tanh(extra / cap)
-                scores = torch.cat([scores, (extra / tau + bias).reshape(1)])
-                among = torch.cat([among, values[j : j + 1]])
-            weights = torch.exp(scores - scores.max())
-            weights = weights / weights.sum()
-            out[i, head] = weights @ among
-            paid[head, i, first:end] = weights[: end - first]
+                extra = cap * torch.tanh(extra / cap)
+            scores = torch.cat([scores, (extra / tau + bias)[None]])
+            among = torch.cat([among, values[j : j + 1]])
+        weights = torch.exp(scores - scores.max(0).values)
+        weights = weights / weights.sum(0)
+        out[i] = (weights[..., None] * among).sum(0)
+        paid[:, i, first:end] = weights[: end - first].T
     if seen is not None:
         seen.append(paid)
     return out
