@@ -106,9 +106,10 @@ def quantised(states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Codes 1 .. 255, shape (tokens, width), of states of shape (.., width), and each token's scale, (tokens, 1)."""
     # A copy: what follows works in place.
     values = states.reshape(-1, states.shape[-1]).to(torch.float32, copy=True)
-    largest = values.abs().amax(-1, keepdim=True).clamp_min_(_SMALLEST)
-    # Truncated after half of 1 is added, which rounds.
-    codes = values.mul_(LARGEST / largest).add_(_OFFSET + 0.5).to(torch.uint8)
+    highest, lowest = values.amax(-1, keepdim=True), values.amin(-1, keepdim=True)
+    largest = torch.maximum(highest, lowest.neg_()).clamp_min_(_SMALLEST)
+    # By way of int8, since torch is slow to make bytes of floats; the highest bit, turned over, adds the offset.
+    codes = values.mul_(LARGEST / largest).round_().to(torch.int8).bitwise_xor_(-_OFFSET).view(torch.uint8)
     return codes, largest / LARGEST
 
 
