@@ -9,6 +9,7 @@ column of queries and keys. What it rounds is a logit's distance to the largest:
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import torch
 
@@ -40,22 +41,32 @@ def by_products(
     k[..., width] = 1
     v = torch.nn.functional.pad(value[0], (0, 0, 0, padding))
     out = query.new_empty(shared, heads // shared, length + padding, v.shape[2])
-    positions = torch.arange(length + padding)
     for first in range(0, length, ROWS):
         end = min(first + ROWS, length + padding)
         seen = 0 if spec.window is None else max(0, first - spec.window + 1) // STEP * STEP
         edge = first if spec.window is None else seen
-        hidden = unseen(positions[first:end, None] - positions[None, edge:end], spec)
+        hide = _hide(end - first, end - edge, first - edge, spec)
         rows = q[:, :, first:end].flatten(1, 2)
         keys = k[:, seen:end].transpose(1, 2)
         scores = rows.new_empty(shared, rows.shape[1], end - seen)
-        visible_edge = scores.view(shared, -1, end - first, end - seen)[..., edge - seen :]
+        edge_scores = scores.view(shared, -1, end - first, end - seen)[..., edge - seen :]
         torch.bmm(rows, keys, out=scores)
-        visible_edge.masked_fill_(hidden, float("-inf"))
+        edge_scores += hide
         rows[..., width] = -scores.amax(-1)
         torch.bmm(rows, keys, out=scores)
-        visible_edge.masked_fill_(hidden, float("-inf"))
+        edge_scores += hide
         if rest != 1:
             scores *= rest
         out[:, :, first:end] = torch.bmm(scores.softmax(-1), v[:, seen:end]).view(shared, -1, end - first, v.shape[2])
     return out.view(1, heads, length + padding, -1)[:, :, :length]
+
+
+@lru_cache(maxsize=64)
+def _hide(queries: int, keys: int, before: int, spec: AttentionSpec) -> torch.Tensor:
+    """What hides keys from queries when it is added to scores, in a quarter of the time that filling takes.
+
+    Shape (queries, keys): 0, or -inf where causality or the window hides a key; the first query has the position of the
+    key at `before`.
+    """
+    distance = torch.arange(before, before + queries)[:, None] - torch.arange(keys)
+    return torch.zeros(queries, keys, dtype=torch.bfloat16).masked_fill_(unseen(distance, spec), float("-inf"))
