@@ -77,7 +77,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 gc.disable()
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
     """Let the collector run again; all objects are old now, as if it had walked through them."""
     gc.freeze()
     gc.unfreeze()

@@ -181,7 +181,7 @@ def _write(collection: Any, passages: Sequence[EmbeddedPassage]) -> None:
     """Write passages; those that are there get their metadata alone, as their ids stand for their vectors.
 
     A vector that is written again can put others out of a query's reach, in Chroma up to 1.5 at least
-    (https://github.com/chroma-core/chroma/issues/7758).
+    (https://github.com/chroma-core/chroma/issues/7758). So a damaged one is not mended: delete its row first.
     """
     present = set(collection.get(ids=[passage.document.id for passage in passages], include=[])["ids"])
     old = [passage.document for passage in passages if passage.document.id in present]

@@ -208,6 +208,8 @@ def test_what_is_wrong_is_refused(tmp_path, store, embeddings):
         store.add_texts(["a"], [{}, {}])
     with pytest.raises(InvalidParameter, match="'a' is"):
         store.add_texts(["a"], [{"a": {"b": 1}}])
+    with pytest.raises(InvalidText, match="surrogate"):
+        store.add_texts(["a"], [{"a\ud800": 1}])
     with pytest.raises(InvalidText):
         store.add_texts([" "])
     with pytest.raises(InvalidParameter, match="no ids"):

@@ -55,20 +55,24 @@ def test_rows_written_again_are_all_found(changed: bool, library: NDArray[np.flo
     assert lost == 0
 
 
-def test_no_vector_is_replaced(library: NDArray[np.float32], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which of them a query no longer finds is chance; metadata and texts are replaced."""
-    rows, wanted, replace = collection(tmp_path), library[:4], Collection.upsert
+@pytest.mark.parametrize("length", [1, 300])
+@pytest.mark.parametrize("atomic", [False, True])
+def test_vectors_are_replaced_only_in_one_step_on_demand(
+    library: NDArray[np.float32], atomic: bool, length: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which others a query no longer finds is chance; metadata and texts are replaced in any case."""
+    rows, wanted, write, replaced = collection(tmp_path), library[:4] * length, Collection.upsert, list[str]()
 
-    def write(self: Collection, ids: list[str], **columns: Any) -> None:
-        assert self.get(ids=ids)["ids"] == []
-        replace(self, ids=ids, **columns)
+    def told(self: Collection, ids: list[str], **columns: Any) -> None:
+        replaced.extend(self.get(ids=ids)["ids"])
+        write(self, ids=ids, **columns)
 
-    monkeypatch.setattr(Collection, "upsert", write)
-    upsert(rows, ["a", "b", "d"], wanted[:3], [{"x": 1}, {"x": 2}, {"x": 0}], ["one", "two", "four"])
-    upsert(
-        rows, ["b", "a", "c", "d"], wanted[[1, 0, 3, 3]], [{"x": x} for x in (3, 4, 5, 6)], ["two", "uno", "", "four"]
-    )
+    monkeypatch.setattr(Collection, "upsert", told)
+    upsert(rows, ["a", "b", "d"], wanted[:3], [{"x": 1}, {"x": 2, "y": 1}, {"x": 0}], ["one", "two", "four"])
+    metadatas = [{"x": 3, "y": None}, {"x": 4, "y": None}, {"x": 5}, {"x": 6}]
+    upsert(rows, ["b", "a", "c", "d"], wanted[[1, 0, 3, 3]], metadatas, ["two", "uno", "", "four"], atomic=atomic)
+    assert replaced == (["a", "d"] if atomic else [])
     for id_, text, x, vector in (("a", "uno", 4, 0), ("b", "two", 3, 1), ("c", "", 5, 3), ("d", "four", 6, 3)):
         got = rows.get(ids=[id_], include=["documents", "metadatas", "embeddings"])
         assert (got["documents"], got["metadatas"]) == ([text], [{"x": x}])
-        np.testing.assert_allclose(np.asarray(got["embeddings"])[0], wanted[vector], atol=1e-6)
+        np.testing.assert_allclose(np.asarray(got["embeddings"])[0], wanted[vector], rtol=1e-6, atol=1e-6)

@@ -341,6 +341,9 @@ def test_nodes_that_cannot_be_stored_are_named(store, model):
         store.add(["text"])
     with pytest.raises(InvalidParameter, match="two pieces have the id 'x'"):
         store.add([good, good])
+    for change in ({"id_": "a\ud800"}, {"text": "a\ud800"}):
+        with pytest.raises(InvalidText, match="surrogate"):
+            store.add([good.model_copy(update=change)])
     with pytest.raises(InvalidText, match="'x' has no text"):
         store.add([good.model_copy(update={"text": " "})])
     with pytest.raises(ForeignCollection, match="no piece"):

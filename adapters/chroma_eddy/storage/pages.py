@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 PAGE_SIZE = 1000
 """Rows in a page."""
 _ROUNDING = 1e-6
-"""Largest difference between entries of a vector and of what Chroma returns of it, in cosine space."""
+"""Largest difference between entries of a vector and of what Chroma returns of it, relative to entries above 1."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def upsert(
     Args:
         collection: In cosine space.
         ids: Ids of the rows.
-        vectors: Shape (rows, dimension), of length 1.
+        vectors: Shape (rows, dimension).
         metadatas: Metadata of each row.
         texts: Text of each row; None for rows without.
         atomic: Replace changed rows in one step, so that they are never missing, in spite of the graph.
@@ -83,7 +83,7 @@ def upsert(
         at = stored.get(ids[number])
         if at is None or (texts is not None and texts[number] != present.texts[at]):
             return False
-        return bool(np.allclose(vectors[number], present.vectors[at], rtol=0, atol=_ROUNDING))
+        return bool(np.allclose(vectors[number], present.vectors[at], rtol=_ROUNDING, atol=_ROUNDING))
 
     same = [number for number in range(len(ids)) if is_same(number)]
     if same:

@@ -21,6 +21,7 @@ from eddy_embed.encoding.finalize import VectorFinalizer
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.shared_embedders import is_unfitted
+from eddy_embed.text.tokenizer import raise_on_surrogates
 from eddy_embed.utils.arrays import Floats
 
 GROUP_PIECES = 5_000
@@ -67,6 +68,8 @@ def fit_on_pieces(index: IndexCore, texts: Sequence[str]) -> None:
 
 def put_pieces(index: IndexCore, pieces: Iterable[Piece], fingerprint: str) -> None:
     """Write pieces in batches; those of known ids are replaced, and a second call changes nothing.
+
+    Changed pieces are deleted before they are written again: after an interruption, call this again.
 
     The index is open with the embedder that made the vectors, whose fingerprint the caller gives.
 
@@ -134,9 +137,12 @@ def move_pieces(index: IndexCore, following: IndexCore, raw_of: Callable[[Floats
 
 def _piece_metadata(piece: Piece) -> dict[str, Any]:
     check_kind("piece", piece, Piece, "a Piece")
+    for what, text in (("id", piece.id), ("text", piece.text), ("document", piece.document)):
+        raise_on_surrogates(text, f"the {what} of piece {piece.id!r:.80}")
     for key, value in piece.metadata.items():
         if not isinstance(key, str) or not key or key.startswith("chroma:"):
             raise InvalidParameter(f"piece {piece.id!r:.80}: metadata may not have the name {key!r:.60}")
+        raise_on_surrogates(key, f"metadata {key!r:.60} of piece {piece.id!r:.80}")
         if not _is_storable(value):
             raise InvalidParameter(
                 f"piece {piece.id!r:.80}: metadata {key!r:.60} is {value!r:.60}; Chroma holds strings, numbers of 64 "
