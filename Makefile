@@ -59,8 +59,6 @@ web: $(VENV)/.demo
 	@$(BIN)/eddy models get smollm2 || true
 	@$(BIN)/eddy-demo serve $(ARGS)
 
-# Bytecode is kept even where the environment forbids it: hundreds of processes would each compile everything.
-test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib.util
 import os
 import random
@@ -11,13 +10,15 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from hypothesis import settings
+
+from eddy_embed.utils.garbage import collector_paused
 
 if TYPE_CHECKING:
     import torch
@@ -73,16 +74,14 @@ settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
-# Imports make millions of objects that stay: meanwhile the collector would walk through them again and again.
-gc.disable()
+COLLECTION = ExitStack()
+"""What lasts until all tests are collected: their imports make millions of objects that stay."""
+COLLECTION.enter_context(collector_paused())
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
-    """Let the collector run again; all objects are old now, as if it had walked through them."""
-    gc.freeze()
-    gc.unfreeze()
-    gc.enable()
+    COLLECTION.close()
 
 
 @pytest.fixture(autouse=True)

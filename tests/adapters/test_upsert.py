@@ -12,6 +12,7 @@ import pytest
 from chromadb.api.models.Collection import Collection
 from numpy.typing import NDArray
 from tests.adapters.indexes import apart, documents
+from tests.adapters.killing import SAVED_OFTEN
 
 from chroma_eddy.storage.pages import upsert
 from eddy_embed import Embedder
@@ -20,9 +21,7 @@ ROWS, TRIALS = 37, 10
 
 
 def collection(place: Path) -> Collection:
-    return chromadb.PersistentClient(place).get_or_create_collection(
-        "notes", configuration={"hnsw": {"space": "cosine", "sync_threshold": 4, "batch_size": 2}}
-    )
+    return chromadb.PersistentClient(place).get_or_create_collection("notes", configuration=dict(SAVED_OFTEN))
 
 
 @pytest.fixture(scope="module")

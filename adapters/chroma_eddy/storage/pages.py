@@ -69,7 +69,7 @@ def upsert(
     and any other is deleted before it is written again.
 
     Args:
-        collection: In cosine space.
+        collection: The rows' collection.
         ids: Ids of the rows.
         vectors: Shape (rows, dimension).
         metadatas: Metadata of each row.

@@ -275,7 +275,8 @@ class Store:
     ) -> None:
         """Write rows in batches, in place of those of the same ids; `vectors` has the shape (rows, dimension)."""
         self._begin_change()
-        collection, atomic = self.collection(part), part not in (MAIN, SENTENCES)
+        collection = self.collection(part)
+        atomic = part not in (MAIN, SENTENCES)  # whose rows count only once their document's row names them
 
         def row_bytes(number: int) -> int:
             return int(vectors.shape[1]) * 6 + 1000 + (len(texts[number]) * 4 if texts is not None else 0)

@@ -50,6 +50,11 @@ def answer_question(reader: LibraryReader, question: str, k: int, document: str 
     return [("answer", extract), *ranked]
 
 
+def quoted(events: list[Event]) -> list[dict[str, Any]]:
+    """The sentences that the answer among the events of a search quotes."""
+    return [sentence for name, data in events if name == "answer" for sentence in data["sentences"]]
+
+
 def _search(index: Index, question: str, k: int, documents: list[str] | None) -> tuple[dict[str, Any], list[Hit]]:
     hits = index.query(question, max(k, CANDIDATES), documents=documents, hybrid=True, sentences=True)
     return extract_sentences(index, hits[:CANDIDATES]), hits[:k]
@@ -62,8 +67,10 @@ def extract_sentences(index: Index, hits: list[Hit]) -> dict[str, Any]:
     texts: set[str] = set()
     selected: list[dict[str, Any]] = []
     for sentence, hit in sorted(found, key=_rank):
+        if len(selected) == MAX_SENTENCES:
+            break
         text = " ".join(printable(sentence.text).split())
-        if text not in texts and len(selected) < MAX_SENTENCES:
+        if text not in texts:
             texts.add(text)
             selected.append({"n": len(selected) + 1, "text": text, **_sentence_location(index, sentence, hit)})
     return {"best": round(best_support(hits), 4), "sentences": selected}

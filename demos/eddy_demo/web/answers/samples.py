@@ -10,7 +10,7 @@ from chroma_eddy import DocumentRow, Index
 from chroma_eddy.rows.documents import read_documents
 from chroma_eddy.rows.schema import split_sentences
 from eddy_demo.library.samples import read_samples, write_samples
-from eddy_demo.web.answers.answering import answer_question
+from eddy_demo.web.answers.answering import answer_question, quoted
 from eddy_demo.web.answers.sample_rules import question_of, without_markup
 from eddy_demo.web.library_reader import LibraryReader
 
@@ -106,8 +106,7 @@ class SampleQuestions:
 
     def _is_answered(self, question: str, document: str, source: str, start: int) -> bool:
         """Whether a document answers first, with the sentence or below the heading that the question is made of."""
-        events = answer_question(self._reader, question, 1)
-        sentences = events[0][1]["sentences"] if events else []
+        sentences = quoted(answer_question(self._reader, question, 1))
         if not sentences or sentences[0]["document"] != document:
             return False
         own = [each for each in sentences if each["document"] == document]

@@ -100,7 +100,7 @@ async def ask(request: Request, q: str, k: int = 8, document: str | None = None,
                 yield encode_event("follow-up", {"to": after.strip()})
             for event in found:
                 yield encode_event(*event)
-            sentences = found[0][1]["sentences"] if found else []
+            sentences = answering.quoted(found)
             if state.reader.generator is not None and sentences:
                 async with aclosing(_generate(state, state.reader.generator, together, sentences)) as events:
                     async for event in events:
