@@ -5,7 +5,7 @@
 measures what is missing and writes `results/smollm2.json`, the handbook's page `docs/results.md` and the table of the
 README. Every outcome is kept in `runs/smollm2.jsonl` as soon as it is there, by the model's fingerprint, the method's
 settings and the task's data; interrupted, the same command goes on. `--task` and `--method` (how its text begins) do a
-part of the work. `--name` names a model that is a file or a folder. Without `--model`, pages are written from
+part of the work; rows that `results/smollm2.json` has besides stay, where model, settings and data are still the same. `--name` names a model that is a file or a folder. Without `--model`, pages are written from
 `results/` alone.
 """
 
@@ -164,8 +164,38 @@ def measure(options: Any) -> None:
         if chosen and (not options.task or task.name in options.task):
             measuring.run(chosen, [task])
     outcomes = found(journal, measuring, tasks, wanted)
-    rows = tables.summary(outcomes, "plain")
-    tables.save(options.results / f"{name}.json", {**head, "claims": claims(outcomes, name)}, rows)
+    today = {
+        (system.label, task.name): tables.identity(about)
+        for task in tasks
+        for (system, _), about in measuring.identities(wanted[task.name], [task]).items()
+    }
+    path = options.results / f"{name}.json"
+    rows, claimed = with_earlier(path, today, tables.summary(outcomes, "plain"), claims(outcomes, name))
+    tables.save(path, {**head, "claims": claimed}, rows)
+
+
+def with_earlier(
+    path: Path, today: dict[tuple[str, str], str], rows: list[Row], claimed: list[Row]
+) -> tuple[list[Row], list[Row]]:
+    """The rows and claims of an earlier run that the journal lacks and that would be the same today, and those given.
+
+    `today` says by system and task, in the order of the page, what an outcome would follow from now.
+    """
+    if not path.exists():
+        return rows, claimed
+    told = json.loads(path.read_text(encoding="utf-8"))
+    held = {key: row for row in told["outcomes"] if today.get(key := (row["system"], row["task"])) == row["identity"]}
+    held |= {(row["system"], row["task"]): row for row in rows}
+    measured = {(row["said"], row["kind"], row["task"]): row for row in claimed}
+    earlier = {(row["said"], row["kind"], row["task"]): row for row in told["claims"]}
+    kept = []
+    for claim in CLAIMS:
+        for task in KINDS[claim.kind][1]:
+            both = all((own_text(text, told["model"]), task) in held for text in (claim.better, claim.worse))
+            key = (claim.said, claim.kind, task)
+            if row := measured.get(key) or (earlier.get(key) if both else None):
+                kept.append(row)
+    return [held[key] for key in today if key in held], kept
 
 
 def systems(texts: list[str], task: Task, encoder: bool) -> list[System]:

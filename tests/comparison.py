@@ -8,12 +8,16 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
 from tests import families
 from tests.reference import methods as reference
 from tests.reference.double import AllDouble, double
 
 from eddy_embed import Embedder, Segmenter
+from eddy_embed.encoding import build
+from eddy_embed.encoding.build import LoadedModel, host_for
 from eddy_embed.methods import prompts
+from eddy_embed.model.host import Host
 
 WORDINGS = (
     '{placeholder}This sentence : "{text}" means in one word:"',
@@ -214,9 +218,28 @@ def expected(family: str, method: str, text: str, instruction: str | None = None
     )
 
 
+shares_hosts = False
+"""Whether `embedder` takes the host that it made before for a model and an exit: trying a model takes 8 passes.
+
+Set for every test; false where it may change what a host is made by."""
+_hosts: dict[tuple[int, int], Host] = {}
+
+
 def embedder(family: str, method: str, *, exactly: bool = False, **options: Any) -> Embedder:
     model, tokenizer = loaded(family, exactly)
-    return Embedder(model, tokenizer=tokenizer, method=method, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        if shares_hosts:
+            patch.setattr(build, "host_for", _shared)
+        return Embedder(model, tokenizer=tokenizer, method=method, **options)
+
+
+def _shared(opened: LoadedModel) -> Host:
+    if opened.int8:
+        return host_for(opened)
+    key = (id(opened.model), opened.method.exit_layer)
+    if key not in _hosts:
+        _hosts[key] = host_for(opened)
+    return _hosts[key]
 
 
 def exact(e: Embedder, texts: list[str], role: str = "document") -> np.ndarray:

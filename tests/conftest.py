@@ -93,6 +93,13 @@ def seeded() -> None:
         torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def shared_hosts(request: pytest.FixtureRequest) -> None:
+    """Try a tiny model once for all tests, except those that patch something, such as the engine."""
+    if comparison := sys.modules.get("tests.comparison"):
+        comparison.shares_hosts = "monkeypatch" not in request.fixturenames
+
+
 @pytest.fixture(scope="session", autouse=True)
 def eddy_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Converted models, kept for the session: no test writes to the user's cache."""

@@ -103,6 +103,10 @@ def test_what_is_missing_is_measured_once(
     results.main(one)
     assert "spearman" not in capsys.readouterr().err
     assert outcomes(copy / "results" / "eddy-tiny.json") == held
+    (copy / "own.jsonl").unlink()
+    results.main([*one[:-1], "prompteol:exit=-2"])
+    more = outcomes(copy / "results" / "eddy-tiny.json")
+    assert {key: more[key] for key in held} == held and ("prompteol:exit=-2", "sickr_trial") in more
     with pytest.raises(SystemExit):
         results.main(given(copy, "--model", "eddy-tiny"))
     assert "--data" in capsys.readouterr().err
