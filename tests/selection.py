@@ -8,6 +8,11 @@ from typing import Any
 import pytest
 
 
+def slow(*case: Any) -> Any:
+    """A case that does not run by default; several values for several parameters."""
+    return pytest.param(*case, marks=pytest.mark.slow)
+
+
 def mostly_slow(cases: Iterable[Any], usual: Container[Any]) -> list[Any]:
     """All cases; those that are not `usual` are slow. A case of several parameters is a tuple.
 
@@ -17,10 +22,7 @@ def mostly_slow(cases: Iterable[Any], usual: Container[Any]) -> list[Any]:
     cases = list(cases)
     if not any(case in usual for case in cases):
         raise ValueError(f"none of {cases} is usual")
-    return [
-        case if case in usual else pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
-        for case in cases
-    ]
+    return [case if case in usual else slow(*(case if isinstance(case, tuple) else (case,))) for case in cases]
 
 
 def grid(first: Iterable[str], second: Iterable[str], usual: Iterable[str]) -> list[Any]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tests.comparison import TEXTS, embedder
 from tests.processes import run_code
+from tests.selection import slow
 
 import eddy_embed.embedder
 from eddy_embed import Embedder
@@ -55,8 +56,8 @@ def silent(model: str, method: str, **options) -> Embedder:
     ("method", "said"),
     [
         (f"plain:exit=-2{NONE}", r"the first token has 6\d% of the mean over a sentence \(limit: 45%\)"),
-        (f"htp{NONE}", r"a single dimension has 7\d% of the variance \(limit: 15%\)"),
-        (f"htp:exit=-1{NONE}", r"[12]\d% of sentences are nearest to their paraphrase \(limit: 28%\)"),
+        slow(f"htp{NONE}", r"a single dimension has 7\d% of the variance \(limit: 15%\)"),
+        slow(f"htp:exit=-1{NONE}", r"[12]\d% of sentences are nearest to their paraphrase \(limit: 28%\)"),
     ],
 )
 def test_a_method_that_collapses_warns_once_in_one_line(real: None, method: str, said: str) -> None:
@@ -71,7 +72,9 @@ def test_a_method_that_collapses_warns_once_in_one_line(real: None, method: str,
     silent("smollm2", method, check=False)
 
 
-@pytest.mark.parametrize("method", ["plain:exit=-2", "htp", "prompteol", "plain:exit=0+sif", f"plain{NONE}"])
+@pytest.mark.parametrize(
+    "method", ["plain:exit=0+sif", "htp", *map(slow, ("plain:exit=-2", "prompteol", f"plain{NONE}"))]
+)
 def test_sound_methods_of_a_real_model_do_not_warn(real: None, method: str) -> None:
     silent("smollm2", method)
 
@@ -172,7 +175,7 @@ def test_shares_of_vectors() -> None:
     assert np.isnan(dimension_share(np.ones((4, 3))))
 
 
-@pytest.mark.parametrize("method", ["plain", "htp:range=1-3,exit=-1", "plain+sif:a=0.01", "echo"])
+@pytest.mark.parametrize("method", ["htp:range=1-3,exit=-1", *map(slow, ("plain", "plain+sif:a=0.01", "echo"))])
 def test_tokens_are_those_of_the_mean(method: str) -> None:
     e = embedder("qwen3", method, normalize=False)
     vectors, tokens = read(e._pipeline, e.method, TEXTS[:3])

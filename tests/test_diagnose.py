@@ -214,6 +214,7 @@ def test_the_report_needs_nothing_beside_it(folder: Path, capsys, monkeypatch) -
     assert told["about"]["texts"] == 13 and told["entries"]["layers"] == [2]
 
 
+@pytest.mark.slow
 def test_json_alone_and_pictures_as_png(folder: Path, capsys, monkeypatch) -> None:
     given = [str(folder / "tiny"), str(folder / "texts.jsonl"), "--method", "plain", "--bins", "2", "--json"]
     code, out, _ = run(capsys, monkeypatch, *given, "-o", str(folder / "png"), "--pictures", "png", "--lengths", "7,9")

@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy.special import hyp0f1
 from tests import families
+from tests.selection import slow
 
 from eddy_embed import Embedder
 from eddy_embed.analysis.diagnose import attention_spectra, geometry
@@ -210,7 +211,7 @@ def test_few_directions_are_right_on_average() -> None:
 
 @pytest.mark.parametrize(
     ("family", "method"),
-    [("llama", "plain"), ("gemma2", "plain+tempscale:tau=0.7"), ("bloom", "plain"), ("bert", "plain")],
+    [("gemma2", "plain+tempscale:tau=0.7"), slow("llama", "plain"), slow("bloom", "plain"), slow("bert", "plain")],
 )
 def test_gradients_are_those_of_the_model(family: str, method: str) -> None:
     model, tokenizer = families.build(family)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests import families
 from tests.comparison import INSTRUCTION, TEXTS, embedder, loaded
+from tests.selection import slow
 
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, InvalidParameter, InvalidText
@@ -63,7 +64,7 @@ ODD = ["a", ".", "0", "\0", "a\0b", "\0" * 50, "\x01\x7f", "🙂", "\u200b", "e\
 
 
 @pytest.mark.parametrize("family", families.FAMILIES)
-@pytest.mark.parametrize("method", ["htp", "tp:prompt=prompteol", "plain:pool=weighted"])
+@pytest.mark.parametrize("method", ["htp", slow("tp:prompt=prompteol"), slow("plain:pool=weighted")])
 def test_odd_texts_have_vectors(family: str, method: str) -> None:
     e = embedder(family, method)
     for text in ODD:

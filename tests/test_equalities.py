@@ -25,7 +25,7 @@ def unit(vector: np.ndarray) -> np.ndarray:
     return vector / np.linalg.norm(vector)
 
 
-@pytest.mark.parametrize("family", [*ALL, *families.OWN_ATTENTION])
+@pytest.mark.parametrize("family", mostly_slow([*ALL, *families.OWN_ATTENTION], families.FAMILIES))
 def test_every_exit_is_the_hidden_state_of_transformers(family: str) -> None:
     model, tokenizer = families.build(family)
     encoded = tokenizer(TEXTS[0], return_special_tokens_mask=True)

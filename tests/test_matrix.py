@@ -5,17 +5,20 @@ from __future__ import annotations
 import pytest
 from tests import families, matrix
 from tests.comparison import METHODS
+from tests.selection import mostly_slow
 
 from eddy_embed import methods
 
 COMMITTED = matrix.read(matrix.PAGE.read_text(encoding="utf-8"))
 
 
+USUAL = ("gemma3", "gpt_oss", "gpt_neo", "falcon", "bert", "t5")
+"""One of each kind of attention; `test_methods` and `test_encoders` have further families."""
 TRIED = ("htp", "kv, reroute")
 """Columns of which every cell is compared by default: between them they touch every moment of a pass."""
 
 
-@pytest.mark.parametrize("family", matrix.ROWS)
+@pytest.mark.parametrize("family", mostly_slow(matrix.ROWS, USUAL))
 def test_the_table_says_what_the_code_does(family: str) -> None:
     # `test_methods` compares the first families with the reference, and `test_encoders` those that see both ways.
     for column in matrix.COLUMNS:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from tests import families
+from tests.selection import mostly_slow
 
 from eddy_embed import Embedder, methods
 from eddy_embed.encoding.finalize import VectorFinalizer
@@ -186,7 +187,7 @@ def test_an_embedder_refuses_to_run_unfitted() -> None:
         embedder("htp").fit(TEXTS)
 
 
-@pytest.mark.parametrize("method", ["plain", "htp", "prompteol"])
+@pytest.mark.parametrize("method", mostly_slow(["plain", "htp", "prompteol"], ["htp"]))
 @pytest.mark.parametrize(
     "post", ["centre", "abtt:k=2", "whiten:dims=6", "centre+truncate:dims=9", "truncate:dims=4+whiten:dims=6"]
 )

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from tests.processes import run_code
+from tests.selection import mostly_slow
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = ROOT / "plugin" / "eddy_embed"
@@ -377,7 +378,11 @@ def blocks(path: str, language: str) -> list[str]:
     return [m["body"] for m in FENCE.finditer(read(path)) if m["info"].split() == [language]]
 
 
-@pytest.mark.parametrize("document", [d for d in DOCUMENTS if blocks(d, "python")])
+WITH_CODE = [document for document in DOCUMENTS if blocks(document, "python")]
+FIRST_READ = ("README.md", "docs/getting-started.md", "docs/llama-index.md", "docs/langchain.md", "docs/chroma.md")
+
+
+@pytest.mark.parametrize("document", mostly_slow(WITH_CODE, FIRST_READ))
 def test_python_blocks_run(document: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """The blocks of one document run in order and in one namespace, as a reader would type them."""
     script, settings = "\n\n".join(blocks(document, "python")), {}

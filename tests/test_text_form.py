@@ -100,7 +100,7 @@ def built(draw: st.DrawFn) -> Method:
 
 
 @given(built())
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_parsing_undoes_printing(method: Method) -> None:
     assert methods.parse(str(method)) == method
     assert str(methods.parse(str(method))) == str(method)

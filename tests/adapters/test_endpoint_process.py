@@ -78,6 +78,7 @@ def test_a_signal_lets_what_was_accepted_be_answered(serve) -> None:
         httpx.get(f"{root}/health")
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_it_at_once(serve) -> None:
     process, root = serve("--method", OTHER, EDDY_API_KEYS="a-key")
     key = {"authorization": "Bearer a-key"}
@@ -101,6 +102,7 @@ def test_a_second_signal_ends_it_at_once(serve) -> None:
             asked.result()
 
 
+@pytest.mark.slow
 def test_a_shutdown_ends_in_time(serve) -> None:
     """Whatever the model still has to do."""
     process, root = serve("--graceful-timeout", "1")

@@ -254,7 +254,7 @@ def test_a_killed_reindexing_goes_on(kills, template, wanted, new, tmp_path):
     ("post", "normalize"),
     mostly_slow(
         [("centre", True), ("whiten", True), ("whiten", False), ("abtt:k=2", True), ("whiten:dims=16", False)],
-        [("centre", True), ("whiten:dims=16", False)],
+        [("whiten:dims=16", False)],
     ),
 )
 def test_a_grown_index_is_fitted_again_without_the_model(post, normalize, tmp_path):

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from tests.adapters.indexes import assert_same
 from tests.adapters.indexes import rows as index_rows
 from tests.demo.conftest import opened
+from tests.selection import slow
 
 from chroma_eddy.query.options import ALPHA
 from chroma_eddy.storage.store import Store
@@ -138,7 +139,7 @@ def test_a_changed_document_replaces_its_rows(library: Path, documents: Path, ru
     assert "Only one sentence is left." in [row[2] for row in after[""].values()]
 
 
-@pytest.mark.parametrize("part", ["", "-sentences"])
+@pytest.mark.parametrize("part", ["-sentences", slow("")])
 def test_an_interrupted_document_is_found_as_it_was_and_repaired(
     library: Path, documents: Path, run: Run, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:

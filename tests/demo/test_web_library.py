@@ -17,6 +17,7 @@ from tests.demo.conftest import BREAD, CLOCK, TIDES, opened
 from tests.demo.site import Site, long_text, serving, wait
 from tests.demo.word_files import bomb, docx
 from tests.processes import context
+from tests.selection import slow
 
 from eddy_demo.cli import main
 from eddy_demo.web.limits import Limits
@@ -174,7 +175,7 @@ def test_a_name_is_never_a_path(tmp_path: Path, name: str) -> None:
     [
         (Limits(parse_seconds=0.3), "a.html", b"<p>word</p>" * 300_000, "took longer than 0.3 seconds and was stopped"),
         (Limits(characters=1000), "a.txt", b"word" * 300, "has 1,200 characters, and at most 1,000 are read"),
-        (Limits(parse_bytes=200 * 2**20), "bomb.docx", None, "takes more memory than is allowed"),
+        slow(Limits(parse_bytes=200 * 2**20), "bomb.docx", None, "takes more memory than is allowed"),
     ],
     ids=["time", "characters", "memory"],
 )
