@@ -17,7 +17,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from chroma_eddy import open_index
 from eddy_demo import handbook
 from eddy_demo.web.answers import generation
-from eddy_demo.web.answers.evidence import Evidence
 from eddy_demo.web.http.concurrency import WorkerPool
 from eddy_demo.web.limits import Limits
 from eddy_embed import Embedder
@@ -160,58 +159,6 @@ def test_a_prompt_fits_the_window(site: Site) -> None:
     ids = generator.prompt(QUESTION, many)
     assert len(ids) + generation.MAX_NEW_TOKENS <= generator.model.config.max_position_embeddings
     assert "river was quiet" in generator.tokenizer.decode(ids)
-
-
-SENTENCES = [
-    {"n": 1, "text": "The ferry leaves the harbour at noon, except on Sundays.", "link": "/documents/a#s-a-0-9"},
-    {"n": 2, "text": "Dogs travel for free if they sit on the upper deck.", "link": "/documents/b#s-b-0-9"},
-]
-
-
-@pytest.mark.parametrize(
-    ("written", "shown", "left_out"),
-    [
-        ("The ferry leaves at noon.", [1], 0),
-        ("At noon the ferry leaves the harbour [2].", [1], 0),  # the model's own citation is wrong
-        ("Dogs travel for free. The ferry leaves at noon [1, 2].", [2, 1], 0),
-        ("The captain sells tickets on board.", [], 1),
-        ("The ferry leaves.", [], 1),  # the question says so much
-        ("The ferry leaves at noon. The captain never sleeps. Dogs travel for free.", [1, 2], 1),
-        ("The ferry leaves at noon. Dogs travel for free. The ferry leaves at noon. Dogs pay.", [1, 2], 0),
-        ("Dogs travel for free " + "and sit on the upper deck of the ferry " * 9, [], 0),
-        ("", [], 0),
-        (" [1]", [], 0),
-    ],
-)
-def test_what_no_sentence_supports_is_left_out(written: str, shown: list[int], left_out: int, site: Site) -> None:
-    """Every written sentence has a citation that was checked, and a text that goes round in circles ends."""
-    generator = site.state.reader.generator
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(generator, "_pieces", lambda *_: (piece for piece in re.split(r"(?<=[ei])", written)))
-        events = list(generator.write("When does the ferry leave?", SENTENCES))
-    assert events[0][0] == "writing" and events[-1] == ("written", {"left_out": left_out})
-    cited = [data for name, data in events if name == "cite"]
-    assert [each["n"] for each in cited] == shown
-    assert all(SENTENCES[each["n"] - 1] == each for each in cited)
-    texts = [data["text"] for name, data in events if name == "text" and data["text"]]
-    assert len(texts) == len(shown) and all("[" not in text for text in texts)
-
-
-def test_a_sentence_without_words_has_no_support() -> None:
-    assert Evidence("When does the ferry leave?", SENTENCES).supporting("…") is None
-
-
-def test_no_head_no_answer(tmp_path: Any) -> None:
-    """An encoder cannot write: the page says so, and what to do."""
-    from transformers import BertConfig, BertModel
-
-    from eddy_demo.web.answers.generation import CannotGenerate, Generator
-
-    BertModel(BertConfig(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)).save_pretrained(
-        tmp_path
-    )
-    with pytest.raises(CannotGenerate, match=r"cannot write answers: .* or leave out --generate"):
-        Generator.load(str(tmp_path), "cpu")
 
 
 def test_tokens_and_copies(site: Site) -> None:

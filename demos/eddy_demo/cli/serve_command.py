@@ -20,8 +20,13 @@ def serve(
     model: options.Model = None,
     method: options.Method = None,
     generate: Annotated[
-        bool, typer.Option("--generate", help="Let the same loaded model write answers too; it must be a causal LM.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--generate/--no-generate",
+            help="Let the same loaded model write answers too; by default one that follows instructions does.",
+            show_default=False,
+        ),
+    ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8765,
     host: Annotated[
         str, typer.Option(help="Address to listen on; one that other machines reach needs --token.")

@@ -43,7 +43,7 @@ class LibraryOptions:
     model: str | None = None
     method: str | None = None
     device: str | None = None
-    generate: bool = False  # whether the same model also writes answers
+    generate: bool | None = None  # whether the same model also writes answers; None: if it follows instructions
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,8 @@ class LibraryReader:
         self.folder = options.folder
         self.recipe = LibraryRecipe("", "")
         self.generator: Generator | None = None
-        self.next_model = ""  # of a rebuild in progress, with its embedder
+        self.next_model = ""  # of a rebuild in progress, with its generator and embedder
+        self.next_generator: Generator | None = None
         self.next_embedder: Embedder | None = None
         self.version = 0  # changes with every change of the library
         self.error = ""  # why the model cannot be loaded, or the library not be opened
@@ -97,20 +98,37 @@ class LibraryReader:
         """Load the model, and open the library if there is one."""
         options = self.options
         self.recipe = choose_recipe(options.folder, options.model, options.method)
-        if options.generate:
-            from eddy_demo.web.answers.generation import Generator
-
-            self.generator = Generator.load(self.recipe.model, options.device)
+        self.generator = Generator.choose(self.recipe.model, options.device, options.generate)
         self._embedder = self.embedder_for(self.recipe.method)
         self.open()
         self._loaded.set()
 
-    def embedder_for(self, method: str, model: str | None = None) -> Embedder:
-        """Create an embedder of the library's model, or of another; it shares the weights of the generator."""
-        if self.generator is not None:
-            shared = self.generator
-            return Embedder(shared.model, method, tokenizer=shared.tokenizer, dtype=shared.embedder_dtype)
-        return Embedder(model or self.recipe.model, method=method, device=self.options.device)
+    def _generator_of(self, recipe: LibraryRecipe) -> Generator | None:
+        """Return the generator of a recipe's model, a loaded one if possible; None if the model shall not write."""
+        for model, generator in ((self.recipe.model, self.generator), (self.next_model, self.next_generator)):
+            if model == recipe.model:
+                return generator
+        return Generator.choose(recipe.model, self.options.device, self.options.generate)
+
+    def begin_rebuild(self, recipe: LibraryRecipe) -> Embedder:
+        """Load the model of a recipe, unless it is the library's own, and return its embedder."""
+        self.next_model, self.next_generator = recipe.model, self._generator_of(recipe)
+        self.next_embedder = self._new_embedder(recipe.model, recipe.method, self.next_generator)
+        return self.next_embedder
+
+    def end_rebuild(self) -> None:
+        """Forget the model of a rebuild; the library has it, or none does."""
+        self.next_model, self.next_generator, self.next_embedder = "", None, None
+
+    def embedder_for(self, method: str) -> Embedder:
+        """Create an embedder of the library's model with a method."""
+        return self._new_embedder(self.recipe.model, method, self.generator)
+
+    def _new_embedder(self, model: str, method: str, generator: Generator | None) -> Embedder:
+        """Create an embedder; it shares the weights of the model's generator, if there is one."""
+        if generator is not None:
+            return Embedder(generator.model, method, tokenizer=generator.tokenizer, dtype=generator.embedder_dtype)
+        return Embedder(model, method=method, device=self.options.device)
 
     def embedder_for_comparison(self, method: str) -> Embedder:
         """Return an embedder with another method; it shares the weights if only post-processing differs."""
@@ -160,12 +178,13 @@ class LibraryReader:
             self._database_id = _database_id(self.folder)
             if holds_library(self.folder):
                 recipe = read_recipe(self.folder)
-                embedder = self._embedder_of(recipe)
+                generator = self._generator_of(recipe)
+                embedder = self._embedder_of(recipe, generator)
                 opened = open_library(self.folder, embedder, recipe)
                 # While its first documents are embedded, a library has a recipe and no index.
                 self.index = opened if opened.exists else None
                 self._write_mark = opened.store.metadata().get("eddy_written")
-                self.recipe, self._embedder = recipe, embedder
+                self.recipe, self.generator, self._embedder = recipe, generator, embedder
             else:
                 self.index = None
             if self._previous_index is not None:
@@ -174,12 +193,12 @@ class LibraryReader:
             if before is not None or self.index is not None:
                 self.mark_changed()
 
-    def _embedder_of(self, recipe: LibraryRecipe) -> Embedder:
-        """Return the embedder of a recipe, a loaded one if possible."""
+    def _embedder_of(self, recipe: LibraryRecipe, generator: Generator | None) -> Embedder:
+        """Return the embedder of a recipe, a loaded one if possible, else one that shares the generator's weights."""
         for model, embedder in ((self.recipe.model, self.unfitted_embedder), (self.next_model, self.next_embedder)):
             if embedder is not None and (model, str(embedder.method)) == (recipe.model, recipe.method):
                 return embedder
-        return self.embedder_for(recipe.method, recipe.model)
+        return self._new_embedder(recipe.model, recipe.method, generator)
 
     def mark_changed(self) -> None:
         """Let pages show the documents again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -10,7 +11,9 @@ from eddy_embed.text.sentences import Segmenter
 
 _LANGUAGE = "en"  # as libraries of the demo have it
 _SUPPORTED = 0.75
-"""Least share of a written sentence's words, without stop words, in one sentence of the library."""
+"""Least share of a written sentence's words, without stop words, that one sentence of the library has in this order."""
+_NEGATION = re.compile(r"\b(?:no|not|never|none|nothing|nobody|neither|nor|without|cannot)\b|n['’]t\b", re.IGNORECASE)
+"""English words that deny, which are stop words."""
 _TOLD = 0.2
 """Least share of them that the question does not have, or the sentence only restates it."""
 _LOOP = 6
@@ -23,16 +26,27 @@ class Evidence:
     def __init__(self, question: str, sentences: Sequence[dict[str, Any]]) -> None:
         """`sentences` have a number `n` and a `text`."""
         self._segmenter, self._analyzer = Segmenter(_LANGUAGE), TermAnalyzer(_LANGUAGE)
-        self._question = self._terms(question)
-        self._sentences = {each["n"]: {term.text for term in self._analyzer(each["text"])} for each in sentences}
+        self._question = set(self._analyzer.of_question(question))
+        self._texts = {each["n"]: str(each["text"]) for each in sentences}
+        self._terms = {number: [term.text for term in self._analyzer(text)] for number, text in self._texts.items()}
 
     def supporting(self, written: str) -> int | None:
-        """The number of the sentence that supports a written one best; None if none does, or it says nothing new."""
-        terms = self._terms(written)
-        if not (terms and self._sentences) or len(terms - self._question) < _TOLD * len(terms):
+        """The number of the sentence that supports a written one best; None if none does, or it says nothing new.
+
+        Numbers must be the sentence's own, and a sentence that denies something supports none that does not.
+        """
+        terms = self._analyzer.of_question(written)
+        if len([term for term in terms if term not in self._question]) < _TOLD * len(terms):
             return None
-        best = max(self._sentences, key=lambda number: len(terms & self._sentences[number]))
-        return best if len(terms & self._sentences[best]) >= _SUPPORTED * len(terms) else None
+        numerals = {term for term in terms if any(map(str.isdigit, term))}
+        denies = bool(_NEGATION.search(written))
+        shares = {
+            number: _in_order(terms, own) / len(terms)
+            for number, own in self._terms.items()
+            if terms and numerals <= set(own) and bool(_NEGATION.search(self._texts[number])) == denies
+        }
+        best = max(shares, key=lambda number: shares[number], default=None)
+        return best if best is not None and shares[best] >= _SUPPORTED else None
 
     def complete_sentences(self, pieces: Iterable[str]) -> Iterator[str]:
         """Yield the sentences of a text as its pieces complete them, and "" for each piece that completes none.
@@ -59,8 +73,15 @@ class Evidence:
         if text.strip() and text.strip() not in written:
             yield text.strip()
 
-    def _terms(self, text: str) -> set[str]:
-        return set(self._analyzer.of_question(text))
+
+def _in_order(terms: Sequence[str], others: Sequence[str]) -> int:
+    """The most terms that others have too, in the same order: the length of their longest common subsequence."""
+    lengths = [0] * (len(others) + 1)
+    for term in terms:
+        before = list(lengths)
+        for at, other in enumerate(others, start=1):
+            lengths[at] = before[at - 1] + 1 if term == other else max(before[at], lengths[at - 1])
+    return lengths[-1]
 
 
 def _loops(words: Sequence[str]) -> bool:

@@ -15,9 +15,10 @@ import torch
 from eddy_demo.errors import DemoError
 from eddy_demo.web.answers.evidence import Evidence
 from eddy_demo.web.http.events import Event
-from eddy_embed.model.loading.names import locate
+from eddy_embed.model.loading.names import is_gguf, locate, reachable
 from eddy_embed.model.loading.number_format import asked_dtype, best_device, chosen_dtype
 from eddy_embed.model.loading.pretrained import check_size, read_config, readable, tokenizer_class
+from eddy_embed.model.loading.sentence_transformers import read as read_embedding_model
 
 MAX_NEW_TOKENS = 256
 """Maximum number of tokens of an answer."""
@@ -46,6 +47,11 @@ class Generator:
         self.embedder_dtype = "int8" if asked_dtype("auto")[0] == "int8" else "auto"
 
     @classmethod
+    def choose(cls, name: str, device: str | None, asked: bool | None) -> Generator | None:
+        """Load a generator where one is `asked` for, or, if that is None, where the model follows instructions."""
+        return cls.load(name, device) if (_follows_instructions(name) if asked is None else asked) else None
+
+    @classmethod
     def load(cls, name: str, device: str | None) -> Generator:
         """Load every layer of a model and its head."""
         from transformers import AutoModelForCausalLM
@@ -70,15 +76,15 @@ class Generator:
         except (OSError, ValueError) as error:
             line = str(error).strip().splitlines()[0]
             raise CannotGenerate(
-                f"{name} cannot write answers: {line:.300} Name a causal language model with its head, or leave out "
-                "--generate"
+                f"{name} cannot write answers: {line:.300} Name a causal language model with its head, or pass "
+                "--no-generate"
             ) from None
         return cls(model, tokenizer)
 
     @property
     def follows_instructions(self) -> bool:
         """Whether the model was trained to follow instructions."""
-        return bool(getattr(self.tokenizer, "chat_template", None))
+        return _has_chat_template(self.tokenizer)
 
     @property
     def bytes(self) -> int:
@@ -170,3 +176,19 @@ class Generator:
             worker.join()
         if failure:
             raise CannotGenerate(f"the model could not write: {failure[0]}")
+
+
+def _follows_instructions(name: str) -> bool:
+    """Whether a model writes and follows instructions, by its files alone; embedding models do not."""
+    where = locate(name)
+    options = reachable(name, where, _OPTIONS)
+    if not is_gguf(where) and read_embedding_model(where, options) is not None:
+        return False
+    try:
+        return _has_chat_template(tokenizer_class(where).from_pretrained(readable(where, "auto", "cpu"), **options))
+    except (OSError, ValueError):  # whoever embeds with it says what is wrong
+        return False
+
+
+def _has_chat_template(tokenizer: Any) -> bool:
+    return bool(getattr(tokenizer, "chat_template", None))

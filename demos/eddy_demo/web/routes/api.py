@@ -101,8 +101,9 @@ async def ask(request: Request, q: str, k: int = 8, document: str | None = None,
             for event in found:
                 yield encode_event(*event)
             sentences = answering.quoted(found)
-            if state.reader.generator is not None and sentences:
-                async with aclosing(_generate(state, state.reader.generator, together, sentences)) as events:
+            generator = state.reader.generator
+            if generator is not None and sentences:
+                async with aclosing(_generate(state, generator, together, sentences)) as events:
                     async for event in events:
                         yield encode_event(*event)
             passages = sum(name == "hit" for name, _ in found)
@@ -221,8 +222,6 @@ def rebuild(request: Request, model: str | None = None) -> dict[str, Any]:
     if state.reader.index is None:
         raise RequestRefused(409, "there is no library yet that could be made anew")
     if model is not None:
-        if state.reader.generator is not None:
-            raise RequestRefused(409, "the model also writes answers here; start the server with another --model")
         if model not in {each.name for each in _usable_models()}:
             raise RequestRefused(404, f"there is no model {model!r:.80} on this machine")
     state.jobs.rebuild(model)

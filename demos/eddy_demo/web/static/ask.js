@@ -12,6 +12,7 @@ const answerBody = document.getElementById("answer-body");
 const written = document.getElementById("written");
 const writtenBody = document.getElementById("written-body");
 const writtenNote = document.getElementById("written-note");
+const stop = document.getElementById("stop");
 const within = document.getElementById("within")?.value ?? ""; // the only document that is asked
 const followUp = document.getElementById("follow-up");
 let topic = new URLSearchParams(location.search).get("after") ?? ""; // the last question that could stand alone
@@ -105,6 +106,7 @@ function showHit(hit) {
 function showWritten(event, data) {
   written.hidden = false;
   status.textContent = "Writing …";
+  stop.hidden = event === "written";
   if (event === "writing") writtenNote.textContent = data.note;
   else if (event === "text" && data.text) writtenBody.append(`${writtenBody.hasChildNodes() ? " " : ""}${data.text}`);
   else if (event === "cite") {
@@ -182,10 +184,17 @@ async function ask() {
     }
   } catch (error) {
     if (error.name === "AbortError") return;
+    stop.hidden = true;
     status.className = "status failed";
     status.textContent = sentence(error.message);
   }
 }
+
+stop.addEventListener("click", () => {
+  running?.abort();
+  stop.hidden = true;
+  status.textContent = "Stopped.";
+});
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();

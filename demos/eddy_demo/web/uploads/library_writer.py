@@ -10,7 +10,6 @@ from itertools import accumulate
 from typing import Any
 
 from chroma_eddy import IndexInUse
-from eddy_demo.errors import DemoError
 from eddy_demo.library.index import to_index_document
 from eddy_demo.library.ingest import ingest, remove_documents
 from eddy_demo.library.library_lock import lock_library
@@ -157,10 +156,7 @@ class LibraryWriter:
         try:
             reader.check_for_changes()
             recipe = (None if model else unfinished_rebuild(reader.folder)) or next_recipe(reader.recipe, model)
-            if reader.generator is not None and recipe.model != reader.recipe.model:
-                raise DemoError(f"it was begun with {recipe.model}: start the server without --generate to finish it")
-            embedder = reader.embedder_for(recipe.method, recipe.model)
-            reader.next_model, reader.next_embedder = recipe.model, embedder
+            embedder = reader.begin_rebuild(recipe)
             with self._locked():
                 rebuild_library(reader.folder, recipe, embedder, report_progress)
             reader.open()
@@ -169,7 +165,8 @@ class LibraryWriter:
         except Exception as error:
             self.busy = f"The library could not be made anew: {error_message(error)}"
         finally:
-            self.rebuilding = reader.next_embedder = None
+            self.rebuilding = None
+            reader.end_rebuild()
         if self.jobs.rebuild_model == model:  # else another model was asked for meanwhile
             self.jobs.rebuild_requested = False
 

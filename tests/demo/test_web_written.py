@@ -1,0 +1,131 @@
+"""What the model writes: who writes, and which of its sentences are shown."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.demo.site import serving, wait
+
+from eddy_demo.web.answers import generation
+from eddy_demo.web.answers.evidence import Evidence
+from eddy_demo.web.answers.generation import CannotGenerate, Generator
+from eddy_embed.model.loading import inventory
+from eddy_embed.model.loading.names import BUNDLED
+
+MODULES = [
+    {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+    {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+]
+POOLING = {"word_embedding_dimension": 320, "pooling_mode_mean_tokens": True}
+SENTENCES = [
+    {"n": 1, "text": "The ferry leaves the harbour at noon, except on Sundays.", "link": "/documents/a#s-a-0-9"},
+    {"n": 2, "text": "Dogs travel for free if they sit on the upper deck.", "link": "/documents/b#s-b-0-9"},
+]
+
+
+@pytest.mark.parametrize(
+    ("written", "shown", "left_out"),
+    [
+        ("The ferry leaves at noon.", [1], 0),
+        ("At noon the ferry leaves the harbour [2].", [1], 0),  # the model's own citation is wrong
+        ("Dogs travel for free. The ferry leaves at noon [1, 2].", [2, 1], 0),
+        ("The captain sells tickets on board.", [], 1),
+        ("The ferry leaves.", [], 1),  # the question says so much
+        ("The ferry leaves at noon. The captain never sleeps. Dogs travel for free.", [1, 2], 1),
+        ("The ferry leaves at noon. Dogs travel for free. The ferry leaves at noon. Dogs pay.", [1, 2], 0),
+        ("Dogs travel for free " + "and sit on the upper deck of the ferry " * 9, [], 0),
+        ("", [], 0),
+        (" [1]", [], 0),
+    ],
+)
+def test_what_no_sentence_supports_is_left_out(written: str, shown: list[int], left_out: int) -> None:
+    """Every written sentence has a citation that was checked, and a text that goes round in circles ends."""
+    generator = Generator.load("eddy-tiny", "cpu")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generator, "_pieces", lambda *_: (piece for piece in re.split(r"(?<=[ei])", written)))
+        events = list(generator.write("When does the ferry leave?", SENTENCES))
+    assert events[0][0] == "writing" and events[-1] == ("written", {"left_out": left_out})
+    cited = [data for name, data in events if name == "cite"]
+    assert [each["n"] for each in cited] == shown
+    assert all(SENTENCES[each["n"] - 1] == each for each in cited)
+    texts = [data["text"] for name, data in events if name == "text" and data["text"]]
+    assert len(texts) == len(shown) and all("[" not in text for text in texts)
+
+
+def test_a_sentence_without_words_has_no_support() -> None:
+    assert Evidence("When does the ferry leave?", SENTENCES).supporting("…") is None
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "Dogs do not travel for free on the upper deck.",  # the sentence denies nothing
+        "The upper deck travels for free on dogs.",  # its words in another order
+        "12 dogs travel for free on the upper deck.",  # a number of the model's own
+    ],
+)
+def test_a_sentence_that_says_otherwise_has_no_support(written: str) -> None:
+    evidence = Evidence("Who pays?", [{"n": 1, "text": "Dogs travel for free, but only on the upper deck."}])
+    assert evidence.supporting("Dogs travel for free on the upper deck.") == 1
+    assert evidence.supporting(written) is None
+
+
+def instructed(folder: Path, **files: str) -> str:
+    """The bundled model with a chat template, as if it had been trained to follow instructions."""
+    shutil.copytree(BUNDLED["eddy-tiny"], folder)
+    (folder / "chat_template.jinja").write_text("{% for message in messages %}{{ message['content'] }}{% endfor %}\n")
+    for name, text in files.items():
+        (folder / f"{name}.json").write_text(text)
+    return str(folder)
+
+
+def test_a_model_that_follows_instructions_writes_by_default(tmp_path: Path) -> None:
+    model = instructed(tmp_path / "instructed")
+    assert Generator.choose("eddy-tiny", "cpu", None) is None
+    assert Generator.choose(model, "cpu", asked=False) is None
+    assert Generator.choose("eddy-tiny", "cpu", asked=True) is not None
+    generator = Generator.choose(model, "cpu", None)
+    assert generator is not None and generator.follows_instructions
+    embedding_model = instructed(tmp_path / "embedding", modules=json.dumps(MODULES))
+    (tmp_path / "embedding" / "1_Pooling").mkdir()
+    (tmp_path / "embedding" / "1_Pooling" / "config.json").write_text(json.dumps(POOLING))
+    assert Generator.choose(embedding_model, "cpu", None) is None
+
+
+def test_who_writes_follows_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library made anew with another model is answered by that one's generator, and by none if it has none."""
+    monkeypatch.setattr(generation, "MAX_NEW_TOKENS", 4)
+    model = instructed(tmp_path / "instructed")
+    found = [inventory.FoundModel(name, "a folder", name, 22) for name in ("eddy-tiny", model)]
+    monkeypatch.setattr(inventory, "found", lambda: found)
+    with serving(tmp_path / "library") as site:
+        site.upload("ferry.txt", " ".join(each["text"] for each in SENTENCES).encode())
+        site.settled()
+        reader = site.state.reader
+        assert reader.generator is None
+        for name, writes in ((model, True), ("eddy-tiny", False)):
+            assert site.client.post("/api/rebuild", params={"model": name}).status_code == 200
+            wait(lambda name=name: reader.recipe.model == name and reader.next_embedder is None)
+            assert (reader.generator is not None) is writes
+            events = dict(site.ask("When does the ferry leave at noon?"))
+            assert events["answer"]["sentences"] and ("writing" in events) is writes
+            if writes:
+                weights = {parameter.data_ptr() for parameter in reader.generator.model.parameters()}
+                host = reader.unfitted_embedder._pipeline.open_runner.host
+                assert {tensor.data_ptr() for name, tensor in host.tensors() if name.endswith("weight")} <= weights
+
+
+def test_no_head_no_answer(tmp_path: Any) -> None:
+    """An encoder cannot write: the page says so, and what to do."""
+    from transformers import BertConfig, BertModel
+
+    BertModel(BertConfig(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)).save_pretrained(
+        tmp_path
+    )
+    with pytest.raises(CannotGenerate, match=r"cannot write answers: .* or pass --no-generate"):
+        Generator.load(str(tmp_path), "cpu")
