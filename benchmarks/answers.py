@@ -107,14 +107,16 @@ def measure(index: Index, task: Retrieval, other: Retrieval, options: Any) -> No
     if not options.generate:
         return
     generator = Generator.load(options.model, None)
-    shown = left_out = answers = 0
+    shown = left_out = repeated = answers = 0
     began = time.perf_counter()
     for at in answered:
         events = list(generator.write(questions[at], found[at]))
         own = sum(name == "cite" for name, _ in events)
-        shown, answers, left_out = shown + own, answers + (own > 0), left_out + events[-1][1]["left_out"]
+        shown, answers = shown + own, answers + (own > 0)
+        left_out, repeated = left_out + events[-1][1]["left_out"], repeated + events[-1][1]["repeated"]
     seconds = (time.perf_counter() - began) / max(len(answered), 1)
-    say(f"{shown} of {shown + left_out} written sentences are supported, in {answers} of {len(answered)} answers")
+    say(f"of {shown + left_out + repeated} written sentences {repeated} repeat a quote and {left_out} have no support")
+    say(f"the other {shown} are shown, in {answers} of {len(answered)} answers")
     say(f"{seconds:.1f} s an answer")
 
 

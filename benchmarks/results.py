@@ -5,8 +5,8 @@
 measures what is missing and writes `results/smollm2.json`, the handbook's page `docs/results.md` and the table of the
 README. Every outcome is kept in `runs/smollm2.jsonl` as soon as it is there, by the model's fingerprint, the method's
 settings and the task's data; interrupted, the same command goes on. `--task` and `--method` (how its text begins) do a
-part of the work; rows that `results/smollm2.json` has besides stay, where model, settings and data are still the same. `--name` names a model that is a file or a folder. Without `--model`, pages are written from
-`results/` alone.
+part of the work; rows that `results/smollm2.json` has besides stay, where model, settings and data are still the same.
+`--name` names a model that is a file or a folder. Without `--model`, pages are written from `results/` alone.
 """
 
 from __future__ import annotations

@@ -275,18 +275,27 @@ def test_one_model_reads_and_writes(site: Site, visit: Visit) -> None:
     expect(page.locator("#about")).to_contain_text("MB of weights read and write: a second model for embedding")
     expect(page.locator("#answer .quote")).not_to_have_count(0)
     expect(page.locator("#written-note")).to_contain_text("only continues texts")
+    expect(page.locator("#status")).to_contain_text("the model added nothing")
+    expect(page.locator("#written")).to_be_hidden()
 
 
 def test_written_sentences_have_checked_citations(site: Site, visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     def written(question: str, sentences: list[dict[str, Any]]) -> Iterator[str]:
-        yield f"{sentences[0]['text']} The moon is made of cheese."
+        quote = sentences[0]["text"]
+        yield f"{quote} {changed(quote)} The moon is made of cheese."
 
     monkeypatch.setattr(site.state.reader.generator, "_pieces", written)
     page = visit(f"{site.url}/?q={QUESTION}")
+    expect(page.locator("#written-note")).to_contain_text("1 sentence left out: quoted above.")
     expect(page.locator("#written-note")).to_contain_text("1 sentence left out: no sentence found says so.")
     expect(page.locator("#written-body .cite")).to_have_text("1")
     first = page.locator("#answer .quote").first.evaluate("quote => quote.firstChild.textContent")
-    expect(page.locator("#written-body")).to_have_text(f"{first}1")
+    expect(page.locator("#written-body")).to_have_text(f"{changed(first)}1")
+
+
+def changed(sentence: str) -> str:
+    """A sentence in other words, of which those that count are the same."""
+    return f"So it is: {sentence}"
 
 
 def test_writing_can_be_stopped(site: Site, visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +303,7 @@ def test_writing_can_be_stopped(site: Site, visit: Visit, monkeypatch: pytest.Mo
 
     def written(question: str, sentences: list[dict[str, Any]]) -> Iterator[str]:
         try:
-            yield f"{sentences[0]['text']} And"
+            yield f"{changed(sentences[0]['text'])} And"
             while True:
                 time.sleep(0.02)
                 yield ""

@@ -49,7 +49,7 @@ def test_what_no_sentence_supports_is_left_out(written: str, shown: list[int], l
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(generator, "_pieces", lambda *_: (piece for piece in re.split(r"(?<=[ei])", written)))
         events = list(generator.write("When does the ferry leave?", SENTENCES))
-    assert events[0][0] == "writing" and events[-1] == ("written", {"left_out": left_out})
+    assert events[0][0] == "writing" and events[-1] == ("written", {"left_out": left_out, "repeated": 0})
     cited = [data for name, data in events if name == "cite"]
     assert [each["n"] for each in cited] == shown
     assert all(SENTENCES[each["n"] - 1] == each for each in cited)
@@ -59,6 +59,16 @@ def test_what_no_sentence_supports_is_left_out(written: str, shown: list[int], l
 
 def test_a_sentence_without_words_has_no_support() -> None:
     assert Evidence("When does the ferry leave?", SENTENCES).supporting("…") is None
+
+
+def test_a_sentence_that_repeats_a_quote_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = Generator.load("eddy-tiny", "cpu")
+    monkeypatch.setattr(
+        generator, "_pieces", lambda *_: (piece for piece in [f"{SENTENCES[0]['text'].upper()} [1] So."])
+    )
+    events = list(generator.write("When does the ferry leave?", SENTENCES))
+    assert "cite" not in dict(events)
+    assert events[-1] == ("written", {"left_out": 1, "repeated": 1})
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ from chroma_eddy.words.terms import TermAnalyzer
 from eddy_embed.text.sentences import Segmenter
 
 _LANGUAGE = "en"  # as libraries of the demo have it
-_SUPPORTED = 0.75
-"""Least share of a written sentence's words, without stop words, that one sentence of the library has in this order."""
+_SUPPORTED = 0.9
+"""Least share of a written sentence's words, without stop words, in one sentence of the library."""
+_IN_ORDER = 0.75
+"""Least share of them that stand there in the same order."""
 _NEGATION = re.compile(r"\b(?:no|not|never|none|nothing|nobody|neither|nor|without|cannot)\b|n['’]t\b", re.IGNORECASE)
 """English words that deny, which are stop words."""
 _TOLD = 0.2
@@ -36,17 +38,19 @@ class Evidence:
         Numbers must be the sentence's own, and a sentence that denies something supports none that does not.
         """
         terms = self._analyzer.of_question(written)
-        if len([term for term in terms if term not in self._question]) < _TOLD * len(terms):
+        if not terms or len([term for term in terms if term not in self._question]) < _TOLD * len(terms):
             return None
+        best = max(self._terms, key=lambda number: _shared(terms, self._terms[number]), default=None)
+        if best is None or _shared(terms, self._terms[best]) < _SUPPORTED * len(terms):
+            return None
+        text, own = self._texts[best], self._terms[best]
         numerals = {term for term in terms if any(map(str.isdigit, term))}
-        denies = bool(_NEGATION.search(written))
-        shares = {
-            number: _in_order(terms, own) / len(terms)
-            for number, own in self._terms.items()
-            if terms and numerals <= set(own) and bool(_NEGATION.search(self._texts[number])) == denies
-        }
-        best = max(shares, key=lambda number: shares[number], default=None)
-        return best if best is not None and shares[best] >= _SUPPORTED else None
+        same = bool(_NEGATION.search(text)) == bool(_NEGATION.search(written)) and numerals <= set(own)
+        return best if same and _in_order(terms, own) >= _IN_ORDER * len(terms) else None
+
+    def repeats(self, written: str, number: int) -> bool:
+        """Whether a written sentence has the same words as a sentence of the library, all in the same order."""
+        return [term.text for term in self._analyzer(written)] == self._terms[number]
 
     def complete_sentences(self, pieces: Iterable[str]) -> Iterator[str]:
         """Yield the sentences of a text as its pieces complete them, and "" for each piece that completes none.
@@ -72,6 +76,11 @@ class Evidence:
                 yield ""
         if text.strip() and text.strip() not in written:
             yield text.strip()
+
+
+def _shared(terms: Sequence[str], others: Sequence[str]) -> int:
+    """How many terms others have too."""
+    return len([term for term in terms if term in others])
 
 
 def _in_order(terms: Sequence[str], others: Sequence[str]) -> int:

@@ -94,24 +94,27 @@ class Generator:
     def write(self, question: str, sentences: Sequence[dict[str, Any]]) -> abc.Generator[Event, None, None]:
         """Yield the events of an answer, one answer at a time: `writing`, then `text` and `cite` for each sentence.
 
-        A sentence that no sentence given supports is left out; `written` at the end says how many were. The citations
-        are those of the sentences that support it, whatever the model itself cites.
+        A sentence that no sentence given supports, or that repeats one, is left out; `written` at the end says how many
+        of each there were. The citations are those of the sentences that support it, whatever the model itself cites.
         """
         yield "writing", {"note": "" if self.follows_instructions else _CONTINUATION_NOTE}
         evidence = Evidence(question, sentences)
         numbered = {sentence["n"]: sentence for sentence in sentences}
-        left_out = 0
+        left_out = repeated = 0
         with closing(self._pieces(question, list(sentences))) as pieces:
             for written in evidence.complete_sentences(pieces):
                 text = _CITATION.sub("", written)
                 number = evidence.supporting(text) if text else None
-                if number is not None:
+                if number is None:
+                    left_out += bool(text)
+                elif evidence.repeats(text, number):
+                    repeated += 1
+                else:
                     yield "text", {"text": text}
                     yield "cite", {"n": number, "link": numbered[number]["link"], "text": numbered[number]["text"]}
-                else:
-                    left_out += bool(text)
-                    yield "text", {"text": ""}  # a client that has left is noticed
-        yield "written", {"left_out": left_out}
+                    continue
+                yield "text", {"text": ""}  # a client that has left is noticed
+        yield "written", {"left_out": left_out, "repeated": repeated}
 
     def prompt(self, question: str, sentences: Sequence[dict[str, Any]]) -> list[int]:
         """Return the token ids of the prompt, without the last sentences if they do not fit the window."""

@@ -104,7 +104,7 @@ function showHit(hit) {
 }
 
 function showWritten(event, data) {
-  written.hidden = false;
+  written.hidden = event === "written" && !writtenBody.hasChildNodes();
   status.textContent = "Writing …";
   stop.hidden = event === "written";
   if (event === "writing") writtenNote.textContent = data.note;
@@ -112,9 +112,15 @@ function showWritten(event, data) {
   else if (event === "cite") {
     writtenBody.append(element("a", { class: "cite", href: address(data.link), title: data.text }, `${data.n}`));
   } else if (event === "written") {
+    if (data.repeated) writtenNote.append(` ${plural(data.repeated, "sentence")} left out: quoted above.`);
     if (data.left_out) writtenNote.append(` ${plural(data.left_out, "sentence")} left out: no sentence found says so.`);
-    else if (!writtenBody.hasChildNodes()) writtenNote.append(" The model wrote nothing.");
   }
+}
+
+/** Says what was found in how many seconds, and that the model wrote in vain, if it did. */
+function showDone(passages, seconds) {
+  const added = writtenNote.textContent && written.hidden ? "; the model added nothing" : "";
+  status.textContent = passages ? `${plural(passages, "passage")} in ${seconds.toFixed(2)} seconds${added}` : "";
 }
 
 /** Yields the events of a stream. */
@@ -144,7 +150,7 @@ function clear() {
   running?.abort();
   after = "";
   for (const part of [answer, found, written, followUp]) part.hidden = true;
-  for (const part of [hits, writtenBody]) part.replaceChildren();
+  for (const part of [hits, writtenBody, writtenNote]) part.replaceChildren();
   status.className = "status";
   status.textContent = "";
 }
@@ -175,7 +181,7 @@ async function ask() {
       }
       else if (name === "hit") showHit(data);
       else if (name === "failed") throw new Error(data.error);
-      else if (name === "done") status.textContent = data.passages ? `${plural(data.passages, "passage")} in ${((performance.now() - began) / 1000).toFixed(2)} seconds` : "";
+      else if (name === "done") showDone(data.passages, (performance.now() - began) / 1000);
       else showWritten(name, data);
     }
     if (!hits.children.length) {
