@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import textwrap
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,7 +150,6 @@ def measure(options: Any) -> None:
             "encoder": encoder,
             "version": __version__,
             **{part: settings[part] for part in ("weights", "tokenizer")},
-            "dtype": str(embedder.dtype).removeprefix("torch."),
             "passage_size": PASSAGE_SIZE,
             "command": f"python benchmarks/results.py --model {name}",
         }
@@ -165,37 +165,47 @@ def measure(options: Any) -> None:
             measuring.run(chosen, [task])
     outcomes = found(journal, measuring, tasks, wanted)
     today = {
-        (system.label, task.name): tables.identity(about)
+        (system.label, task.name): about
         for task in tasks
         for (system, _), about in measuring.identities(wanted[task.name], [task]).items()
     }
     path = options.results / f"{name}.json"
-    rows, claimed = with_earlier(path, today, tables.summary(outcomes, "plain"), claims(outcomes, name))
-    tables.save(path, {**head, "claims": claimed}, rows)
+    earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"outcomes": [], "claims": []}
+    rows = with_earlier(earlier["outcomes"], today, tables.summary(outcomes, "plain"))
+    unchanged = [row for row in rows if row in earlier["outcomes"]]
+    claimed = [*claims(outcomes, name), *true_of(earlier["claims"], unchanged, name)]
+    tables.save(path, {**head, "claims": true_of(claimed, rows, name)}, rows)
 
 
-def with_earlier(
-    path: Path, today: dict[tuple[str, str], str], rows: list[Row], claimed: list[Row]
-) -> tuple[list[Row], list[Row]]:
-    """The rows and claims of an earlier run that the journal lacks and that would be the same today, and those given.
+def with_earlier(earlier: list[Row], today: dict[tuple[str, str], dict[str, Any]], rows: list[Row]) -> list[Row]:
+    """Rows of this run, and those of earlier ones that would be the same today, also in another type of number.
 
-    `today` says by system and task, in the order of the page, what an outcome would follow from now.
+    `today` says by system and task, in the order of the page, what an outcome would follow from now. A row in another
+    type of number than an earlier one does not replace it: most differences to it are rounding.
     """
-    if not path.exists():
-        return rows, claimed
-    told = json.loads(path.read_text(encoding="utf-8"))
-    held = {key: row for row in told["outcomes"] if today.get(key := (row["system"], row["task"])) == row["identity"]}
-    held |= {(row["system"], row["task"]): row for row in rows}
-    measured = {(row["said"], row["kind"], row["task"]): row for row in claimed}
-    earlier = {(row["said"], row["kind"], row["task"]): row for row in told["claims"]}
-    kept = []
-    for claim in CLAIMS:
-        for task in KINDS[claim.kind][1]:
-            both = all((own_text(text, told["model"]), task) in held for text in (claim.better, claim.worse))
-            key = (claim.said, claim.kind, task)
-            if row := measured.get(key) or (earlier.get(key) if both else None):
-                kept.append(row)
-    return [held[key] for key in today if key in held], kept
+    held = {}
+    for row in earlier:
+        key, dtype = (row["system"], row["task"]), {name: row[name] for name in ("dtype",) if name in row}
+        if key in today and tables.identity({**today[key], **dtype}) == row["identity"]:
+            held[key] = row
+    for row in rows:
+        key = (row["system"], row["task"])
+        if held.get(key, row).get("dtype") == row.get("dtype"):
+            held[key] = row
+    return [held[key] for key in today if key in held]
+
+
+def true_of(claimed: list[Row], rows: list[Row], model: str) -> list[Row]:
+    """Those claims, in their order on the page, both of whose methods are in the rows; of two of a kind the later."""
+    there = {(row["system"], row["task"]) for row in rows}
+    pairs = {(claim.said, claim.kind): (claim.better, claim.worse) for claim in CLAIMS}
+    kept = {
+        (row["said"], row["kind"], row["task"]): row
+        for row in claimed
+        if all((own_text(text, model), row["task"]) in there for text in pairs.get((row["said"], row["kind"]), [""]))
+    }
+    order = [(claim.said, claim.kind, task) for claim in CLAIMS for task in KINDS[claim.kind][1]]
+    return [kept[key] for key in order if key in kept]
 
 
 def systems(texts: list[str], task: Task, encoder: bool) -> list[System]:
@@ -314,9 +324,11 @@ def _read(folder: Path) -> list[dict[str, Any]]:
 
 def _about(told: dict[str, Any]) -> str:
     kind = MODELS.get(told["model"], "an encoder trained for embedding" if told["encoder"] else "a language model")
+    counts = Counter(row["dtype"] for row in told["outcomes"] if "dtype" in row).most_common()
+    most, others = counts[0][0], [f", {count} scores in {dtype}" for dtype, count in counts[1:]]
     return (
-        f"`{told['model']}`: {kind}. Weights `{told['weights'][:12]}`, {told['dtype']}, version {told['version']}; "
-        f"`{told['command']}`."
+        f"`{told['model']}`: {kind}. Weights `{told['weights'][:12]}`, {most}{''.join(others)}, version "
+        f"{told['version']}; `{told['command']}`."
     )
 
 

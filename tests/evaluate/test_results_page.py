@@ -86,7 +86,8 @@ def test_a_claim_is_a_difference_of_two_methods_on_one_task(results: ModuleType)
             next(iter(held[results.own_text(text, "smollm2"), row["task"]]["scores"].values()))[0]
             for text in (claim.better, claim.worse)
         )
-        assert row["difference"][0] == pytest.approx(better - worse, abs=2e-4)
+        # Measured in one type of number; the scores may be rounded in two.
+        assert row["difference"][0] == pytest.approx(better - worse, abs=3e-3)
         assert row["difference"][1] <= row["difference"][0] <= row["difference"][2]
 
 

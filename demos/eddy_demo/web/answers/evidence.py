@@ -38,7 +38,7 @@ class Evidence:
         Numbers must be the sentence's own, and a sentence that denies something supports none that does not.
         """
         terms = self._analyzer.of_question(written)
-        if not terms or len([term for term in terms if term not in self._question]) < _TOLD * len(terms):
+        if not terms or sum(term not in self._question for term in terms) < _TOLD * len(terms):
             return None
         best = max(self._terms, key=lambda number: _shared(terms, self._terms[number]), default=None)
         if best is None or _shared(terms, self._terms[best]) < _SUPPORTED * len(terms):
@@ -80,7 +80,7 @@ class Evidence:
 
 def _shared(terms: Sequence[str], others: Sequence[str]) -> int:
     """How many terms others have too."""
-    return len([term for term in terms if term in others])
+    return sum(term in others for term in terms)
 
 
 def _in_order(terms: Sequence[str], others: Sequence[str]) -> int:

@@ -49,7 +49,8 @@ class Generator:
     @classmethod
     def choose(cls, name: str, device: str | None, asked: bool | None) -> Generator | None:
         """Load a generator where one is `asked` for, or, if that is None, where the model follows instructions."""
-        return cls.load(name, device) if (_follows_instructions(name) if asked is None else asked) else None
+        device = device or best_device()
+        return cls.load(name, device) if (_follows_instructions(name, device) if asked is None else asked) else None
 
     @classmethod
     def load(cls, name: str, device: str | None) -> Generator:
@@ -181,14 +182,14 @@ class Generator:
             raise CannotGenerate(f"the model could not write: {failure[0]}")
 
 
-def _follows_instructions(name: str) -> bool:
+def _follows_instructions(name: str, device: str) -> bool:
     """Whether a model writes and follows instructions, by its files alone; embedding models do not."""
     where = locate(name)
     options = reachable(name, where, _OPTIONS)
     if not is_gguf(where) and read_embedding_model(where, options) is not None:
         return False
     try:
-        return _has_chat_template(tokenizer_class(where).from_pretrained(readable(where, "auto", "cpu"), **options))
+        return _has_chat_template(tokenizer_class(where).from_pretrained(readable(where, "auto", device), **options))
     except (OSError, ValueError):  # whoever embeds with it says what is wrong
         return False
 
