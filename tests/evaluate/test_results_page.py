@@ -15,6 +15,7 @@ from eddy_embed import methods
 from eddy_embed.methods import registry
 
 ROOT = Path(__file__).resolve().parents[2]
+POST = ("", "+whiten")
 PAGES = ("docs/results.md", "README.md")
 
 
@@ -98,9 +99,10 @@ def test_what_is_missing_is_measured_once(
     one = given(copy, "--data", str(data), "--model", "eddy-tiny", "--method", "plain:exit=0")
     results.main(one)
     first = capsys.readouterr().err
-    assert first.count("spearman") == 4 and "strange" not in first
+    assert first.count("spearman") == 8 and "strange" not in first
     held = outcomes(copy / "results" / "eddy-tiny.json")
-    assert set(held) == {(f"plain:exit=0{more}", "sickr_trial") for more in ("", "+sif", "+whiten", "+sif+whiten")}
+    parts = [f"{weights}{filtered}{post}" for weights in ("", "+sif") for filtered in ("", "+filter") for post in POST]
+    assert set(held) == {(f"plain:exit=0{more}", "sickr_trial") for more in parts}
     results.main(one)
     assert "spearman" not in capsys.readouterr().err
     assert outcomes(copy / "results" / "eddy-tiny.json") == held
@@ -117,9 +119,14 @@ def test_what_is_missing_is_measured_once(
 def test_an_encoder_in_a_folder_is_measured_under_temperatures(
     results: ModuleType, copy: Path, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
     model, tokenizer = families.build("bert")  # its weights are random: what is tested is the way, not the scores
     model.save_pretrained(copy / "tiny")
     tokenizer.save_pretrained(copy / "tiny")
+    base = Transformer(str(copy / "tiny"))
+    SentenceTransformer(modules=[base, Pooling(families.HIDDEN)], device="cpu").save(str(copy / "tiny"))
     results.main(given(copy, "--model", str(copy / "tiny"), "--name", "own", "--data", str(data)))
     capsys.readouterr()
     made = (copy / "docs" / "results.md").read_text()
