@@ -178,19 +178,19 @@ def measure(options: Any) -> None:
 
 
 def with_earlier(earlier: list[Row], today: dict[tuple[str, str], dict[str, Any]], rows: list[Row]) -> list[Row]:
-    """Rows of this run, and those of earlier ones that would be the same today, also in another type of number.
+    """Rows of earlier runs that still hold, and those of this run that they lack.
 
-    `today` says by system and task, in the order of the page, what an outcome would follow from now. A row in another
-    type of number than an earlier one does not replace it: most differences to it are rounding.
+    `today` says by system and task, in the order of the page, what an outcome would follow from now. An earlier row
+    holds if that is the same but for the type of number and the device; its rounding is then all that could differ.
     """
     held = {}
     for row in earlier:
-        key, dtype = (row["system"], row["task"]), {name: row[name] for name in ("dtype",) if name in row}
-        if key in today and tables.identity({**today[key], **dtype}) == row["identity"]:
+        key, own = (row["system"], row["task"]), {name: row[name] for name in ("dtype", "device") if name in row}
+        if key in today and tables.identity({**today[key], **own}) == row["identity"]:
             held[key] = row
     for row in rows:
         key = (row["system"], row["task"])
-        if held.get(key, row).get("dtype") == row.get("dtype"):
+        if key not in held or (held[key]["identity"] == row["identity"] and "difference" not in held[key]):
             held[key] = row
     return [held[key] for key in today if key in held]
 
@@ -325,10 +325,10 @@ def _read(folder: Path) -> list[dict[str, Any]]:
 def _about(told: dict[str, Any]) -> str:
     kind = MODELS.get(told["model"], "an encoder trained for embedding" if told["encoder"] else "a language model")
     counts = Counter(row["dtype"] for row in told["outcomes"] if "dtype" in row).most_common()
-    most, others = counts[0][0], [f", {count} scores in {dtype}" for dtype, count in counts[1:]]
+    types = "".join(f", {count} scores in {dtype}" if at else f", {dtype}" for at, (dtype, count) in enumerate(counts))
     return (
-        f"`{told['model']}`: {kind}. Weights `{told['weights'][:12]}`, {most}{''.join(others)}, version "
-        f"{told['version']}; `{told['command']}`."
+        f"`{told['model']}`: {kind}. Weights `{told['weights'][:12]}`{types}, version {told['version']}; "
+        f"`{told['command']}`."
     )
 
 

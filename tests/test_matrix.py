@@ -15,7 +15,7 @@ COMMITTED = matrix.read(matrix.PAGE.read_text(encoding="utf-8"))
 USUAL = ("gemma3", "gpt_oss", "gpt_neo", "falcon", "bert", "t5")
 """One of each kind of attention; `test_methods` and `test_encoders` have further families."""
 TRIED = ("htp", "kv, reroute")
-"""Columns of which every cell is compared by default: between them they touch every moment of a pass."""
+"""Columns whose cells are compared: between them they touch every moment of a pass."""
 
 
 @pytest.mark.parametrize("family", mostly_slow(matrix.ROWS, USUAL))

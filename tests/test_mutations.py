@@ -369,7 +369,7 @@ MUTATIONS = {
 
 
 def cases(name: str, mutation: Mutation) -> list[Any]:
-    """The methods that a mutation concerns; all but the first, the middle one and the last are slow."""
+    """The methods that a mutation concerns; all but the first and the last are slow."""
     pairs = [(name, method) for method in METHODS if mutation.concerns(method)]
     return mostly_slow(pairs, [pairs[0], pairs[-1]])
 

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 from tests.demo.site import serving, wait
+from transformers import AutoModel
 
 from eddy_demo.web.answers import generation
 from eddy_demo.web.answers.evidence import Evidence
 from eddy_demo.web.answers.generation import CannotGenerate, Generator
+from eddy_embed.errors import InvalidParameter
 from eddy_embed.model.loading import inventory
 from eddy_embed.model.loading.names import BUNDLED
 
@@ -85,6 +87,20 @@ def test_a_sentence_that_says_otherwise_has_no_support(written: str) -> None:
     assert evidence.supporting(written) is None
 
 
+@pytest.mark.parametrize(("number", "supported"), [("3.5", True), ("5.3", False), ("-3.5", False), ("35", False)])
+def test_numbers_are_compared_whole(number: str, supported: bool) -> None:
+    evidence = Evidence("How fast?", [{"n": 1, "text": "The Mach number was 3.5 at the exit of the long nozzle."}])
+    assert (evidence.supporting(f"The Mach number was {number} at the long nozzle.") == 1) is supported
+
+
+def test_every_quote_is_looked_at() -> None:
+    """The second supports what the first denies, and what repeats the second is no news because the first is longer."""
+    denied = [{"n": 1, "text": "Dogs do not travel for free below."}, {"n": 2, "text": "Dogs travel for free above."}]
+    assert Evidence("Who pays?", denied).supporting("Dogs travel for free.") == 2
+    longer = [{"n": 1, "text": "Dogs travel for free if they sit above."}, {"n": 2, "text": "Dogs travel for free."}]
+    assert Evidence("Who pays?", longer).repeats("Dogs travel for free!")
+
+
 def instructed(folder: Path, **files: str) -> str:
     """The bundled model with a chat template, as if it had been trained to follow instructions."""
     shutil.copytree(BUNDLED["eddy-tiny"], folder)
@@ -107,6 +123,20 @@ def test_a_model_that_follows_instructions_writes_by_default(tmp_path: Path) -> 
     assert Generator.choose(embedding_model, "cpu", None) is None
 
 
+def test_a_model_that_cannot_write_still_quotes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody asked it to: what it lacks is logged, and is an error only where somebody asks."""
+    folder = Path(instructed(tmp_path / "headless"))
+    AutoModel.from_pretrained(folder).save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": False}))
+    assert Generator.choose(str(folder), "cpu", None) is None
+    assert "the page only quotes" in caplog.text and "no weights for lm_head" in caplog.text
+    with pytest.raises(CannotGenerate, match="no weights for lm_head"):
+        Generator.choose(str(folder), "cpu", asked=True)
+    with pytest.raises(InvalidParameter, match="cuda"):
+        Generator.choose("eddy-tiny", "cuda:99", asked=True)
+
+
 def test_who_writes_follows_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A library made anew with another model is answered by that one's generator, and by none if it has none."""
     monkeypatch.setattr(generation, "MAX_NEW_TOKENS", 4)
@@ -122,6 +152,8 @@ def test_who_writes_follows_the_library(tmp_path: Path, monkeypatch: pytest.Monk
             assert site.client.post("/api/rebuild", params={"model": name}).status_code == 200
             wait(lambda name=name: reader.recipe.model == name and reader.next_embedder is None)
             assert (reader.generator is not None) is writes
+            explored = site.state.explorer.get(reader, "plain")
+            assert explored.model_name == reader.unfitted_embedder.model_name
             events = dict(site.ask("When does the ferry leave at noon?"))
             assert events["answer"]["sentences"] and ("writing" in events) is writes
             if writes:

@@ -122,7 +122,9 @@ class LibraryReader:
 
     def embedder_for(self, method: str) -> Embedder:
         """Create an embedder of the library's model with a method."""
-        return self._new_embedder(self.recipe.model, method, self.generator)
+        with self._open_lock:  # both of one model
+            model, generator = self.recipe.model, self.generator
+        return self._new_embedder(model, method, generator)
 
     def _new_embedder(self, model: str, method: str, generator: Generator | None) -> Embedder:
         """Create an embedder; it shares the weights of the model's generator, if there is one."""
@@ -275,10 +277,10 @@ class LibraryReader:
     def summary(self) -> dict[str, Any]:
         """Return what the page says about the library."""
         entries = self.entries()
-        shared = None
-        if self.generator is not None and self._embedder is not None:
+        shared, generator, embedder = None, self.generator, self._embedder
+        if generator is not None and embedder is not None:
             # Bytes of the model, and of the weights that the embedder does not load again.
-            shared = {"bytes": self.generator.bytes, "saved": self._embedder.explain("a").bytes}
+            shared = {"bytes": generator.bytes, "saved": embedder.explain("a").bytes}
         return {
             "documents": len(entries),
             "passages": sum(entry.passages for entry in entries),

@@ -14,10 +14,11 @@ _SUPPORTED = 0.9
 """Least share of a written sentence's words, without stop words, in one sentence of the library."""
 _IN_ORDER = 0.75
 """Least share of them that stand there in the same order."""
-_NEGATION = re.compile(r"\b(?:no|not|never|none|nothing|nobody|neither|nor|without|cannot)\b|n['’]t\b", re.IGNORECASE)
-"""English words that deny, which are stop words."""
 _TOLD = 0.2
 """Least share of them that the question does not have, or the sentence only restates it."""
+_NEGATION = re.compile(r"\b(?:no|not|never|none|nothing|nobody|neither|nor|without|cannot)\b|n['’]t\b", re.IGNORECASE)
+"""English words that deny, which are stop words."""
+_NUMBER = re.compile(r"[-−]?\d+(?:[.,]\d+)*")
 _LOOP = 6
 """Number of words that a model repeats in order only when it goes round in circles."""
 
@@ -40,17 +41,21 @@ class Evidence:
         terms = self._analyzer.of_question(written)
         if not terms or sum(term not in self._question for term in terms) < _TOLD * len(terms):
             return None
-        best = max(self._terms, key=lambda number: _shared(terms, self._terms[number]), default=None)
-        if best is None or _shared(terms, self._terms[best]) < _SUPPORTED * len(terms):
-            return None
-        text, own = self._texts[best], self._terms[best]
-        numerals = {term for term in terms if any(map(str.isdigit, term))}
-        same = bool(_NEGATION.search(text)) == bool(_NEGATION.search(written)) and numerals <= set(own)
-        return best if same and _in_order(terms, own) >= _IN_ORDER * len(terms) else None
+        shared = {number: sum(term in own for term in terms) for number, own in self._terms.items()}
+        numbers, denies = set(_NUMBER.findall(written)), bool(_NEGATION.search(written))
+        supporting = [
+            number
+            for number, text in self._texts.items()
+            if shared[number] >= _SUPPORTED * len(terms)
+            and _in_order(terms, self._terms[number]) >= _IN_ORDER * len(terms)
+            and numbers <= set(_NUMBER.findall(text))
+            and bool(_NEGATION.search(text)) == denies
+        ]
+        return max(supporting, key=lambda number: shared[number], default=None)
 
-    def repeats(self, written: str, number: int) -> bool:
+    def repeats(self, written: str) -> bool:
         """Whether a written sentence has the same words as a sentence of the library, all in the same order."""
-        return [term.text for term in self._analyzer(written)] == self._terms[number]
+        return [term.text for term in self._analyzer(written)] in self._terms.values()
 
     def complete_sentences(self, pieces: Iterable[str]) -> Iterator[str]:
         """Yield the sentences of a text as its pieces complete them, and "" for each piece that completes none.
@@ -76,11 +81,6 @@ class Evidence:
                 yield ""
         if text.strip() and text.strip() not in written:
             yield text.strip()
-
-
-def _shared(terms: Sequence[str], others: Sequence[str]) -> int:
-    """How many terms others have too."""
-    return sum(term in others for term in terms)
 
 
 def _in_order(terms: Sequence[str], others: Sequence[str]) -> int:

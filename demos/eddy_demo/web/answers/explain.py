@@ -67,6 +67,7 @@ class MethodExplorer:
     """Embedders of other methods, of which it caches the last ones, and the analysis of lengths."""
 
     def __init__(self) -> None:
+        self._model = ""  # of the embedders
         self._embedders: OrderedDict[str, Embedder] = OrderedDict()
         self._lengths: tuple[int, LengthAnalysis | None] | None = None
         self._loading, self._comparing = threading.Lock(), threading.Lock()
@@ -80,6 +81,9 @@ class MethodExplorer:
                 f"{method} learns from a whole library, which one document is not: leave out what stands behind the +"
             )
         with self._loading:
+            if self._model != reader.recipe.model:
+                self._embedders.clear()
+                self._model = reader.recipe.model
             if name not in self._embedders:
                 while len(self._embedders) >= _CACHED_EMBEDDERS:  # free memory before loading
                     self._embedders.popitem(last=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections import abc
@@ -16,7 +17,7 @@ from eddy_demo.errors import DemoError
 from eddy_demo.web.answers.evidence import Evidence
 from eddy_demo.web.http.events import Event
 from eddy_embed.model.loading.names import is_gguf, locate, reachable
-from eddy_embed.model.loading.number_format import asked_dtype, best_device, chosen_dtype
+from eddy_embed.model.loading.number_format import asked_dtype, best_device, chosen_dtype, usable_device
 from eddy_embed.model.loading.pretrained import check_size, read_config, readable, tokenizer_class
 from eddy_embed.model.loading.sentence_transformers import read as read_embedding_model
 
@@ -48,32 +49,37 @@ class Generator:
 
     @classmethod
     def choose(cls, name: str, device: str | None, asked: bool | None) -> Generator | None:
-        """Load a generator where one is `asked` for, or, if that is None, where the model follows instructions."""
-        device = device or best_device()
-        return cls.load(name, device) if (_follows_instructions(name, device) if asked is None else asked) else None
+        """Load a generator if one is `asked` for, or, if that is None, if the model follows instructions and can be."""
+        if asked is not None:
+            return cls.load(name, device) if asked else None
+        if not _follows_instructions(name, device):
+            return None
+        try:
+            return cls.load(name, device)
+        except Exception as error:  # an adapter, or more than the memory holds: what embeds may still run
+            logging.getLogger(__name__).warning("the page only quotes: %s", error)
+            return None
 
     @classmethod
     def load(cls, name: str, device: str | None) -> Generator:
         """Load every layer of a model and its head."""
         from transformers import AutoModelForCausalLM
 
-        device = device or best_device()
+        device = usable_device(device) if device else best_device()
         try:
             where = locate(name)
-            folder = readable(where, "auto", device)
-            config = read_config(folder, _OPTIONS)
+            folder, options = readable(where, "auto", device), reachable(name, where, _OPTIONS)
+            config = read_config(folder, options)
             quantised = getattr(config, "quantization_config", None) is not None
             own = None if quantised else getattr(config, "dtype", None)
             dtype = chosen_dtype("auto", device, own)  # the dtype of an embedder of this model
             check_size(folder, "", config, AutoModelForCausalLM)
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=dtype, output_loading_info=True, **_OPTIONS
-            )
+            loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True, **options)
             model, info = loaded
             if info["missing_keys"]:  # transformers would initialise the head of an encoder at random
                 raise ValueError(f"it has no weights for {', '.join(sorted(info['missing_keys']))}.")
             model = model.eval().to(device=device)
-            tokenizer = tokenizer_class(where).from_pretrained(folder, **_OPTIONS)
+            tokenizer = tokenizer_class(where).from_pretrained(folder, **options)
         except (OSError, ValueError) as error:
             line = str(error).strip().splitlines()[0]
             raise CannotGenerate(
@@ -108,7 +114,7 @@ class Generator:
                 number = evidence.supporting(text) if text else None
                 if number is None:
                     left_out += bool(text)
-                elif evidence.repeats(text, number):
+                elif evidence.repeats(text):
                     repeated += 1
                 else:
                     yield "text", {"text": text}
@@ -182,15 +188,16 @@ class Generator:
             raise CannotGenerate(f"the model could not write: {failure[0]}")
 
 
-def _follows_instructions(name: str, device: str) -> bool:
-    """Whether a model writes and follows instructions, by its files alone; embedding models do not."""
+def _follows_instructions(name: str, device: str | None) -> bool:
+    """Whether a model writes and its tokenizer has a chat template, by its files alone; embedding models do not."""
+    device = usable_device(device) if device else best_device()
     where = locate(name)
     options = reachable(name, where, _OPTIONS)
     if not is_gguf(where) and read_embedding_model(where, options) is not None:
         return False
     try:
         return _has_chat_template(tokenizer_class(where).from_pretrained(readable(where, "auto", device), **options))
-    except (OSError, ValueError):  # whoever embeds with it says what is wrong
+    except Exception:  # whoever embeds with it says what is wrong
         return False
 
 

@@ -18,6 +18,7 @@ const followUp = document.getElementById("follow-up");
 let topic = new URLSearchParams(location.search).get("after") ?? ""; // the last question that could stand alone
 let after = ""; // the question that the shown one is read with
 let running = null;
+let inVain = false; // whether the model wrote, and nothing of it is shown
 let reading = ""; // the document that is being embedded
 
 /** Describes the location of a passage or sentence. */
@@ -104,22 +105,30 @@ function showHit(hit) {
 }
 
 function showWritten(event, data) {
-  written.hidden = event === "written" && !writtenBody.hasChildNodes();
+  written.hidden = false;
   status.textContent = "Writing …";
-  stop.hidden = event === "written";
+  stop.hidden = false;
   if (event === "writing") writtenNote.textContent = data.note;
   else if (event === "text" && data.text) writtenBody.append(`${writtenBody.hasChildNodes() ? " " : ""}${data.text}`);
   else if (event === "cite") {
     writtenBody.append(element("a", { class: "cite", href: address(data.link), title: data.text }, `${data.n}`));
   } else if (event === "written") {
+    inVain = !writtenBody.hasChildNodes();
+    endWriting();
     if (data.repeated) writtenNote.append(` ${plural(data.repeated, "sentence")} left out: quoted above.`);
     if (data.left_out) writtenNote.append(` ${plural(data.left_out, "sentence")} left out: no sentence found says so.`);
   }
 }
 
+/** What the model wrote stays; where it wrote nothing that is shown, nothing of it does. */
+function endWriting() {
+  stop.hidden = true;
+  written.hidden = !writtenBody.hasChildNodes();
+}
+
 /** Says what was found in how many seconds, and that the model wrote in vain, if it did. */
 function showDone(passages, seconds) {
-  const added = writtenNote.textContent && written.hidden ? "; the model added nothing" : "";
+  const added = inVain ? "; the model added nothing" : "";
   status.textContent = passages ? `${plural(passages, "passage")} in ${seconds.toFixed(2)} seconds${added}` : "";
 }
 
@@ -149,6 +158,7 @@ async function* events(response) {
 function clear() {
   running?.abort();
   after = "";
+  inVain = false;
   for (const part of [answer, found, written, followUp]) part.hidden = true;
   for (const part of [hits, writtenBody, writtenNote]) part.replaceChildren();
   status.className = "status";
@@ -190,7 +200,7 @@ async function ask() {
     }
   } catch (error) {
     if (error.name === "AbortError") return;
-    stop.hidden = true;
+    endWriting();
     status.className = "status failed";
     status.textContent = sentence(error.message);
   }
@@ -198,7 +208,7 @@ async function ask() {
 
 stop.addEventListener("click", () => {
   running?.abort();
-  stop.hidden = true;
+  endWriting();
   status.textContent = "Stopped.";
 });
 
