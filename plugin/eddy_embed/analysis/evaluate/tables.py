@@ -101,7 +101,7 @@ def summary(outcomes: Sequence[TaskResult], baseline: str) -> list[dict[str, Any
         if outcome.cost.tokens:
             row["cost"] = {**vars(outcome.cost), "seconds": round(outcome.cost.seconds, 2)}
         about = outcome.identity
-        kept = {name: about[name] for name in ("data", "version", "dtype", "device") if name in about}
+        kept: dict[str, Any] = {name: about[name] for name in ("data", "version", "dtype", "device") if name in about}
         rows.append({**row, **kept, "identity": identity(about)})
     return rows
 
