@@ -6,8 +6,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
-from tests.demo.site import serving
+from playwright.sync_api import expect, sync_playwright
+from tests.demo.site import PATIENCE, serving
 from tests.demo.test_web_browser import FLAGS, chromium
 
 QUESTION = "Does the vector of a text depend on its neighbours?"
@@ -23,8 +23,7 @@ def draw(folder: Path) -> None:
             for theme in ("light", "dark"):
                 page = browser.new_page(viewport={"width": 1180, "height": 760}, color_scheme=theme)
                 page.goto(f"{site.url}/?q={QUESTION}")
-                page.wait_for_selector(".hit:nth-child(8)")
-                page.wait_for_timeout(500)
+                expect(page.locator("#status")).to_contain_text("passages in", timeout=PATIENCE * 1000)
                 page.screenshot(path=folder / f"page-{theme}.png")
             browser.close()
 

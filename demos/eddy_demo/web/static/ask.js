@@ -177,12 +177,14 @@ async function ask() {
   const own = (running = new AbortController());
   status.textContent = reading ? `Looking … ${reading} is being read at the same time, so this takes longer.` : "Looking …";
   const began = performance.now();
+  let seconds = 0; // until the answer; what the model writes takes longer
   try {
     const response = await call(`/api/ask?q=${encodeURIComponent(text)}${within && `&document=${within}`}${previous && `&after=${encodeURIComponent(previous)}`}`, { signal: own.signal });
     for await (const [name, data] of events(response)) {
       if (own.signal.aborted) return;
       if (name === "follow-up") showFollowUp(text, data.to);
       else if (name === "answer") {
+        seconds = (performance.now() - began) / 1000;
         showAnswer(data);
         if (!after) {
           topic = text;
@@ -191,7 +193,7 @@ async function ask() {
       }
       else if (name === "hit") showHit(data);
       else if (name === "failed") throw new Error(data.error);
-      else if (name === "done") showDone(data.passages, (performance.now() - began) / 1000);
+      else if (name === "done") showDone(data.passages, seconds);
       else showWritten(name, data);
     }
     if (!hits.children.length) {
