@@ -163,12 +163,12 @@ def measure(options: Any) -> None:
         chosen = [each for each in wanted[task.name] if _begins(each.text, options.method)]
         if chosen and (not options.task or task.name in options.task):
             measuring.run(chosen, [task])
-    outcomes = found(journal, measuring, tasks, wanted)
-    today = {
-        (system.label, task.name): about
-        for task in tasks
-        for (system, _), about in measuring.identities(wanted[task.name], [task]).items()
+    identities = {
+        key: about for task in tasks for key, about in measuring.identities(wanted[task.name], [task]).items()
     }
+    found = (journal.find(system, task, about) for (system, task), about in identities.items())
+    outcomes = [outcome for outcome in found if outcome is not None]
+    today = {(system.label, task): about for (system, task), about in identities.items()}
     path = options.results / f"{name}.json"
     earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"outcomes": [], "claims": []}
     rows = with_earlier(earlier["outcomes"], today, tables.summary(outcomes, "plain"))
@@ -214,18 +214,6 @@ def systems(texts: list[str], task: Task, encoder: bool) -> list[System]:
         texts = ["plain"]
     every = [*map(System, WORDS), *map(System.named, texts)]
     return [system for system in dict.fromkeys(every) if applies(system, task)]
-
-
-def found(
-    journal: ResultStore, measuring: Evaluation, tasks: list[Task], wanted: dict[str, list[System]]
-) -> list[TaskResult]:
-    """The outcomes in a journal that hold for the model, the methods and the data of today."""
-    outcomes = []
-    for task in tasks:
-        for (system, name), identity in measuring.identities(wanted[task.name], [task]).items():
-            if (outcome := journal.find(system, name, identity)) is not None:
-                outcomes.append(outcome)
-    return outcomes
 
 
 def own_text(text: str, model: str) -> str:

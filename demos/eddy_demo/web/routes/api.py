@@ -221,9 +221,8 @@ def rebuild(request: Request, model: str | None = None) -> dict[str, Any]:
     state = server_state(request)
     if state.reader.index is None:
         raise RequestRefused(409, "there is no library yet that could be made anew")
-    if model is not None:
-        if model not in {each.name for each in _usable_models()}:
-            raise RequestRefused(404, f"there is no model {model!r:.80} on this machine")
+    if model is not None and model not in {each.name for each in _usable_models()}:
+        raise RequestRefused(404, f"there is no model {model!r:.80} on this machine")
     state.jobs.rebuild(model)
     return {}
 
