@@ -69,13 +69,14 @@ PAPERS = (
     *("tp", "tp:prompt=cot,exit=-1", "htp", "htp+start:token=none", "kv"),
     *("plain+tempscale:tau=0.8", "reba:pool=mean"),
 )
-SYSTEMS = tuple(f"{text}{post}" for text in (*MEANS, *PAPERS) for post in ("", "+whiten"))
+POSTS = ("", "+whiten", "+whiten:power=0.5")
+SYSTEMS = tuple(f"{text}{post}" for text in (*MEANS, *PAPERS) for post in POSTS)
 """Methods of a language model, each without and with post-processing."""
 ENCODER = ("plain", *(f"plain+tempscale:tau={tau}" for tau in ("0.6", "0.7", "0.8", "0.9")))
 """Methods of a trained encoder: as it was trained, and under TempScale's temperatures."""
 SHORT = (
     *("bm25", "overlap", "plain", "plain:pool=last", "plain:exit=0", "htp", "tp", "echo:exit=-2", "prompteol:exit=-2"),
-    *("plain:exit=0+sif+filter", "plain:exit=0+sif+filter+whiten"),
+    *("plain:exit=0+sif+filter", "plain:exit=0+sif+filter+whiten:power=0.5"),
 )
 """Rows of the README's table."""
 PASSAGE_SIZE = 256

@@ -61,7 +61,7 @@ CHANGES = {
     "last2avg": [],
     "centre": [],
     "abtt": ["k=2"],
-    "whiten": ["dims=3"],
+    "whiten": ["dims=3", "power=0.5"],
     "truncate": ["dims=3"],
 }
 

@@ -90,6 +90,27 @@ def test_whitening_keeps_the_strongest_components() -> None:
     assert np.all(np.diff(variances) < 0)
 
 
+@pytest.mark.parametrize("power", [0.25, 0.5, 1.0])
+def test_partial_whitening_divides_by_a_power_of_each_components_deviation(power: float) -> None:
+    x = cone(500)
+    moments = seen(x)
+    fitted = fit(Post("whiten", power=power), moments)
+    sphere = np.trace(moments.covariance) / 12 * np.eye(12)
+    shrunk = (1 - moments.shrinkage) * np.cov(x.T, bias=True) + moments.shrinkage * sphere
+    variances, axes = np.linalg.eigh(shrunk)
+    expected = (x - x.mean(0)) @ axes @ np.diag(variances ** (-power / 2))
+    y = fitted.apply(x)
+    # Components may be turned and reordered; what they say of two vectors is the same.
+    assert np.allclose(y @ y.T, expected @ expected.T)
+
+
+def test_whitening_at_its_full_power_has_the_digest_that_it_had_before_there_was_one() -> None:
+    mean, matrix = np.arange(3.0), np.eye(3)
+    known = "03a23084a22bb1c9c7417148095b9ebebbd1e827c6be596d2fe1b97ab4ffd56f"
+    assert Fitted(Post("whiten"), mean, matrix, 9).digest == known
+    assert Fitted(Post("whiten", power=0.5), mean, matrix, 9).digest != known
+
+
 def test_abtt_leaves_nothing_along_the_top_components() -> None:
     x = cone(200)
     y = fit(Post("abtt", components=2), seen(x)).apply(x)
@@ -123,7 +144,7 @@ def test_two_vectors_say_nothing_of_other_directions(times: int) -> None:
     assert fit(Post("whiten", dims=1), moments).apply(x).ravel() == pytest.approx([8, -8] * times, abs=1e-6)
 
 
-@pytest.mark.parametrize("post", [Post("centre"), Post("abtt", components=2), Post("whiten", dims=5)])
+@pytest.mark.parametrize("post", [Post("centre"), Post("abtt", components=2), Post("whiten", dims=5, power=0.5)])
 def test_what_was_learned_survives_a_file(post: Post, tmp_path) -> None:
     fitted = fit(post, seen(cone(30)))
     fitted.save(tmp_path / "post.npz")
@@ -151,6 +172,9 @@ def test_bad_values_are_refused(tmp_path) -> None:
         methods.parse("abtt:k=0")
     with pytest.raises(InvalidParameter, match="at least 1"):
         methods.parse("whiten:dims=0")
+    for power in ("0", "-1", "1.5", "nan"):
+        with pytest.raises(InvalidParameter, match=f"power={float(power)} must be above 0 and at most 1"):
+            Post("whiten", power=float(power))
     with pytest.raises(InvalidParameter, match="13 components"):
         fit(Post("whiten", dims=13), seen(cone(30)))
     with pytest.raises(InvalidParameter, match="at least 2 vectors"):
@@ -189,7 +213,7 @@ def test_an_embedder_refuses_to_run_unfitted() -> None:
 
 @pytest.mark.parametrize("method", mostly_slow(["plain", "htp", "prompteol"], ["htp"]))
 @pytest.mark.parametrize(
-    "post", ["centre", "abtt:k=2", "whiten:dims=6", "centre+truncate:dims=9", "truncate:dims=4+whiten:dims=6"]
+    "post", ["centre", "abtt:k=2", "whiten:dims=6", "centre+truncate:dims=9", "truncate:dims=4+whiten:dims=6,power=0.5"]
 )
 def test_fitting_changes_every_vector_alike(method: str, post: str, tmp_path) -> None:
     raw = embedder(method)
@@ -311,7 +335,7 @@ def test_a_file_goes_with_the_maker_of_its_vectors_alone(tmp_path) -> None:
         opened(query_instruction="Find it:")
 
 
-@pytest.mark.parametrize("post", [Post("centre"), Post("abtt", components=2), Post("whiten", dims=5)])
+@pytest.mark.parametrize("post", [Post("centre"), Post("abtt", components=2), Post("whiten", dims=5, power=0.5)])
 def test_queries_lose_a_mean_of_their_own_if_one_is_given(post: Post, tmp_path) -> None:
     library, asked = cone(300), cone(200, seed=1) + 5.0
     fitted, plain = fit(post, seen(library), seen(asked)), fit(post, seen(library))

@@ -50,6 +50,7 @@ BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "start.token": st.one_of(st.none(), st.sampled_from(["auto", "<s>", "none", "a b", "+", ""])),
     "filter.drop": st.integers(1, 300),
     "sif.a": st.floats(0, 1, exclude_min=True),
+    "whiten.power": st.floats(0, 1, exclude_min=True),
     "tempscale.tau": st.one_of(st.none(), st.floats(0, 1, exclude_min=True)),
     "tempscale.query_tau": st.one_of(st.none(), st.floats(0, 1, exclude_min=True)),
     "tempscale.lengths": st.sampled_from([None, "1:1,512:0.9,2048:0.8", "1:0.5"]),

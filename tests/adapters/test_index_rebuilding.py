@@ -253,7 +253,13 @@ def test_a_killed_reindexing_goes_on(kills, template, wanted, new, tmp_path):
 @pytest.mark.parametrize(
     ("post", "normalize"),
     mostly_slow(
-        [("centre", True), ("whiten", True), ("whiten", False), ("abtt:k=2", True), ("whiten:dims=16", False)],
+        [
+            ("centre", True),
+            ("whiten:power=0.5", True),
+            ("whiten", False),
+            ("abtt:k=2", True),
+            ("whiten:dims=16", False),
+        ],
         [("whiten:dims=16", False)],
     ),
 )

@@ -15,7 +15,7 @@ from eddy_embed import methods
 from eddy_embed.methods import registry
 
 ROOT = Path(__file__).resolve().parents[2]
-POST = ("", "+whiten")
+POST = ("", "+whiten", "+whiten:power=0.5")
 PAGES = ("docs/results.md", "README.md")
 
 
@@ -98,7 +98,7 @@ def test_what_is_missing_is_measured_once(
     one = given(copy, "--data", str(data), "--model", "eddy-tiny", "--method", "plain:exit=0")
     results.main(one)
     first = capsys.readouterr().err
-    assert first.count("spearman") == 8 and "strange" not in first
+    assert first.count("spearman") == 12 and "strange" not in first
     held = outcomes(copy / "results" / "eddy-tiny.json")
     parts = [f"{weights}{filtered}{post}" for weights in ("", "+sif") for filtered in ("", "+filter") for post in POST]
     assert set(held) == {(f"plain:exit=0{more}", "sickr_trial") for more in parts}

@@ -86,7 +86,8 @@ def test_the_command_shows_all_and_keeps_the_recommended_on_few_questions(
     assert not stop.value.code, err
     rows = [line.split("`")[1] for line in out.splitlines() if line.startswith("| `")]
     assert sorted(rows) == [
-        *("bm25", "echo:exit=1", "echo:exit=1+whiten", "plain", "plain:exit=0", "plain:exit=0+whiten"),
+        *("bm25", "echo:exit=1", "echo:exit=1+whiten", "echo:exit=1+whiten:power=0.5", "plain"),
+        *("plain:exit=0", "plain:exit=0+whiten", "plain:exit=0+whiten:power=0.5"),
     ]
     assert out.endswith("3 questions show no method above the recommended one\nmethod  echo:exit=1\n")
 

@@ -19,6 +19,7 @@ CANDIDATES = (
     *("plain:exit=1+sif", "plain:exit=2+sif", "echo:exit=1"),
 )
 """Methods that were best somewhere, of those that run few layers (docs/results.md)."""
+POSTS = ("", "+whiten:power=0.5", "+whiten")
 BM25 = "bm25"
 
 
@@ -40,7 +41,7 @@ def tune(
 ) -> None:
     """Find the method that answers your own questions best: whether one is better than the recommended method.
 
-    It tries methods that run few layers, each without and with whitening; name others with --method.
+    It tries methods that run few layers, each without whitening, with partial and with full; name others with --method.
     """
     options.measuring(data, output)
     from eddy_embed.analysis.evaluate import grid, tables
@@ -53,8 +54,8 @@ def tune(
         System.named(options.method_in_full(model, text)) for text in ("recommended", *(more or []))
     )
     with Embedder(model, method="plain", device=device, dtype=dtype, check=False) as embedder:
-        texts = [f"{text}{post}" for text in CANDIDATES for post in ("", "+whiten")]
-        there, _ = grid.runnable([*texts, f"{recommended.text}+whiten"], embedder.backbone)
+        texts = [f"{text}{post}" for text in (*CANDIDATES, recommended.text) for post in POSTS]
+        there, _ = grid.runnable(texts, embedder.backbone)
     systems = list(dict.fromkeys([recommended, *others, *map(System.named, there), System(BM25)]))
     found = options.run_evaluation(
         model, systems, [task], passage_size, output, fresh, device=device, dtype=dtype, check=False

@@ -156,7 +156,7 @@ class Method:
         return {name: {**_values(part), **_class_of(part)} for name, part in parts.items() if part is not None}
 
 
-_OMITTED_DEFAULTS = {"specials": False, "init": "scaled", "last_layer_only": False}
+_OMITTED_DEFAULTS = {"specials": False, "init": "scaled", "last_layer_only": False, "power": 1.0}
 """Fields that are younger than fingerprints, and their defaults."""
 _PARTS = [field.name for field in fields(Method) if field.name not in ("decides", "terms")]
 

@@ -39,13 +39,18 @@ def abtt(k: int = 1) -> Method:
     return build(abtt, {"k": k}, post=Post("abtt", components=k))
 
 
-def whiten(dims: int | None = None) -> Method:
+def whiten(dims: int | None = None, power: float = 1.0) -> Method:
     """Vectors whitened on the library, with shrinkage (Su et al. 2021; Ledoit and Wolf 2004).
 
     Args:
         dims: Dimensions kept, None for all.
+        power: Of the standard deviations by which principal components are divided, above 0 and at most 1. 1 gives all
+            the same spread, as published; less keeps some of the order of their importance.
+
+    Raises:
+        InvalidParameter: A value is outside its range.
     """
-    return build(whiten, {"dims": dims}, post=Post("whiten", dims=dims))
+    return build(whiten, {"dims": dims, "power": power}, post=Post("whiten", dims=dims, power=power))
 
 
 def truncate(dims: int | None = None) -> Method:
@@ -66,7 +71,7 @@ def post_method(post: Post) -> Method:
     if not post.learns:
         return cut
     if post.kind == "whiten":
-        learned = whiten(post.dims)
+        learned = whiten(post.dims, post.power)
     else:
         learned = centre() if post.kind == "centre" else abtt(post.components)
     return learned if post.keep is None else learned | cut

@@ -36,12 +36,13 @@ class Post:
 
     Attributes:
         kind: "centre": minus the mean. "abtt": minus the mean and the projections on the top components (Mu and
-            Viswanath 2018). "whiten": minus the mean, rotated to principal components, each divided by the square root
-            of its shrunk variance (Su et al. 2021, with the shrinkage of Ledoit and Wolf 2004). "truncate": nothing
-            that is learned.
+            Viswanath 2018). "whiten": minus the mean, rotated to principal components, each divided by its standard
+            deviation, shrunk (Su et al. 2021, with the shrinkage of Ledoit and Wolf 2004), to a `power`. "truncate":
+            nothing that is learned.
         components: Top components that "abtt" removes.
         dims: Components that "whiten" keeps, None for all.
         keep: Leading dimensions of the result that are kept, None for all.
+        power: Of the standard deviations by which "whiten" divides, above 0: 1 gives all components the same spread.
 
     Raises:
         InvalidParameter: A value is outside its range.
@@ -51,6 +52,7 @@ class Post:
     components: int = 0
     dims: int | None = None
     keep: int | None = None
+    power: float = 1.0
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -59,6 +61,8 @@ class Post:
             raise InvalidParameter(f"abtt: k={self.components} must be at least 1")
         if self.dims is not None and self.dims < 1:
             raise InvalidParameter(f"whiten: dims={self.dims} must be at least 1")
+        if not 0 < self.power <= 1:
+            raise InvalidParameter(f"whiten: power={self.power} must be above 0 and at most 1, such as 0.5")
         if self.keep is not None and self.keep < 1:
             raise InvalidParameter(f"truncate: dims={self.keep} must be at least 1")
         if self.keep is not None and self.dims is not None and self.keep > self.dims:
@@ -203,7 +207,9 @@ class Fitted:
     @property
     def digest(self) -> str:
         """Hash of the fitted values, rounded to float32."""
-        sha = hashlib.sha256(json.dumps(asdict(self.post), sort_keys=True).encode())
+        # `power` is younger than digests.
+        post = {name: value for name, value in asdict(self.post).items() if (name, value) != ("power", 1.0)}
+        sha = hashlib.sha256(json.dumps(post, sort_keys=True).encode())
         for array in (self.mean, self.matrix):
             sha.update(b"none" if array is None else array.astype("<f4").tobytes())
         if self.query_mean is not None:
@@ -284,7 +290,7 @@ def fit(post: Post, moments: RunningCovariance, queries: RunningCovariance | Non
         # Two vectors, or two that occur equally often, differ along one line, which the estimate takes for exact.
         # All other directions would explode, so the covariance is shrunk to the sphere, and whitening only centres.
         shrunk = np.full(width, values.mean())
-    return Fitted(post, moments.mean, (axes / np.sqrt(shrunk))[:, : post.dims], moments.count, query_mean)
+    return Fitted(post, moments.mean, (axes / shrunk ** (post.power / 2))[:, : post.dims], moments.count, query_mean)
 
 
 def _query_mean(queries: RunningCovariance, library: RunningCovariance) -> Doubles:

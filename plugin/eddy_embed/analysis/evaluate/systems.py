@@ -12,8 +12,8 @@ from eddy_embed.methods.method import Method
 
 WORDS = ("bm25", "overlap")
 """Systems without a language model."""
-BESIDE = (*WORDS, "plain:exit=0", "plain", "plain:pool=last")
-"""Stand beside every other: words, the mean of raw token embeddings, the mean and the last of the last states."""
+BESIDE = (*WORDS, "plain:exit=0")
+"""Stand beside every other and run no layer: words, and the mean of raw token embeddings."""
 
 
 @dataclass(frozen=True)
