@@ -76,7 +76,7 @@ ENCODER = ("plain", *(f"plain+tempscale:tau={tau}" for tau in ("0.6", "0.7", "0.
 """Methods of a trained encoder: as it was trained, and under TempScale's temperatures."""
 SHORT = (
     *("bm25", "overlap", "plain", "plain:pool=last", "plain:exit=0", "htp", "tp", "echo:exit=-2", "prompteol:exit=-2"),
-    *("plain:exit=0+sif+filter", "plain:exit=0+sif+filter+whiten:power=0.5"),
+    *("prompteol:exit=-2+whiten:power=0.5", "plain:exit=0+sif+filter", "plain:exit=0+sif+filter+whiten:power=0.5"),
 )
 """Rows of the README's table."""
 PASSAGE_SIZE = 256

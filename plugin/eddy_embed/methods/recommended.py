@@ -58,13 +58,17 @@ _OWN: dict[_Shape, Entry] = {
     ("llama", 30, 576, 49152): Entry(
         _CHOSEN,
         retrieval=Recommendation("plain:exit=0+sif+filter", {"cranfield, ndcg@10": (0.320, 0.200)}, "plain:exit=1"),
-        similarity=Recommendation("prompteol:exit=-2", {"stsb_dev, spearman": (0.768, 0.703)}, "plain:exit=1"),
+        similarity=Recommendation(
+            "prompteol:exit=-2", {"stsb_dev, spearman": (0.803, 0.784)}, "plain:exit=1", "whiten:power=0.5"
+        ),
     ),
     # Gemma 3 270M
     ("gemma3_text", 18, 640, 262144): Entry(
         _CHOSEN,
         retrieval=Recommendation("plain:exit=0+sif+filter", {"cranfield, ndcg@10": (0.302, 0.121)}, "plain:exit=0"),
-        similarity=Recommendation("echo:exit=-2", {"stsb_dev, spearman": (0.774, 0.664)}, "prompteol:exit=-2"),
+        similarity=Recommendation(
+            "echo:exit=-2", {"stsb_dev, spearman": (0.811, 0.758)}, "prompteol:exit=-2", "whiten:power=0.5"
+        ),
     ),
     # eddy-tiny
     ("llama", 8, 320, 8192): Entry(
