@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
@@ -17,6 +17,7 @@ from eddy_embed.parts.embed_filter import EmbedFilter
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.postprocess import Post
 from eddy_embed.parts.readout import LayerMean, Readout
+from eddy_embed.parts.settings import settings_of
 from eddy_embed.parts.token_weights import TokenWeights
 
 _NAME = re.compile(r"[A-Za-z_][\w-]*")
@@ -153,21 +154,10 @@ class Method:
     def settings(self) -> dict[str, Any]:
         """Everything that decides a vector, as plain values: no registered names, but names of classes not Eddy's."""
         parts = {name: getattr(self, name) for name in _PARTS}
-        return {name: {**_values(part), **_class_of(part)} for name, part in parts.items() if part is not None}
+        return {name: {**settings_of(part), **_class_of(part)} for name, part in parts.items() if part is not None}
 
 
-_OMITTED_DEFAULTS = {"specials": False, "init": "scaled", "last_layer_only": False, "power": 1.0}
-"""Fields that are younger than fingerprints, and their defaults."""
 _PARTS = [field.name for field in fields(Method) if field.name not in ("decides", "terms")]
-
-
-def _values(part: Any) -> dict[str, Any]:
-    """The fields of a part; `_OMITTED_DEFAULTS` ones only if they are set, and no `start`, which fingerprints hold."""
-    return {
-        name: value
-        for name, value in asdict(part).items()
-        if name != "start" and _OMITTED_DEFAULTS.get(name, ...) != value
-    }
 
 
 def _class_of(part: object) -> dict[str, str]:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, NotFinite
+from eddy_embed.parts.settings import settings_of
 from eddy_embed.utils.arrays import Doubles
 from eddy_embed.utils.atomic_files import atomic_write
 from eddy_embed.utils.diff import differences
@@ -207,9 +208,7 @@ class Fitted:
     @property
     def digest(self) -> str:
         """Hash of the fitted values, rounded to float32."""
-        # `power` is younger than digests.
-        post = {name: value for name, value in asdict(self.post).items() if (name, value) != ("power", 1.0)}
-        sha = hashlib.sha256(json.dumps(post, sort_keys=True).encode())
+        sha = hashlib.sha256(json.dumps(settings_of(self.post), sort_keys=True).encode())
         for array in (self.mean, self.matrix):
             sha.update(b"none" if array is None else array.astype("<f4").tobytes())
         if self.query_mean is not None:
