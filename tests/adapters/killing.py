@@ -22,7 +22,7 @@ from chroma_eddy.storage.store import Store
 from chroma_eddy.write import writer
 from eddy_embed import Embedder
 
-METHOD = "plain"
+METHOD = "plain:exit=2"
 MOST_STEPS = 24
 """Writes that a writer may do before it is killed; a document takes several."""
 UNREACHABLE = 3

@@ -33,7 +33,7 @@ TEXTS = [
     "Bread rises because yeast turns sugar into gas. Bakers wait for it.",
     "Granite cools slowly, deep under the ground.",
 ]
-SETTINGS = {"model_name": "eddy-tiny", "method": "htp", "query_instruction": "Find the answer."}
+SETTINGS = {"model_name": "eddy-tiny", "method": "htp:exit=2", "query_instruction": "Find the answer."}
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_configuration_is_plain_and_gives_the_same_function(eddy):
     "config",
     [
         {},
-        {"model_name": "eddy-tiny", "method": "htp"},
+        {"model_name": "eddy-tiny", "method": "htp:exit=2"},
         {**SETTINGS, "fingerprint": "f", "colour": 1},
         {**SETTINGS, "fingerprint": "f", "trust_remote_code": True},
         {**SETTINGS, "fingerprint": "f", "model_kwargs": {"trust_remote_code": True}},
@@ -89,14 +89,14 @@ def test_configurations_that_were_tampered_with_are_refused(config):
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [
-        ({"method": "htp", "querry_instruction": "x"}, InvalidParameter, "query_instruction"),
-        ({"method": "htp", "overflow": "cut"}, ValueError, "overflow"),
+        ({"method": "htp:exit=2", "querry_instruction": "x"}, InvalidParameter, "query_instruction"),
+        ({"method": "htp:exit=2", "overflow": "cut"}, ValueError, "overflow"),
         ({"method": "htpp"}, UnknownMethod, "htp"),
         ({"method": "htp+whiten:dims=8"}, NotFitted, "post="),
-        ({"method": "htp", "model_kwargs": {"a": object()}}, InvalidParameter, "plain values"),
-        ({"model_name": "/nowhere", "method": "htp"}, ModelNotFound, "nowhere"),
-        ({"model_name": object(), "method": "htp"}, InvalidParameter, "from_model"),
-        ({"model_name": None, "method": "htp"}, InvalidParameter, "model_name is missing"),
+        ({"method": "htp:exit=2", "model_kwargs": {"a": object()}}, InvalidParameter, "plain values"),
+        ({"model_name": "/nowhere", "method": "htp:exit=2"}, ModelNotFound, "nowhere"),
+        ({"model_name": object(), "method": "htp:exit=2"}, InvalidParameter, "from_model"),
+        ({"model_name": None, "method": "htp:exit=2"}, InvalidParameter, "model_name is missing"),
     ],
 )
 def test_what_is_wrong_is_refused_at_construction(arguments, error, says):
@@ -105,7 +105,7 @@ def test_what_is_wrong_is_refused_at_construction(arguments, error, says):
 
 
 def test_other_names_of_parameters():
-    raw = EddyEmbeddingFunction(model="eddy-tiny", method="htp", normalize_embeddings=False)
+    raw = EddyEmbeddingFunction(model="eddy-tiny", method="htp:exit=2", normalize_embeddings=False)
     assert np.linalg.norm(raw(TEXTS[:1])[0]) != pytest.approx(1, abs=1e-3)
 
 
@@ -118,9 +118,9 @@ def test_other_names_of_parameters():
 )
 def test_one_parameter_under_two_names_must_be_given_one_value(twice):
     with pytest.raises(InvalidParameter, match="differ; give one of them"):
-        EddyEmbeddingFunction(method="htp", **twice)
+        EddyEmbeddingFunction(method="htp:exit=2", **twice)
     agreed = dict.fromkeys(("model_name", "model"), "eddy-tiny")
-    assert EddyEmbeddingFunction(method="htp", normalize=False, normalize_embeddings=False, **agreed).model_name
+    assert EddyEmbeddingFunction(method="htp:exit=2", normalize=False, normalize_embeddings=False, **agreed).model_name
 
 
 def test_documents_and_questions_of_a_collection(client, eddy):
@@ -163,7 +163,7 @@ def test_another_process_reopens_it_by_what_is_stored(client, eddy, tmp_path):
 
 
 def test_the_model_is_loaded_once_for_all_rebuilds(client, monkeypatch):
-    made = EddyEmbeddingFunction(model_name="eddy-tiny", method="plain", max_length=59)
+    made = EddyEmbeddingFunction(model_name="eddy-tiny", method="plain:exit=2", max_length=59)
     open_collection(client, "facts", made).add(ids=["0"], documents=TEXTS[:1])
     del made
     gc.collect()
@@ -186,7 +186,7 @@ def test_the_model_is_loaded_once_for_all_rebuilds(client, monkeypatch):
     assert not embedding_function._loaded_embedders
 
 
-@pytest.mark.parametrize("change", [{"method": "plain"}, {"query_instruction": None}, {"max_length": 64}])
+@pytest.mark.parametrize("change", [{"method": "plain:exit=2"}, {"query_instruction": None}, {"max_length": 64}])
 def test_another_configuration_is_refused(client, eddy, change):
     open_collection(client, "facts", eddy).add(ids=["0"], documents=TEXTS[:1])
     other = EddyEmbeddingFunction(**{**SETTINGS, **change})
@@ -199,7 +199,7 @@ def test_another_configuration_is_refused(client, eddy, change):
 
 def test_a_configuration_exchanged_under_the_vectors_is_noticed(client, eddy):
     collection = open_collection(client, "facts", eddy)
-    plain = EddyEmbeddingFunction(model_name="eddy-tiny", method="plain")
+    plain = EddyEmbeddingFunction(model_name="eddy-tiny", method="plain:exit=2")
     with pytest.raises(FingerprintMismatch, match="cannot be compared"):
         collection.modify(configuration={"embedding_function": plain})
     # Chroma stores it first and asks afterwards.
@@ -219,7 +219,7 @@ def test_collections_of_others_are_refused(client, eddy):
     bare.add(ids=["0"], embeddings=eddy(TEXTS[:1]), metadatas=[{"eddy_fingerprint": eddy.fingerprint}])
     assert open_collection(client, "bare", eddy).query(query_texts=["ferry"], n_results=1)["ids"] == [["0"]]
     with pytest.raises(FingerprintMismatch, match="fingerprint"):
-        open_collection(client, "bare", EddyEmbeddingFunction(model_name="eddy-tiny", method="plain"))
+        open_collection(client, "bare", EddyEmbeddingFunction(model_name="eddy-tiny", method="plain:exit=2"))
     unknown = client.create_collection("unknown", embedding_function=None)
     unknown.add(ids=["0"], embeddings=[[1.0, 0.0]])
     with pytest.raises(FingerprintMismatch, match="unknown maker"):
@@ -234,7 +234,7 @@ def test_another_space_is_told(client, eddy):
 def test_a_model_that_changed_in_its_place_is_noticed(client, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(TINY, folder)
-    made = EddyEmbeddingFunction(model_name=folder, method="plain")
+    made = EddyEmbeddingFunction(model_name=folder, method="plain:exit=2")
     open_collection(client, "facts", made).add(ids=["0"], documents=TEXTS[:1])
     del made
     gc.collect()
@@ -249,7 +249,7 @@ def test_a_live_model_is_shared_and_must_be_given_again(client, eddy):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model, tokenizer = AutoModelForCausalLM.from_pretrained(TINY, dtype="float32"), AutoTokenizer.from_pretrained(TINY)
-    live = EddyEmbeddingFunction.from_model(model, tokenizer, method="htp", query_instruction="Find the answer.")
+    live = EddyEmbeddingFunction.from_model(model, tokenizer, method="htp:exit=2", query_instruction="Find the answer.")
     assert close(live(TEXTS), eddy(TEXTS)) and not live.is_legacy()
     collection = open_collection(client, "facts", live)
     collection.add(ids=["0"], documents=TEXTS[:1])

@@ -115,7 +115,7 @@ WRONG = {
     "dimensions true": ({**ASK, "dimensions": True}, 400, "dimensions", None, "whole number"),
     "too many dimensions": ({**ASK, "dimensions": 321}, 400, "dimensions", None, "have 320"),
     "role": ({**ASK, "role": "user"}, 400, "role", None, "document, query"),
-    "method": ({**ASK, "method": "htp"}, 400, "method", None, f"started with {METHOD}"),
+    "method": ({**ASK, "method": "htp:exit=2"}, 400, "method", None, f"started with {METHOD}"),
     "passage_size": ({**ASK, "passage_size": 3}, 400, "passage_size", None, "granularity passage"),
     "late": ({**ASK, "late": True}, 400, "late", None, "granularity passage or sentence"),
     "late of another kind": ({**ASK, "granularity": "sentence", "late": 1}, 400, "late", None, "true or false"),

@@ -72,8 +72,10 @@ def test_fitted_saved_and_reopened(kind, tmp_path, expected):
     again = kind.load(tmp_path / "new", device="cpu")
     assert again.fingerprint == own.fingerprint and np.allclose(vector(again), expected, atol=1e-5)
     assert np.allclose(vector(pickle.loads(pickle.dumps(own))), expected, atol=1e-5)
-    with pytest.raises(FingerprintMismatch, match=rf"\A.*: made with `{re.escape(METHOD)}`, opened with `htp`\.\n"):
-        kind.load(tmp_path / "new", method="htp", post=None)
+    with pytest.raises(
+        FingerprintMismatch, match=rf"\A.*: made with `{re.escape(METHOD)}`, opened with `htp:exit=2`\.\n"
+    ):
+        kind.load(tmp_path / "new", method="htp:exit=2", post=None)
     saved = json.loads((tmp_path / "new" / "eddy_embedder.json").read_text())
     assert not {"device", "check", "trust_remote_code"} & set(saved)
 
@@ -81,7 +83,7 @@ def test_fitted_saved_and_reopened(kind, tmp_path, expected):
 @CLASSES
 def test_what_cannot_be_fitted_saved_or_loaded_is_refused(kind, tmp_path):
     with pytest.raises(InvalidParameter, match="no post-processing"):
-        made(kind, method="plain").fit(TEXTS)
+        made(kind, method="plain:exit=2").fit(TEXTS)
     with pytest.raises(InvalidParameter, match=r"library=3"):
         made(kind).fit([3])
     wrapped = kind.from_embedder(Embedder("eddy-tiny", method=METHOD, check=False))
@@ -167,40 +169,42 @@ def test_an_index_fits_on_the_first_texts_of_a_store_and_keeps_it(tmp_path):
 
 
 def test_stores_without_a_place_are_in_memory_and_apart():
-    one = EddyChroma.from_texts(TEXTS, made(EddyEmbeddings, method="plain"))
-    other = EddyChroma.from_documents([Document(TEXTS[0])], made(EddyEmbeddings, method="htp"))
+    one = EddyChroma.from_texts(TEXTS, made(EddyEmbeddings, method="plain:exit=2"))
+    other = EddyChroma.from_documents([Document(TEXTS[0])], made(EddyEmbeddings, method="htp:exit=2"))
     assert (one.index.status().passages, other.index.status().passages) == (3, 1)
     assert one.similarity_search(TEXTS[1], k=1)[0].page_content == TEXTS[1]
 
 
 def test_a_mismatch_begins_with_a_line_for_people(tmp_path):
-    plain, htp = (Embedder("eddy-tiny", method=method, check=False) for method in ("plain", "htp"))
+    plain, htp = (Embedder("eddy-tiny", method=method, check=False) for method in ("plain:exit=2", "htp:exit=2"))
     with open_index(tmp_path, "notes", plain) as index:
         index.create()
-    line = r"\A\S.*made with `plain`, opened with `htp`\.\n"
+    line = r"\A\S.*made with `plain:exit=2`, opened with `htp:exit=2`\.\n"
     with pytest.raises(FingerprintMismatch, match=line + "  fingerprint"):
         open_index(tmp_path, "notes", htp)
     with pytest.raises(FingerprintMismatch, match=r"\AIndex 'notes' was made with other sizes\.\n  passage_size"):
         open_index(tmp_path, "notes", plain, passage_size=7)
     with pytest.raises(FingerprintMismatch, match=r"\AIndex 'notes' was made with other weights, settings or versions"):
-        open_index(tmp_path, "notes", Embedder("eddy-tiny", method="plain", normalize=False, check=False))
+        open_index(tmp_path, "notes", Embedder("eddy-tiny", method="plain:exit=2", normalize=False, check=False))
     client = chromadb.PersistentClient(str(tmp_path / "own"), chromadb.Settings(anonymized_telemetry=False))
-    open_collection(client, "facts", EddyEmbeddingFunction("eddy-tiny", method="plain", check=False))
+    open_collection(client, "facts", EddyEmbeddingFunction("eddy-tiny", method="plain:exit=2", check=False))
     with pytest.raises(FingerprintMismatch, match=line):
-        open_collection(client, "facts", EddyEmbeddingFunction("eddy-tiny", method="htp", check=False))
-    data = made(EddyEmbedding, method="plain").to_dict()
+        open_collection(client, "facts", EddyEmbeddingFunction("eddy-tiny", method="htp:exit=2", check=False))
+    data = made(EddyEmbedding, method="plain:exit=2").to_dict()
     with pytest.raises(FingerprintMismatch, match=r"\AThe configuration was made with other weights, .*\.\n"):
         EddyEmbedding.from_dict({**data, "normalize": False})
-    store = EddyChromaVectorStore("other", made(EddyEmbedding, method="plain"), persist_dir=str(tmp_path))
+    store = EddyChromaVectorStore("other", made(EddyEmbedding, method="plain:exit=2"), persist_dir=str(tmp_path))
     node = TextNode(text="Text.", embedding=[1.0], metadata={"eddy_fingerprint": htp.fingerprint})
-    with pytest.raises(FingerprintMismatch, match=r"\Anode .* another maker than the index's, `plain` on .*\.\n"):
+    with pytest.raises(
+        FingerprintMismatch, match=r"\Anode .* another maker than the index's, `plain:exit=2` on .*\.\n"
+    ):
         store.add([node])
-    both = contrast({"method": "plain", "model_name": "a"}, {"method": "htp", "model_name": "b"})
-    assert both == "made with `plain` on `a`, opened with `htp` on `b`"
+    both = contrast({"method": "plain:exit=2", "model_name": "a"}, {"method": "htp:exit=2", "model_name": "b"})
+    assert both == "made with `plain:exit=2` on `a`, opened with `htp:exit=2` on `b`"
 
 
 def test_encode_is_the_name_in_sentence_transformers():
-    embedder = Embedder("eddy-tiny", method="plain", check=False)
+    embedder = Embedder("eddy-tiny", method="plain:exit=2", check=False)
     assert np.array_equal(embedder.encode(TEXTS), embedder.encode_document(TEXTS))
 
 

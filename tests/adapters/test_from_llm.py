@@ -90,9 +90,9 @@ def embeds_with(model, embedder) -> None:
 
 def test_llama_index_llm_answers_and_embeds(llama_llm):
     before = llama_llm.complete(PROMPT).text
-    embedding = EddyEmbedding.from_llm(llama_llm, method="htp", query_instruction="Find it.")
+    embedding = EddyEmbedding.from_llm(llama_llm, method="htp:exit=2", query_instruction="Find it.")
     embeds_with(llama_llm._model, embedding.embedder)
-    named = EddyEmbedding(model_name="eddy-tiny", method="htp", dtype="float32")
+    named = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2", dtype="float32")
     assert (
         np.abs(np.subtract(embedding.get_text_embedding_batch(TEXTS), named.get_text_embedding_batch(TEXTS))).max()
         <= 1e-5
@@ -115,9 +115,9 @@ def test_langchain_llm_answers_and_embeds(pipeline, kind):
         llm = package.HuggingFacePipeline(pipeline=pipeline, pipeline_kwargs={"return_full_text": False})
     held = package.ChatHuggingFace(llm=llm, tokenizer=pipeline.tokenizer, model_id=TINY) if kind == "chat" else llm
     before = llm.invoke(PROMPT)
-    embeddings = EddyEmbeddings.from_llm(held, method="htp")
+    embeddings = EddyEmbeddings.from_llm(held, method="htp:exit=2")
     embeds_with(pipeline.model, embeddings.embedder)
-    named = EddyEmbeddings(model_name="eddy-tiny", method="htp", dtype="float32")
+    named = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2", dtype="float32")
     assert np.abs(np.subtract(embeddings.embed_documents(TEXTS), named.embed_documents(TEXTS))).max() <= 1e-5
     said = generated_meanwhile(lambda: llm.invoke(PROMPT), lambda: embeddings.embed_documents(TEXTS))
     assert {*said, llm.invoke(PROMPT)} == {before}
@@ -125,6 +125,6 @@ def test_langchain_llm_answers_and_embeds(pipeline, kind):
 
 def test_llms_without_a_loaded_model_are_refused():
     with pytest.raises(InvalidParameter, match=r"MockLLM.*HuggingFaceLLM"):
-        EddyEmbedding.from_llm(MockLLM(), method="htp")
+        EddyEmbedding.from_llm(MockLLM(), method="htp:exit=2")
     with pytest.raises(InvalidParameter, match=r"FakeListLLM.*HuggingFacePipeline"):
-        EddyEmbeddings.from_llm(FakeListLLM(responses=["a"]), method="htp")
+        EddyEmbeddings.from_llm(FakeListLLM(responses=["a"]), method="htp:exit=2")

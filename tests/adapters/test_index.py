@@ -27,7 +27,7 @@ from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
 
 @pytest.fixture(scope="module")
 def embedder() -> Embedder:
-    return Embedder("eddy-tiny", method="htp")
+    return Embedder("eddy-tiny", method="htp:exit=2")
 
 
 @pytest.fixture
@@ -224,7 +224,7 @@ def test_batches_stay_within_what_the_database_takes(index, limit, monkeypatch, 
 
 
 def test_another_embedder_is_refused_with_both_fingerprints_field_by_field(index, tmp_path):
-    other = Embedder("eddy-tiny", method="plain", query_instruction="Find:")
+    other = Embedder("eddy-tiny", method="plain:exit=2", query_instruction="Find:")
     with pytest.raises(FingerprintMismatch) as error:
         open_index(tmp_path / "db", "notes", other, passage_size=32)
     said = str(error.value)
@@ -254,7 +254,7 @@ def test_each_setting_that_changes_vectors_is_refused_by_its_name(index, tmp_pat
         next(iter(weights.values())).flatten()[0] += 1
         save_file(weights, tmp_path / "changed" / "model.safetensors", {"format": "pt"})
         change = {"model": tmp_path / "changed"}
-    other = Embedder(**{"model": "eddy-tiny", "method": "htp", **change})
+    other = Embedder(**{"model": "eddy-tiny", "method": "htp:exit=2", **change})
     with pytest.raises(
         FingerprintMismatch, match=rf"{index.recipe.fingerprint}(.|\n)*{other.fingerprint}(.|\n)*{field} "
     ):
@@ -269,7 +269,7 @@ def test_collections_of_others_are_left_alone(tmp_path, embedder):
     client = chromadb.PersistentClient(str(tmp_path))
     client.create_collection("theirs", embedding_function=None).add(ids=["1"], embeddings=[[1.0, 0.0]])
     client.create_collection("notes-documents", embedding_function=None)
-    function = EddyEmbeddingFunction("eddy-tiny", method="htp")
+    function = EddyEmbeddingFunction("eddy-tiny", method="htp:exit=2")
     open_collection(client, "plain", function)
     for name, said in (("theirs", "something else"), ("plain", "open_collection")):
         with pytest.raises(ForeignCollection, match=f"made by {said}"):

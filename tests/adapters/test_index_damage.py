@@ -21,7 +21,7 @@ from eddy_embed import Embedder
 def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
     """Whole again at the end of each test."""
     place = Path(tmp_path_factory.mktemp("db"))
-    with open_index(place, "notes", Embedder("eddy-tiny", method="htp"), passage_size=24) as opened:
+    with open_index(place, "notes", Embedder("eddy-tiny", method="htp:exit=2"), passage_size=24) as opened:
         opened.upsert(documents())
         yield opened
 

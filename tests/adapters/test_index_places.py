@@ -25,7 +25,7 @@ from eddy_embed import Embedder
 
 @pytest.fixture(scope="module")
 def embedder() -> Embedder:
-    return Embedder("eddy-tiny", method="plain")
+    return Embedder("eddy-tiny", method="plain:exit=2")
 
 
 # --- One writer
@@ -137,7 +137,7 @@ WRITES = """
 import json, sys
 from chroma_eddy import Document, open_index
 from eddy_embed import Embedder
-embedder, said = Embedder("eddy-tiny", method="plain"), []
+embedder, said = Embedder("eddy-tiny", method="plain:exit=2"), []
 with open_index(sys.argv[1], "notes", embedder) as index:
     said.append([hit.text for hit in index.query("When does the ferry leave?")])
     copy = index.store.connection.folder

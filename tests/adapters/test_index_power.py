@@ -22,7 +22,7 @@ from eddy_embed import Embedder
 
 @pytest.fixture(scope="module")
 def embedder() -> Embedder:
-    return Embedder("eddy-tiny", method="plain")
+    return Embedder("eddy-tiny", method="plain:exit=2")
 
 
 def opened(place: Path, embedder: Embedder) -> Index:
@@ -90,7 +90,7 @@ from chroma_eddy import open_index
 from chroma_eddy.storage import store
 from eddy_embed import Embedder
 store._COSINE_CONFIG = SAVED_OFTEN
-with open_index(sys.argv[1], "notes", Embedder("eddy-tiny", method="plain"), passage_size=24) as index:
+with open_index(sys.argv[1], "notes", Embedder("eddy-tiny", method="plain:exit=2"), passage_size=24) as index:
     index.upsert(documents(6))
     index.remove(["papers/1"])
 """

@@ -23,7 +23,7 @@ ASKED = "When do boats with a deep keel leave?"
 
 @pytest.fixture(scope="module")
 def embedder() -> Embedder:
-    return Embedder("eddy-tiny", method="htp", query_instruction="Find the answer.")
+    return Embedder("eddy-tiny", method="htp:exit=2", query_instruction="Find the answer.")
 
 
 @pytest.fixture(scope="module")

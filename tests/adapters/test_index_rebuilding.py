@@ -31,7 +31,7 @@ ASKED = "Do dogs pay?"
 
 @pytest.fixture(scope="module")
 def old() -> Embedder:
-    return Embedder("eddy-tiny", method="plain")
+    return Embedder("eddy-tiny", method="plain:exit=2")
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ def remove_folder(path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def embedder() -> Embedder:
-    return Embedder("eddy-tiny", method="plain")
+    return Embedder("eddy-tiny", method="plain:exit=2")
 
 
 @pytest.fixture(scope="module")

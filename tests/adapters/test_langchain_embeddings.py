@@ -32,7 +32,7 @@ class TestUnit(EmbeddingsUnitTests):
 
     @property
     def embedding_model_params(self) -> dict:
-        return {"model": "eddy-tiny", "method": "htp"}
+        return {"model": "eddy-tiny", "method": "htp:exit=2"}
 
 
 class TestIntegration(EmbeddingsIntegrationTests):
@@ -42,12 +42,12 @@ class TestIntegration(EmbeddingsIntegrationTests):
 
     @property
     def embedding_model_params(self) -> dict:
-        return {"model_name": "eddy-tiny", "method": "plain", "query_instruction": "Find the answer."}
+        return {"model_name": "eddy-tiny", "method": "plain:exit=2", "query_instruction": "Find the answer."}
 
 
 @pytest.fixture(scope="module")
 def embeddings() -> EddyEmbeddings:
-    return EddyEmbeddings(model_name="eddy-tiny", method="htp")
+    return EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2")
 
 
 def close(a, b) -> bool:
@@ -68,11 +68,11 @@ def test_line_breaks_are_text(embeddings):
 
 
 def test_instructions_reach_their_role_only(embeddings):
-    told = EddyEmbeddings(model_name="eddy-tiny", method="htp", query_instruction="Find the answer.")
+    told = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2", query_instruction="Find the answer.")
     assert close(told.embed_query(TEXTS[0]), told.embedder.encode_query(TEXTS[0]))
     assert not close(told.embed_query(TEXTS[0]), embeddings.embed_query(TEXTS[0]))
     assert close(told.embed_documents(TEXTS), embeddings.embed_documents(TEXTS))
-    text_told = EddyEmbeddings(model_name="eddy-tiny", method="htp", text_instruction="A passage.")
+    text_told = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2", text_instruction="A passage.")
     assert not close(text_told.embed_documents(TEXTS), embeddings.embed_documents(TEXTS))
 
 
@@ -81,7 +81,7 @@ def test_names_that_users_of_other_embeddings_have():
 
     same = EddyEmbeddings(
         model="eddy-tiny",
-        method="htp",
+        method="htp:exit=2",
         model_kwargs={"device": "cpu", "trust_remote_code": False, "model_kwargs": {"torch_dtype": torch.float32}},
         encode_kwargs={"batch_size": 2, "normalize_embeddings": False},
         multi_process=False,
@@ -89,7 +89,7 @@ def test_names_that_users_of_other_embeddings_have():
     assert (same.device, same.dtype, same.batch_size, same.normalize) == ("cpu", "float32", 2, False)
     assert same.model_kwargs == {}
     direct = EddyEmbeddings(
-        model_name="eddy-tiny", method="htp", device="cpu", dtype="float32", batch_size=2, normalize=False
+        model_name="eddy-tiny", method="htp:exit=2", device="cpu", dtype="float32", batch_size=2, normalize=False
     )
     assert same.embedder is direct.embedder
     assert np.linalg.norm(same.embed_query(TEXTS[0])) != pytest.approx(1, abs=1e-3)
@@ -98,15 +98,15 @@ def test_names_that_users_of_other_embeddings_have():
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [
-        ({"method": "htp", "encode_kwargs": {"prompt": "query: "}}, InvalidParameter, "query_instruction"),
-        ({"method": "htp", "encode_kwargs": {"batchsize": 3}}, InvalidParameter, "batch_size"),
-        ({"method": "htp", "query_encode_kwargs": {"prompt": "q"}}, InvalidParameter, "query_instruction"),
-        ({"method": "htp", "multi_process": True}, InvalidParameter, "processes"),
-        ({"method": "htp", "model_kwargs": {"backend": "onnx"}}, InvalidParameter, "onnx"),
-        ({"method": "htp", "device": "cpu", "model_kwargs": {"device": "cuda"}}, InvalidParameter, "differ"),
-        ({"method": "htp", "model": "other"}, InvalidParameter, "differ"),
-        ({"method": "htp", "text_instructions": "x"}, InvalidParameter, "did you mean text_instruction"),
-        ({"method": "htp", "batch_size": 0}, ValueError, "batch_size"),
+        ({"method": "htp:exit=2", "encode_kwargs": {"prompt": "query: "}}, InvalidParameter, "query_instruction"),
+        ({"method": "htp:exit=2", "encode_kwargs": {"batchsize": 3}}, InvalidParameter, "batch_size"),
+        ({"method": "htp:exit=2", "query_encode_kwargs": {"prompt": "q"}}, InvalidParameter, "query_instruction"),
+        ({"method": "htp:exit=2", "multi_process": True}, InvalidParameter, "processes"),
+        ({"method": "htp:exit=2", "model_kwargs": {"backend": "onnx"}}, InvalidParameter, "onnx"),
+        ({"method": "htp:exit=2", "device": "cpu", "model_kwargs": {"device": "cuda"}}, InvalidParameter, "differ"),
+        ({"method": "htp:exit=2", "model": "other"}, InvalidParameter, "differ"),
+        ({"method": "htp:exit=2", "text_instructions": "x"}, InvalidParameter, "did you mean text_instruction"),
+        ({"method": "htp:exit=2", "batch_size": 0}, ValueError, "batch_size"),
         ({"method": "htpp"}, UnknownMethod, "htp"),
     ],
 )
@@ -130,9 +130,9 @@ def test_post_processing_comes_from_a_file(tmp_path):
 
 def test_models_that_are_not_there(tmp_path):
     with pytest.raises(ModelNotFound):
-        EddyEmbeddings(model_name=tmp_path, method="htp")
+        EddyEmbeddings(model_name=tmp_path, method="htp:exit=2")
     with pytest.raises(InvalidParameter, match="from_model"):
-        EddyEmbeddings(model_name=object(), method="htp")
+        EddyEmbeddings(model_name=object(), method="htp:exit=2")
 
 
 def test_bad_texts(embeddings):
@@ -145,8 +145,8 @@ def test_bad_texts(embeddings):
 
 
 def test_one_engine_for_each_configuration_and_it_goes_with_the_last():
-    first = EddyEmbeddings(model_name="eddy-tiny", method="plain", max_length=63)
-    second = EddyEmbeddings(model="eddy-tiny", method="plain", max_length=63)
+    first = EddyEmbeddings(model_name="eddy-tiny", method="plain:exit=2", max_length=63)
+    second = EddyEmbeddings(model="eddy-tiny", method="plain:exit=2", max_length=63)
     assert first.embedder is second.embedder
     changed = copy.copy(second)
     changed.method = "htp"
@@ -178,7 +178,7 @@ def test_a_live_model_is_shared_and_does_not_travel(embeddings):
         AutoModelForCausalLM.from_pretrained(folder, dtype="float32"),
         AutoTokenizer.from_pretrained(folder),
     )
-    live = EddyEmbeddings.from_model(model, tokenizer, method="htp")
+    live = EddyEmbeddings.from_model(model, tokenizer, method="htp:exit=2")
     assert close(live.embed_query(TEXTS[0]), embeddings.embed_query(TEXTS[0]))
     with pytest.raises(EddyError, match="from_model"):
         pickle.dumps(live)
@@ -210,9 +210,9 @@ async def test_the_event_loop_goes_on(embeddings, monkeypatch):
 
 
 def test_progress_over_documents_only(capfd):
-    quiet = EddyEmbeddings(model_name="eddy-tiny", method="htp")
+    quiet = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2")
     quiet.embed_documents(TEXTS)
-    told = EddyEmbeddings(model_name="eddy-tiny", method="htp", show_progress=True)
+    told = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2", show_progress=True)
     told.embed_query(TEXTS[0])
     output = capfd.readouterr()
     assert output.out == output.err == ""

@@ -28,7 +28,7 @@ REPEATS = "Yes. He said it twice: yes. Yes.\n\nYes. No. Yes. He said it twice: y
 
 @pytest.fixture(scope="module")
 def embeddings() -> EddyEmbeddings:
-    return EddyEmbeddings(model_name="eddy-tiny", method="htp")
+    return EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2")
 
 
 def documents() -> list[Document]:
@@ -75,7 +75,7 @@ def test_passages_have_exact_places_and_the_engine_s_vectors(embeddings):
 
 @pytest.mark.parametrize("overflow", ["window", "truncate"])
 def test_windows_and_what_is_cut_are_told(overflow):
-    small = EddyEmbeddings(model_name="eddy-tiny", method="htp", max_length=64, overflow=overflow)
+    small = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2", max_length=64, overflow=overflow)
     metadata = next(embed_passages(documents(), small, passage_size=24)).document.metadata
     assert (metadata["eddy_n_windows"] > 1) == (overflow == "window")
     assert (metadata["eddy_n_truncated"] > 0) == (overflow == "truncate")
@@ -112,7 +112,9 @@ def test_ids_spans_and_vectors_are_those_of_llama_index(embeddings):
     from llama_index.embeddings.eddy import EddyEmbedding
     from llama_index.node_parser.eddy import LongDocumentNodeParser
 
-    parser = LongDocumentNodeParser(embed_model=EddyEmbedding(model_name="eddy-tiny", method="htp"), passage_size=24)
+    parser = LongDocumentNodeParser(
+        embed_model=EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2"), passage_size=24
+    )
     nodes = parser.get_nodes_from_documents(
         [Node(text=STORY, id_="story"), Node(text=REPEATS, metadata={"source": "repeats.txt"}), Node(text=STORY)]
     )
@@ -222,7 +224,7 @@ def test_what_cannot_be_stored_is_refused_before_anything_is_written(store):
 
 def test_other_embedders_are_kept_out(store, embeddings, tmp_path):
     ingest_documents(store, documents())
-    other = EddyEmbeddings(model_name="eddy-tiny", method="plain")
+    other = EddyEmbeddings(model_name="eddy-tiny", method="plain:exit=2")
     with pytest.raises(FingerprintMismatch, match="queries by"):
         ingest_documents(store, documents(), other)
     reopened = Chroma("library", embedding_function=other, client=store._client)
@@ -246,7 +248,7 @@ def test_cached_embeddings_are_recognised(embeddings, store):
 def test_progress_is_on_request(store, embeddings, capfd):
     ingest_documents(store, documents())
     assert capfd.readouterr().err == ""
-    told = EddyEmbeddings(model_name="eddy-tiny", method="htp", show_progress=True)
+    told = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2", show_progress=True)
     capfd.readouterr()
     ingest_documents(store, documents(), told)
     assert "Embedding documents" in capfd.readouterr().err

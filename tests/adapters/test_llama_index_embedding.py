@@ -50,7 +50,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def embedding() -> EddyEmbedding:
-    return EddyEmbedding(model_name="eddy-tiny", method="htp")
+    return EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2")
 
 
 def close(a, b) -> bool:
@@ -75,30 +75,30 @@ def test_one_by_one_batched_and_async_give_the_same(embedding):
 
 
 def test_instructions_reach_their_role_only():
-    plain = EddyEmbedding(model_name="eddy-tiny", method="htp")
-    told = EddyEmbedding(model_name="eddy-tiny", method="htp", query_instruction="Find the answer.")
+    plain = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2")
+    told = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2", query_instruction="Find the answer.")
     assert close(told.get_query_embedding(TEXTS[0]), told.embedder.encode_query(TEXTS[0]))
     assert not close(told.get_query_embedding(TEXTS[0]), plain.get_query_embedding(TEXTS[0]))
     assert close(told.get_text_embedding(TEXTS[0]), plain.get_text_embedding(TEXTS[0]))
-    text_told = EddyEmbedding(model_name="eddy-tiny", method="htp", text_instruction="A passage.")
+    text_told = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2", text_instruction="A passage.")
     assert not close(text_told.get_text_embedding(TEXTS[0]), plain.get_text_embedding(TEXTS[0]))
     assert close(text_told.get_query_embedding(TEXTS[0]), plain.get_query_embedding(TEXTS[0]))
 
 
 def test_normalize_off():
-    raw = EddyEmbedding(model_name="eddy-tiny", method="htp", normalize=False).get_text_embedding(TEXTS[0])
+    raw = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2", normalize=False).get_text_embedding(TEXTS[0])
     assert np.linalg.norm(raw) != pytest.approx(1, abs=1e-3)
 
 
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [
-        ({"method": "htp", "querry_instruction": "x"}, InvalidParameter, "query_instruction"),
-        ({"method": "htp", "pooling": "mean"}, InvalidParameter, "plain:pool="),
-        ({"method": "htp", "parallel_process": True}, InvalidParameter, "num_workers"),
-        ({"method": "htp", "model": "other"}, InvalidParameter, "differ"),
-        ({"method": "htp", "embed_batch_size": 4096}, ValueError, "2048"),
-        ({"method": "htp", "overflow": "cut"}, ValueError, "overflow"),
+        ({"method": "htp:exit=2", "querry_instruction": "x"}, InvalidParameter, "query_instruction"),
+        ({"method": "htp:exit=2", "pooling": "mean"}, InvalidParameter, "plain:pool="),
+        ({"method": "htp:exit=2", "parallel_process": True}, InvalidParameter, "num_workers"),
+        ({"method": "htp:exit=2", "model": "other"}, InvalidParameter, "differ"),
+        ({"method": "htp:exit=2", "embed_batch_size": 4096}, ValueError, "2048"),
+        ({"method": "htp:exit=2", "overflow": "cut"}, ValueError, "overflow"),
         ({"method": "htpp"}, UnknownMethod, "htp"),
     ],
 )
@@ -109,16 +109,16 @@ def test_what_is_wrong_is_refused_at_construction(arguments, error, says):
 
 def test_models_that_are_not_there_are_refused_at_construction(tmp_path):
     with pytest.raises(ModelNotFound):
-        EddyEmbedding(model_name=str(tmp_path), method="htp")
+        EddyEmbedding(model_name=str(tmp_path), method="htp:exit=2")
     with pytest.raises(InvalidParameter, match="model_name is missing"):
-        EddyEmbedding(method="htp")
+        EddyEmbedding(method="htp:exit=2")
     with pytest.raises(InvalidParameter, match="from_model"):
-        EddyEmbedding(model_name=object(), method="htp")
+        EddyEmbedding(model_name=object(), method="htp:exit=2")
 
 
 def test_other_names_of_parameters(embedding):
-    assert EddyEmbedding("eddy-tiny", method="htp").model_name == "eddy-tiny"
-    other = EddyEmbedding(model="eddy-tiny", method="htp", show_progress_bar=True)
+    assert EddyEmbedding("eddy-tiny", method="htp:exit=2").model_name == "eddy-tiny"
+    other = EddyEmbedding(model="eddy-tiny", method="htp:exit=2", show_progress_bar=True)
     assert (other.model_name, other.show_progress) == ("eddy-tiny", True)
     assert other.embedder is embedding.embedder
 
@@ -134,7 +134,7 @@ def test_bad_texts_are_named(embedding):
 
 
 def test_equal_configurations_share_one_engine_and_it_goes_with_the_last():
-    settings = {"model_name": "eddy-tiny", "method": "plain", "max_length": 64}
+    settings = {"model_name": "eddy-tiny", "method": "plain:exit=2", "max_length": 64}
     first, second = EddyEmbedding(**settings), EddyEmbedding(**settings)
     assert first.embedder is second.embedder
     assert first.embedder is not EddyEmbedding(**{**settings, "max_length": 65}).embedder
@@ -149,9 +149,9 @@ def test_equal_configurations_share_one_engine_and_it_goes_with_the_last():
 
 def test_a_changed_field_changes_the_engine(embedding):
     changed = copy.copy(embedding)
-    changed.method = "plain"
-    assert changed.fingerprint == EddyEmbedding(model_name="eddy-tiny", method="plain").fingerprint
-    updated = embedding.model_copy(update={"method": "plain"})
+    changed.method = "plain:exit=2"
+    assert changed.fingerprint == EddyEmbedding(model_name="eddy-tiny", method="plain:exit=2").fingerprint
+    updated = embedding.model_copy(update={"method": "plain:exit=2"})
     assert updated.fingerprint == changed.fingerprint != embedding.fingerprint
 
 
@@ -165,15 +165,15 @@ def test_dictionary_round_trip(embedding):
     assert data["class_name"] == "EddyEmbedding" and data["fingerprint"] == embedding.fingerprint
     assert EddyEmbedding.from_dict(data).to_dict() == data
     assert EddyEmbedding.from_json(embedding.to_json()).to_dict() == data
-    assert EddyEmbedding.from_dict(data, method="plain").method == "plain"
+    assert EddyEmbedding.from_dict(data, method="plain:exit=2").method == "plain:exit=2"
     with pytest.raises(FingerprintMismatch, match="drop 'fingerprint'"):
         EddyEmbedding.from_dict({**data, "fingerprint": "0" * 8})
 
 
-USUAL = {"model_name": "eddy-tiny", "method": "htp", "max_length": 24}
+USUAL = {"model_name": "eddy-tiny", "method": "htp:exit=2", "max_length": 24}
 DECIDE = {
     "model_name": "another",
-    "method": "plain",
+    "method": "plain:exit=2",
     "max_length": 64,
     "overflow": "truncate",
     "text_instruction": "A text.",
@@ -278,8 +278,8 @@ def live():
 
 
 def test_a_live_model_is_shared_and_does_not_travel(live, embedding):
-    mine = EddyEmbedding.from_model(*live, method="htp", query_instruction="Find it.")
-    named = EddyEmbedding(model_name="eddy-tiny", method="htp")
+    mine = EddyEmbedding.from_model(*live, method="htp:exit=2", query_instruction="Find it.")
+    named = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2")
     assert close(mine.get_text_embedding(TEXTS[0]), named.get_text_embedding(TEXTS[0]))
     assert copy.deepcopy(mine).embedder is mine.embedder
     with pytest.raises(EddyError, match="from_model"):
@@ -289,7 +289,7 @@ def test_a_live_model_is_shared_and_does_not_travel(live, embedding):
     with pytest.raises(InvalidParameter, match="from_model"):
         EddyEmbedding.from_dict(mine.to_dict())
     with pytest.raises(InvalidParameter, match="did you mean"):
-        EddyEmbedding.from_model(*live, method="htp", normalise=True)
+        EddyEmbedding.from_model(*live, method="htp:exit=2", normalise=True)
 
 
 async def test_the_event_loop_goes_on(embedding, monkeypatch):
@@ -323,7 +323,7 @@ async def test_the_event_loop_goes_on(embedding, monkeypatch):
 
 
 async def test_batches_run_one_at_a_time_and_queries_beside_them(monkeypatch):
-    small = EddyEmbedding(model_name="eddy-tiny", method="htp", embed_batch_size=1)
+    small = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2", embed_batch_size=1)
     engine, running, most, answered, begun = small.embedder, 0, 0, threading.Event(), threading.Event()
     encode = engine.encode_document
 
@@ -349,7 +349,7 @@ async def test_batches_run_one_at_a_time_and_queries_beside_them(monkeypatch):
 
 def test_cache_keeps_queries_and_texts_apart():
     store = SimpleKVStore()
-    settings = {"model_name": "eddy-tiny", "method": "htp", "query_instruction": "Find the answer."}
+    settings = {"model_name": "eddy-tiny", "method": "htp:exit=2", "query_instruction": "Find the answer."}
     bare = EddyEmbedding(**settings)
     cached = EddyEmbedding(**settings, embeddings_cache=store)
     text = TEXTS[0]
@@ -366,9 +366,9 @@ def test_cache_keeps_queries_and_texts_apart():
 
 def test_cache_serves_no_other_embedder_and_survives_copies():
     store = SimpleKVStore()
-    first = EddyEmbedding(model_name="eddy-tiny", method="htp", embeddings_cache=store)
+    first = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2", embeddings_cache=store)
     first.get_text_embedding(TEXTS[0])
-    other = EddyEmbedding(model_name="eddy-tiny", method="plain")
+    other = EddyEmbedding(model_name="eddy-tiny", method="plain:exit=2")
     other.embeddings_cache = store  # also when it is set later
     assert close(other.get_text_embedding(TEXTS[0]), other.embedder.encode_document(TEXTS[0]))
     twin = copy.deepcopy(first)
@@ -381,7 +381,7 @@ def test_cache_serves_no_other_embedder_and_survives_copies():
 def test_callbacks_and_events_are_those_of_any_embedding(embedding):
     debug = LlamaDebugHandler(print_trace_on_end=False)
     told = EddyEmbedding(
-        model_name="eddy-tiny", method="htp", embed_batch_size=2, callback_manager=CallbackManager([debug])
+        model_name="eddy-tiny", method="htp:exit=2", embed_batch_size=2, callback_manager=CallbackManager([debug])
     )
     seen: list[str] = []
 

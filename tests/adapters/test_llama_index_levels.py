@@ -39,7 +39,7 @@ ALL: tuple[Part, ...] = ("document", "passages", "sentences")
 
 @pytest.fixture(scope="module")
 def embedding() -> EddyEmbedding:
-    return EddyEmbedding(model_name="eddy-tiny", method="htp")
+    return EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2")
 
 
 def parsed(embedding: EddyEmbedding, parts: Sequence[Part] = ALL, **options: object) -> list[BaseNode]:
@@ -62,7 +62,7 @@ def stored(nodes: list[BaseNode], folder: Path) -> tuple[VectorStoreIndex, Stora
         vector_store=ChromaVectorStore(chroma_collection=collection), docstore=SimpleDocumentStore()
     )
     context.docstore.add_documents(nodes)
-    embed_model = EddyEmbedding(model_name="eddy-tiny", method="htp")
+    embed_model = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2")
     return VectorStoreIndex(get_leaf_nodes(nodes), storage_context=context, embed_model=embed_model), context
 
 
@@ -191,7 +191,7 @@ def test_headings_are_told_to_people_and_models_alike(embedding):
     assert nodes[1].text == "## Harbours\n\nTwice a day they fill."
     assert "Tides > Harbours" in nodes[2].get_content(MetadataMode.LLM)
     assert "Tides > Harbours" not in nodes[2].get_content(MetadataMode.EMBED)
-    embeddings = EddyEmbeddings(model_name="eddy-tiny", method="htp")
+    embeddings = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2")
     passages = embed_passages(
         [LangChainDocument(text, metadata={"source": "tides.md"})], embeddings, passage_size=1, passage_unit="sentences"
     )

@@ -34,7 +34,7 @@ STORY = (
 
 @pytest.fixture(scope="module")
 def embedding() -> EddyEmbedding:
-    return EddyEmbedding(model_name="eddy-tiny", method="htp")
+    return EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2")
 
 
 @pytest.fixture(scope="module")
@@ -110,10 +110,10 @@ def test_include_flags(embedding):
 
 
 def test_windows_and_truncation_are_told(embedding):
-    small = EddyEmbedding(model_name="eddy-tiny", method="htp", max_length=64)
+    small = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2", max_length=64)
     node = LongDocumentNodeParser(embed_model=small, passage_size=24).get_nodes_from_documents(documents())[0]
     assert node.metadata["eddy_n_windows"] > 1 and node.metadata["eddy_n_truncated"] == 0
-    cut = EddyEmbedding(model_name="eddy-tiny", method="htp", max_length=64, overflow="truncate")
+    cut = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2", max_length=64, overflow="truncate")
     node = LongDocumentNodeParser(embed_model=cut, passage_size=24).get_nodes_from_documents(documents())[0]
     assert node.metadata["eddy_n_windows"] == 1 and node.metadata["eddy_n_truncated"] > 0
 
@@ -132,7 +132,7 @@ def test_ids_last_and_differ_where_vectors_do(parser, embedding):
     n_story = sum(node.ref_doc_id == "story" for node in parser.get_nodes_from_documents(documents()))
     assert not set(again[:n_story]) & set(first[:n_story]), "the edited document's vectors may all have changed"
     assert again[-3:] == first[-3:], "the other document is as it was"
-    other = EddyEmbedding(model_name="eddy-tiny", method="plain")
+    other = EddyEmbedding(model_name="eddy-tiny", method="plain:exit=2")
     assert not set(first) & set(ids(LongDocumentNodeParser(embed_model=other, passage_size=24), documents()))
 
 
@@ -210,7 +210,7 @@ def test_what_is_wrong_is_refused(embedding):
 
 
 def test_ways_to_construct(embedding):
-    plain = LongDocumentNodeParser(embed_model={"model_name": "eddy-tiny", "method": "htp"})
+    plain = LongDocumentNodeParser(embed_model={"model_name": "eddy-tiny", "method": "htp:exit=2"})
     assert plain.embed_model.embedder is embedding.embedder
     assert LongDocumentNodeParser.from_defaults(embedding, passage_size=9).passage_size == 9
     old = Settings._embed_model
@@ -242,7 +242,7 @@ def test_a_live_model_does_not_travel_silently():
         AutoModelForCausalLM.from_pretrained(folder, dtype="float32"),
         AutoTokenizer.from_pretrained(folder),
     )
-    live = LongDocumentNodeParser(embed_model=EddyEmbedding.from_model(model, tokenizer, method="htp"))
+    live = LongDocumentNodeParser(embed_model=EddyEmbedding.from_model(model, tokenizer, method="htp:exit=2"))
     with pytest.raises(EddyError, match="live model"):
         pickle.dumps(live)
     assert live.get_nodes_from_documents(documents())
@@ -289,7 +289,7 @@ def test_other_nodes_of_the_pipeline_are_embedded(parser, embedding):
     late = parser.get_nodes_from_documents(documents())
     kept = [list(node.embedding) for node in late]
     foreign = LongDocumentNodeParser(
-        embed_model=EddyEmbedding(model_name="eddy-tiny", method="plain"), passage_size=24
+        embed_model=EddyEmbedding(model_name="eddy-tiny", method="plain:exit=2"), passage_size=24
     ).get_nodes_from_documents(documents())
     changed = parser.get_nodes_from_documents(documents())[0]
     changed.set_content("Another text.")
@@ -333,7 +333,7 @@ def test_progress_is_on_request(parser, capfd):
     assert capfd.readouterr().err == ""
     parser.get_nodes_from_documents(documents(), show_progress=True)
     assert "Embedding documents" in capfd.readouterr().err
-    wished = EddyEmbedding(model_name="eddy-tiny", method="htp", show_progress=True)
+    wished = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2", show_progress=True)
     LongDocumentNodeParser(embed_model=wished).get_nodes_from_documents(documents())
     assert "Embedding documents" in capfd.readouterr().err
 
@@ -345,7 +345,7 @@ def test_async_gives_the_same(parser):
 
 @pytest.mark.parametrize(
     "change",
-    [{"passage_size": 12}, {"late": False}, {"embed_model": {"model_name": "eddy-tiny", "method": "plain"}}],
+    [{"passage_size": 12}, {"late": False}, {"embed_model": {"model_name": "eddy-tiny", "method": "plain:exit=2"}}],
     ids=lambda change: next(iter(change)),
 )
 def test_ingestion_cache_follows_the_parser_s_settings(parser, embedding, change):

@@ -72,9 +72,9 @@ def test_what_would_change_vectors_is_refused(encoder) -> None:
     with pytest.raises(InvalidParameter, match="precision: not known in encode_kwargs"):
         encoded(encoder, "STS12", TEXTS[:3], None, precision="int8")
     with pytest.raises(InvalidParameter, match="an embedder has its own"):
-        EddyEncoder(encoder.embedder, method="plain")
+        EddyEncoder(encoder.embedder, method="plain:exit=2")
     with pytest.raises(InvalidParameter, match="choose one of cosine, dot"):
-        EddyEncoder("eddy-tiny", method="plain", similarity="L2")
+        EddyEncoder("eddy-tiny", method="plain:exit=2", similarity="L2")
     with pytest.raises(NotFitted, match="give post="):
         EddyEncoder("eddy-tiny", method="plain+centre")
 
@@ -96,10 +96,10 @@ def test_the_card_says_what_ran_and_loads_it_again(encoder) -> None:
 
 def test_results_are_kept_by_what_made_them_and_taken_up_again(tmp_path) -> None:
     made = {
-        "plain": EddyEncoder("eddy-tiny", method="plain", **SHORT),
+        "plain": EddyEncoder("eddy-tiny", method="plain:exit=2", **SHORT),
         "other": EddyEncoder("eddy-tiny", method="plain:pool=last", **SHORT),
-        "told": EddyEncoder("eddy-tiny", method="plain", instructions={"SciFact": "Find it"}, **SHORT),
-        "longer": EddyEncoder("eddy-tiny", method="plain", max_length=64, overflow="truncate"),
+        "told": EddyEncoder("eddy-tiny", method="plain:exit=2", instructions={"SciFact": "Find it"}, **SHORT),
+        "longer": EddyEncoder("eddy-tiny", method="plain:exit=2", max_length=64, overflow="truncate"),
     }
     paths = {
         name: mteb.ResultCache(tmp_path).get_task_result_path("SciFact", e.mteb_model_meta) for name, e in made.items()
@@ -110,7 +110,7 @@ def test_results_are_kept_by_what_made_them_and_taken_up_again(tmp_path) -> None
     assert len({records[0].key for records in first.values()}) == len(made)
     assert all(record.cost.tokens > 0 and record.cost.seconds > 0 for records in first.values() for record in records)
 
-    again = EddyEncoder("eddy-tiny", method="plain", **SHORT)
+    again = EddyEncoder("eddy-tiny", method="plain:exit=2", **SHORT)
     paths["plain"].unlink()
     journal = tmp_path / "records.jsonl"
     whole = journal.read_text()
@@ -265,7 +265,7 @@ def test_the_command_runs_a_suite_and_goes_on(tmp_path, monkeypatch) -> None:
         (("htp-table1", "--tasks", "STS99"), "htp-table1 has no task or column 'STS99'"),
         (("htp-table1", "--row", "nobody"), "has no row 'nobody'; choose of Vanilla Mean"),
         (("reba-table2", "--backbone", "LLaMA-2"), "has no id for LLaMA-2; name a copy with --model PATH"),
-        (("run", "NoSuchTask", "--method", "plain"), "MTEB has no task 'NoSuchTask'"),
+        (("run", "NoSuchTask", "--method", "plain:exit=2"), "MTEB has no task 'NoSuchTask'"),
     ],
 )
 def test_refusals_name_what_to_do(arguments, said, tmp_path) -> None:

@@ -61,7 +61,7 @@ def across(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_llama_index_page_labels_survive(paper: Path) -> None:
-    embedding = EddyEmbedding(model_name="eddy-tiny", method="htp")
+    embedding = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2")
     parser = LongDocumentNodeParser(embed_model=embedding, passage_size=8)
 
     def load() -> list:
@@ -85,7 +85,7 @@ def test_llama_index_page_labels_survive(paper: Path) -> None:
 def test_langchain_pages_survive(paper: Path, tmp_path: Path, cleanup: str) -> None:
     store = Chroma(
         "papers",
-        embedding_function=EddyEmbeddings(model_name="eddy-tiny", method="htp"),
+        embedding_function=EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2"),
         persist_directory=str(tmp_path),
         collection_configuration={"hnsw": {"space": "cosine"}},
     )
@@ -104,7 +104,7 @@ def test_langchain_pages_survive(paper: Path, tmp_path: Path, cleanup: str) -> N
 
 
 def test_llama_index_joins_the_pages_of_each_file(paper: Path, across: Path) -> None:
-    embedding = EddyEmbedding(model_name="eddy-tiny", method="htp")
+    embedding = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2")
     parser = LongDocumentNodeParser(embed_model=embedding, passage_size=8, parts=("passages", "sentences"))
     pages = SimpleDirectoryReader(input_files=[str(paper), str(across)]).load_data()
     note = LlamaDocument(text="A note.", id_="note")
@@ -129,7 +129,7 @@ def test_llama_index_joins_the_pages_of_each_file(paper: Path, across: Path) -> 
 
 
 def test_langchain_joins_the_pages_of_each_file(paper: Path, across: Path, tmp_path: Path) -> None:
-    embeddings = EddyEmbeddings(model_name="eddy-tiny", method="htp")
+    embeddings = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2")
     store = Chroma("papers", embeddings, collection_configuration={"hnsw": {"space": "cosine"}})
     loaded = [*PyPDFLoader(str(paper)).load(), *PyPDFLoader(str(across)).load()]
     whole = join_pages([*loaded, Document("A note.", id="note")])

@@ -13,14 +13,14 @@ from llama_index.embeddings.eddy import EddyEmbedding
 
 
 def test_two_frameworks_load_one_model():
-    one = EddyEmbedding(model_name="eddy-tiny", method="plain", max_length=61)
-    other = EddyEmbeddings(model="eddy-tiny", method="plain", max_length=61)
+    one = EddyEmbedding(model_name="eddy-tiny", method="plain:exit=2", max_length=61)
+    other = EddyEmbeddings(model="eddy-tiny", method="plain:exit=2", max_length=61)
     assert one.embedder is other.embedder
-    assert open_embedder("eddy-tiny", {"method": "plain", "max_length": 61}) is one.embedder
+    assert open_embedder("eddy-tiny", {"method": "plain:exit=2", "max_length": 61}) is one.embedder
 
 
 def test_a_default_that_is_spelt_out_is_the_default():
-    short = {"method": "htp"}
+    short = {"method": "htp:exit=2"}
     assert settings_key("m", {**short, "overflow": "window", "model_kwargs": {}, "post": None}) == settings_key(
         "m", short
     )

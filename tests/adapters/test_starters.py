@@ -183,11 +183,11 @@ def cosines(embedder, question: str, folder: Path | None = None) -> dict[str, fl
 
 LINE = """
 from llama_index.embeddings.eddy import EddyEmbedding
-Settings.embed_model = EddyEmbedding(model_name="eddy-tiny", method="htp")
+Settings.embed_model = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2")
 """
 LANGCHAIN_LINE = """
 from langchain_eddy import EddyEmbeddings
-embeddings = EddyEmbeddings(model_name="eddy-tiny", method="htp")
+embeddings = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2")
 """
 
 
@@ -251,7 +251,7 @@ async def test_llama_index_events_of_async_calls_and_of_the_parser():
     old = list(dispatcher.event_handlers)
     dispatcher.add_event_handler(Handler())
     manager = CallbackManager([debug])
-    embedding = EddyEmbedding(model_name="eddy-tiny", method="htp", embed_batch_size=2, callback_manager=manager)
+    embedding = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2", embed_batch_size=2, callback_manager=manager)
     parser = LongDocumentNodeParser(embed_model=embedding, callback_manager=manager)
     try:
         await embedding.aget_text_embedding_batch(list(FILES.values()))
@@ -267,7 +267,7 @@ async def test_llama_index_events_of_async_calls_and_of_the_parser():
 
 def test_actors_build_from_plain_arguments_and_send_json():
     """As llama-index-ingestion-ray does: `transform_class(**transform_kwargs)` in an actor, nodes as JSON between."""
-    model = {"model_name": "eddy-tiny", "method": "htp", "query_instruction": "Find it."}
+    model = {"model_name": "eddy-tiny", "method": "htp:exit=2", "query_instruction": "Find it."}
     chain = [(LongDocumentNodeParser, {"embed_model": model, "passage_size": 12}), (EddyEmbedding, model)]
     nodes: list[Any] = [Document(text=FILES["bread.txt"], id_="bread")]
     vectors = []
@@ -286,7 +286,7 @@ def test_ray_builds_and_runs_them():
     import ray.data
     from llama_index.ingestion.ray import RayIngestionPipeline, RayTransformComponent
 
-    model = {"model_name": "eddy-tiny", "method": "htp", "query_instruction": "Find it."}
+    model = {"model_name": "eddy-tiny", "method": "htp:exit=2", "query_instruction": "Find it."}
     one = {"batch_size": 2, "compute": ray.data.ActorPoolStrategy(size=1), "num_cpus": 1}
     documents = [Document(text=text * 4, id_=name) for name, text in FILES.items()]
     chain = [(LongDocumentNodeParser, {"embed_model": model, "passage_size": 24}), (EddyEmbedding, model)]
@@ -314,7 +314,7 @@ def test_langchain_starter(data):
 
     result = run(LANGCHAIN, LANGCHAIN_LINE, llm=RunnableLambda(said))["result"]
     assert isinstance(result["answer"], str) and len(result["context"]) == 2
-    expected = cosines(EddyEmbeddings(model_name="eddy-tiny", method="htp").embedder, "Why does bread rise?")
+    expected = cosines(EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2").embedder, "Why does bread rise?")
     assert [source.metadata["source"] for source in result["context"]] == sorted(expected, key=expected.__getitem__)[
         :0:-1
     ]
@@ -399,7 +399,7 @@ def test_beside_the_embeddings_of_hugging_face():
     assert [(each.node.ref_doc_id, round(each.score, 4)) for each in found[0]] == [
         (each.node.ref_doc_id, round(each.score, 4)) for each in found[1]
     ]
-    embeddings = EddyEmbeddings(model_name="eddy-tiny", method="htp", check=False)
+    embeddings = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2", check=False)
     other = InMemoryVectorStore.from_texts(["Another library."], DeterministicFakeEmbedding(size=8))
     store = EddyChroma.from_texts([*FILES.values()], embeddings)
     ensemble = EnsembleRetriever(retrievers=[store.as_retriever(search_type="hybrid"), other.as_retriever()])

@@ -106,7 +106,7 @@ def test_langchain_draws_ids_keeps_metadata_that_are_gone_and_calls_distances_sc
 
 
 def test_both_find_documents_of_an_index_that_are_half_written(client):
-    index = open_index(client, "notes", Embedder("eddy-tiny", method="plain"), passage_size=24)
+    index = open_index(client, "notes", Embedder("eddy-tiny", method="plain:exit=2"), passage_size=24)
     index.upsert(documents(2))
     index.store.update_documents({"papers/1": {"eddy_digest": "", "eddy_other": documents(2)[1].digest}})
     vector = index.embedder.encode_query("Which version?")
@@ -118,7 +118,7 @@ def test_both_find_documents_of_an_index_that_are_half_written(client):
 
 def test_both_find_each_passage_of_an_index_once(client):
     """Sentences and whole documents are in collections of their own."""
-    index = open_index(client, "notes", Embedder("eddy-tiny", method="plain"), passage_size=24)
+    index = open_index(client, "notes", Embedder("eddy-tiny", method="plain:exit=2"), passage_size=24)
     index.upsert(documents(4))
     asked = index.embedder.encode_query("When do boats leave?").tolist()
     expected = sorted(hit.text for hit in index.query("When do boats leave?", 100))

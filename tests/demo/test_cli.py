@@ -31,7 +31,7 @@ QUESTION = "When do boats with a deep keel leave?"
 
 @pytest.fixture(scope="module")
 def embedder() -> Embedder:
-    return Embedder("eddy-tiny", method="htp")
+    return Embedder("eddy-tiny", method="htp:exit=2")
 
 
 def rows(library: Path) -> dict[str, dict[str, tuple]]:
@@ -114,7 +114,8 @@ def test_the_same_again_changes_nothing(library: Path, documents: Path, run: Run
 def test_a_rebuilt_library_is_the_same(library: Path, documents: Path, run: Run) -> None:
     before = rows(library)
     assert (
-        run("ingest", documents, "--library", library, "--rebuild", "--passage-size", 24, "--method", "htp").code == 0
+        run("ingest", documents, "--library", library, "--rebuild", "--passage-size", 24, "--method", "htp:exit=2").code
+        == 0
     )
     assert_same(rows(library), before)
 
@@ -166,7 +167,9 @@ def test_an_interrupted_document_is_found_as_it_was_and_repaired(
     assert "Found as it was before, because writing it was interrupted: tides.md" in asked.err
     repaired = run("ingest", documents, "--library", library)
     assert "1 document written" in repaired.err
-    fresh = run("ingest", documents, "--library", library.parent / "fresh", "--passage-size", 24, "--method", "htp")
+    fresh = run(
+        "ingest", documents, "--library", library.parent / "fresh", "--passage-size", 24, "--method", "htp:exit=2"
+    )
     assert fresh.code == 0
     after, expected = rows(library), rows(library.parent / "fresh")
     assert {name: after[name].keys() for name in after} == {name: expected[name].keys() for name in expected}
@@ -185,15 +188,19 @@ def refused(outcome, *words: str, code: int = 1) -> None:
 
 def test_another_model_or_method_is_refused(library: Path, documents: Path, run: Run) -> None:
     for command in (("ask", QUESTION), ("ingest", documents)):
-        refused(run(*command, "--library", library, "--method", "plain"), "method htp, not plain", "--rebuild")
+        refused(
+            run(*command, "--library", library, "--method", "plain:exit=2"),
+            "method htp:exit=2, not plain:exit=2",
+            "--rebuild",
+        )
         refused(run(*command, "--library", library, "--model", "other/model"), "model eddy-tiny, not other/model")
-    assert run("ask", QUESTION, "--library", library, "--method", "htp:k=1", "--model", "eddy-tiny").code == 0
+    assert run("ask", QUESTION, "--library", library, "--method", "htp:k=1,exit=2", "--model", "eddy-tiny").code == 0
 
 
 def test_other_weights_under_the_same_name_are_refused(documents: Path, tmp_path: Path, run: Run) -> None:
     model = Path(shutil.copytree(BUNDLED["eddy-tiny"], tmp_path / "model"))
     library = tmp_path / "library"
-    assert run("ingest", documents, "--library", library, "--model", model, "--method", "plain").code == 0
+    assert run("ingest", documents, "--library", library, "--model", model, "--method", "plain:exit=2").code == 0
     weights = load_file(model / "model.safetensors")
     save_file({name: value * 1.25 for name, value in weights.items()}, model / "model.safetensors", {"format": "pt"})
     refused(run("ask", QUESTION, "--library", library), "fingerprint", "weights", "--rebuild")
@@ -302,7 +309,7 @@ def test_hits_of_a_library_and_of_bm25(library: Path, tmp_path: Path, run: Run) 
     (tmp_path / "r.tsv").write_text("\n".join(table))
     options = ("--library", library, "--queries", tmp_path / "q.jsonl", "--qrels", tmp_path / "r.tsv")
     both, meaning, bm25 = json.loads(run("hits", *options, "--json").out)
-    assert [each["system"] for each in (both, meaning, bm25)] == ["htp and BM25", "htp", "BM25"]
+    assert [each["system"] for each in (both, meaning, bm25)] == ["htp:exit=2 and BM25", "htp:exit=2", "BM25"]
     assert both["passages"] == meaning["passages"] == bm25["passages"] == len(rows(library)[""])
     assert bm25["hit_at_1"] == bm25["hit_at_5"] == 1.0
     for system, depth, alpha in ((both, 1, ALPHA), (both, 5, ALPHA), (meaning, 1, 1), (bm25, 1, 0)):

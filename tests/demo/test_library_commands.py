@@ -99,11 +99,11 @@ def test_reindex(library: Path, run: Run) -> None:
     """The same documents, by another method; an interruption after the exchange of indexes loses nothing."""
     with opened(library) as index:
         before = {document.id: document.text for document in index.documents()}
-    assert run("library", "reindex", "--library", library, "--method", "plain").code == 0
+    assert run("library", "reindex", "--library", library, "--method", "plain:exit=2").code == 0
     recipe = read_recipe(library)
-    assert (recipe.method, recipe.passage_size) == ("plain", 24)
+    assert (recipe.method, recipe.passage_size) == ("plain:exit=2", 24)
     assert not (library / NEXT_RECIPE).exists()
-    embedder = Embedder("eddy-tiny", method="plain")
+    embedder = Embedder("eddy-tiny", method="plain:exit=2")
     with opened(library) as index:
         assert {document.id: document.text for document in index.documents()} == before
         assert index.status().fingerprint == embedder.fingerprint
@@ -119,10 +119,10 @@ def test_reindex_is_finished_after_an_interruption(library: Path, run: Run, monk
 
     with monkeypatch.context() as patched:
         patched.setattr(rebuild, "_write_new_recipe", cut)
-        assert run("library", "reindex", "--library", library, "--method", "plain").code == 1
+        assert run("library", "reindex", "--library", library, "--method", "plain:exit=2").code == 1
     assert (library / NEXT_RECIPE).exists()
     assert run("ask", "When do boats leave?", "--library", library).code == 1
-    outcome = run("library", "reindex", "--library", library, "--method", "plain")
+    outcome = run("library", "reindex", "--library", library, "--method", "plain:exit=2")
     assert outcome.code == 0, outcome.err
     assert run("ask", "When do boats leave?", "--library", library).code == 0
 

@@ -48,7 +48,7 @@ def texts(folder: Path) -> dict[str, str]:
 
 
 def uploads(site: Site) -> list[str]:
-    return [path.name for path in (site.folder / "uploads").iterdir()]
+    return [path.name for path in (site.folder / "uploads").glob("*")]
 
 
 def test_files_become_documents(site: Site) -> None:
@@ -254,7 +254,7 @@ def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:
 
 
 def command(folder: Path, port: int) -> None:
-    sys.argv = ["eddy-demo", "serve", "--library", str(folder), "--method", "htp", "--port", str(port)]
+    sys.argv = ["eddy-demo", "serve", "--library", str(folder), "--method", "htp:exit=2", "--port", str(port)]
     main()
 
 

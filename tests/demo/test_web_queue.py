@@ -261,18 +261,18 @@ def test_the_command_line_on_the_same_folder(tmp_path: Path) -> None:
     second.write_text(TIDES, encoding="utf-8")
     with serving(folder) as site:
         assert site.ask("What does the moon do?") == [("done", {"passages": 0, "seconds": pytest.approx(0, abs=60)})]
-        elsewhere("ingest", first, "--library", folder, "--method", "htp")
+        elsewhere("ingest", first, "--library", folder, "--method", "htp:exit=2")
         wait(lambda: names(site) == ["bread.txt"])
         version = site.state.reader.version
         elsewhere("ingest", second, "--library", folder)
         wait(lambda: site.state.reader.version > version)
         assert names(site) == ["bread.txt", "tides.md"]
         assert dict(site.ask("What does the moon pull towards it?", k=1))["hit"]["name"] == "tides.md"
-        elsewhere("library", "reindex", "--library", folder, "--method", "plain")
+        elsewhere("library", "reindex", "--library", folder, "--method", "plain:exit=2")
         hit = dict(site.ask("What does the moon pull towards it?", k=1))["hit"]
-        assert site.client.get("/api/documents").json()["library"]["method"] == "plain"
+        assert site.client.get("/api/documents").json()["library"]["method"] == "plain:exit=2"
         assert hit["name"] == "tides.md"
-        elsewhere("ingest", second, "--library", folder, "--rebuild", "--method", "htp")
+        elsewhere("ingest", second, "--library", folder, "--rebuild", "--method", "htp:exit=2")
         wait(lambda: names(site) == ["tides.md"])
         assert "hit" in dict(site.ask("What does the moon pull towards it?", k=1))
         site.upload("clock.html", CLOCK)
@@ -291,11 +291,11 @@ def test_a_library_in_place_of_this_one(tmp_path: Path, monkeypatch: pytest.Monk
         site.upload("bread.txt", BREAD)
         site.settled()
         (key,) = (row["id"] for row in site.documents())
-        elsewhere("ingest", tides, "--library", folder, "--rebuild", "--method", "plain")
+        elsewhere("ingest", tides, "--library", folder, "--rebuild", "--method", "plain:exit=2")
         site.upload("clock.html", CLOCK)
         assert {job["name"]: job["state"] for job in site.settled()}["clock.html"] == "done"
         assert names(site) == ["clock.html", "tides.md"]
-        elsewhere("ingest", tides, "--library", folder, "--rebuild", "--method", "htp")
+        elsewhere("ingest", tides, "--library", folder, "--rebuild", "--method", "htp:exit=2")
         site.client.delete(f"/api/documents/{next(row['id'] for row in site.documents() if row['name'] == 'tides.md')}")
         wait(lambda: not names(site))
         assert site.upload("bread.txt", BREAD).json()["state"] == "waiting"

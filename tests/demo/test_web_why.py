@@ -164,8 +164,8 @@ def test_a_prompt_fits_the_window(site: Site) -> None:
 def test_tokens_and_copies(site: Site) -> None:
     """A box for each token, an arc for each copy."""
     text = "The ferry leaves at noon. Dogs travel for free."
-    page = site.client.get("/why", params={"text": text, "method": "htp"}).text
-    explanation = Embedder("eddy-tiny", method="htp").explain(text)
+    page = site.client.get("/why", params={"text": text, "method": "htp:exit=2"}).text
+    explanation = Embedder("eddy-tiny", method="htp:exit=2").explain(text)
     arcs = re.findall(r'<path class="arc".*?<title>(\d+) → (\d+)</title>', page)
     expected = [(token.source, at) for at, token in enumerate(explanation.tokens) if token.source is not None]
     assert [tuple(map(int, arc)) for arc in arcs] == expected != []

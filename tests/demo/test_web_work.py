@@ -32,7 +32,7 @@ from eddy_embed.model.loading.names import BUNDLED
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with serving(tmp_path_factory.mktemp("web") / "library") as site:
-        site.upload("other.txt", "A lighthouse stands on the cliff.")
+        site.upload("other.txt", "A lighthouse stands on the cliff. Its lamp is lit at dusk.")
         site.settled()
         yield site
 
@@ -170,7 +170,7 @@ def test_nothing_cannot_be_made_anew(tmp_path: Path) -> None:
 def test_a_library_made_anew_elsewhere_is_opened_anew(site: Site) -> None:
     """As the command line does it beside an open page: the next question is embedded by the new method."""
     question = "Where does the lighthouse stand?"
-    recipe = replace(read_recipe(site.folder), method="htp")
+    recipe = replace(read_recipe(site.folder), method="htp:exit=2")
     embedder = Embedder(recipe.model, method=recipe.method)
     with lock_library(site.folder):
         rebuild_library(site.folder, recipe, embedder)
@@ -178,4 +178,4 @@ def test_a_library_made_anew_elsewhere_is_opened_anew(site: Site) -> None:
     with open_library(site.folder, embedder) as index:
         assert hit["cosine"] == pytest.approx(index.query(question, 1)[0].cosine, abs=1e-4)
     assert site.client.get("/library").status_code == site.client.get("/why").status_code == 200
-    assert site.client.get("/api/documents").json()["library"]["method"] == "htp"
+    assert site.client.get("/api/documents").json()["library"]["method"] == "htp:exit=2"

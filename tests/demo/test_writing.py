@@ -194,7 +194,7 @@ def test_a_deletion_that_was_cut_short_is_finished(
         with pytest.raises(KeyboardInterrupt):
             delete_library(library)
     assert holds_library(library) and not (library / "chroma").exists()
-    again = run("ingest", documents, "--library", library, "--rebuild", "--method", "plain")
+    again = run("ingest", documents, "--library", library, "--rebuild", "--method", "plain:exit=2")
     assert again.code == 0 and "3 documents written" in again.err
     assert not (library / "chroma.old").exists()
 

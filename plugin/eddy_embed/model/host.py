@@ -335,6 +335,7 @@ class Host:
             by_distance(self._view)
             self._view.set_attn_implementation(ATTENTION)
             self._forward(alone[0], call)
+            self._kernels[None, False] = tuple(call.chosen_kernels)  # what `kernels` would choose in one more pass
         self.specs = tuple(call.declared_specs)
         if 0 < len(self.specs) < self.kept:
             raise UnsupportedModel(
