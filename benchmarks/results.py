@@ -60,7 +60,7 @@ PAPERS = (
     *(
         "prompteol:exit=-2",
         "cot:exit=-2",
-        "cot:exit=-1",
+        "cot",
         "knowledge:exit=-2",
         "metaeol:exit=-2",
         "echo:exit=-2",
@@ -102,7 +102,7 @@ CLAIMS = (
     Claim("MetaEOL is above PromptEOL (Lei et al. 2024)", "metaeol:exit=-2", "prompteol:exit=-2", "Similarity"),
     Claim("Echo is above the mean (Springer et al. 2024)", "echo:exit=-2", "plain:exit=-2", "Similarity"),
     Claim("Echo is above the mean (Springer et al. 2024)", "echo:exit=-2", "plain:exit=-2", "Retrieval"),
-    Claim("TP lifts Pretended CoT (Fu et al. 2024)", "tp:prompt=cot,exit=-1", "cot:exit=-1", "Similarity"),
+    Claim("TP lifts Pretended CoT (Fu et al. 2024)", "tp:prompt=cot,exit=-1", "cot", "Similarity"),
     Claim("TP is above the mean (Fu et al. 2024)", "tp", "plain:exit=-2", "Similarity"),
     Claim("HTP is above the mean (Ding et al. 2025)", "htp", "plain:exit=-2", "Retrieval"),
     Claim("HTP is above TP (Ding et al. 2025)", "htp", "tp", "Retrieval"),
@@ -241,12 +241,13 @@ def page(folder: Path) -> str:
     parts = [
         "# Results",
         _wrapped(
-            "Every method on real models and on the bundled one. `python benchmarks/results.py --model smollm2` "
-            "measures a model, resumes where it stopped, and makes this page and the README's table; [Which models "
-            "can I use?](models.md) says where the models come from. Development tasks are in *italics*: methods were "
-            "chosen on them, and on no other task. A row without a score on a task was not run there, or the method "
-            "has no such vectors. Scores in float32 come from a processor without bfloat16; Gemma's on sickr_trial "
-            "that were measured in both, 32, differ by 0.0015 at most."
+            "Every method on real models and on the bundled one. `python benchmarks/results.py --model smollm2 --data "
+            "FOLDER` measures a model, resumes where it stopped, and makes this page and the README's table; [Which "
+            "models can I use?](models.md) says where the models come from, and [Data](command-line.md#data) what the "
+            "folder holds. Development tasks are in *italics*: methods were chosen on them, and on no other task. A "
+            "row without a score on a task was not run there, or the method has no such vectors. Scores in float32 "
+            "come from a processor without bfloat16; the 32 scores of Gemma on sickr_trial that were measured in both "
+            "types differ by 0.0015 at most."
         ),
         _wrapped(SIGNS),
     ]
@@ -266,16 +267,18 @@ def short(folder: Path) -> str:
             _wrapped(
                 "SmolLM2 135M, as `eddy models get smollm2` fetches it. Similarity of sentences (sickr_trial) and "
                 "search in abstracts (cisi) and in stories of 5,000 words (squality); none of the three was used to "
-                "choose anything."
+                "choose anything. A [method](docs/methods.md) is a name with parameters: `exit` is the layer that is "
+                "read, 0 the token embeddings, -2 the layer before the last; `+` joins parts and post-processing. "
+                "`bm25` and `overlap` count words. An empty cell was not measured."
             ),
             _columns(files["smollm2"], ["sickr_trial", "cisi", "squality"], list(SHORT), metrics=True)
             + _with_words(folder, ["sickr_trial", "cisi", "squality"]),
             _wrapped(SIGNS),
             _wrapped(
-                "`python benchmarks/results.py --model smollm2` makes this table and [Results](docs/results.md): "
-                "three models, every method, losses included, and which of the papers' claims hold here. `eddy "
-                "evaluate` makes such tables for any model from "
-                "[a folder of data](docs/command-line.md#eddy-evaluate)."
+                "`python benchmarks/results.py --model smollm2 --data FOLDER` makes this table, but for its last row, "
+                "which `benchmarks/hybrid.py` measures, and [Results](docs/results.md): three models, every method, "
+                "losses included, and which of the papers' claims hold here. `eddy evaluate` makes such tables for "
+                "any model from [a folder of data](docs/command-line.md#eddy-evaluate)."
             ),
         ]
     )
@@ -286,7 +289,8 @@ SIGNS = (
     "with the same post-processing, whose paired 95 % interval excludes zero; `=` marks a tie. Retrieval embeds "
     f"passages of whole sentences, at most {PASSAGE_SIZE} tokens; a document's score is the largest cosine of its "
     "passages with the query. Post-processing is fitted on the task's own texts, for retrieval on their sentences, "
-    "without labels. Work is positions × layers, relative to `plain` on the same tasks."
+    "without labels. Work is positions × layers, relative to `plain` on the same tasks; `exit=0`, which runs no layer, "
+    "is counted as one."
 )
 
 
@@ -370,7 +374,8 @@ def _work(held: dict[tuple[str, str], Row], system: str, tasks: list[str]) -> st
 def _claimed(files: list[dict[str, Any]]) -> list[str]:
     """The papers' claims, model by model: holds, tie or fails, by the tasks on which both sides were measured."""
     named = [told for told in files if not told["encoder"]]
-    lines = [f"| claim | tasks | {' | '.join(told['model'] for told in named)} |", f"|---|---|{'---|' * len(named)}"]
+    models = " | ".join(told["model"] for told in named)
+    lines = [f"| claim | tasks | compared | {models} |", f"|---|---|---|{'---|' * len(named)}"]
     word = {"+": "holds", "=": "tie", "-": "fails"}
     for claim in CLAIMS:
         cells = []
@@ -378,12 +383,13 @@ def _claimed(files: list[dict[str, Any]]) -> list[str]:
             rows = [row for row in told["claims"] if (row["said"], row["kind"]) == (claim.said, claim.kind)]
             cells.append("; ".join(f"{word[_sign(row['difference'])]} {_interval(row)}" for row in rows))
         if any(cells):
-            lines.append(f"| {claim.said} | {claim.kind.lower()} | {' | '.join(cells)} |")
+            compared = f"`{claim.better}` - `{claim.worse}`"
+            lines.append(f"| {claim.said} | {claim.kind.lower()} | {compared} | {' | '.join(cells)} |")
     return [
         _wrapped(
             "Differences of the two methods' scores with their paired 95 % intervals: a claim holds where the interval "
-            "is above zero, fails where it is below, and is a tie where it contains zero. The papers measured models "
-            "of 2 to 9 billion parameters."
+            "is above zero, fails where it is below, and is a tie where it contains zero. The papers measured "
+            "models of 0.5 to 9 billion parameters."
         ),
         "\n".join(lines),
     ]

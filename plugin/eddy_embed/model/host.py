@@ -292,10 +292,8 @@ class Host:
         arrays = (torch.from_numpy(array) for array in (packed.ids, packed.positions + self.first_position))
         ids, positions = (nn.functional.pad(array, (0, padding)).to(self.device).view(rows, -1) for array in arrays)
         mode = torch.inference_mode() if call.leaves is None else torch.enable_grad()
-        # Of attention that the model computes itself.
-        temperature = (
-            nullcontext() if call.factor is None else SoftmaxTemperatureMode(call, ids.shape, self._view.config)
-        )
+        inside = call.factor is not None  # a temperature of attention that the model computes itself
+        temperature = SoftmaxTemperatureMode(call, ids.shape, self._view.config) if inside else nullcontext()
         token = current.set(call)
         try:
             with mode, temperature:
@@ -346,10 +344,9 @@ class Host:
         if self.own:
             if settable:
                 self._view.set_attn_implementation(original)
-            # The same tokens, followed by others.
             half = TRIED // 2
-            texts_ahead = (texts[-1], np.tile(texts[-1][:half], 2))
-            self._looks_ahead = looks_ahead(*(self._states(pack([plain(ids)]))[:half] for ids in texts_ahead))
+            followed = (texts[-1], np.tile(texts[-1][:half], 2))  # the same tokens, followed by others
+            self._looks_ahead = looks_ahead(*(self._states(pack([plain(ids)]))[:half] for ids in followed))
         kinds = list(getattr(self._view.config, "layer_types", None) or [])[: self.kept]
         check_windows(self.name, self.specs, kinds, call.mask_windows)
         ours = self.run(pack([plain(ids) for ids in texts]), range(0), None)
