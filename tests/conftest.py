@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import random
@@ -82,6 +83,7 @@ COLLECTION.enter_context(collector_paused())
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
     COLLECTION.close()
+    gc.freeze()  # a full collection would walk through them again and again
 
 
 @pytest.fixture(autouse=True)
