@@ -40,10 +40,14 @@ DEV = ("stsb_dev", "cranfield")
 """The tasks on which `recommended` and defaults are chosen, and nothing else is."""
 KINDS = {
     "Similarity": ("spearman", ("stsb_dev", "sts12", "sts13", "sickr_trial")),
-    "Retrieval": ("ndcg@10", ("cranfield", "cisi", "squality")),
+    "Retrieval": ("ndcg@10", ("cranfield", "cisi", "squality", "cisi_400", "squality_20")),
     "Classification": ("accuracy", ("trec",)),
 }
 """Main metric and tasks of each table."""
+PARTS = {"cisi_400": ("cisi", 400), "squality_20": ("squality", 20)}
+"""Parts of collections, for methods that run many layers: of which one, and how many of its first documents."""
+FEW_LAYERS = 2
+"""Methods that run at most so many are measured on whole collections too; others only if `--task` names one."""
 MEANS = (
     *("plain:exit=0", "plain:exit=0+sif", "plain:exit=0+filter", "plain:exit=0+sif+filter"),
     *(
@@ -157,11 +161,13 @@ def measure(options: Any) -> None:
     for text, reason in reasons.items():
         say(f"left out: {text}: {reason}")
     known = [task for _, tasks in KINDS.values() for task in tasks]
-    tasks = [task for task in find_tasks(options.data) if task.name in known]
+    tasks = [task for task in with_parts(find_tasks(options.data)) if task.name in known]
     wanted = {task.name: systems(texts, task, encoder) for task in tasks if not (encoder and task.name == "trec")}
     tasks = [task for task in tasks if task.name in wanted]
     for task in tasks:
         chosen = [each for each in wanted[task.name] if _begins(each.text, options.method)]
+        if not options.task and not encoder and task.name in {whole for whole, _ in PARTS.values()}:
+            chosen = [each for each in chosen if _runs_few_layers(each)]
         if chosen and (not options.task or task.name in options.task):
             measuring.run(chosen, [task])
     identities = {
@@ -176,6 +182,20 @@ def measure(options: Any) -> None:
     unchanged = [row for row in rows if row in earlier["outcomes"]]
     claimed = [*claims(outcomes, name), *true_of(earlier["claims"], unchanged, name)]
     tables.save(path, {**head, "claims": true_of(claimed, rows, name)}, rows)
+
+
+def with_parts(tasks: list[Task]) -> list[Task]:
+    """Tasks, and those parts of them that `PARTS` names, with the queries that have a relevant document there."""
+    whole = {task.name: task for task in tasks}
+    parts: list[Task] = []
+    for name, (source, count) in PARTS.items():
+        task = whole.get(source)
+        if isinstance(task, Retrieval):
+            ids = task.ids[:count]
+            grades = [{key: grade for key, grade in each.items() if key in ids} for each in task.grades]
+            queries = [query for query, left in zip(task.queries, grades, strict=True) if left]
+            parts.append(Retrieval(name, ids, task.texts[:count], queries, [left for left in grades if left], 0))
+    return [*tasks, *parts]
 
 
 def with_earlier(earlier: list[Row], today: dict[tuple[str, str], dict[str, Any]], rows: list[Row]) -> list[Row]:
@@ -244,10 +264,12 @@ def page(folder: Path) -> str:
             "Every method on real models and on the bundled one. `python benchmarks/results.py --model smollm2 --data "
             "FOLDER` measures a model, resumes where it stopped, and makes this page and the README's table; [Which "
             "models can I use?](models.md) says where the models come from, and [Data](command-line.md#data) what the "
-            "folder holds. Development tasks are in *italics*: methods were chosen on them, and on no other task. A "
-            "row without a score on a task was not run there, or the method has no such vectors. Scores in float32 "
-            "come from a processor without bfloat16; the 32 scores of Gemma on sickr_trial that were measured in both "
-            "types differ by 0.0015 at most."
+            "folder holds. Development tasks are in *italics*: methods were chosen on them, and on no other task. "
+            "`cisi_400` and `squality_20`, on which methods that run many layers are measured, are the first 400 "
+            "abstracts of CISI and the first 20 stories of SQuALITY, with the queries that they answer. A row without "
+            "a score on a task was not run there, or the method has no such vectors. Scores in float32 come from a "
+            "processor without bfloat16; the 32 scores of Gemma on sickr_trial that were measured in both types "
+            "differ by 0.0015 at most."
         ),
         _wrapped(SIGNS),
     ]
@@ -302,6 +324,13 @@ def _with_words(folder: Path, tasks: list[str]) -> str:
     found = json.loads(path.read_text(encoding="utf-8"))["smollm2"]
     cells = [_cell({"scores": {"": found[task]["scores"]["both"]}} if task in found else None) for task in tasks]
     return f"\n| an index, by [words and meaning](docs/hybrid.md) | {' | '.join(cells)} |  |"
+
+
+def _runs_few_layers(system: System) -> bool:
+    if system.text in WORDS:
+        return True
+    readout = system.method.readout
+    return readout is not None and readout.exit in range(FEW_LAYERS + 1)
 
 
 def _begins(text: str, starts: list[str] | None) -> bool:

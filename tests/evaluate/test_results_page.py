@@ -12,6 +12,7 @@ import pytest
 from tests import families
 
 from eddy_embed import methods
+from eddy_embed.analysis.evaluate.tasks import Retrieval
 from eddy_embed.methods import registry
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,6 +90,17 @@ def test_a_claim_is_a_difference_of_two_methods_on_one_task(results: ModuleType)
         rounding = 2e-4 if pair[0]["dtype"] == pair[1]["dtype"] else 3e-3
         assert row["difference"][0] == pytest.approx(better - worse, abs=rounding)
         assert row["difference"][1] <= row["difference"][0] <= row["difference"][2]
+
+
+def test_a_part_of_a_collection_has_its_first_documents_and_their_questions(
+    results: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "PARTS", {"river_2": ("river", 2), "absent_2": ("absent", 2)})
+    grades = [{"a": 1.0, "c": 1.0}, {"c": 2.0}, {"b": 1.0}]
+    whole = Retrieval("river", ["a", "b", "c"], ["one", "two", "three"], ["first", "second", "third"], grades, 1)
+    kept, part = results.with_parts([whole])
+    assert kept is whole
+    assert part == Retrieval("river_2", ["a", "b"], ["one", "two"], ["first", "third"], [{"a": 1.0}, {"b": 1.0}], 0)
 
 
 @pytest.mark.slow
