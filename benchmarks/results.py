@@ -83,6 +83,7 @@ SHORT = (
     *("prompteol:exit=-2+whiten:power=0.5", "plain:exit=0+sif+filter", "plain:exit=0+sif+filter+whiten:power=0.5"),
 )
 """Rows of the README's table."""
+README_TASKS = ["sickr_trial", "cisi_400", "squality_20"]
 PASSAGE_SIZE = 256
 """Most tokens in a passage."""
 
@@ -278,7 +279,8 @@ def page(folder: Path) -> str:
         parts += [
             f"### {kind}, {KINDS[kind][0]}\n\n{table}" for kind in KINDS if (table := _table(told, kind, _order(told)))
         ]
-    return "\n\n".join([*parts, "## What the papers say", *_claimed(files)]) + "\n"
+    parts += ["## What the papers say", *_claimed(files), "## Against a trained encoder", *_against(folder)]
+    return "\n\n".join(parts) + "\n"
 
 
 def short(folder: Path) -> str:
@@ -287,20 +289,20 @@ def short(folder: Path) -> str:
     return "\n\n".join(
         [
             _wrapped(
-                "SmolLM2 135M, as `eddy models get smollm2` fetches it. Similarity of sentences (sickr_trial) and "
-                "search in abstracts (cisi) and in stories of 5,000 words (squality); none of the three was used to "
-                "choose anything. A [method](docs/methods.md) is a name with parameters: `exit` is the layer that is "
-                "read, 0 the token embeddings, -2 the layer before the last; `+` joins parts and post-processing. "
-                "`bm25` and `overlap` count words. An empty cell was not measured."
+                "SmolLM2 135M, as `eddy models get smollm2` fetches it. Similarity of sentences (sickr_trial), and "
+                "search in 400 abstracts (cisi_400) and in 20 stories of 5,000 words (squality_20); none of the three "
+                "was used to choose anything. A [method](docs/methods.md) is a name with parameters: `exit` is the "
+                "layer that is read, 0 the token embeddings, -2 the layer before the last; `+` joins parts and "
+                "post-processing. `bm25` and `overlap` count words. An empty cell was not measured."
             ),
-            _columns(files["smollm2"], ["sickr_trial", "cisi", "squality"], list(SHORT), metrics=True)
-            + _with_words(folder, ["sickr_trial", "cisi", "squality"]),
+            _columns(files["smollm2"], README_TASKS, list(SHORT), metrics=True) + _with_words(folder, README_TASKS),
             _wrapped(SIGNS),
             _wrapped(
                 "`python benchmarks/results.py --model smollm2 --data FOLDER` makes this table, but for its last row, "
                 "which `benchmarks/hybrid.py` measures, and [Results](docs/results.md): three models, every method, "
-                "losses included, and which of the papers' claims hold here. `eddy evaluate` makes such tables for "
-                "any model from [a folder of data](docs/command-line.md#eddy-evaluate)."
+                "losses included, which of the papers' claims hold here, and how near a trained encoder is. `eddy "
+                "evaluate` makes such tables for any model from [a folder of "
+                "data](docs/command-line.md#eddy-evaluate)."
             ),
         ]
     )
@@ -424,9 +426,44 @@ def _claimed(files: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+def _against(folder: Path) -> list[str]:
+    """How near methods come to a trained encoder, as `against_encoder.py` measured it."""
+    parts = [
+        _wrapped(
+            "The best method, and several joined, beside all-MiniLM-L6-v2. Joined methods are weighed cosines added: "
+            "the cosines of their vectors put side by side, at the cost of all of them. Methods and weights were "
+            "searched on every other query or pair of a task; scores are those of the rest, so they differ from the "
+            "tables above. *Words* is BM25 of whole documents, added likewise, also to the encoder. `+`, `-` and `=`: "
+            "above, below or a tie, by the paired 95 % interval. `python benchmarks/against_encoder.py --model smollm2 "
+            "--encoder all-MiniLM-L6-v2` measures it."
+        )
+    ]
+    found = json.loads((folder / "against-encoder.json").read_text(encoding="utf-8"))
+    sides, with_words = ("encoder", "one", "joined"), ("encoder with words", "joined with words")
+    for model, tasks in found.items():
+        heads = ("encoder", "one method", "joined", "joined - encoder")
+        lines = [f"| {model} | {' | '.join((*heads, 'encoder, words', 'joined, words', 'difference'))} |"]
+        lines.append(f"|---|{'---|' * 7}")
+        named = []
+        for task in (task for _, names in KINDS.values() for task in names if task in tasks):
+            scores, gaps = tasks[task]["scores"], tasks[task]["differences"]
+            cells = [f"{scores[side][0]:.3f}" if side in scores else "" for side in (*sides, *with_words)]
+            signed = [_bounds(gaps[side]) if side in gaps else "" for side in ("joined", "joined with words")]
+            lines.append(f"| {task} | {' | '.join([*cells[:3], signed[0], *cells[3:], signed[1]])} |")
+            weighed = ", ".join(f"{weight:g} × `{system}`" for system, weight in tasks[task]["chosen"])
+            named.append(f"- {task}: {weighed}")
+        parts += ["\n".join(lines), f"Joined with {model}:", "\n".join(named)]
+    return parts
+
+
 def _interval(row: Row) -> str:
     value, low, high = row["difference"]
     return f"{value:+.3f} [{low:+.3f}, {high:+.3f}] ({row['task']})"
+
+
+def _bounds(difference: list[float]) -> str:
+    value, low, high = difference
+    return f"{value:+.3f} [{low:+.3f}, {high:+.3f}] {_sign(difference)}"
 
 
 def _wrapped(text: str) -> str:
