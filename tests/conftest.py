@@ -102,6 +102,18 @@ def shared_hosts(request: pytest.FixtureRequest) -> None:
         comparison.shares_hosts = "monkeypatch" not in request.fixturenames
 
 
+@pytest.fixture(scope="module", autouse=True)
+def shared_bundled_model(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Read eddy-tiny once for the tests of what uses the engine; those of the engine itself read it anew."""
+    if request.path.parent.name not in ("adapters", "demo", "evaluate"):
+        yield
+        return
+    from tests import bundled
+
+    with bundled.shared():
+        yield
+
+
 @pytest.fixture(scope="session", autouse=True)
 def eddy_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Converted models, kept for the session: no test writes to the user's cache."""
