@@ -44,9 +44,6 @@ os.environ.update(
     EDDY_DTYPE="float32",  # what a processor would choose for itself differs between processors
     PYTHONPATH=os.pathsep.join(filter(None, [str(NETGUARD), os.environ.get("PYTHONPATH", "")])),
 )
-if "PYTEST_XDIST_WORKER" in os.environ:
-    # Several workers share the cores: more threads in each only take turns.
-    os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
 # A database waits for the disk at every write, and a test has no use for that: temporary folders are in memory where
 # there is room for them.
@@ -78,6 +75,15 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 COLLECTION = ExitStack()
 """What lasts until all tests are collected: their imports make millions of objects that stay."""
 COLLECTION.enter_context(collector_paused())
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give each worker one thread: several share the cores, where more threads only take turns.
+
+    Said before workers start: numpy is imported ahead of anything that a worker could say itself.
+    """
+    if config.getoption("numprocesses", None):
+        os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
 
 @pytest.hookimpl(tryfirst=True)
