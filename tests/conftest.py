@@ -44,9 +44,6 @@ os.environ.update(
     EDDY_DTYPE="float32",  # what a processor would choose for itself differs between processors
     PYTHONPATH=os.pathsep.join(filter(None, [str(NETGUARD), os.environ.get("PYTHONPATH", "")])),
 )
-if "PYTEST_XDIST_WORKER" in os.environ:
-    # Several workers share the cores: more threads in each only take turns.
-    os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
 # A database waits for the disk at every write, and a test has no use for that: temporary folders are in memory where
 # there is room for them.
@@ -80,6 +77,15 @@ COLLECTION = ExitStack()
 COLLECTION.enter_context(collector_paused())
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Give each worker one thread: several share the cores, where more threads only take turns.
+
+    Said before workers start: numpy is imported ahead of anything that a worker could say itself.
+    """
+    if config.getoption("numprocesses", None):
+        os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
     COLLECTION.close()
@@ -100,6 +106,18 @@ def shared_hosts(request: pytest.FixtureRequest) -> None:
     """Try a tiny model once for all tests, except those that patch something, such as the engine."""
     if comparison := sys.modules.get("tests.comparison"):
         comparison.shares_hosts = "monkeypatch" not in request.fixturenames
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_bundled_model(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Read eddy-tiny once for the tests of what uses the engine; those of the engine itself read it anew."""
+    if request.path.parent.name not in ("adapters", "demo", "evaluate"):
+        yield
+        return
+    from tests import bundled
+
+    with bundled.shared():
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,6 +7,7 @@ import gc
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,7 @@ from eddy_embed import Embedder
 from eddy_embed.encoding import build
 from eddy_embed.model.loading import pretrained
 from eddy_embed.model.loading.pretrained import _Source as Source
+from eddy_embed.utils import garbage
 from eddy_embed.utils.garbage import collector_paused
 
 FOREIGN = {
@@ -90,15 +92,27 @@ def test_the_collector_runs_while_files_are_fetched_or_converted(monkeypatch: py
             assert gc.isenabled() is not paused
 
 
-def test_objects_that_a_program_froze_stay_frozen() -> None:
-    made = [[] for _ in range(2000)]
+def test_objects_that_a_program_froze_stay_frozen_and_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python counts them in a walk through all of them, and a program may have frozen millions."""
+    counts: list[int] = []
+
+    def counted(count: Callable[[], int] = gc.get_freeze_count) -> int:
+        counts.append(count())
+        return counts[-1]
+
+    monkeypatch.setattr(garbage, "_others_freeze", False)
+    made: list[list[Any]] = [[] for _ in range(2000)]
     gc.freeze()
     try:
-        with collector_paused():
-            pass
+        with monkeypatch.context() as patch:
+            patch.setattr(gc, "get_freeze_count", counted)
+            for _ in range(3):
+                with collector_paused():
+                    pass
         assert gc.get_freeze_count() >= len(made)
     finally:
         gc.unfreeze()
+    assert len(counts) == 1
 
 
 def test_the_tokenizer_of_a_model_that_is_read_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ def sif(tokenizer: Any, token: int, a: float) -> float:
 
 def filtered(vector: Floats, table: Any, drop: int) -> Floats:
     """The vector minus its parts along the first right singular vectors of a table of token embeddings."""
-    directions = np.linalg.svd(table.detach().double().numpy())[2][:drop]
+    directions = np.linalg.svd(table.detach().double().numpy(), full_matrices=False)[2][:drop]
     for direction in directions:
         vector = vector - (vector @ direction) * direction
     return vector

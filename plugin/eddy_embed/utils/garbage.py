@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 _FROZEN_AT_START = 1000
 """More objects than Python itself freezes at its start."""
+_others_freeze = False
+"""Whether the program was seen to have frozen objects of its own: Python counts them in a walk through all of them."""
 
 
 @contextmanager
@@ -20,8 +22,17 @@ def collector_paused() -> Iterator[None]:
     try:
         yield
     finally:
-        if gc.get_freeze_count() < _FROZEN_AT_START:
-            # Together these make all objects old without a walk: as young ones they would be walked through at once.
-            gc.freeze()
-            gc.unfreeze()
+        _make_all_old()
         gc.enable()
+
+
+def _make_all_old() -> None:
+    """Make all objects old without a walk: as young ones they would be walked through at once.
+
+    Objects that the program froze would be thawed: where there are any, nothing is done, from then on.
+    """
+    global _others_freeze
+    _others_freeze = _others_freeze or gc.get_freeze_count() >= _FROZEN_AT_START
+    if not _others_freeze:
+        gc.freeze()
+        gc.unfreeze()

@@ -11,9 +11,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import gguf
 import torch
 from filelock import FileLock
 from safetensors import SafetensorError
@@ -70,16 +72,17 @@ def _convert(file: GgufFile, folder: Path, digest: str, dtype: torch.dtype) -> N
     tokenizer = tokenizer_of(file)
     config = config_of(file, gguf_digest=digest)
     _check_size(file, config)
-    loaded: Any = AutoModelForCausalLM.from_pretrained(
-        folder,  # empty: the file is named by its whole path
-        config=config,
-        trust_remote_code=False,
-        gguf_file=str(file.path),
-        dtype=dtype,
-        quantization_config=GgufConfig(dequantize=True),
-        output_loading_info=True,
-        ignore_mismatched_sizes=True,  # reported in `info`, and refused below
-    )
+    with _names_mapped_once():
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            folder,  # empty: the file is named by its whole path
+            config=config,
+            trust_remote_code=False,
+            gguf_file=str(file.path),
+            dtype=dtype,
+            quantization_config=GgufConfig(dequantize=True),
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # reported in `info`, and refused below
+        )
     model, info = loaded
     if absent := [*info["missing_keys"], *map(str, info["mismatched_keys"])]:
         raise UnsupportedModel(f"{file.path} lacks {absent[0]}, or it has another shape; {HUB}")
@@ -88,6 +91,18 @@ def _convert(file: GgufFile, folder: Path, digest: str, dtype: torch.dtype) -> N
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     sys.stderr.write(f"Converted in {time.monotonic() - started:.0f} s, to {folder.parent}.\n")
+
+
+@contextmanager
+def _names_mapped_once() -> Iterator[None]:
+    """Make the table of a model's tensor names once: transformers asks for it again at every module, for seconds."""
+    library: Any = gguf
+    usual = library.get_tensor_name_map
+    library.get_tensor_name_map = cache(usual)
+    try:
+        yield
+    finally:
+        library.get_tensor_name_map = usual
 
 
 def _check_size(file: GgufFile, config: PreTrainedConfig) -> None:

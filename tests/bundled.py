@@ -1,0 +1,73 @@
+"""The bundled model, read from its files and tried once for all tests of what uses the engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eddy_embed.encoding import build
+from eddy_embed.encoding.build import LoadedModel, host_for
+from eddy_embed.model.backbone import Backbone
+from eddy_embed.model.host import Host
+from eddy_embed.model.loading.names import locate
+from eddy_embed.model.loading.pretrained import load
+from eddy_embed.text.tokenizer import Tokenizer
+
+NAME = "eddy-tiny"
+_backbones: dict[Any, Backbone] = {}
+_read: dict[Any, tuple[Any, Any]] = {}
+"""Model and tokenizer for each exit layer and way to open them."""
+_hosts: dict[tuple[int, int], Host] = {}
+_tokenizers: dict[int, Tokenizer] = {}
+
+
+@contextmanager
+def shared() -> Iterator[None]:
+    """Make embedders that name the bundled model share its weights and its view: they only read them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "load", _load)
+        patch.setattr(build, "host_for", _host_for)
+        patch.setattr(build, "Tokenizer", _tokenizer)
+        yield
+
+
+def _load(name: Any, **asked: Any) -> tuple[Any, Any, Backbone]:
+    exit_of, show, *others = (asked[key] for key in ("exit_of", "show_progress", "tokenizer", "model_kwargs"))
+    if name != NAME or show or any(others):
+        return load(name, **asked)
+    stat = Path(locate(NAME), "model.safetensors").stat()
+    files = (locate(NAME), stat.st_mtime_ns, stat.st_size)
+    if files not in _backbones:
+        _backbones[files] = load(name, **asked)[2]
+    settings = [asked["device"], asked["dtype"], sorted(asked["options"].items())]
+    variables = [os.environ.get(variable) for variable in ("EDDY_DTYPE", "EDDY_PREPACK")]
+    key = (files, exit_of(_backbones[files]), repr(settings), repr(variables))
+    if key not in _read:
+        _read[key] = load(name, **asked)[:2]
+    return (*_read[key], _backbones[files])
+
+
+def _host_for(opened: LoadedModel) -> Host:
+    if opened.int8 or not _is_shared(opened.model):
+        return host_for(opened)
+    key = (id(opened.model), opened.method.exit_layer)
+    if key not in _hosts:
+        _hosts[key] = host_for(opened)
+    return _hosts[key]
+
+
+def _tokenizer(tokenizer: Any, lower: bool = False, private: bool = False) -> Tokenizer:
+    if lower or not _is_shared(tokenizer):
+        return Tokenizer(tokenizer, lower=lower, private=private)
+    if id(tokenizer) not in _tokenizers:
+        _tokenizers[id(tokenizer)] = Tokenizer(tokenizer, private=private)
+    return _tokenizers[id(tokenizer)]
+
+
+def _is_shared(part: Any) -> bool:
+    return any(part is each for pair in _read.values() for each in pair)
