@@ -28,7 +28,7 @@ from eddy_embed.analysis.evaluate.grid import runnable
 from eddy_embed.analysis.evaluate.results import ResultStore, TaskResult
 from eddy_embed.analysis.evaluate.runner import Evaluation, applies
 from eddy_embed.analysis.evaluate.systems import WORDS, System
-from eddy_embed.analysis.evaluate.tasks import Retrieval, Task, find_tasks
+from eddy_embed.analysis.evaluate.tasks import Pairs, Retrieval, Task, find_tasks
 
 MODELS = {
     "smollm2": "SmolLM2 135M Instruct, 30 layers",
@@ -39,15 +39,19 @@ MODELS = {
 DEV = ("stsb_dev", "cranfield")
 """The tasks on which `recommended` and defaults are chosen, and nothing else is."""
 KINDS = {
-    "Similarity": ("spearman", ("stsb_dev", "sts12", "sts13", "sickr_trial")),
+    "Similarity": ("spearman", ("stsb_dev", "sts12", "sts12_518", "sts13", "sickr_trial")),
     "Retrieval": ("ndcg@10", ("cranfield", "cisi", "squality", "cisi_400", "squality_20")),
     "Classification": ("accuracy", ("trec",)),
 }
 """Main metric and tasks of each table."""
-PARTS = {"cisi_400": ("cisi", 400), "squality_20": ("squality", 20)}
-"""Parts of collections, for methods that run many layers: of which one, and how many of its first documents."""
+PARTS = {
+    "sts12_518": ("sts12", slice(None, None, 6)),
+    "cisi_400": ("cisi", slice(400)),
+    "squality_20": ("squality", slice(20)),
+}
+"""Parts of large tasks, for methods that run many layers: of which one, and which of its pairs or documents."""
 FEW_LAYERS = 2
-"""Methods that run at most so many are measured on whole collections too; others only if `--task` names one."""
+"""Methods that run at most so many are measured on the whole tasks too; others only if `--task` names one."""
 MEANS = (
     *("plain:exit=0", "plain:exit=0+sif", "plain:exit=0+filter", "plain:exit=0+sif+filter"),
     *(
@@ -83,7 +87,7 @@ SHORT = (
     *("prompteol:exit=-2+whiten:power=0.5", "plain:exit=0+sif+filter", "plain:exit=0+sif+filter+whiten:power=0.5"),
 )
 """Rows of the README's table."""
-README_TASKS = ["sickr_trial", "cisi_400", "squality_20"]
+README_TASKS = ["sickr_trial", "cisi_400", "squality_20", "cisi", "squality"]
 PASSAGE_SIZE = 256
 """Most tokens in a passage."""
 
@@ -186,16 +190,18 @@ def measure(options: Any) -> None:
 
 
 def with_parts(tasks: list[Task]) -> list[Task]:
-    """Tasks, and those parts of them that `PARTS` names, with the queries that have a relevant document there."""
+    """Tasks, and those parts of them that `PARTS` names; queries need a relevant document among those of the part."""
     whole = {task.name: task for task in tasks}
     parts: list[Task] = []
-    for name, (source, count) in PARTS.items():
+    for name, (source, some) in PARTS.items():
         task = whole.get(source)
-        if isinstance(task, Retrieval):
-            ids = task.ids[:count]
+        if isinstance(task, Pairs):
+            parts.append(Pairs(name, task.first[some], task.second[some], task.gold[some]))
+        elif isinstance(task, Retrieval):
+            ids = task.ids[some]
             grades = [{key: grade for key, grade in each.items() if key in ids} for each in task.grades]
             queries = [query for query, left in zip(task.queries, grades, strict=True) if left]
-            parts.append(Retrieval(name, ids, task.texts[:count], queries, [left for left in grades if left], 0))
+            parts.append(Retrieval(name, ids, task.texts[some], queries, [left for left in grades if left], 0))
     return [*tasks, *parts]
 
 
@@ -266,11 +272,11 @@ def page(folder: Path) -> str:
             "FOLDER` measures a model, resumes where it stopped, and makes this page and the README's table; [Which "
             "models can I use?](models.md) says where the models come from, and [Data](command-line.md#data) what the "
             "folder holds. Development tasks are in *italics*: methods were chosen on them, and on no other task. "
-            "`cisi_400` and `squality_20`, on which methods that run many layers are measured, are the first 400 "
-            "abstracts of CISI and the first 20 stories of SQuALITY, with the queries that they answer. A row without "
-            "a score on a task was not run there, or the method has no such vectors. Scores in float32 come from a "
-            "processor without bfloat16; the 32 scores of Gemma on sickr_trial that were measured in both types "
-            "differ by 0.0015 at most."
+            "Methods that run many layers are measured on parts of large tasks: `sts12_518` is every sixth pair of "
+            "sts12, `cisi_400` and `squality_20` are the first 400 abstracts of CISI and the first 20 stories of "
+            "SQuALITY, with the queries that they answer. A row without a score on a task was not run there, or the "
+            "method has no such vectors. Scores in float32 come from a processor without bfloat16; the 32 scores of "
+            "Gemma on sickr_trial that were measured in both types differ by 0.0015 at most."
         ),
         _wrapped(SIGNS),
     ]
@@ -289,11 +295,12 @@ def short(folder: Path) -> str:
     return "\n\n".join(
         [
             _wrapped(
-                "SmolLM2 135M, as `eddy models get smollm2` fetches it. Similarity of sentences (sickr_trial), and "
-                "search in 400 abstracts (cisi_400) and in 20 stories of 5,000 words (squality_20); none of the three "
-                "was used to choose anything. A [method](docs/methods.md) is a name with parameters: `exit` is the "
-                "layer that is read, 0 the token embeddings, -2 the layer before the last; `+` joins parts and "
-                "post-processing. `bm25` and `overlap` count words. An empty cell was not measured."
+                "SmolLM2 135M, as `eddy models get smollm2` fetches it. Similarity of sentences (sickr_trial), search "
+                "in abstracts (cisi) and in stories of 5,000 words (squality), and, for methods that run all layers, "
+                "in the first 400 abstracts and 20 stories; none of them was used to choose anything. A "
+                "[method](docs/methods.md) is a name with parameters: `exit` is the layer that is read, 0 the token "
+                "embeddings, -2 the layer before the last; `+` joins parts and post-processing. `bm25` and `overlap` "
+                "count words. An empty cell was not measured."
             ),
             _columns(files["smollm2"], README_TASKS, list(SHORT), metrics=True) + _with_words(folder, README_TASKS),
             _wrapped(SIGNS),

@@ -12,7 +12,7 @@ import pytest
 from tests import families
 
 from eddy_embed import methods
-from eddy_embed.analysis.evaluate.tasks import Retrieval
+from eddy_embed.analysis.evaluate.tasks import Pairs, Retrieval
 from eddy_embed.methods import registry
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,15 +92,19 @@ def test_a_claim_is_a_difference_of_two_methods_on_one_task(results: ModuleType)
         assert row["difference"][1] <= row["difference"][0] <= row["difference"][2]
 
 
-def test_a_part_of_a_collection_has_its_first_documents_and_their_questions(
+def test_a_part_has_some_pairs_or_documents_and_the_queries_that_they_answer(
     results: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(results, "PARTS", {"river_2": ("river", 2), "absent_2": ("absent", 2)})
+    some = {"river_2": ("river", slice(2)), "odd": ("pairs", slice(None, None, 2)), "absent_2": ("absent", slice(2))}
+    monkeypatch.setattr(results, "PARTS", some)
     grades = [{"a": 1.0, "c": 1.0}, {"c": 2.0}, {"b": 1.0}]
-    whole = Retrieval("river", ["a", "b", "c"], ["one", "two", "three"], ["first", "second", "third"], grades, 1)
-    kept, part = results.with_parts([whole])
-    assert kept is whole
-    assert part == Retrieval("river_2", ["a", "b"], ["one", "two"], ["first", "third"], [{"a": 1.0}, {"b": 1.0}], 0)
+    river = Retrieval("river", ["a", "b", "c"], ["one", "two", "three"], ["first", "second", "third"], grades, 1)
+    pairs = Pairs("pairs", ["a", "b", "c"], ["d", "e", "f"], [1.0, 2.0, 3.0])
+    assert results.with_parts([river, pairs]) == [
+        *(river, pairs),
+        Retrieval("river_2", ["a", "b"], ["one", "two"], ["first", "third"], [{"a": 1.0}, {"b": 1.0}], 0),
+        Pairs("odd", ["a", "c"], ["d", "f"], [1.0, 3.0]),
+    ]
 
 
 @pytest.mark.slow
