@@ -446,17 +446,18 @@ def _against(folder: Path) -> list[str]:
         )
     ]
     found = json.loads((folder / "against-encoder.json").read_text(encoding="utf-8"))
-    sides, with_words = ("encoder", "one", "joined"), ("encoder with words", "joined with words")
+    sides = ("encoder", "one", "joined", "encoder with words", "joined with words")
+    pairs = ("joined", "joined with words, encoder without", "joined with words")
+    heads = ("encoder", "one method", "joined", "encoder, words", "joined, words")
+    gaps = ("joined - encoder", "joined, words - encoder", "joined, words - encoder, words")
     for model, tasks in found.items():
-        heads = ("encoder", "one method", "joined", "joined - encoder")
-        lines = [f"| {model} | {' | '.join((*heads, 'encoder, words', 'joined, words', 'difference'))} |"]
-        lines.append(f"|---|{'---|' * 7}")
+        lines = [f"| {model} | {' | '.join((*heads, *gaps))} |", f"|---|{'---|' * len((*heads, *gaps))}"]
         named = []
         for task in (task for _, names in KINDS.values() for task in names if task in tasks):
-            scores, gaps = tasks[task]["scores"], tasks[task]["differences"]
-            cells = [f"{scores[side][0]:.3f}" if side in scores else "" for side in (*sides, *with_words)]
-            signed = [_bounds(gaps[side]) if side in gaps else "" for side in ("joined", "joined with words")]
-            lines.append(f"| {task} | {' | '.join([*cells[:3], signed[0], *cells[3:], signed[1]])} |")
+            scores, differences = tasks[task]["scores"], tasks[task]["differences"]
+            cells = [f"{scores[side][0]:.3f}" if side in scores else "" for side in sides]
+            cells += [_bounds(differences[pair]) if pair in differences else "" for pair in pairs]
+            lines.append(f"| {task} | {' | '.join(cells)} |")
             weighed = ", ".join(f"{weight:g} × `{system}`" for system, weight in tasks[task]["chosen"])
             named.append(f"- {task}: {weighed}")
         parts += ["\n".join(lines), f"Joined with {model}:", "\n".join(named)]
