@@ -34,7 +34,7 @@ from eddy_embed.analysis.evaluate.tasks import Pairs, Retrieval, digest, find_ta
 from eddy_embed.utils.arrays import Doubles, Ints
 
 FILE = RESULTS / "against-encoder.json"
-TASKS = ("stsb_dev", "sts12", "sts13", "sickr_trial", "cranfield", "cisi", "squality")
+TASKS = ("stsb_dev", "sts12_518", "sts13", "sickr_trial", "cranfield", "cisi", "squality")
 SIMILARITY = (
     *("plain:exit=0", "plain:exit=0+sif", "plain:exit=0+sif+filter", "plain:exit=1"),
     *("prompteol:exit=-2", "cot", "echo:exit=-2", "kv"),
@@ -80,7 +80,7 @@ def main(given: list[str] | None = None) -> None:
         command.error("name the folder of the tasks with --data, or set EDDY_EVAL_DATA")
     name = options.name or options.model
     measured: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
-    for task in find_tasks(options.data):
+    for task in results.with_parts(find_tasks(options.data)):
         if isinstance(task, Scored) and task.name in (options.task or TASKS):
             measured.setdefault(name, {})[task.name] = compared(task, options.model, name, options.encoder)
             FILE.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")

@@ -460,8 +460,19 @@ def _against(folder: Path) -> list[str]:
             lines.append(f"| {task} | {' | '.join(cells)} |")
             weighed = ", ".join(f"{weight:g} × `{system}`" for system, weight in tasks[task]["chosen"])
             named.append(f"- {task}: {weighed}")
-        parts += ["\n".join(lines), f"Joined with {model}:", "\n".join(named)]
+        reached = [sum(_reached(row["differences"], pairs[:most]) for row in tasks.values()) for most in (1, 2)]
+        parts += [
+            "\n".join(lines),
+            f"{model} ties with the encoder or is above it on {reached[0]} of {len(tasks)} tasks, on {reached[1]} if "
+            "words join its methods and not the encoder. Joined were:",
+            "\n".join(named),
+        ]
     return parts
+
+
+def _reached(differences: dict[str, list[float]], pairs: tuple[str, ...]) -> bool:
+    """Whether one of the differences is not below zero by its interval."""
+    return any(pair in differences and differences[pair][2] >= 0 for pair in pairs)
 
 
 def _interval(row: Row) -> str:
