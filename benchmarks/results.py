@@ -463,8 +463,10 @@ def _against(folder: Path) -> list[str]:
         reached = [sum(_reached(row["differences"], pairs[:most]) for row in tasks.values()) for most in (1, 2)]
         parts += [
             "\n".join(lines),
-            f"{model} ties with the encoder or is above it on {reached[0]} of {len(tasks)} tasks, on {reached[1]} if "
-            "words join its methods and not the encoder. Joined were:",
+            _wrapped(
+                f"{model} ties with the encoder or is above it on {reached[0]} of {len(tasks)} tasks, on {reached[1]} if "
+                "words join its methods and not the encoder. Joined were:"
+            ),
             "\n".join(named),
         ]
     return parts
