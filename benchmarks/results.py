@@ -464,8 +464,8 @@ def _against(folder: Path) -> list[str]:
         parts += [
             "\n".join(lines),
             _wrapped(
-                f"{model} ties with the encoder or is above it on {reached[0]} of {len(tasks)} tasks, on {reached[1]} if "
-                "words join its methods and not the encoder. Joined were:"
+                f"{model} ties with the encoder or is above it on {reached[0]} of {len(tasks)} tasks, on {reached[1]} "
+                "if words join its methods and not the encoder. Joined were:"
             ),
             "\n".join(named),
         ]
