@@ -1,11 +1,12 @@
-"""How near a language model's methods come to a trained encoder: the best one, several joined, and with words.
+"""How near a language model's methods come to a trained encoder: the best one, several combined, and with words.
 
     python benchmarks/against_encoder.py --model smollm2 --encoder all-MiniLM-L6-v2 --data $EDDY_EVAL_DATA
 
-Methods are joined by adding their weighed cosines, which are the cosines of their vectors put side by side. The search
-takes the best method, then again and again the method and weight that gain most, until less than `GAIN` is gained. It
-sees every other query or pair of a task; scores are those of the remaining ones. BM25 of whole documents joins a search
-in standard deviations of each query's scores, with a weight that is found in the same way, also for the encoder.
+Methods are combined by a weighted sum of their cosines, which is the cosine of their vectors, scaled and concatenated.
+The search takes the best method, then again and again the method and weight that gain most, until less than `GAIN` is
+gained. It sees one half of a task, every other query or pair, and scores the other half; then the halves change places,
+and the scores cover all. For search, BM25 of whole documents is added in standard deviations of each query's scores,
+to the encoder too, by the weight that is best on the half that is seen; 0 leaves it out.
 
 Results are `results/against-encoder.json`, a section of docs/results.md. Cosines are kept in `runs/cosines/`, so the
 same command resumes. `--encoder` is a folder or a name; `--name` names a model that is a file or a folder.
@@ -16,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from eddy_embed.analysis.evaluate.systems import System
 from eddy_embed.analysis.evaluate.task_vectors import embed
 from eddy_embed.analysis.evaluate.tasks import Pairs, Retrieval, digest, find_tasks
 from eddy_embed.utils.arrays import Doubles, Ints
+from eddy_embed.utils.atomic_files import atomic_write
 
 FILE = RESULTS / "against-encoder.json"
 TASKS = ("stsb_dev", "sts12_518", "sts13", "sickr_trial", "cranfield", "cisi", "squality")
@@ -69,7 +70,7 @@ class Cosines:
 
 def main(given: list[str] | None = None) -> None:
     """Measure what is asked for, then write the page of results."""
-    command = argparse.ArgumentParser(description="Compare methods, alone and joined, with a trained encoder.")
+    command = argparse.ArgumentParser(description="Compare methods, alone and combined, with a trained encoder.")
     command.add_argument("--data", type=Path, default=os.environ.get("EDDY_EVAL_DATA"), help="default: $EDDY_EVAL_DATA")
     command.add_argument("--model", required=True, help="the language model")
     command.add_argument("--name", help="of the model on the page; default: as --model names it")
@@ -88,37 +89,55 @@ def main(given: list[str] | None = None) -> None:
 
 
 def compared(task: Scored, model: str, name: str, encoder: str) -> dict[str, Any]:
-    """The scores of all sides on half of a task, with their intervals, and what was joined."""
+    """The scores of all sides with their intervals, and what was combined for each half."""
     texts = [results.own_text(text, name) for text in (SIMILARITY if isinstance(task, Pairs) else SEARCH)]
     systems = {system: each for text in texts for system, each in cosines(model, text, task).items()}
     trained = cosines(encoder, "plain", task, posts=("",))["plain"]
-    items = len(task.gold) if isinstance(task, Pairs) else len(task.queries)
-    seen, unseen = np.arange(0, items, 2), np.arange(1, items, 2)
-    chosen, joined = search(task, systems, seen)
-    sides = {"encoder": trained, "one": systems[chosen[0][0]], "joined": joined}
-    found = {side: judged(task, each, unseen) for side, each in sides.items()}
-    if isinstance(task, Retrieval):
-        for side in ("encoder", "joined"):
-            found[f"{side} with words"] = with_words(task, sides[side], seen)(unseen)
+    items = np.arange(len(task.gold) if isinstance(task, Pairs) else len(task.queries))
+    halves: dict[str, list[TaskResult]] = {}
+    chosen, words = [], []
+    for half in (0, 1):
+        seen, unseen = items[items % 2 == half], items[items % 2 != half]
+        picked, combined = search(task, systems, seen)
+        sides = {"encoder": trained, "one": systems[picked[0][0]], "combined": combined}
+        if isinstance(task, Retrieval):
+            for side in ("encoder", "combined"):
+                weight, added = with_words(task, sides[side], seen)
+                sides[f"{side} with words"] = added
+                words.append([side, weight])
+        for side, each in sides.items():
+            halves.setdefault(side, []).append(judged(task, each, unseen))
+        chosen.append([[each, sum(weight for other, weight in picked if other == each)] for each in dict(picked)])
+    found = {side: pooled(both) for side, both in halves.items()}
     differences = {
-        "one": found["one"].difference(found["encoder"]),
-        "joined": found["joined"].difference(found["encoder"]),
+        f"{side} - {other}": found[side].difference(found[other]).rounded
+        for side, other in results.COMPARED
+        if side in found and other in found
     }
-    if isinstance(task, Retrieval):
-        differences["joined with words"] = found["joined with words"].difference(found["encoder with words"])
-        differences["joined with words, encoder without"] = found["joined with words"].difference(found["encoder"])
     row = {
-        "items": len(unseen),
-        "chosen": [[system, sum(weight for each, weight in chosen if each == system)] for system in dict(chosen)],
+        "encoder": Path(encoder).name,
+        "chosen": chosen,
+        "words": words,
         "scores": {side: each.interval().rounded for side, each in found.items()},
-        "differences": {side: each.rounded for side, each in differences.items()},
+        "differences": differences,
     }
     say(f"{task.name}: {json.dumps(row)}")
     return row
 
 
+def pooled(halves: list[TaskResult]) -> TaskResult:
+    """Outcomes on two halves as one; similarities in standard deviations, since each half has its own combination."""
+    metrics = {}
+    for metric in halves[0].metrics:
+        parts = [half.metrics[metric] for half in halves]
+        if parts[0].ndim == 2:
+            parts = [np.stack([standardised(part[None, :, 0])[0], part[:, 1]], axis=1) for part in parts]
+        metrics[metric] = np.concatenate(parts)
+    return replace(halves[0], metrics=metrics)
+
+
 def search(task: Scored, systems: dict[str, Cosines], seen: Ints) -> tuple[list[tuple[str, float]], Cosines]:
-    """Methods with their weights, found on the items seen, and their weighed cosines added."""
+    """Methods with their weights, found on the items seen, and the weighted sum of their cosines."""
     chosen: list[tuple[str, float]] = []
     total, best = Cosines(np.zeros(()), next(iter(systems.values())).owners), 0.0
     while True:
@@ -135,21 +154,18 @@ def search(task: Scored, systems: dict[str, Cosines], seen: Ints) -> tuple[list[
         say(f"{task.name}: {system} × {weight}: {score:.4f} on the half that is seen")
 
 
-def with_words(task: Retrieval, given: Cosines, seen: Ints) -> Callable[[Ints], TaskResult]:
-    """Judges the cosines with BM25 added, by the weight that is best on the items seen."""
+def with_words(task: Retrieval, given: Cosines, seen: Ints) -> tuple[float, Cosines]:
+    """Each document's cosine with BM25 added, and the weight of BM25, the best on the items seen."""
     meaning, words = standardised(given.documents()), standardised(bm25(task))
-
-    def at(weight: float, items: Ints) -> TaskResult:
-        added = Cosines(meaning + weight * words, np.arange(len(task.ids)))
-        return judged(task, added, items)
-
-    weight = max(WEIGHTS, key=lambda each: at(each, seen).score())
-    return lambda items: at(weight, items)
+    added = {weight: Cosines(meaning + weight * words, np.arange(len(task.ids))) for weight in (0.0, *WEIGHTS, 4.0)}
+    weight = max(added, key=lambda each: judged(task, added[each], seen).score())
+    return weight, added[weight]
 
 
 def standardised(scores: Doubles) -> Doubles:
-    """Each query's scores in standard deviations above their mean, shape (queries, documents)."""
-    return np.asarray((scores - scores.mean(1, keepdims=True)) / scores.std(1, keepdims=True))
+    """Scores in standard deviations above their row's mean, 0 where all are equal, shape (rows, columns)."""
+    spread = scores.std(1, keepdims=True)
+    return np.asarray((scores - scores.mean(1, keepdims=True)) / np.where(spread == 0, 1.0, spread))
 
 
 def judged(task: Scored, given: Cosines, items: Ints) -> TaskResult:
@@ -165,11 +181,13 @@ def judged(task: Scored, given: Cosines, items: Ints) -> TaskResult:
 def cosines(model: str, text: str, task: Scored, posts: tuple[str, ...] = results.POSTS) -> dict[str, Cosines]:
     """A method's cosines by its name with each kind of post-processing, computed once and kept."""
     with Embedder(model, method=text) as embedder:
-        key = f"{Path(model).name} {task.name} {text} {embedder.fingerprint[:12]} {digest(task)}".replace("/", "_")
+        host = embedder._pipeline.open_runner.host
+        made_of = (text, embedder.fingerprint[:12], host.dtype, digest(task), results.PASSAGE_SIZE, *posts)
+        key = " ".join(map(str, (Path(model).name, task.name, *made_of))).replace("/", "_")
         path = ROOT / "runs" / "cosines" / f"{key}.npz"
         if not path.exists():
             say(f"{task.name}: {text}")
-            (vectors,) = embed(embedder, [embedder._pipeline.open_runner.host.exit_layer], task, results.PASSAGE_SIZE)
+            (vectors,) = embed(embedder, [host.exit_layer], task, results.PASSAGE_SIZE)
             found: dict[str, Any] = {}
             for post in posts:
                 processed = vectors
@@ -181,7 +199,7 @@ def cosines(model: str, text: str, task: Scored, posts: tuple[str, ...] = result
                     found[post] = processed.asked @ processed.library.T
             path.parent.mkdir(parents=True, exist_ok=True)
             owners = vectors.owners if isinstance(task, Retrieval) else vectors.owners[:0]
-            with path.open("wb") as file:
+            with atomic_write(path) as file:
                 np.savez(file, owners=owners, **{f"of{post}": each.astype(np.float32) for post, each in found.items()})
     with np.load(path) as kept:
         return {f"{text}{post}": Cosines(kept[f"of{post}"].astype(np.float64), kept["owners"]) for post in posts}

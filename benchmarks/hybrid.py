@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from output import RESULTS, ROOT, put, say
-from results import PARTS, with_parts
+from results import KINDS, with_parts
 
 from chroma_eddy import Document, Hit, open_index
 from chroma_eddy.query.options import ALPHA
@@ -34,7 +34,8 @@ from eddy_embed.analysis.evaluate.tasks import Retrieval, find_tasks
 
 Doubles = NDArray[np.float64]
 TASKS = ("cranfield", "cisi", "squality")
-"""Those of the page; the README's table has the parts of collections too."""
+"""Tasks on docs/hybrid.md; the README's table has a part of one too."""
+KNOWN = KINDS["Retrieval"][1]
 DEV = "cranfield"
 """The task on which `ALPHA` and everything else here was chosen."""
 FILE = RESULTS / "hybrid.json"
@@ -49,14 +50,14 @@ def main(given: list[str] | None = None) -> None:
     command.add_argument("--data", type=Path, default=os.environ.get("EDDY_EVAL_DATA"), help="default: $EDDY_EVAL_DATA")
     command.add_argument("--model", help="measure with this model; without it, only the page is written")
     command.add_argument("--name", help="of the model on the page; default: as --model names it")
-    command.add_argument("--task", action="append", choices=(*TASKS, *PARTS), help="only these tasks; may be repeated")
+    command.add_argument("--task", action="append", choices=KNOWN, help="only these tasks; may be repeated")
     options = command.parse_args(given)
     measured: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
     if options.model is not None:
         if options.data is None:
             command.error("name the folder of the tasks with --data, or set EDDY_EVAL_DATA")
         for task in with_parts(find_tasks(options.data)):
-            if isinstance(task, Retrieval) and task.name in (options.task or (*TASKS, *PARTS)):
+            if isinstance(task, Retrieval) and task.name in (options.task or KNOWN):
                 measured.setdefault(options.name or options.model, {})[task.name] = measure(task, options.model)
                 FILE.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     put(ROOT / "docs" / "hybrid.md", "hybrid", table(measured))

@@ -1,4 +1,4 @@
-"""The bundled model, read from its files and tried once for all tests of what uses the engine."""
+"""One loaded eddy-tiny for all tests of packages that use the engine."""
 
 from __future__ import annotations
 
@@ -62,10 +62,11 @@ def _host_for(opened: LoadedModel) -> Host:
 
 
 def _tokenizer(tokenizer: Any, lower: bool = False, private: bool = False) -> Tokenizer:
-    if lower or not _is_shared(tokenizer):
+    # One that a caller handed over is copied, also where it is the one that is read here.
+    if lower or not private or not _is_shared(tokenizer):
         return Tokenizer(tokenizer, lower=lower, private=private)
     if id(tokenizer) not in _tokenizers:
-        _tokenizers[id(tokenizer)] = Tokenizer(tokenizer, private=private)
+        _tokenizers[id(tokenizer)] = Tokenizer(tokenizer, private=True)
     return _tokenizers[id(tokenizer)]
 
 

@@ -80,7 +80,7 @@ COLLECTION.enter_context(collector_paused())
 def pytest_configure(config: pytest.Config) -> None:
     """Give each worker one thread: several share the cores, where more threads only take turns.
 
-    Said before workers start: numpy is imported ahead of anything that a worker could say itself.
+    Set here because a worker imports numpy before its own conftest runs.
     """
     if config.getoption("numprocesses", None):
         os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
@@ -110,7 +110,7 @@ def shared_hosts(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def shared_bundled_model(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Read eddy-tiny once for the tests of what uses the engine; those of the engine itself read it anew."""
+    """Share one loaded eddy-tiny among tests of packages that use the engine; the engine's own load it each time."""
     if request.path.parent.name not in ("adapters", "demo", "evaluate"):
         yield
         return

@@ -112,6 +112,7 @@ def test_objects_that_a_program_froze_stay_frozen_and_are_counted_once(monkeypat
         assert gc.get_freeze_count() >= len(made)
     finally:
         gc.unfreeze()
+        gc.freeze()  # again, what was frozen for all tests
     assert len(counts) == 1
 
 

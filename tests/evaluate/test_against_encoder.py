@@ -1,4 +1,4 @@
-"""Methods are joined by what one half of a task shows, and scored on the other."""
+"""Methods are combined by what one half of a task shows, and scored on the other."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def similarities(against: ModuleType) -> tuple[Pairs, dict[str, object]]:
     return task, {name: against.Cosines(values, none) for name, values in given.items()}
 
 
-def test_methods_that_know_different_things_are_joined(against: ModuleType) -> None:
+def test_methods_that_know_different_things_are_combined(against: ModuleType) -> None:
     task, systems = similarities(against)
-    chosen, joined = against.search(task, systems, np.arange(0, 40, 2))
+    chosen, combined = against.search(task, systems, np.arange(0, 40, 2))
     assert chosen == [("one", 1.0), ("other", 0.5)]
     unseen = np.arange(1, 40, 2)
-    assert against.judged(task, joined, unseen).score() == pytest.approx(1.0)
+    assert against.judged(task, combined, unseen).score() == pytest.approx(1.0)
     assert against.judged(task, systems["one"], unseen).score() < 0.95
 
 
@@ -58,4 +58,29 @@ def test_a_document_counts_by_its_nearest_passage_and_words_add_to_it(against: M
     assert given.documents().tolist() == [[0.2, 0.9, 0.3], [0.2, 0.3, 0.9]]
     both = np.arange(2)
     assert against.judged(task, given, both).metrics["mrr@10"].tolist() == pytest.approx([1 / 3, 1.0])
-    assert against.with_words(task, given, both)(both).metrics["mrr@10"].tolist() == [1.0, 1.0]
+    weight, added = against.with_words(task, given, both)
+    assert weight > 0
+    assert against.judged(task, added, both).metrics["mrr@10"].tolist() == [1.0, 1.0]
+
+
+def test_words_that_do_harm_are_left_out(against: ModuleType) -> None:
+    """So does a query without a word of any document: it has the same score for all of them."""
+    texts = ["a heron stands in the water", "bread rises in the oven"]
+    task = Retrieval("made", ["a", "b"], texts, ["heron", "zebra"], [{"b": 1.0}, {"b": 1.0}], 0)
+    given = against.Cosines(np.array([[0.1, 0.9], [0.1, 0.9]]), np.array([0, 1]))
+    weight, added = against.with_words(task, given, np.arange(2))
+    assert weight == 0.0
+    assert np.isfinite(added.values).all()
+
+
+def test_two_halves_make_one_outcome(against: ModuleType) -> None:
+    """Each half's similarities have a scale of their own, which leaves the whole as it is."""
+    task, _ = similarities(against)
+    halves = [np.arange(0, 40, 2), np.arange(1, 40, 2)]
+    one = against.Cosines(np.array(task.gold), np.zeros(0, np.int64))
+    other = replace(one, values=100 + 7 * one.values)
+    found = against.pooled([against.judged(task, each, half) for each, half in zip((one, other), halves, strict=True)])
+    assert found.metrics["spearman"].shape == (40, 2)
+    assert found.score() > 0.95
+    same = against.pooled([against.judged(task, one, half) for half in halves])
+    assert found.score() == pytest.approx(same.score())

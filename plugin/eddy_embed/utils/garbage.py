@@ -9,7 +9,7 @@ from contextlib import contextmanager
 _FROZEN_AT_START = 1000
 """More objects than Python itself freezes at its start."""
 _others_freeze = False
-"""Whether the program was seen to have frozen objects of its own: Python counts them in a walk through all of them."""
+"""Whether the program froze objects of its own; kept, since Python counts them in a walk through all of them."""
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -93,16 +94,20 @@ def _convert(file: GgufFile, folder: Path, digest: str, dtype: torch.dtype) -> N
     sys.stderr.write(f"Converted in {time.monotonic() - started:.0f} s, to {folder.parent}.\n")
 
 
+_mapping = threading.Lock()
+
+
 @contextmanager
 def _names_mapped_once() -> Iterator[None]:
     """Make the table of a model's tensor names once: transformers asks for it again at every module, for seconds."""
     library: Any = gguf
-    usual = library.get_tensor_name_map
-    library.get_tensor_name_map = cache(usual)
-    try:
-        yield
-    finally:
-        library.get_tensor_name_map = usual
+    with _mapping:  # a second conversion would put the first one's function back
+        usual = library.get_tensor_name_map
+        library.get_tensor_name_map = cache(usual)
+        try:
+            yield
+        finally:
+            library.get_tensor_name_map = usual
 
 
 def _check_size(file: GgufFile, config: PreTrainedConfig) -> None:
