@@ -27,7 +27,7 @@ from output import RESULTS, ROOT, say
 
 from eddy_embed import Embedder, methods
 from eddy_embed.analysis.evaluate.results import Cost, TaskResult
-from eddy_embed.analysis.evaluate.runner import bm25, retrieval_metrics
+from eddy_embed.analysis.evaluate.runner import bm25, by_document, retrieval_metrics
 from eddy_embed.analysis.evaluate.systems import System
 from eddy_embed.analysis.evaluate.task_vectors import embed
 from eddy_embed.analysis.evaluate.tasks import Pairs, Retrieval, digest, find_tasks
@@ -64,8 +64,7 @@ class Cosines:
 
     def documents(self) -> Doubles:
         """Each document's largest, shape (queries, documents)."""
-        first_passages = np.flatnonzero(np.diff(self.owners, prepend=-1))
-        return np.asarray(np.maximum.reduceat(self.values, first_passages, axis=1))
+        return by_document(self.values, self.owners)
 
 
 def main(given: list[str] | None = None) -> None:
@@ -94,15 +93,16 @@ def compared(task: Scored, model: str, name: str, encoder: str) -> dict[str, Any
     systems = {system: each for text in texts for system, each in cosines(model, text, task).items()}
     trained = cosines(encoder, "plain", task, posts=("",))["plain"]
     items = np.arange(len(task.gold) if isinstance(task, Pairs) else len(task.queries))
+    counted = standardised(bm25(task)) if isinstance(task, Retrieval) else None
     halves: dict[str, list[TaskResult]] = {}
     chosen, words = [], []
     for half in (0, 1):
         seen, unseen = items[items % 2 == half], items[items % 2 != half]
         picked, combined = search(task, systems, seen)
         sides = {"encoder": trained, "one": systems[picked[0][0]], "combined": combined}
-        if isinstance(task, Retrieval):
+        if counted is not None:
             for side in ("encoder", "combined"):
-                weight, added = with_words(task, sides[side], seen)
+                weight, added = with_words(task, sides[side], counted, seen)
                 sides[f"{side} with words"] = added
                 words.append([side, weight])
         for side, each in sides.items():
@@ -154,10 +154,10 @@ def search(task: Scored, systems: dict[str, Cosines], seen: Ints) -> tuple[list[
         say(f"{task.name}: {system} × {weight}: {score:.4f} on the half that is seen")
 
 
-def with_words(task: Retrieval, given: Cosines, seen: Ints) -> tuple[float, Cosines]:
-    """Each document's cosine with BM25 added, and the weight of BM25, the best on the items seen."""
-    meaning, words = standardised(given.documents()), standardised(bm25(task))
-    added = {weight: Cosines(meaning + weight * words, np.arange(len(task.ids))) for weight in (0.0, *WEIGHTS, 4.0)}
+def with_words(task: Scored, given: Cosines, words: Doubles, seen: Ints) -> tuple[float, Cosines]:
+    """Each document's cosine with BM25, standardised, added, and the weight of BM25, the best on the items seen."""
+    meaning = standardised(given.documents())
+    added = {weight: Cosines(meaning + weight * words, np.arange(words.shape[1])) for weight in (0.0, *WEIGHTS, 4.0)}
     weight = max(added, key=lambda each: judged(task, added[each], seen).score())
     return weight, added[weight]
 

@@ -58,7 +58,7 @@ def test_a_document_counts_by_its_nearest_passage_and_words_add_to_it(against: M
     assert given.documents().tolist() == [[0.2, 0.9, 0.3], [0.2, 0.3, 0.9]]
     both = np.arange(2)
     assert against.judged(task, given, both).metrics["mrr@10"].tolist() == pytest.approx([1 / 3, 1.0])
-    weight, added = against.with_words(task, given, both)
+    weight, added = against.with_words(task, given, against.standardised(against.bm25(task)), both)
     assert weight > 0
     assert against.judged(task, added, both).metrics["mrr@10"].tolist() == [1.0, 1.0]
 
@@ -68,7 +68,7 @@ def test_words_that_do_harm_are_left_out(against: ModuleType) -> None:
     texts = ["a heron stands in the water", "bread rises in the oven"]
     task = Retrieval("made", ["a", "b"], texts, ["heron", "zebra"], [{"b": 1.0}, {"b": 1.0}], 0)
     given = against.Cosines(np.array([[0.1, 0.9], [0.1, 0.9]]), np.array([0, 1]))
-    weight, added = against.with_words(task, given, np.arange(2))
+    weight, added = against.with_words(task, given, against.standardised(against.bm25(task)), np.arange(2))
     assert weight == 0.0
     assert np.isfinite(added.values).all()
 

@@ -17,7 +17,7 @@ from eddy_embed.analysis.evaluate.task_vectors import TaskVectors, embed
 from eddy_embed.analysis.evaluate.tasks import OddOneOut, Pairs, Retrieval, Task, digest
 from eddy_embed.embedder import Embedder
 from eddy_embed.model.fingerprint import digest as hashed
-from eddy_embed.utils.arrays import Doubles
+from eddy_embed.utils.arrays import Doubles, Ints
 
 Identities = dict[tuple[System, str], dict[str, Any]]
 Step = Callable[[str, int, int], None]
@@ -168,9 +168,7 @@ def _judged(system: System, task: Task, vectors: TaskVectors, identity: dict[str
         cosines = np.einsum("nd,nd->n", library[vectors.pairs[:, 0]], library[vectors.pairs[:, 1]])
         metrics = {"spearman": np.stack([cosines, np.array(task.gold)], axis=1)}
     elif isinstance(task, Retrieval):
-        first_passages = np.flatnonzero(np.diff(vectors.owners, prepend=-1))
-        scores = np.maximum.reduceat(asked @ library.T, first_passages, axis=1)
-        metrics = retrieval_metrics(task, scores)
+        metrics = retrieval_metrics(task, by_document(asked @ library.T, vectors.owners))
     elif isinstance(task, OddOneOut):
         metrics = {"accuracy": odd_one_out(library, vectors.owners, np.array(task.answers))}
     elif task.test_texts:
@@ -178,6 +176,12 @@ def _judged(system: System, task: Task, vectors: TaskVectors, identity: dict[str
     else:
         metrics = {"accuracy": cross_validated(library, task.labels)}
     return TaskResult(system, task.name, metrics, vectors.cost, identity)
+
+
+def by_document(cosines: Doubles, owners: Ints) -> Doubles:
+    """Each document's largest cosine, shape (queries, documents); `owners` of passages ascend from 0."""
+    first_passages = np.flatnonzero(np.diff(owners, prepend=-1))
+    return np.asarray(np.maximum.reduceat(cosines, first_passages, axis=1))
 
 
 def retrieval_metrics(task: Retrieval, scores: Doubles) -> dict[str, Doubles]:
