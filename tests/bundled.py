@@ -42,13 +42,15 @@ def _load(name: Any, **asked: Any) -> tuple[Any, Any, Backbone]:
         return load(name, **asked)
     stat = Path(locate(NAME), "model.safetensors").stat()
     files = (locate(NAME), stat.st_mtime_ns, stat.st_size)
-    if files not in _backbones:
-        _backbones[files] = load(name, **asked)[2]
     settings = [asked["device"], asked["dtype"], sorted(asked["options"].items())]
     variables = [os.environ.get(variable) for variable in ("EDDY_DTYPE", "EDDY_PREPACK")]
+    fresh = None
+    if files not in _backbones:
+        model, tokenizer, _backbones[files] = load(name, **asked)
+        fresh = model, tokenizer
     key = (files, exit_of(_backbones[files]), repr(settings), repr(variables))
     if key not in _read:
-        _read[key] = load(name, **asked)[:2]
+        _read[key] = fresh or load(name, **asked)[:2]
     return (*_read[key], _backbones[files])
 
 
