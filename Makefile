@@ -18,7 +18,9 @@ ARGS   ?=
 JOBS   ?= 2
 
 BIN     := $(VENV)/bin
-PIP     := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+PIP     := $(BIN)/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt
+# On all cores, where pip would compile on one; what some packages bring is no Python for this interpreter.
+COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 SETUP   := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
@@ -43,11 +45,13 @@ endif
 $(VENV)/.demo: $(VENV)/.torch
 	@echo "Installing (once; PyTorch is the large part) ..." >&2
 	$(PIP) -e ".[demo]"
+	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.torch
 	@echo "Installing everything for the tests (once; PyTorch is the large part) ..." >&2
 	$(PIP) -e ".[all,dev]"
+	@$(COMPILE)
 	@touch $@ $(VENV)/.demo
 
 # Without the model, the demo takes the bundled one, and says so.

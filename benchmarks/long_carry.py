@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from long_retrieval import PASSAGES, POSTS, Library, joined, outcomes_of, rounded, shown, whole
+from long_retrieval import PASSAGES, POSTS, STORIES, Library, joined, outcomes_of, rounded, shown, whole
 from numpy.typing import NDArray
 from output import RESULTS, ROOT, put, say
 
@@ -51,7 +51,7 @@ def main() -> None:
     options = _arguments()
     tasks = {task.name: task for task in find_tasks(options.data, ["cranfield", "squality"])}
     libraries = {
-        name: (joined if name == "cranfield" else whole)(task, options.limit)
+        name: joined(task, options.limit) if name == "cranfield" else whole(task, options.limit or STORIES)
         for name, task in tasks.items()
         if isinstance(task, Retrieval)
     }

@@ -1,17 +1,19 @@
 """Find the right span in a long document: late against chunk-first vectors, and methods against plain.
 
     python benchmarks/long_retrieval.py --data $EDDY_EVAL_DATA
+    python benchmarks/long_retrieval.py --data $EDDY_EVAL_DATA --model FILE --name gemma-3-270m --dtype auto \
+        --task squality --stories 20 --passage-size 256
 
 Documents are made by joining 20 abstracts of cranfield each, drawn once; then the characters of each abstract, which is
 what a query asks for, are known. The stories of squality are long as they are, and the whole story is asked for, among
-60 drawn once.
+60 (`--stories`) drawn once.
 Documents are cut into the same passages in both modes. `late` reads a passage's vector out of the pass over its
 document, `chunk` embeds the passage by itself. A passage's score counts for every abstract of which it holds half, or
 that holds half of it; the best counts.
 
 Outcomes are kept in a journal: interrupted, the same command goes on. All of it goes to
-`benchmarks/results/MODEL-long.json` and, as a table, to `docs/long-documents.md`. `--limit 3` tries three documents of
-each task, and writes nothing but the journal.
+`benchmarks/results/NAME-long.json`, and all models' to the tables of `docs/long-documents.md`. `--limit 3` tries three
+documents of each task, and writes nothing but the journal.
 """
 
 from __future__ import annotations
@@ -40,19 +42,15 @@ from eddy_embed.encoding.finalize import unit
 
 Pairs = NDArray[np.int64]
 
-METHODS = {
-    -7: ("plain", "htp", "tp", "kv:layers=2,pool=mean", "echo"),
-    -2: ("plain", "htp"),
-}
-"""For each exit the methods that are compared. At -7 the bundled model finds most, at -2 the papers read their models;
-the layers that `kv` re-routes by default lie above the first."""
-EXITS = {"cranfield": (-7, -2), "squality": (-7,)}
+BUNDLED = ("plain:exit=-7", "htp:exit=-7", "tp:exit=-7", "kv:layers=2,pool=mean,exit=-7", "echo:exit=-7")
+"""Of the bundled model, at the exit where it finds most; the layers that `kv` re-routes by default lie above it."""
+PAPERS = ("plain:exit=-2", "htp:exit=-2", "tp:exit=-2", "echo:exit=-2")
+"""Of other models, at the exit where the papers read them."""
 MODES = ("late", "chunk")
 POSTS = ("", "+centre", "+whiten")
 TOGETHER = 20
 """Abstracts in a document."""
 STORIES = 60
-"""Documents of a task that are taken as they are."""
 JOINED = "\n\n"
 PASSAGES: tuple[Any, ...] = ("passages",)
 
@@ -81,57 +79,66 @@ class Library:
 def main() -> None:
     """Measure, compare, write."""
     options = _arguments()
+    if options.pages:
+        put(ROOT / "docs" / "long-documents.md", "long-retrieval", _tables(_read()))
+        return
     tasks = {task.name: task for task in find_tasks(options.data, options.task) if isinstance(task, Retrieval)}
     libraries = {}
     if "cranfield" in tasks:
         libraries["cranfield"] = joined(tasks["cranfield"], options.limit)
     if "squality" in tasks:
-        libraries["squality"] = whole(tasks["squality"], options.limit)
+        libraries["squality"] = whole(tasks["squality"], options.limit or options.stories)
     journal = ResultStore(options.journal, fresh=options.fresh)
     outcomes: dict[tuple[str, str, str], TaskResult] = {}
     for task, library in libraries.items():
-        for method in options.method or [text for at in EXITS[task] for text in _at(at)]:
+        for method in options.method or methods_of(options.name, task):
             for mode in MODES:
                 for outcome in measured(library, method, mode, options, journal):
                     outcomes[library.name, mode, outcome.system.text] = outcome
     rows = [_row(key, outcomes) for key in outcomes]
-    say(f"\n{_tables(rows)}")
-    if options.limit is not None:
-        return
     about = {
-        "model": options.model,
+        "model": options.name,
         "version": __version__,
         "passage_size": options.passage_size,
         "command": " ".join(["python", "benchmarks/long_retrieval.py", *sys.argv[1:]]),
         "rows": rows,
     }
-    target = RESULTS / f"{Path(options.model).name}-long.json"
-    RESULTS.mkdir(exist_ok=True)
+    say(f"\n{_tables([about])}")
+    if options.limit is not None:
+        return
+    target = RESULTS / f"{options.name}-long.json"
     target.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-    put(ROOT / "docs" / "long-documents.md", "long-retrieval", _tables(rows))
+    put(ROOT / "docs" / "long-documents.md", "long-retrieval", _tables(_read()))
     say(f"written: {target}, docs/long-documents.md")
+
+
+def methods_of(model: str, task: str) -> tuple[str, ...]:
+    """What is compared on a task."""
+    if model != "eddy-tiny":
+        return PAPERS
+    return (*BUNDLED, "plain:exit=-2", "htp:exit=-2") if task == "cranfield" else BUNDLED
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("EDDY_EVAL_DATA"), help="default: $EDDY_EVAL_DATA")
     parser.add_argument("--model", default="eddy-tiny")
+    parser.add_argument("--name", help="of the model on the page; default: as --model names it")
+    parser.add_argument("--dtype", default="float32", help="type of number the model runs in (default: float32)")
     parser.add_argument("--method", action="append", help="such as htp:exit=-7; may be repeated; default: all")
     parser.add_argument("--task", action="append", choices=["cranfield", "squality"], help="default: both")
     parser.add_argument("--passage-size", type=int, default=128, help="tokens (default: 128)")
+    parser.add_argument("--stories", type=int, default=STORIES, help="documents of squality (default: 60)")
     parser.add_argument("--limit", type=int, help="documents of each task, to try it")
     parser.add_argument("--journal", type=Path, default=ROOT / "runs" / "long.jsonl")
-    parser.add_argument("--held", action="store_true", help="write what the journal holds, and measure nothing")
+    parser.add_argument("--pages", action="store_true", help="write the tables from the results, and measure nothing")
     parser.add_argument("--fresh", action="store_true", help="measure everything again")
     found = parser.parse_args()
+    found.name = found.name or found.model
     found.task = found.task or ["cranfield", "squality"]
-    if found.data is None:
+    if found.data is None and not found.pages:
         parser.error("name the folder of the tasks with --data, or set EDDY_EVAL_DATA")
     return found
-
-
-def _at(exit_layer: int) -> list[str]:
-    return [f"{method}{',' if ':' in method else ':'}exit={exit_layer}" for method in METHODS[exit_layer]]
 
 
 def joined(task: Retrieval, limit: int | None) -> Library:
@@ -147,11 +154,11 @@ def joined(task: Retrieval, limit: int | None) -> Library:
     return _asked(f"{task.name} x {TOGETHER}", task, texts, spans)
 
 
-def whole(task: Retrieval, limit: int | None) -> Library:
-    """Some documents of a task; each is a unit."""
-    drawn = sorted(np.random.default_rng(0).permutation(len(task.texts))[:STORIES].tolist())[:limit]
+def whole(task: Retrieval, count: int) -> Library:
+    """So many stories of a task, drawn once; each is a unit."""
+    drawn = sorted(np.random.default_rng(0).permutation(len(task.texts))[:count].tolist())
     spans = [np.array([[0, len(task.texts[at]), at]]) for at in drawn]
-    return _asked(task.name, task, [task.texts[at] for at in drawn], spans)
+    return _asked(f"{task.name}, {count} stories", task, [task.texts[at] for at in drawn], spans)
 
 
 def _asked(name: str, task: Retrieval, texts: list[str], spans: list[Pairs]) -> Library:
@@ -172,7 +179,7 @@ def measured(
     """A method on a library in one mode, with each post-processing; from the journal where it was measured before."""
     raw = str(methods.parse(method))
     name = f"{library.name} ({mode})"
-    with Embedder(options.model, method=raw, dtype="float32") as embedder:
+    with Embedder(options.model, method=raw, dtype=options.dtype) as embedder:
         if mode == "late" and not embedder.reads_spans:
             say(f"{name}: {raw}: left out, it reads one token")
             return []
@@ -181,10 +188,11 @@ def measured(
             "fingerprint": embedder.fingerprint,
             "data": library.data,
             "passage_size": options.passage_size,
+            "dtype": options.dtype,
         }
         systems = [System.named(f"{raw}{post}") for post in POSTS]
         held = [journal.find(system, name, identity) for system in systems]
-        if all(held) or options.held:
+        if all(held):
             return [outcome for outcome in held if outcome is not None]
         started = time.perf_counter()
         documents = embedder.encode_long(
@@ -291,32 +299,37 @@ def rounded(interval: Any) -> list[float]:
     return [round(value, 4) for value in (interval.value, interval.low, interval.high)]
 
 
-def _tables(rows: list[dict[str, Any]]) -> str:
+def _read() -> list[dict[str, Any]]:
+    """What was measured of each model."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*-long.json"))]
+
+
+def _tables(files: list[dict[str, Any]]) -> str:
     """Late vectors beside chunk-first ones, and below, methods beside plain; a column for each post-processing."""
-    by = {(row["task"], row["mode"], row["method"]): row for row in rows}
-    methods_of = dict.fromkeys((row["task"], row["method"].partition("+")[0]) for row in rows)
     late, others = [], []
-    for task, method in methods_of:
-        found = {mode: [by.get((task, mode, f"{method}{post}")) for post in POSTS] for mode in MODES}
-        if any(row and "over_chunk" in row for row in found["late"]):
-            cells = [_cell(row, "over_chunk") for row in found["late"]]
-            late.append(f"| {task} | `{method}` | {' | '.join(cells)} |")
-        for mode in MODES:
-            if any(row and "over_plain" in row for row in found[mode]):
-                cells = [_cell(row, "over_plain") for row in found[mode]]
-                others.append(f"| {task} | {mode} | `{method}` | {' | '.join(cells)} |")
+    for model, rows in ((told["model"], told["rows"]) for told in files):
+        by = {(row["task"], row["mode"], row["method"]): row for row in rows}
+        for task, method in dict.fromkeys((row["task"], row["method"].partition("+")[0]) for row in rows):
+            found = {mode: [by.get((task, mode, f"{method}{post}")) for post in POSTS] for mode in MODES}
+            if any(row and "over_chunk" in row for row in found["late"]):
+                cells = [_cell(row, "over_chunk") for row in found["late"]]
+                late.append(f"| {model} | {task} | `{method}` | {' | '.join(cells)} |")
+            for mode in MODES:
+                if any(row and "over_plain" in row for row in found[mode]):
+                    cells = [_cell(row, "over_plain") for row in found[mode]]
+                    others.append(f"| {model} | {task} | {mode} | `{method}` | {' | '.join(cells)} |")
     return "\n".join(
         [
             "nDCG@10 of late vectors: gain over chunk-first vectors (interval):",
             "",
-            "| task | method | raw | centred | whitened |",
-            "|---|---|---|---|---|",
+            "| model | task | method | raw | centred | whitened |",
+            "|---|---|---|---|---|---|",
             *late,
             "",
             "nDCG@10 of a method: gain over `plain` at the same exit, with the same kind of vectors (interval):",
             "",
-            "| task | vectors | method | raw | centred | whitened |",
-            "|---|---|---|---|---|---|",
+            "| model | task | vectors | method | raw | centred | whitened |",
+            "|---|---|---|---|---|---|---|",
             *others,
         ]
     )

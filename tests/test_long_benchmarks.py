@@ -61,6 +61,14 @@ def test_joined_documents_know_where_each_text_stands(monkeypatch: pytest.Monkey
     assert sorted(int(number) for rows in library.spans for number in rows[:, 2]) == list(range(len(texts)))
 
 
+def test_the_page_shows_what_was_measured_of_every_model() -> None:
+    from long_retrieval import _read, _tables
+
+    files = _read()
+    assert files and all(told["rows"] for told in files)
+    assert _tables(files) in (BENCHMARKS.parent / "docs" / "long-documents.md").read_text(encoding="utf-8")
+
+
 def test_time_inside_another_part_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     import long_speed
 
