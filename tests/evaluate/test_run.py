@@ -149,6 +149,23 @@ def test_layers_share_a_pass_and_score_as_if_alone(folder: Path) -> None:
             )
 
 
+def test_passages_can_be_read_each_by_itself(folder: Path, tmp_path: Path) -> None:
+    (task,) = find_tasks(folder, ["shelf"])
+    own = embedder("plain")
+    for late in (True, False):
+        (vectors,) = embed(own, [families.LAYERS], task, 4, late=late)
+        documents = own.encode_long(task.texts, passage_size=4, late=late)
+        passages = np.stack([passage.vector for document in documents for passage in document.passages])
+        assert len(passages) > len(documents)
+        assert np.allclose(vectors.library, passages, atol=1e-5)
+    journal = ResultStore(tmp_path / "scores.jsonl")
+    said: list[str] = []
+    for late in (True, False, False):
+        measure(["plain", "bm25"], [task], passage_size=4, journal=journal, late=late, said=said.append)
+    own = [line.removeprefix("shelf: plain: ").split()[0] for line in said if line.startswith("shelf: plain: ")]
+    assert own == ["ndcg@10", "model,", "ndcg@10", "measured"]  # first, changed, and so once more, known
+
+
 def test_queries_are_centred_by_the_mean_of_other_queries(folder: Path) -> None:
     (task,) = find_tasks(folder, ["shelf"])
     vectors = embed(embedder("plain"), [families.LAYERS], task, 256)[0]

@@ -45,6 +45,9 @@ def evaluate(
     passage_size: Annotated[
         int, typer.Option(min=1, help="Most tokens in a passage; the best one finds its document.")
     ] = 256,
+    late: Annotated[
+        bool, typer.Option("--late/--separate", help="Read passages within their document, or each by itself.")
+    ] = True,
     output: options.Outcomes = None,
     fresh: options.Fresh = False,
     device: options.Device = None,
@@ -70,12 +73,20 @@ def evaluate(
     wanted = beside(asked, reference, query_mean=query_mean)
     more = _sampled(wanted, fit_samples)
     found = options.run_evaluation(
-        model, [*wanted, *more], find_tasks(folder, tasks), passage_size, output, fresh, device=device, dtype=dtype
+        model,
+        [*wanted, *more],
+        find_tasks(folder, tasks),
+        passage_size,
+        output,
+        fresh,
+        late=late,
+        device=device,
+        dtype=dtype,
     )
     outcomes = [outcome for outcome in found if outcome.system in wanted]
     typer.echo(tables.table(outcomes, reference))
     retrieval = tables.retrieval_table(outcomes)
-    typer.echo(f"\n{tables.legend(outcomes, reference, passage_size)}")
+    typer.echo(f"\n{tables.legend(outcomes, reference, passage_size, late)}")
     if retrieval:
         typer.echo(f"\n{retrieval}")
     if more:

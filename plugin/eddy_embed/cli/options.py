@@ -132,6 +132,8 @@ def run_evaluation(
     passage_size: int,
     output: Path | None,
     fresh: bool,
+    *,
+    late: bool = True,
     **options: Any,
 ) -> list[TaskResult]:
     """Results of systems on tasks, with progress on standard error; `options` are those of `Embedder`."""
@@ -141,4 +143,4 @@ def run_evaluation(
 
     load, store = partial(Embedder, model, **options), ResultStore(output, fresh=fresh)
     with Bar() as bar:
-        return Evaluation(load, passage_size, store, bar.say, bar.step).run(systems, tasks)
+        return Evaluation(load, passage_size, store, bar.say, bar.step, late).run(systems, tasks)

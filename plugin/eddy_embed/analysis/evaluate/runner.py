@@ -31,7 +31,8 @@ class Evaluation:
     """Runs systems on tasks, and keeps outcomes in a journal.
 
     `open_embedder` gives an embedder for a method without post-processing; `passage_size` is the most tokens in a
-    passage: a document is found by its best one.
+    passage: a document is found by its best one. `late` and `passage_size` are those of `Embedder.encode_long`; methods
+    that read one token always embed each passage by itself.
     """
 
     open_embedder: Callable[[str], Embedder]
@@ -39,6 +40,7 @@ class Evaluation:
     journal: ResultStore | None = None
     said: Said = lambda _: None
     step: Step = lambda *_: None
+    late: bool = True
 
     def run(self, systems: list[System], tasks: list[Task]) -> list[TaskResult]:
         """Outcomes of every system on every task, each given once, except where one has nothing to say on a task.
@@ -84,6 +86,8 @@ class Evaluation:
                 about |= {**model, "method": hashed(methods.resolve(system.method, backbone).settings)}
                 if isinstance(task, Retrieval):
                     about["passage_size"] = self.passage_size
+                    if not self.late:
+                        about["late"] = False
         return found, backbone
 
     def _group(
@@ -111,6 +115,7 @@ class Evaluation:
                     tasks[name],
                     self.passage_size,
                     lambda done, total, _, about=about: self.step(about, done, total),  # type: ignore[misc]
+                    late=self.late,
                 )
                 at = dict(zip(needed, found, strict=True))
                 for system in systems:

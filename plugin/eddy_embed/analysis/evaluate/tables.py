@@ -43,7 +43,7 @@ def retrieval_table(outcomes: Sequence[TaskResult]) -> str:
     return _markdown(["method", *(f"{task}, {name}" for task, name in columns)], rows)
 
 
-def legend(outcomes: Sequence[TaskResult], baseline: str, passage_size: int) -> str:
+def legend(outcomes: Sequence[TaskResult], baseline: str, passage_size: int, late: bool = True) -> str:
     """What the table's signs mean."""
     parts = [
         f"± is half the 95 % bootstrap interval. Against `{baseline}` with the same post-processing, `+` and `-`: the "
@@ -51,11 +51,15 @@ def legend(outcomes: Sequence[TaskResult], baseline: str, passage_size: int) -> 
     ]
     if any(outcome.metric == "ndcg@10" for outcome in outcomes):
         parts.append(
-            f"Retrieval: passages of whole sentences, at most {passage_size} tokens; a document's score is the largest "
-            "cosine of its passages with the query."
+            f"Retrieval: passages of whole sentences, at most {passage_size} tokens, "
+            f"{'read within their document by methods that average' if late else 'each read by itself'}; a document's "
+            "score is the largest cosine of its passages with the query."
         )
     if any(outcome.system.method.post for outcome in outcomes if outcome.cost.tokens):
-        parts.append("Post-processing is fitted on the task's own texts, on sentences, without labels or gold.")
+        parts.append(
+            "Post-processing is fitted on the task's own texts, without labels or gold: for retrieval on sentences, or "
+            "on passages where each is read by itself."
+        )
     if any(outcome.system.query_mean for outcome in outcomes):
         parts.append("Query mean: each half of the queries is centred by the mean of the other half.")
     parts.append(

@@ -32,7 +32,8 @@ class TaskVectors:
     Attributes:
         library: Passages of the documents, the distinct texts of pairs, the texts to be classified, or words, shape
             (vectors, width).
-        sample: What post-processing is fitted on: sentences of the documents, as `Embedder.fit` does, or the library.
+        sample: What post-processing is fitted on: sentences of the documents, as `Embedder.fit` does, or the library
+            where texts are not read as parts of a document.
         owners: For retrieval, the document of each library vector, for words its question, shape (vectors,).
         asked: Queries, or test texts; empty for pairs and words, shape (texts, width).
         pairs: For pairs, the library's vectors of each, shape (pairs, 2).
@@ -79,10 +80,13 @@ def embed(
     task: Task,
     passage_size: int,
     told: Callable[[int, int, str], None] | None = None,
+    *,
+    late: bool = True,
 ) -> list[TaskVectors]:
     """A task's texts at each of several exit layers, by an embedder without post-processing that runs all of them.
 
-    `told` is called with the number of sequences done, their total, and "embed".
+    `told` is called with the number of sequences done, their total, and "embed". `late` is that of
+    `Embedder.encode_long`, for methods that average.
     """
     counts = Counts()
     runner = embedder._pipeline.open_runner
@@ -95,7 +99,9 @@ def embed(
     )
     started = time.perf_counter()
     with Progress(show=False, callback=told) as bar:
-        library, sample, owners, asked, pairs = _vectors(pipeline, task, passage_size, embedder.reads_spans, bar)
+        library, sample, owners, asked, pairs = _vectors(
+            pipeline, task, passage_size, late and embedder.reads_spans, bar
+        )
     seconds = time.perf_counter() - started
 
     def by_layer(vectors: Floats) -> list[Doubles]:
