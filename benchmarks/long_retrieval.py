@@ -2,7 +2,7 @@
 
     python benchmarks/long_retrieval.py --data $EDDY_EVAL_DATA
     python benchmarks/long_retrieval.py --data $EDDY_EVAL_DATA --model FILE --name gemma-3-270m --dtype auto \
-        --task squality --stories 20 --passage-size 256
+        --stories 20 --passage-size 256
 
 Documents are made by joining 20 abstracts of cranfield each, drawn once; then the characters of each abstract, which is
 what a query asks for, are known. The stories of squality are long as they are, and the whole story is asked for, among
@@ -44,7 +44,7 @@ Pairs = NDArray[np.int64]
 
 BUNDLED = ("plain:exit=-7", "htp:exit=-7", "tp:exit=-7", "kv:layers=2,pool=mean,exit=-7", "echo:exit=-7")
 """Of the bundled model, at the exit where it finds most; the layers that `kv` re-routes by default lie above it."""
-PAPERS = ("plain:exit=-2", "htp:exit=-2", "tp:exit=-2", "echo:exit=-2")
+OTHERS = {"cranfield": ("plain:exit=-2",), "squality": ("plain:exit=-2", "echo:exit=-2")}
 """Of other models, at the exit where the papers read them."""
 MODES = ("late", "chunk")
 POSTS = ("", "+centre", "+whiten")
@@ -100,7 +100,9 @@ def main() -> None:
         "model": options.name,
         "version": __version__,
         "passage_size": options.passage_size,
-        "command": " ".join(["python", "benchmarks/long_retrieval.py", *sys.argv[1:]]),
+        "command": " ".join(["python", "benchmarks/long_retrieval.py", *sys.argv[1:]]).replace(
+            options.model, options.name
+        ),
         "rows": rows,
     }
     say(f"\n{_tables([about])}")
@@ -115,7 +117,7 @@ def main() -> None:
 def methods_of(model: str, task: str) -> tuple[str, ...]:
     """What is compared on a task."""
     if model != "eddy-tiny":
-        return PAPERS
+        return OTHERS[task]
     return (*BUNDLED, "plain:exit=-2", "htp:exit=-2") if task == "cranfield" else BUNDLED
 
 
@@ -130,11 +132,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--passage-size", type=int, default=128, help="tokens (default: 128)")
     parser.add_argument("--stories", type=int, default=STORIES, help="documents of squality (default: 60)")
     parser.add_argument("--limit", type=int, help="documents of each task, to try it")
-    parser.add_argument("--journal", type=Path, default=ROOT / "runs" / "long.jsonl")
+    parser.add_argument("--journal", type=Path, help="outcomes, added as they come; default: runs/NAME-long.jsonl")
     parser.add_argument("--pages", action="store_true", help="write the tables from the results, and measure nothing")
     parser.add_argument("--fresh", action="store_true", help="measure everything again")
     found = parser.parse_args()
     found.name = found.name or found.model
+    found.journal = found.journal or ROOT / "runs" / f"{found.name}-long.jsonl"
     found.task = found.task or ["cranfield", "squality"]
     if found.data is None and not found.pages:
         parser.error("name the folder of the tasks with --data, or set EDDY_EVAL_DATA")
