@@ -12,8 +12,8 @@ document, `chunk` embeds the passage by itself. A passage's score counts for eve
 that holds half of it; the best counts.
 
 Outcomes are kept in a journal: interrupted, the same command goes on. All of it goes to
-`benchmarks/results/NAME-long.json`, and all models' to the tables of `docs/long-documents.md`. `--limit 3` tries three
-documents of each task, and writes nothing but the journal.
+`benchmarks/results/NAME-long.json`, where rows of earlier runs with the same settings stay, and all models' to the
+tables of `docs/long-documents.md`. `--limit 3` tries three documents of each task, and writes nothing but the journal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -96,19 +95,22 @@ def main() -> None:
                 for outcome in measured(library, method, mode, options, journal):
                     outcomes[library.name, mode, outcome.system.text] = outcome
     rows = [_row(key, outcomes) for key in outcomes]
-    about = {
+    about: dict[str, Any] = {
         "model": options.name,
         "version": __version__,
         "passage_size": options.passage_size,
-        "command": " ".join(["python", "benchmarks/long_retrieval.py", *sys.argv[1:]]).replace(
-            options.model, options.name
-        ),
-        "rows": rows,
+        "stories": options.stories,
+        "command": f"python benchmarks/long_retrieval.py --model {options.name}",
     }
+    target = RESULTS / f"{options.name}-long.json"
+    earlier = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {}
+    if {key: earlier.get(key) for key in about} == about:
+        new = {_key(row) for row in rows}
+        rows = [*(row for row in earlier["rows"] if _key(row) not in new), *rows]
+    about["rows"] = rows
     say(f"\n{_tables([about])}")
     if options.limit is not None:
         return
-    target = RESULTS / f"{options.name}-long.json"
     target.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     put(ROOT / "docs" / "long-documents.md", "long-retrieval", _tables(_read()))
     say(f"written: {target}, docs/long-documents.md")
@@ -136,7 +138,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--pages", action="store_true", help="write the tables from the results, and measure nothing")
     parser.add_argument("--fresh", action="store_true", help="measure everything again")
     found = parser.parse_args()
-    found.name = found.name or found.model
+    found.name = found.name or Path(found.model).name
     found.journal = found.journal or ROOT / "runs" / f"{found.name}-long.jsonl"
     found.task = found.task or ["cranfield", "squality"]
     if found.data is None and not found.pages:
@@ -191,7 +193,7 @@ def measured(
             "fingerprint": embedder.fingerprint,
             "data": library.data,
             "passage_size": options.passage_size,
-            "dtype": options.dtype,
+            "dtype": str(embedder.dtype).removeprefix("torch."),
         }
         systems = [System.named(f"{raw}{post}") for post in POSTS]
         held = [journal.find(system, name, identity) for system in systems]
@@ -300,6 +302,10 @@ def _exit(text: str) -> int | None:
 def rounded(interval: Any) -> list[float]:
     """Value, low and high."""
     return [round(value, 4) for value in (interval.value, interval.low, interval.high)]
+
+
+def _key(row: dict[str, Any]) -> tuple[str, str, str]:
+    return row["task"], row["mode"], row["method"]
 
 
 def _read() -> list[dict[str, Any]]:

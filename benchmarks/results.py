@@ -288,8 +288,7 @@ def page(folder: Path) -> str:
             "folder holds. Development tasks are in *italics*: methods were chosen on them, and on no other task. "
             "Methods that run many layers are measured on parts of large tasks: `sts12_518` is every sixth pair of "
             "sts12, `cisi_400` and `squality_20` are the first 400 abstracts of CISI and the first 20 stories of "
-            "SQuALITY, with the queries that they answer; MetaEOL, which reads a text under eight prompts, on the "
-            "smallest of them. A row without a score on a task was not run there, or the "
+            "SQuALITY, with the queries that they answer. A row without a score on a task was not run there, or the "
             "method has no such vectors. Scores in float32 come from a processor without bfloat16; the 32 scores of "
             "Gemma on sickr_trial that were measured in both types differ by 0.0015 at most."
         ),

@@ -151,19 +151,34 @@ def test_layers_share_a_pass_and_score_as_if_alone(folder: Path) -> None:
 
 def test_passages_can_be_read_each_by_itself(folder: Path, tmp_path: Path) -> None:
     (task,) = find_tasks(folder, ["shelf"])
-    own = embedder("plain")
+    plain, libraries = embedder("plain"), []
     for late in (True, False):
-        (vectors,) = embed(own, [families.LAYERS], task, 4, late=late)
-        documents = own.encode_long(task.texts, passage_size=4, late=late)
+        (vectors,) = embed(plain, [families.LAYERS], task, 4, late=late)
+        documents = plain.encode_long(task.texts, passage_size=4, late=late)
         passages = np.stack([passage.vector for document in documents for passage in document.passages])
         assert len(passages) > len(documents)
         assert np.allclose(vectors.library, passages, atol=1e-5)
-    journal = ResultStore(tmp_path / "scores.jsonl")
-    said: list[str] = []
+        libraries.append(passages)
+    assert not np.allclose(*libraries, atol=1e-2)
+    journal, said = ResultStore(tmp_path / "scores.jsonl"), list[str]()
     for late in (True, False, False):
-        measure(["plain", "bm25"], [task], passage_size=4, journal=journal, late=late, said=said.append)
-    own = [line.removeprefix("shelf: plain: ").split()[0] for line in said if line.startswith("shelf: plain: ")]
-    assert own == ["ndcg@10", "model,", "ndcg@10", "measured"]  # first, changed, and so once more, known
+        measure(["plain", "prompteol", "bm25"], [task], passage_size=4, journal=journal, late=late, said=said.append)
+    told = {
+        name: [line.split(": ", 2)[2].split()[0] for line in said if line.startswith(f"shelf: {name}: ")]
+        for name in ("plain", "prompteol", "bm25")
+    }
+    known = ["ndcg@10", "measured", "measured"]
+    assert told == {"plain": ["ndcg@10", "model,", "ndcg@10", "measured"], "prompteol": known, "bm25": known}
+
+
+def test_the_command_reads_each_passage_by_itself(folder: Path) -> None:
+    shown = {}
+    for option in ("--late", "--separate"):
+        asked = ["evaluate", "--data", str(folder), "-t", "shelf", "--baseline", "plain:exit=1", "--passage-size", "4"]
+        result = CliRunner().invoke(app, [*asked, option])
+        assert result.exit_code == 0, result.output
+        shown[option] = result.output
+    assert "each read by itself" in shown["--separate"] and "each read by itself" not in shown["--late"]
 
 
 def test_queries_are_centred_by_the_mean_of_other_queries(folder: Path) -> None:
