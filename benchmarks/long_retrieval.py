@@ -50,6 +50,7 @@ POSTS = ("", "+centre", "+whiten")
 TOGETHER = 20
 """Abstracts in a document."""
 STORIES = 60
+"""Documents of a task that are taken as they are, unless `--stories` says otherwise."""
 JOINED = "\n\n"
 PASSAGES: tuple[Any, ...] = ("passages",)
 
@@ -317,7 +318,7 @@ def _tables(files: list[dict[str, Any]]) -> str:
     """Late vectors beside chunk-first ones, and below, methods beside plain; a column for each post-processing."""
     late, others = [], []
     for model, rows in ((told["model"], told["rows"]) for told in files):
-        by = {(row["task"], row["mode"], row["method"]): row for row in rows}
+        by = {_key(row): row for row in rows}
         for task, method in dict.fromkeys((row["task"], row["method"].partition("+")[0]) for row in rows):
             found = {mode: [by.get((task, mode, f"{method}{post}")) for post in POSTS] for mode in MODES}
             if any(row and "over_chunk" in row for row in found["late"]):

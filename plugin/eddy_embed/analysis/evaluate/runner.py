@@ -86,7 +86,7 @@ class Evaluation:
                 about |= {**model, "method": hashed(methods.resolve(system.method, backbone).settings)}
                 if isinstance(task, Retrieval):
                     about["passage_size"] = self.passage_size
-                    if not self.late and system.method.reads_words:
+                    if not self.late and system.method.reads_spans:
                         about["late"] = False
         return found, backbone
 
