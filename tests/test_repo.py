@@ -319,7 +319,7 @@ def test_wheel_holds_what_a_user_needs(wheel: Path) -> None:
         "openai_eddy/__init__.py",
         "mteb_eddy/__init__.py",
         "ray_eddy/__init__.py",
-        *(f"mteb_eddy/data/{page.name}" for page in (ROOT / "adapters" / "mteb_eddy" / "data").glob("*.json")),
+        "mteb_eddy/instructions.json",
         "eddy_demo/cli/__init__.py",
         *(f"eddy_demo/web/{path.relative_to(WEB).as_posix()}" for path in WEB.rglob("*.*") if path.suffix != ".pyc"),
         *(f"eddy_demo/handbook/{page.name}" for page in (ROOT / "docs").glob("*.md")),
