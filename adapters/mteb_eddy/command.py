@@ -76,7 +76,7 @@ def run(
         settings["instructions"] = mteb_eddy.instructions(instructions)
     cache, quiet = mteb.ResultCache(output), cast("EncodeKwargs", {"show_progress_bar": False})
     scores: dict[str, dict[str, float]] = {}
-    chosen: list[str | None] = [*(method or [None])]
+    chosen: list[str | None] = list(method) if method else [None]
     for text in chosen:
         with closing(EddyEncoder(model, method=text, **settings)) as encoder:
             for name, task in zip(names, found, strict=True):
