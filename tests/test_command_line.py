@@ -13,22 +13,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from huggingface_hub import constants
+from tests.command_line import run
 
 from eddy_embed import Embedder, __version__, methods
-from eddy_embed.cli import main
 from eddy_embed.model.loading import names
 
 TEXTS = ["The ferry leaves at noon.", "Dogs travel for free."]
-
-
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str, str]:
-    """Exit status, standard output, standard error."""
-    monkeypatch.setattr(sys, "argv", ["eddy", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    out, err = capsys.readouterr()
-    assert "Traceback" not in out + err
-    return int(stop.value.code or 0), out, err
 
 
 def test_vectors_are_those_of_the_library(capsys, monkeypatch) -> None:
@@ -107,12 +97,13 @@ def test_the_version(capsys, monkeypatch) -> None:
         (["embed", "hi", "--dtype", "float16"], "float16"),
         (["embed", "hi", "--method", "plain+whiten"], "fit"),
         (["embed", ""], "empty"),
-        (["compare", "hi", ""], "text 1 is empty"),
+        (["embed", "hi", ""], "text 1 is empty"),
         (["embed"], "no texts"),
         (["embed", "-i", "absent.txt"], "absent.txt"),
         (["embed", "hi", "-o", "vectors.csv"], ".npy"),
         (["explain", " "], "blank"),
-        (["evaluate"], "EDDY_EVAL_DATA"),
+        (["evaluate", "eddy-tiny"], "EDDY_EVAL_DATA"),
+        (["evaluate"], "MODEL"),
     ],
 )
 def test_refusals_are_one_sentence(arguments: list[str], said: str, capsys, monkeypatch) -> None:
@@ -126,11 +117,11 @@ def test_refusals_are_one_sentence(arguments: list[str], said: str, capsys, monk
     [
         ["embed", ""],
         ["explain", ""],
-        ["compare", "hi", " "],
         ["embed", "hi", "--dtype", "float17"],
         ["embed", "hi", "--model", "nosuch"],
         ["explain", "hi", "--model", "eddy_tiny"],
         ["layers", "nosuch", "--sample", "-"],
+        ["evaluate", "nosuch"],
     ],
     ids=" ".join,
 )
@@ -173,9 +164,8 @@ def test_the_hub_is_asked_again_after_a_while(monkeypatch) -> None:
 def test_the_name_of_a_file_is_no_text(capsys, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ok.txt").write_text("ok.txt\n")
-    for command in ("embed", "compare"):
-        code, out, err = run(capsys, monkeypatch, command, "a text", "ok.txt")
-        assert code != 0 and out == "" and "did you mean --input ok.txt?" in err.replace("\n│ ", " ")
+    code, out, err = run(capsys, monkeypatch, "embed", "a text", "ok.txt")
+    assert code != 0 and out == "" and "did you mean --input ok.txt?" in err.replace("\n│ ", " ")
     assert run(capsys, monkeypatch, "embed", "--input", "ok.txt", "--method", "plain")[0] == 0
 
 

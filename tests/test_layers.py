@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from importlib import import_module
 from math import nan
 from pathlib import Path
@@ -12,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 from tests import families
+from tests.command_line import run
 from tests.comparison import AllDouble, loaded
 from tests.reference import forward, twonn
+from tests.selection import mostly_slow
 
 from eddy_embed import Embedder, methods
 from eddy_embed.analysis import layers
-from eddy_embed.cli import main
 from eddy_embed.errors import InvalidParameter, InvalidText, TextTooLong
 from eddy_embed.model.backbone import Backbone
 
@@ -136,7 +136,7 @@ def test_no_estimate_at_all() -> None:
 # --- The states
 
 
-@pytest.mark.parametrize("family", families.FAMILIES)
+@pytest.mark.parametrize("family", mostly_slow(families.FAMILIES, ["gpt2", "gemma2"]))
 def test_states_are_those_of_the_last_token_at_every_layer(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[np.ndarray] = []
     right = measure.last_states
@@ -224,35 +224,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(capsys, monkeypatch, *arguments: str) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["eddy", "layers", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    out, err = capsys.readouterr()
-    assert "Traceback" not in out + err
-    return int(stop.value.code or 0), out, err
-
-
 def test_the_command_prints_the_method_to_use(folder: Path, capsys, monkeypatch) -> None:
     given = [str(folder / "tiny"), "--sample", str(folder / "sample.txt"), "--lines", "--sentences", "150"]
-    code, out, _ = run(capsys, monkeypatch, *given, "--plot", str(folder / "curve.svg"))
+    code, out, _ = run(capsys, monkeypatch, "layers", *given, "--plot", str(folder / "curve.svg"))
     form = out.splitlines()[-1].removeprefix("method  ")
     assert code == 0 and out.count("h[") >= families.LAYERS and f"150 of {len(SENTENCES)}" in out
     assert out.count("re-route") == len(methods.parse(form).reroute.layers)
     assert Embedder(str(folder / "tiny"), method=form).encode_document("Salt.").shape == (families.HIDDEN,)
     assert (folder / "curve.svg").read_text().startswith("<?xml")
-    _, out, _ = run(capsys, monkeypatch, *given, "--json", "--plot", str(folder / "curve.png"))
+    _, out, _ = run(capsys, monkeypatch, "layers", *given, "--json", "--plot", str(folder / "curve.png"))
     told = json.loads(out)
     assert told["method"] == form and told["seed"] == 0 and told["dimensions"][0] is None
     assert told == layers.measure(folder / "tiny", SENTENCES, count=150).settings
     assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
-    _, out, _ = run(capsys, monkeypatch, *given, "--width", "6")
+    _, out, _ = run(capsys, monkeypatch, "layers", *given, "--width", "6")
     assert out.splitlines()[-1].endswith("6") and out.splitlines()[-1] != form
 
 
 def test_the_command_on_the_bundled_model_and_its_entry(capsys, monkeypatch) -> None:
     sample = str(ROOT / "docs")
-    code, out, _ = run(capsys, monkeypatch, "eddy-tiny", "--sample", sample, "--sentences", "100", "--json")
+    code, out, _ = run(capsys, monkeypatch, "layers", "eddy-tiny", "--sample", sample, "--sentences", "100", "--json")
     told = json.loads(out)
     assert code == 0 and told["model_layers"] == len(told["dimensions"]) == 8
     assert all(3 < value < 30 for value in told["dimensions"][1:])
@@ -287,7 +278,7 @@ def test_kv_without_an_entry_gives_the_command() -> None:
 )
 def test_refusals_are_one_sentence(more: list[str], said: str, folder: Path, capsys, monkeypatch) -> None:
     arguments = [each.format(folder=folder) for each in more]
-    code, out, err = run(capsys, monkeypatch, str(folder / "tiny"), *arguments)
+    code, out, err = run(capsys, monkeypatch, "layers", str(folder / "tiny"), *arguments)
     assert code != 0 and out == "" and said in err
 
 

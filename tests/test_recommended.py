@@ -88,7 +88,7 @@ def test_what_does_not_go_with_it_is_refused_once_the_model_is_known() -> None:
 def test_every_entry_runs_on_its_shape(shape: tuple[str, int, int, int]) -> None:
     backbone = Backbone(*shape, window=2048)
     for use, chosen in methods.entry_for(backbone).uses.items():
-        for text in (chosen.method, chosen.beside, chosen.fitted):
+        for text in (chosen.method, chosen.baseline, chosen.fitted):
             methods.resolve(methods.parse(text), backbone)
         method = methods.parse(chosen.method)
         assert method.post is None and (use != "retrieval" or method.reads_spans)
@@ -104,8 +104,8 @@ def test_the_scores_of_an_entry_are_those_that_were_measured(model: str, root: P
     for chosen in methods.entry_for(RESULTS[model]).uses.values():
         ((measure, scores),) = chosen.scores.items()
         task, metric = measure.split(", ")
-        beside = f"{chosen.beside}+{chosen.post}" if chosen.post else chosen.beside
-        assert scores == tuple(round(measured[system, task][metric][0], 3) for system in (chosen.fitted, beside))
+        baseline = f"{chosen.baseline}+{chosen.post}" if chosen.post else chosen.baseline
+        assert scores == tuple(round(measured[system, task][metric][0], 3) for system in (chosen.fitted, baseline))
         assert scores[0] > scores[1]
 
 

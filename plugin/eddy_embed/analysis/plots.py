@@ -1,24 +1,15 @@
-"""Pictures as files: a curve over layers, scores over sizes, and matrices side by side."""
+"""Pictures as files: scores over a parameter or a size, and a curve over layers."""
 
 from __future__ import annotations
 
-import math
-import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.utils.extras import check_installed
 
 SUFFIXES = (".png", ".svg")
-COLUMNS = 4
-"""Matrices in a row."""
-NUMBERED = 6
-"""Largest matrix whose cells show their numbers."""
 
 
 def check_picture(path: Path) -> None:
@@ -38,7 +29,7 @@ def draw_curve(path: Path, dimensions: Sequence[float], layers: Collection[int],
     label = "enters a layer to re-route"
     axes.plot(marked, [dimensions[state] for state in marked], "o", markersize=8, color="tab:red", label=label)
     axes.set(xlabel="state h[l]", ylabel="intrinsic dimension", title=title)
-    integers(axes.xaxis)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend(frameon=False)
     save(drawn, path)
 
@@ -70,49 +61,12 @@ def draw_scores(
     save(drawn, path)
 
 
-def draw_matrices(path: Path, matrices: Mapping[str, NDArray[Any] | str]) -> None:
-    """Draw symmetric matrices by title, each of shape (n, n), side by side, or the reason why there is none.
-
-    The diagonal, which is all ones and would take up the colours, stays grey. Each matrix has its own colours: what
-    stands out within a method is to be seen, and levels of two methods say nothing of each other.
-    """
-    columns = min(COLUMNS, len(matrices))
-    rows = math.ceil(len(matrices) / columns)
-    drawn, grid = figure(3.2 * columns, 3.4 * rows, rows, columns, squeeze=False)
-    for axes in grid.flat[len(matrices) :]:
-        axes.set_axis_off()
-    for axes, (title, matrix) in zip(grid.flat, matrices.items(), strict=False):
-        axes.set_title(textwrap.fill(title, 40), fontsize=9, parse_math=False)
-        if isinstance(matrix, str):
-            axes.text(0.5, 0.5, textwrap.fill(matrix, 32), ha="center", va="center", fontsize=7, parse_math=False)
-            axes.set(xticks=[], yticks=[], box_aspect=1)
-            continue
-        count = len(matrix)
-        shown = np.where(np.eye(count, dtype=bool), np.nan, matrix)
-        axes.set_facecolor("0.9")
-        image = axes.imshow(shown, cmap="viridis", extent=(0.5, count + 0.5, count + 0.5, 0.5))
-        middle = (np.nanmin(shown) + np.nanmax(shown)) / 2
-        for (row, column), value in np.ndenumerate(shown):
-            if count <= NUMBERED and row != column:
-                colour = "black" if value > middle else "white"
-                axes.text(column + 1, row + 1, f"{value:.3f}", ha="center", va="center", fontsize=7, color=colour)
-        integers(axes.xaxis, axes.yaxis)
-        drawn.colorbar(image, ax=axes, shrink=0.8)
-    save(drawn, path)
-
-
 def figure(width: float, height: float, *grid: int, **options: Any) -> tuple[Any, Any]:
     """An empty picture and its axes; without pyplot, which would keep a list of figures and look for a screen."""
     from matplotlib.figure import Figure
 
     drawn = Figure(figsize=(width, height), dpi=150, layout="constrained")
     return drawn, drawn.subplots(*grid, **options)
-
-
-def integers(*axes: Any) -> None:
-    """Mark whole numbers only."""
-    for axis in axes:
-        axis.get_major_locator().set_params(integer=True)
 
 
 def save(drawn: Any, path: Path) -> None:
