@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from huggingface_hub import constants
-from tests.command_line import run
+from tests.command_line import BEGIN, END, PAGE, listed, run
 
 from eddy_embed import Embedder, __version__, methods
 from eddy_embed.model.loading import names
@@ -177,3 +177,8 @@ def test_files_that_do_not_give_a_vector_a_line(content: bytes, said: str, capsy
     (tmp_path / "texts.txt").write_bytes(content)
     code, out, err = run(capsys, monkeypatch, "embed", "-i", str(tmp_path / "texts.txt"))
     assert code != 0 and out == "" and said in err
+
+
+def test_the_page_has_every_command_as_its_help_says_it() -> None:
+    written = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    assert written == listed(), "run python -m tests.command_line --write"

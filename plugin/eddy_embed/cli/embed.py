@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 def methods(
     model: Annotated[
-        str | None, typer.Argument(help="Show what is recommended for this model instead, and why.")
+        str | None, typer.Argument(metavar="MODEL", help="Show what is recommended for this model instead, and why.")
     ] = None,
 ) -> None:
-    """List the methods, their parameters and defaults."""
+    """List the methods, their parameters and defaults; for a model, the recommended ones with their scores."""
     from eddy_embed import methods as registry
 
     if model is not None:

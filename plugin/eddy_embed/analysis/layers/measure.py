@@ -163,7 +163,8 @@ def last_states(embedder: Embedder, texts: list[str], show_progress: bool) -> ND
     with Progress(show_progress) as bar:
         for at, states in pipeline.vectors(texts, "document", bar):
             rows[at] = states
-    return rows.reshape(len(texts), len(levels), -1).swapaxes(0, 1)
+    found: NDArray[Any] = rows.reshape(len(texts), len(levels), -1).swapaxes(0, 1)
+    return found
 
 
 def read_sentences(path: Path, *, lines: bool = False, language: str = "en") -> list[str]:
