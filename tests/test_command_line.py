@@ -26,6 +26,10 @@ def test_vectors_are_those_of_the_library(capsys, monkeypatch) -> None:
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 0 and [row["text"] for row in rows] == TEXTS
     assert np.array_equal([row["vector"] for row in rows], Embedder("eddy-tiny", method="htp").encode_document(TEXTS))
+    asked = ["--role", "query", "--instruction", "Find it:", "--method", "plain"]
+    _, out, _ = run(capsys, monkeypatch, "embed", TEXTS[0], *asked)
+    expected = Embedder("eddy-tiny", method="plain", query_instruction="Find it:").encode_query(TEXTS[0])
+    assert np.array_equal(json.loads(out)["vector"], expected)
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -37,41 +41,25 @@ def test_one_long_text_has_a_bar_on_a_terminal(terminal: bool, capsys, monkeypat
     assert code == 0 and len(out.splitlines()) == 1 and ("Embedding" in err) == terminal
 
 
-def test_queries_have_their_instruction(capsys, monkeypatch) -> None:
-    _, out, _ = run(
-        capsys, monkeypatch, "embed", TEXTS[0], "--role", "query", "--instruction", "Find it:", "--method", "plain"
-    )
-    expected = Embedder("eddy-tiny", method="plain", query_instruction="Find it:").encode_query(TEXTS[0])
-    assert np.array_equal(json.loads(out)["vector"], expected)
-
-
-@pytest.mark.parametrize("suffix", [".npy", ".jsonl"])
-def test_a_file_in_a_file_out(suffix: str, capsys, monkeypatch, tmp_path: Path) -> None:
-    (tmp_path / "texts.txt").write_bytes("\ufeff".encode() + "\r\n".join(TEXTS).encode() + b"\r\n")
-    output = tmp_path / f"vectors{suffix}"
-    code, out, _ = run(
-        capsys, monkeypatch, "embed", "-i", str(tmp_path / "texts.txt"), "-o", str(output), "--method", "plain"
-    )
+def test_a_file_or_standard_input_in_a_file_out(capsys, monkeypatch, tmp_path: Path) -> None:
+    given = "\ufeff".encode() + "\r\n".join(TEXTS).encode() + b"\r\n"
+    (tmp_path / "texts.txt").write_bytes(given)
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(given)))
+    for name, output in (("-", tmp_path / "vectors.jsonl"), (str(tmp_path / "texts.txt"), tmp_path / "vectors.npy")):
+        asked = ["-i", name, "-o", str(output), "--method", "plain"]
+        assert run(capsys, monkeypatch, "embed", *asked)[:2] == (0, "")
     expected = Embedder("eddy-tiny", method="plain").encode_document(TEXTS)
-    assert (code, out) == (0, "")
-    if suffix == ".npy":
-        assert np.array_equal(np.load(output), expected)
-    else:
-        rows = [json.loads(line) for line in output.read_text().splitlines()]
-        assert [row["text"] for row in rows] == TEXTS
-        assert np.array_equal([row["vector"] for row in rows], expected)
-
-
-def test_standard_input(capsys, monkeypatch) -> None:
-    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO("\n".join(TEXTS).encode())))
-    code, out, _ = run(capsys, monkeypatch, "embed", "-i", "-", "--method", "plain")
-    assert code == 0 and len(out.splitlines()) == 2
+    assert np.array_equal(np.load(tmp_path / "vectors.npy"), expected)
+    rows = [json.loads(line) for line in (tmp_path / "vectors.jsonl").read_text().splitlines()]
+    assert [row["text"] for row in rows] == TEXTS and np.array_equal([row["vector"] for row in rows], expected)
 
 
 def test_methods_are_listed_with_their_parameters(capsys, monkeypatch) -> None:
     code, out, _ = run(capsys, monkeypatch, "methods")
     assert code == 0 and all(name in out.splitlines() for name in methods.names())
     assert "k=1, range=auto" in out
+    code, out, _ = run(capsys, monkeypatch, "methods", "eddy-tiny")
+    assert code == 0 and "retrieval: echo:exit=1 (chosen for this model)" in out and "cranfield, ndcg@10" in out
 
 
 def test_explain_shows_what_happens(capsys, monkeypatch) -> None:
