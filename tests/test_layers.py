@@ -208,17 +208,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_command_prints_the_method_to_use(folder: Path, capsys, monkeypatch) -> None:
     given = [str(folder / "tiny"), "--sample", str(folder / "sample.txt"), "--lines", "--sentences", "150"]
-    code, out, _ = run(capsys, monkeypatch, "layers", *given, "--plot", str(folder / "curve.svg"))
+    code, out, _ = run(capsys, monkeypatch, "layers", *given)
     form = out.splitlines()[-1].removeprefix("method  ")
     assert code == 0 and out.count("h[") >= families.LAYERS and f"150 of {len(SENTENCES)}" in out
     assert out.count("re-route") == len(methods.parse(form).reroute.layers)
     assert Embedder(str(folder / "tiny"), method=form).encode_document("Salt.").shape == (families.HIDDEN,)
-    assert (folder / "curve.svg").read_text().startswith("<?xml")
-    _, out, _ = run(capsys, monkeypatch, "layers", *given, "--json", "--plot", str(folder / "curve.png"))
+    _, out, _ = run(capsys, monkeypatch, "layers", *given, "--json")
     told = json.loads(out)
     assert told["method"] == form and told["seed"] == 0 and told["dimensions"][0] is None
     assert told == layers.measure(folder / "tiny", SENTENCES, count=150).settings
-    assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
     _, out, _ = run(capsys, monkeypatch, "layers", *given, "--width", "6")
     assert out.splitlines()[-1].endswith("6") and out.splitlines()[-1] != form
 
@@ -242,8 +240,6 @@ def test_kv_without_an_entry_gives_the_command() -> None:
         (["--sample", "absent.txt"], "absent.txt"),
         (["--sample", "{folder}/tiny"], "no .txt or .md"),
         (["--sample", "{folder}/tiny/config.json"], "config.json must be"),
-        (["--sample", "{folder}/sample.txt", "--plot", "curve.pdf"], ".svg"),
-        (["--sample", "{folder}/sample.txt", "--plot", "{folder}/none/curve.png"], "no folder"),
         (["--sample", "{folder}/sample.txt", "--lines", "--sentences", "100", "--width", "9"], "width=9"),
         (["--sample", "{folder}/sample.txt", "--lines", "--sentences", "5000"], "5000 are needed"),
         (["--sample", "{folder}/sample.txt", "--language", "zz"], "zz"),

@@ -239,6 +239,7 @@ VARY, OWN = ["-m", "plain", "--vary", "exit=-1,-2"], ["--texts", ".", "--questio
         (["--record", "chosen.json"], "nothing is chosen on a set that you report"),
         ([*VARY, "--dev", "dev", "--record", "chosen.txt"], ".json"),
         ([*VARY, "--dev", "dev", "--plot", "curve.pdf"], ".svg"),
+        ([*VARY, "--dev", "dev", "--plot", "none/curve.png"], "no folder"),
         ([*VARY, "--dev", "dev", "--vary", "range=1-3"], "no parameter 'range'"),
         ([*VARY, "--dev", "dev", "-m", "htp"], "one method is varied"),
         ([*OWN, "--dev", "dev"], "one set is chosen on"),

@@ -37,7 +37,6 @@ Role = Annotated[Literal["document", "query"], typer.Option(help="What the texts
 Instruction = Annotated[str | None, typer.Option(help="Put in front of every text.")]
 MaxLength = Annotated[int | None, typer.Option(help="Most tokens in a pass. Default: the model's window.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, mps. Default: an accelerator if there is one.")]
-Picture = Annotated[Path | None, typer.Option("--plot", help="Draw it as a picture too: a .png or .svg file.")]
 Dtype = Annotated[
     Literal["auto", "float32", "bfloat16", "float16", "float64", "int8"],
     typer.Option(help="Type of the model's numbers."),
