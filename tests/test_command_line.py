@@ -58,8 +58,6 @@ def test_methods_are_listed_with_their_parameters(capsys, monkeypatch) -> None:
     code, out, _ = run(capsys, monkeypatch, "methods")
     assert code == 0 and all(name in out.splitlines() for name in methods.names())
     assert "k=1, range=auto" in out
-    code, out, _ = run(capsys, monkeypatch, "methods", "eddy-tiny")
-    assert code == 0 and "retrieval: echo:exit=1 (chosen for this model)" in out and "cranfield, ndcg@10" in out
 
 
 def test_explain_shows_what_happens(capsys, monkeypatch) -> None:

@@ -221,7 +221,7 @@ def test_analyses_and_the_endpoint_name_it_in_full(capsys, monkeypatch, tmp_path
 
 
 def test_the_recommendations_for_a_model_are_shown_without_its_weights(capsys, monkeypatch, tmp_path: Path) -> None:
-    out, _ = run(capsys, monkeypatch, "methods", "--model", "eddy-tiny")
+    out, _ = run(capsys, monkeypatch, "methods", "eddy-tiny")
     assert out.splitlines() == [
         f"retrieval: {TINY} (chosen for this model)",
         f"  cranfield, ndcg@10: {TINY}+whiten 0.239, plain+whiten 0.127",
@@ -232,7 +232,7 @@ def test_the_recommendations_for_a_model_are_shown_without_its_weights(capsys, m
     ]
     config = json.loads((BUNDLED["eddy-tiny"] / "config.json").read_text(encoding="utf-8"))
     (tmp_path / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 9}), encoding="utf-8")
-    out, _ = run(capsys, monkeypatch, "methods", "--model", str(tmp_path))
+    out, _ = run(capsys, monkeypatch, "methods", str(tmp_path))
     assert "retrieval: plain:exit=0+sif+filter (for models without an entry of their own)" in out
     assert "similarity: plain:exit=0+sif+filter (for models without an entry of their own)" in out
     assert "  stsb_dev, spearman, Gemma 3 270M: plain:exit=0+sif+filter 0.762, prompteol:exit=-2 0.664" in out
@@ -241,7 +241,7 @@ def test_the_recommendations_for_a_model_are_shown_without_its_weights(capsys, m
         {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
     ]
     (tmp_path / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
-    out, _ = run(capsys, monkeypatch, "methods", "--model", str(tmp_path))
+    out, _ = run(capsys, monkeypatch, "methods", str(tmp_path))
     assert "retrieval: plain (as the model was trained)" in out
     with pytest.raises(ModelNotFound):
         read_backbone("nobody/nothing", local_files_only=True)
