@@ -47,7 +47,9 @@ def evaluate(
     tasks: Annotated[
         list[str] | None,
         _measured(
-            "--task", "-t", help="A task of the folder. Repeat for several. Default: all; none where one is chosen on."
+            "--task",
+            "-t",
+            help="A task of the folder. Repeat for several. Default: all; where a method is chosen, none.",
         ),
     ] = None,
     passage_size: Annotated[
@@ -57,7 +59,7 @@ def evaluate(
         bool, typer.Option("--late/--separate", help="Read passages within their document, or each by itself.")
     ] = True,
     collapse: Annotated[
-        bool, _measured("--collapse", help="Instead of tasks: whether the methods collapse, by 32 sentences.")
+        bool, _measured("--collapse", help="Measure no tasks, but whether methods collapse, by 32 sentences.")
     ] = False,
     dev: Annotated[
         str | None, _choosing(help="The task of the folder that is chosen on; it is not one of those you report.")
@@ -75,7 +77,7 @@ def evaluate(
         list[str] | None,
         _choosing(
             help="A parameter of the method and its values, as in exit=-1,-2,-4 or tempscale.tau=0.7,0.8. Repeat. "
-            "Default: chosen is among the methods named, or some that run few layers."
+            "Without it, the choice is among the methods named, or some that run few layers."
         ),
     ] = None,
     record: Annotated[
