@@ -14,7 +14,7 @@ from tests import families
 from tests.comparison import TEXTS, loaded
 
 from chroma_eddy import EddyEmbeddingFunction, open_index
-from eddy_embed import Embedder, compare, methods
+from eddy_embed import Embedder, methods
 from eddy_embed.cli import main
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, ModelNotFound
 from eddy_embed.methods.method import Method
@@ -88,7 +88,7 @@ def test_what_does_not_go_with_it_is_refused_once_the_model_is_known() -> None:
 def test_every_entry_runs_on_its_shape(shape: tuple[str, int, int, int]) -> None:
     backbone = Backbone(*shape, window=2048)
     for use, chosen in methods.entry_for(backbone).uses.items():
-        for text in (chosen.method, chosen.beside, chosen.fitted):
+        for text in (chosen.method, chosen.baseline, chosen.fitted):
             methods.resolve(methods.parse(text), backbone)
         method = methods.parse(chosen.method)
         assert method.post is None and (use != "retrieval" or method.reads_spans)
@@ -104,8 +104,8 @@ def test_the_scores_of_an_entry_are_those_that_were_measured(model: str, root: P
     for chosen in methods.entry_for(RESULTS[model]).uses.values():
         ((measure, scores),) = chosen.scores.items()
         task, metric = measure.split(", ")
-        beside = f"{chosen.beside}+{chosen.post}" if chosen.post else chosen.beside
-        assert scores == tuple(round(measured[system, task][metric][0], 3) for system in (chosen.fitted, beside))
+        baseline = f"{chosen.baseline}+{chosen.post}" if chosen.post else chosen.baseline
+        assert scores == tuple(round(measured[system, task][metric][0], 3) for system in (chosen.fitted, baseline))
         assert scores[0] > scores[1]
 
 
@@ -205,10 +205,8 @@ def test_analyses_and_the_endpoint_name_it_in_full(capsys, monkeypatch, tmp_path
     pairs = [("A boat leaves.", "A ship departs.", 5), ("Dogs bark.", "Cats.", 2), ("Salt.", "A bell.", 0)]
     rows = (json.dumps({"a": one, "b": other, "score": score}) for one, other, score in pairs)
     (tmp_path / "sts" / "tiny.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    out, err = run(capsys, monkeypatch, "evaluate", "-m", "recommended", "--data", str(tmp_path))
+    out, err = run(capsys, monkeypatch, "evaluate", "eddy-tiny", "-m", "recommended", "--data", str(tmp_path))
     assert f"Method {TINY}: recommended for retrieval on eddy-tiny" in err and TINY in out and "recommended" not in out
-    (compared,) = compare(TEXTS[:2], "eddy-tiny", ["recommended"])
-    assert compared.method == TINY
 
     def stop(model: str, texts: list[str], **_: object) -> None:
         raise InvalidParameter(f"{model} with {texts}")
@@ -223,7 +221,7 @@ def test_analyses_and_the_endpoint_name_it_in_full(capsys, monkeypatch, tmp_path
 
 
 def test_the_recommendations_for_a_model_are_shown_without_its_weights(capsys, monkeypatch, tmp_path: Path) -> None:
-    out, _ = run(capsys, monkeypatch, "methods", "--model", "eddy-tiny")
+    out, _ = run(capsys, monkeypatch, "methods", "eddy-tiny")
     assert out.splitlines() == [
         f"retrieval: {TINY} (chosen for this model)",
         f"  cranfield, ndcg@10: {TINY}+whiten 0.239, plain+whiten 0.127",
@@ -234,7 +232,7 @@ def test_the_recommendations_for_a_model_are_shown_without_its_weights(capsys, m
     ]
     config = json.loads((BUNDLED["eddy-tiny"] / "config.json").read_text(encoding="utf-8"))
     (tmp_path / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 9}), encoding="utf-8")
-    out, _ = run(capsys, monkeypatch, "methods", "--model", str(tmp_path))
+    out, _ = run(capsys, monkeypatch, "methods", str(tmp_path))
     assert "retrieval: plain:exit=0+sif+filter (for models without an entry of their own)" in out
     assert "similarity: plain:exit=0+sif+filter (for models without an entry of their own)" in out
     assert "  stsb_dev, spearman, Gemma 3 270M: plain:exit=0+sif+filter 0.762, prompteol:exit=-2 0.664" in out
@@ -243,7 +241,7 @@ def test_the_recommendations_for_a_model_are_shown_without_its_weights(capsys, m
         {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
     ]
     (tmp_path / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
-    out, _ = run(capsys, monkeypatch, "methods", "--model", str(tmp_path))
+    out, _ = run(capsys, monkeypatch, "methods", str(tmp_path))
     assert "retrieval: plain (as the model was trained)" in out
     with pytest.raises(ModelNotFound):
         read_backbone("nobody/nothing", local_files_only=True)

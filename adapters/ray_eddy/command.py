@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from eddy_embed.cli.options import Device, Dtype, Instruction, MaxLength, MethodText, Model, method_in_full
+from eddy_embed.cli.options import Device, Dtype, Instruction, MaxLength, MethodText, ModelOption, method_in_full
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.utils.atomic_files import atomic_write
 from eddy_embed.utils.extras import check_installed
@@ -38,7 +38,7 @@ def embed(
             "--output", "-o", help="A .parquet file, written here; or a folder that every machine has, in parts."
         ),
     ],
-    model: Model = "eddy-tiny",
+    model: ModelOption = "eddy-tiny",
     method: MethodText = "recommended",
     part: Annotated[
         list[str] | None,

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from eddy_embed import __version__, methods
+from eddy_embed import methods
+from eddy_embed._version import __version__
 from eddy_embed.analysis.evaluate.metrics import accuracy, cross_validated, ndcg, odd_one_out, recall, reciprocal_rank
 from eddy_embed.analysis.evaluate.results import Cost, ResultStore, TaskResult
 from eddy_embed.analysis.evaluate.systems import WORDS, System
