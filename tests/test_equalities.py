@@ -11,7 +11,7 @@ import torch
 from tests import families
 from tests.comparison import CORE, METHODS, TEXTS, embedder, loaded, sentences_of
 from tests.reference import methods as reference
-from tests.selection import grid, mostly_slow
+from tests.selection import each_once, mostly_slow
 
 from eddy_embed import Embedder
 from eddy_embed.methods.prompts import EOL
@@ -49,7 +49,7 @@ def test_every_exit_is_the_hidden_state_of_transformers(family: str) -> None:
 
 @pytest.mark.parametrize(
     ("family", "method"),
-    grid(families.FAMILIES, ["tp", "tp:prompt=prompteol,placeholders=2", "htp", "htp:k=2,pool=all"], ["htp"]),
+    each_once(families.FAMILIES, ["tp", "tp:prompt=prompteol,placeholders=2", "htp", "htp:k=2,pool=all"]),
 )
 def test_an_empty_range_is_the_same_layout_unrewired(family: str, method: str) -> None:
     name, parameters = {"tp": ("tp", {}), "htp": ("htp", {})}.get(method, (method.partition(":")[0], {}))
@@ -66,7 +66,7 @@ def test_an_empty_range_is_the_same_layout_unrewired(family: str, method: str) -
             assert np.abs(vector - expected).max() <= 1e-5
 
 
-@pytest.mark.parametrize(("family", "parameters"), grid(families.FAMILIES, RANGES, RANGES[:1]))
+@pytest.mark.parametrize(("family", "parameters"), each_once(families.FAMILIES, RANGES))
 def test_one_block_without_summary_is_token_prepending(family: str, parameters: str) -> None:
     # One sentence, no wording behind it: its last token is the sequence's.
     one = embedder(family, f"htp:local_only=true,{parameters}").encode_document(SENTENCE)
@@ -75,7 +75,7 @@ def test_one_block_without_summary_is_token_prepending(family: str, parameters: 
     assert np.abs(several[0].encode_document(TEXTS[0]) - several[1].encode_document(TEXTS[0])).max() <= 1e-6
 
 
-@pytest.mark.parametrize(("family", "parameters"), grid(families.FAMILIES, RANGES[:2], RANGES[:1]))
+@pytest.mark.parametrize(("family", "parameters"), each_once(families.FAMILIES, RANGES[:2]))
 def test_one_block_is_token_prepending_from_the_text_end(family: str, parameters: str) -> None:
     # Blanks behind the text are the sequence's last token, and not the text's.
     texts = [TEXTS[0], TEXTS[2] + "\n", SENTENCE + " \n\n"]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests import families
 from tests.comparison import TEXTS, embedder, gap
-from tests.selection import mostly_slow
+from tests.selection import each_once, each_pair, mostly_slow
 
 from eddy_embed import methods
 from eddy_embed.errors import InterventionDidNotRun, InvalidParameter
@@ -30,16 +30,7 @@ def test_no_layers_and_no_mass_are_the_prompt_alone(family: str) -> None:
     assert np.abs(embedder(family, METHOD).encode_document(TEXTS) - alone).max() > 1e-4
 
 
-@pytest.mark.parametrize("family", mostly_slow(ALL, [*families.FAMILIES, "gpt_oss"]))
-def test_company_changes_nothing(family: str) -> None:
-    e = embedder(family, "kv:layers=2-4,n=40")  # more entries than the shorter texts have tokens
-    alone = np.stack([e.encode_document(text) for text in TEXTS])
-    assert np.abs(e.encode_document(TEXTS) - alone).max() < 1e-5
-
-
-@pytest.mark.parametrize("sunk", [False, True])
-@pytest.mark.parametrize("entries", [1, 3, 9])
-@pytest.mark.parametrize("shared", [1, 2, 4])
+@pytest.mark.parametrize(("entries", "shared", "sunk"), each_pair([1, 3, 9], [1, 2, 4], [False, True]))
 def test_both_kernels_equal_a_softmax_over_all_entries(entries: int, shared: int, sunk: bool) -> None:
     generator = torch.Generator().manual_seed(entries * 10 + shared)
     lengths = [7, 6, 1, 30]
@@ -89,8 +80,7 @@ MUTATIONS = {
 }
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
-@pytest.mark.parametrize("family", ["llama", "gemma2"])
+@pytest.mark.parametrize(("family", "name"), each_once(["llama", "gemma2"], MUTATIONS))
 def test_a_wrong_entry_is_noticed(family: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _patched(monkeypatch, MUTATIONS[name])
     assert gap(embedder(family, METHOD, exactly=True), family, METHOD, TEXTS) > 1e-5
@@ -133,17 +123,8 @@ def test_text_forms(form: str) -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        "layers=9-3",
-        'layers="5-2"',
-        "layers=true",
-        "n=0",
-        "bias=nan",
-        "bias=inf",
-        'layers="a-b"',
-        "layers=0",
-        'verb="{x}"',
-        'verb=" "',
-        "pool=most",
+        *("layers=9-3", 'layers="5-2"', "layers=true", 'layers="a-b"', "layers=0"),
+        *("n=0", "bias=nan", "bias=inf", 'verb="{x}"', 'verb=" "', "pool=most"),
     ],
 )
 def test_bad_values_are_refused(bad: str) -> None:
