@@ -96,8 +96,7 @@ def test_layers_above_the_exit_are_never_read(family: str, checkpoints: dict[str
     assert {int(part) for name in read for part in name.split(".") if part.isdigit()} == set(range(families.LAYERS))
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2", "bloom", "bert"])
-@pytest.mark.parametrize("exit_layer", [0, 1])
+@pytest.mark.parametrize(("family", "exit_layer"), each_once(["llama", "gpt2", "bloom", "bert"], [0, 1]))
 def test_no_layer_runs_where_the_embeddings_are_read(family: str, exit_layer: int) -> None:
     model, tokenizer = families.build(family)
     e = Embedder(model, tokenizer=tokenizer, method=f"plain:exit={exit_layer}")
@@ -120,8 +119,7 @@ def test_what_is_above_the_exit_may_be_rubbish(llama: Path) -> None:
         Embedder(llama, method=METHOD)
 
 
-@pytest.mark.parametrize("exit_layer", [0, 1, 3, 5, 6])
-@pytest.mark.parametrize("family", families.FAMILIES)
+@pytest.mark.parametrize(("family", "exit_layer"), each_once(families.FAMILIES, [0, 1, 3, 5, 6]))
 def test_bytes_are_those_of_the_embeddings_and_the_kept_layers(family: str, exit_layer: int) -> None:
     model, _ = families.build(family)
     expected = 0

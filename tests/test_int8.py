@@ -15,7 +15,7 @@ import torch
 from tests.comparison import TEXTS
 from tests.families import ENCODERS, FAMILIES, MORE_FAMILIES, OWN_ATTENTION, build
 from tests.reference import int8 as reference
-from tests.selection import mostly_slow, turns
+from tests.selection import mostly_slow, slow, turns
 from torch import nn
 from transformers import AutoModelForCausalLM
 
@@ -137,6 +137,7 @@ def test_a_model_loaded_by_name_holds_its_layers_in_a_byte_a_weight(monkeypatch:
 
 
 @needs_vnni
+@pytest.mark.slow
 def test_embedders_of_one_loaded_model_multiply_in_int8_too(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Embedder("eddy-tiny", "plain", dtype="int8")
     vectors = whole.encode_document(TEXTS[:2])
@@ -152,7 +153,7 @@ def test_embedders_of_one_loaded_model_multiply_in_int8_too(monkeypatch: pytest.
 
 
 @needs_vnni
-@pytest.mark.parametrize("dora", [False, True])
+@pytest.mark.parametrize("dora", [False, slow(True)])
 def test_adapters_are_refused_unless_they_are_merged(dora: bool, tmp_path: Path) -> None:
     from peft import LoraConfig, get_peft_model
 

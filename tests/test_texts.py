@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 from weakref import WeakSet
 
@@ -13,7 +13,7 @@ import pytest
 from tests import families
 from tests.comparison import CORE, METHODS, embedder
 from tests.long_texts import BOOK, LINES, MARKDOWN, SENTENCE, TEXTS, TRANSCRIPT
-from tests.selection import mostly_slow
+from tests.selection import each_once, each_pair, mostly_slow, turns
 from tests.test_windows import LAYOUTS, plan, tokenizer
 
 from eddy_embed import Embedder
@@ -269,8 +269,9 @@ def test_spans_are_finished_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- Counted in stretches
 
 
-@pytest.mark.parametrize("kind", families.TOKENIZERS)
-@pytest.mark.parametrize("name", [name for name in TEXTS if name not in ("one sentence", "lines")])
+@pytest.mark.parametrize(
+    ("name", "kind"), each_once([name for name in TEXTS if name not in ("one sentence", "lines")], families.TOKENIZERS)
+)
 def test_places_in_stretches_are_those_of_the_whole(kind: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (whole,) = tokenizer(kind)([TEXTS[name]])
     monkeypatch.setattr(tokenizing, "TOGETHER", 100)
@@ -293,9 +294,9 @@ def test_stretches_without_a_border_still_count_in_order(text: str, monkeypatch:
         assert 0.9 <= (len(ends) + 1) / (len(whole.ids) + 1) <= 1.2
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("kind", families.TOKENIZERS)
-@pytest.mark.parametrize("name", ["german", "markdown", "mixed"])
+@pytest.mark.parametrize(
+    ("layout", "kind", "name"), each_pair(LAYOUTS, families.TOKENIZERS, ["german", "markdown", "mixed"])
+)
 def test_texts_that_are_counted_first_have_the_same_windows(
     layout: str, kind: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,8 +310,9 @@ def test_texts_that_are_counted_first_have_the_same_windows(
     assert abs(first.tokens - usual.tokens) <= 1
 
 
-@pytest.mark.parametrize("overflow", ["window", "truncate"])
-@pytest.mark.parametrize("method", mostly_slow(METHODS, CORE))
+@pytest.mark.parametrize(
+    ("method", "overflow"), mostly_slow(product(METHODS, ["window", "truncate"]), turns(CORE, ["window", "truncate"]))
+)
 def test_every_method_reads_them_the_same(method: str, overflow: str, monkeypatch: pytest.MonkeyPatch) -> None:
     planner = embedder("llama", method, max_length=160, overflow=overflow)._pipeline.planner
     text = TEXTS["german"]
