@@ -29,6 +29,8 @@ TEXT = (
 WINDOWED = [
     "plain",
     "plain:pool=hybrid,exit=3",
+    "plain:pool=weighted,exit=-2",
+    "htp:k=2,range=1-5,exit=4,pool=all",
     "prompteol",
     "tp:range=1-4,placeholders=2",
     "tp:prompt=prompteol,range=2-5,exit=-1",
