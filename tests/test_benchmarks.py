@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -84,6 +85,62 @@ def test_misses_are_told() -> None:
     assert head.count("|") == 6 and len(told) == 5 and all(line.startswith("| s | d | ") for line in told)
     beside = ("mixed, threads: 2: sentence-transformers, bfloat16, batch size 1 | 1.05", "| 2.90", "| 3.90", "0.70")
     assert all(word in line for word, line in zip((*beside, "echo's | 1.40"), told, strict=True))
+
+
+def test_machines_have_tables_and_files_of_their_own(tmp_path: Path) -> None:
+    from speed import report
+
+    page = tmp_path / "performance.md"
+    page.write_text("<!-- memory: begin -->\n<!-- memory: end -->\n<!-- goals: begin -->\n<!-- goals: end -->\n")
+    peaks = {name: {"peak": 100, "over": 2**20} for name in ("echo", "reba", "reba:pool=mean")}
+
+    def row(machine: str, shape: str) -> dict[str, Any]:
+        found = {"rows": [], "reba": {"goal": 1.3, "tokens": 512, "peaks": peaks}}
+        named = {"key": f"memory {shape}", "part": "memory", "shape": shape, "dtype": "float32", "layers": 4}
+        about = {"machine": machine, "threads": 1, "versions": {"torch": "2"}, "command": "python bench.py"}
+        return {**named, "found": found, **about}
+
+    rows = [row("CPU family 1 (avx2)", "one"), row("CPU family 2 (avx2)", "other"), row("CPU family 1 (avx2)", "third")]
+    report.write(rows, tmp_path, tmp_path)
+    first, second = page.read_text().split("CPU family 2 (avx2), 1 thread; torch 2.")
+    assert "CPU family 1 (avx2), 1 thread; torch 2." in first
+    assert "| one, 4 layers |" in first and "| third, 4 layers |" in first and "| other, 4 layers |" in second
+    files = {each.name: json.loads(each.read_text())["rows"] for each in tmp_path.glob("*.json")}
+    assert {name: [each["shape"] for each in found] for name, found in files.items()} == {
+        "speed-cpu-family-1.json": ["one", "third"],
+        "speed-cpu-family-2.json": ["other"],
+    }
+
+
+def test_peers_have_a_table_for_each_model_and_number_of_threads() -> None:
+    """The default batch size before the best one, which may be the same; a dash for what was not measured."""
+    from speed.report import SORTS, peers
+
+    def row(peer: str, threads: int, *times: tuple[str, str, float]) -> dict[str, Any]:
+        found = [
+            {"texts": texts, "words": 100, "which": which, "time": {"median": t, "low": t, "high": t, "base": 0.5}}
+            for texts, which, t in times
+        ]
+        about = {"machine": "CPU", "versions": {"torch": "2"}, "shape": "smollm2", "threads": threads}
+        return {"part": "peers", "peer": peer, "found": found, **about}
+
+    whole = [(sort, "default and best", 2.0) for sort in SORTS]
+    batched = row("one", 2, ("mixed", "default", 3.0), ("mixed", "best", 1.5), *whole[1:])
+    scored = {"part": "quality", "shape": "smollm2", "peer": "other", "machine": "CPU", "found": {"spearman": 0.5}}
+    single, double = peers([batched, row("other", 1, *whole), row("other", 2, *whole[1:]), scored])
+    assert single.startswith("**smollm2**, CPU, 1 thread; torch 2.") and double.startswith(
+        "**smollm2**, CPU, 2 threads"
+    )
+    spread = "2.00 [2.00, 2.00]"
+    assert single.splitlines()[4:] == [
+        f"| **Eddy, bfloat16** |{' 200 words/s |' * 4}  |",
+        f"| other |{f' {spread} |' * 4} 0.500 |",
+    ]
+    assert double.splitlines()[5:] == [
+        f"| one, default batch size | 3.00 [3.00, 3.00] |{f' {spread} |' * 3}  |",
+        f"| the best batch size | 1.50 [1.50, 1.50] |{f' {spread} |' * 3}  |",
+        f"| other | – |{f' {spread} |' * 3} 0.500 |",
+    ]
 
 
 def test_a_process_of_another_environment_that_ends_is_told_of() -> None:
@@ -197,3 +254,17 @@ def test_time_inside_another_part_is_its_own(monkeypatch: pytest.MonkeyPatch) ->
     with clock.part("outer"), clock.part("inner"):
         pass
     assert clock.spent == {"outer": 1.0 + 2.0, "inner": 3.0}
+
+
+def test_speeds_are_told_for_a_thousand_words() -> None:
+    from long_speed import table
+
+    seconds = {"forward": 4.0, "other": 1.0}
+    late = {"system": "eddy late", "words": 2000, "total": 5.0, "seconds": seconds, "kilobytes": {"passages": 9.5}}
+    other = {**late, "system": "other", "seconds": {"forward": 5.0}, "kilobytes": {"passages": 8.0, "sentences": 30.0}}
+    head, _, *rows = table([late, other]).splitlines()
+    assert head == "| system | words/s | forward | other | kB: passages | documents | sentences |"
+    assert rows == [
+        "| eddy late | 400 | 2.000 | 0.500 | 9.5 |  |  |",
+        "| other | 400 | 2.500 | 0.000 | 8.0 |  | 30.0 |",
+    ]

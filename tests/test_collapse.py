@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.comparison import TEXTS, embedder
+from tests.processes import run_code
 from tests.selection import slow
-from tests.test_command_line import run
 
 import eddy_embed.embedder
 from eddy_embed import Embedder
@@ -137,14 +137,15 @@ def test_nothing_is_counted_and_no_thread_of_the_tokenizer_starts(monkeypatch: p
     assert called == [1] and e.counts.texts == e.counts.positions == 0
 
 
-def test_the_command_line_warns_in_one_line(alarmed: None, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # to be put back
-    with pytest.warns(MethodCollapse) as caught:
-        code, out, _ = run(capsys, monkeypatch, "embed", "A lamp.", "--model", "eddy-tiny", "--method", "plain")
-    assert code == 0 and len(json.loads(out)["vector"]) > 0
-    (each,) = caught
-    line = warnings.formatwarning(each.message, each.category, each.filename, each.lineno)
-    assert line.startswith("eddy: plain collapses on eddy-tiny: ") and line.count("\n") == 1 and ".py" not in line
+def test_the_command_line_warns_in_one_line_on_standard_error() -> None:
+    script = (
+        "from eddy_embed.encoding import collapse\ncollapse.FEWEST_NEAREST = 1.1\nfrom eddy_embed.cli import main\n"
+    )
+    ran = run_code(f"{script}main()", "embed", "A lamp.", "--model", "eddy-tiny", "--method", "plain")
+    assert len(json.loads(ran.stdout)["vector"]) > 0
+    (line,) = (line for line in ran.stderr.splitlines() if "collapses" in line)
+    assert line.startswith("eddy: plain collapses on eddy-tiny: ")
+    assert "embedder.py" not in ran.stderr and "options.py" not in ran.stderr
 
 
 # --- the numbers
