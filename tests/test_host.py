@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 from tests import families
 from tests.comparison import TEXTS, embedder
-from tests.selection import grid
+from tests.selection import each_once
 from transformers import AutoModel, AutoTokenizer
 
 from eddy_embed import Embedder
@@ -68,7 +68,7 @@ def poison(folder: Path, shards: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "method"), grid(families.FAMILIES, ["plain", METHOD, "plain:exit=0", "prompteol:exit=1"], [METHOD])
+    ("family", "method"), each_once(families.FAMILIES, ["plain", METHOD, "plain:exit=0", "prompteol:exit=1"])
 )
 def test_a_loaded_checkpoint_equals_the_model_in_memory(family: str, method: str, checkpoints: dict[str, Path]) -> None:
     loaded, shared = Embedder(checkpoints[family], method=method), embedder(family, method)
@@ -96,8 +96,7 @@ def test_layers_above_the_exit_are_never_read(family: str, checkpoints: dict[str
     assert {int(part) for name in read for part in name.split(".") if part.isdigit()} == set(range(families.LAYERS))
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2", "bloom", "bert"])
-@pytest.mark.parametrize("exit_layer", [0, 1])
+@pytest.mark.parametrize(("family", "exit_layer"), each_once(["llama", "gpt2", "bloom", "bert"], [0, 1]))
 def test_no_layer_runs_where_the_embeddings_are_read(family: str, exit_layer: int) -> None:
     model, tokenizer = families.build(family)
     e = Embedder(model, tokenizer=tokenizer, method=f"plain:exit={exit_layer}")
@@ -120,8 +119,7 @@ def test_what_is_above_the_exit_may_be_rubbish(llama: Path) -> None:
         Embedder(llama, method=METHOD)
 
 
-@pytest.mark.parametrize("exit_layer", [0, 1, 3, 5, 6])
-@pytest.mark.parametrize("family", families.FAMILIES)
+@pytest.mark.parametrize(("family", "exit_layer"), each_once(families.FAMILIES, [0, 1, 3, 5, 6]))
 def test_bytes_are_those_of_the_embeddings_and_the_kept_layers(family: str, exit_layer: int) -> None:
     model, _ = families.build(family)
     expected = 0
@@ -239,20 +237,6 @@ def test_what_a_processor_chooses(
     monkeypatch.undo()
     if Path("/proc/cpuinfo").exists():
         assert number_format.multiplies_bfloat16() == (" avx512_bf16 " in Path("/proc/cpuinfo").read_text())
-
-
-@pytest.mark.parametrize(("family", "method"), grid(families.FAMILIES, ["plain", METHOD, "prompteol", "tp"], [METHOD]))
-def test_bfloat16_alone_and_in_company(family: str, method: str, checkpoints: dict[str, Path]) -> None:
-    half = Embedder(checkpoints[family], method=method, dtype="bfloat16")
-    vectors = half.encode_document(TEXTS)
-    assert vectors.dtype == np.float32 and half.explain("a").dtype == "bfloat16"
-    for text, vector in zip(TEXTS, vectors, strict=True):
-        assert np.abs(half.encode_document(text) - vector).max() <= 2e-2
-    full = Embedder(checkpoints[family], method=method)
-    assert full.explain("a").dtype == "float32"
-    # Large random weights magnify rounding; the direction is the same.
-    assert np.sum(vectors * full.encode_document(TEXTS), axis=1).min() > 0.9
-    assert half.fingerprint == full.fingerprint
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -6,6 +6,7 @@ import copy
 import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,8 @@ import pytest
 import torch
 from tests.comparison import TEXTS
 from tests.families import ENCODERS, FAMILIES, MORE_FAMILIES, OWN_ATTENTION, build
-from tests.reference.int8 import double_product, product
-from tests.selection import grid, mostly_slow
+from tests.reference import int8 as reference
+from tests.selection import mostly_slow, slow, turns
 from torch import nn
 from transformers import AutoModelForCausalLM
 
@@ -31,6 +32,8 @@ from openai_eddy.engine import open_embedders
 OF_OTHER_LAYERS = {"gpt2", "falcon"}
 """Families whose linear layers are not torch's own."""
 METHODS = ["plain", "tp", "htp", "echo", "prompteol", "kv:layers=2-4", "reba", "plain+tempscale:tau=0.7"]
+DECODERS = [*FAMILIES, *MORE_FAMILIES, *OWN_ATTENTION]
+USUAL = [*turns(DECODERS, METHODS), *((family, "plain") for family in ENCODERS)]
 needs_vnni = pytest.mark.skipif(not multiplies_int8(), reason="this processor does not multiply int8 (AVX512-VNNI)")
 
 
@@ -40,9 +43,15 @@ def layer(inputs: int, outputs: int, bias: bool) -> nn.Linear:
 
 
 @needs_vnni
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("rows", "inputs", "outputs"), [(1, 3, 5), (7, 64, 48), (33, 200, 1)])
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "inputs", "outputs", "bias", "dtype"),
+    [
+        (1, 3, 5, True, torch.float32),
+        (7, 64, 48, False, torch.float32),
+        (33, 200, 1, True, torch.bfloat16),
+        (7, 64, 48, False, torch.bfloat16),
+    ],
+)
 def test_a_product_is_what_it_is_defined_to_be(
     rows: int, inputs: int, outputs: int, bias: bool, dtype: torch.dtype
 ) -> None:
@@ -53,7 +62,7 @@ def test_a_product_is_what_it_is_defined_to_be(
     with torch.inference_mode():
         got = Int8Linear(linear)(states)
     assert got.dtype == dtype and got.shape == (1, rows, outputs)
-    exact = product(
+    exact = reference.product(
         states[0].float().numpy(),
         linear.weight.detach().float().numpy(),
         linear.bias.detach().float().numpy() if bias else None,
@@ -65,9 +74,7 @@ def test_a_product_is_what_it_is_defined_to_be(
 @needs_vnni
 @pytest.mark.parametrize(
     ("family", "method"),
-    grid([*FAMILIES, *MORE_FAMILIES, *OWN_ATTENTION, *ENCODERS], METHODS, ["plain"])
-    if multiplies_int8()
-    else [("llama", "plain")],
+    mostly_slow(product([*DECODERS, *ENCODERS], METHODS), USUAL) if multiplies_int8() else USUAL[:1],
 )
 def test_every_family_computes_as_defined_or_is_refused(family: str, method: str) -> None:
     model, tokenizer = build(family)
@@ -90,7 +97,7 @@ def test_every_family_computes_as_defined_or_is_refused(family: str, method: str
     seen: list[float] = []
 
     def check(name: str, _: nn.Module, given: tuple[torch.Tensor], out: torch.Tensor) -> None:
-        exact = double_product(given[0].flatten(0, -2), own[name].weight, own[name].bias)
+        exact = reference.double_product(given[0].flatten(0, -2), own[name].weight, own[name].bias)
         seen.append(float((out.flatten(0, -2) - exact).abs().max() / exact.abs().max()))
 
     layers = {name: module for name, module in one._pipeline.open_runner.host._view.named_modules()}
@@ -130,6 +137,7 @@ def test_a_model_loaded_by_name_holds_its_layers_in_a_byte_a_weight(monkeypatch:
 
 
 @needs_vnni
+@pytest.mark.slow
 def test_embedders_of_one_loaded_model_multiply_in_int8_too(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Embedder("eddy-tiny", "plain", dtype="int8")
     vectors = whole.encode_document(TEXTS[:2])
@@ -143,7 +151,7 @@ def test_embedders_of_one_loaded_model_multiply_in_int8_too(monkeypatch: pytest.
 
 
 @needs_vnni
-@pytest.mark.parametrize("dora", [False, True])
+@pytest.mark.parametrize("dora", [False, slow(True)])
 def test_adapters_are_refused_unless_they_are_merged(dora: bool, tmp_path: Path) -> None:
     from peft import LoraConfig, get_peft_model
 

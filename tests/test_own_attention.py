@@ -176,12 +176,3 @@ def test_other_threads_and_other_shapes_keep_their_softmax() -> None:
     assert torch.equal(others[0], right[0, 0]) and torch.equal(others[1], right[..., :1, :])
     assert call.ran["softmax"] == len(several)
     assert torch.equal(torch.softmax(scores, -1), right)
-
-
-def test_half_precision_alone_and_in_company() -> None:
-    model, tokenizer = loaded("bloom")
-    half = type(model)(model.config).eval()
-    half.load_state_dict(model.state_dict())
-    e = Embedder(half.to(torch.bfloat16), tokenizer=tokenizer, method="htp")
-    together = e.encode_document(ALIKE)
-    assert np.abs(together - np.stack([e.encode_document(text) for text in ALIKE])).max() <= 2e-2

@@ -11,6 +11,7 @@ import pytest
 import torch
 from tests.comparison import TEXTS
 from tests.families import build
+from tests.selection import each_once
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.pytorch_utils import Conv1D
@@ -48,8 +49,7 @@ def embedder(family: str, method: str, by_onednn: bool, patch: pytest.MonkeyPatc
         return Embedder(options.pop("model", model), tokenizer=tokenizer, method=method, **options)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("family", ["llama", "gpt2", "phi"])
+@pytest.mark.parametrize(("family", "method"), each_once(["llama", "gpt2", "phi"], METHODS))
 def test_vectors_are_the_same(family: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With biases and without, and with weights that stand the other way round."""
     usual, own = (embedder(family, method, by, monkeypatch) for by in (False, True))

@@ -39,25 +39,6 @@ def read(readout: Readout, counted: list[int] | None = None) -> float:
 @pytest.mark.parametrize(
     ("readout", "expected"),
     [
-        (Readout(), (4 + 5 + 7) / 3),
-        (Readout(pool="last"), 8),
-        (Readout(pool="hybrid"), ((4 + 5 + 7) / 3 + 8) / 2),
-        (Readout(pool="weighted"), (1 * 4 + 2 * 5 + 3 * 7) / (1 + 2 + 3)),
-        (Readout(placeholders=True), (2 + 3 + 4 + 5 + 6 + 7) / 6),
-        (Readout(pool="cls"), 0),
-        (Readout(specials=True), (4 + 5 + 7) / 3),  # what stands ahead of a prompt goes with the prompt
-        (Readout(specials=True, prompt=True), (0 + 1 + 4 + 5 + 7 + 8) / 6),
-        (Readout(pool="weighted", specials=True, prompt=True), (0 + 2 + 12 + 20 + 35 + 48) / 21),
-    ],
-    ids=str,
-)
-def test_the_whole_text(readout: Readout, expected: float) -> None:
-    assert read(readout) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    ("readout", "expected"),
-    [
         (Readout(), (5 + 7) / 2),
         (Readout(pool="last"), 8),
         (Readout(pool="hybrid"), ((5 + 7) / 2 + 8) / 2),

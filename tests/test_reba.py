@@ -14,7 +14,7 @@ from tests.reference import backward
 from tests.reference import methods as reference
 from tests.reference.double import AllDouble
 from tests.reference.readout import unit
-from tests.selection import mostly_slow
+from tests.selection import each_once, mostly_slow
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from eddy_embed import Embedder, methods
@@ -328,8 +328,7 @@ MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 }
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
-@pytest.mark.parametrize("method", ["reba", "reba:k=3,pool=mean,exit=4"])
+@pytest.mark.parametrize(("method", "name"), each_once(["reba", "reba:k=3,pool=mean,exit=4"], MUTATIONS))
 def test_mutation_is_noticed(name: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     e = embedder("llama", method, exactly=True)
     MUTATIONS[name](monkeypatch)

@@ -18,6 +18,7 @@ from reference.methods import default_range, embed, layout, run, token_states
 from reference.values import deviation, value
 from reference.windows import document_vector, passes, span_vector
 from reference.words import words
+from selection import turns
 
 TEXT = '"Look," said Dr. Halvorsen: the café 🙂 stays.\n\n  Then 日本語。Nobody asked! Or did they, on the bridge?'
 SENTENCES = [(0, 45), (49, 58), (58, 71), (72, 99)]
@@ -52,15 +53,8 @@ def test_forward_is_that_of_transformers(name):
         assert (h - expected[0]).abs().max() <= 1e-10
 
 
-SPANS = [(1, 5), (2, 3), (1, 6), (3, 3)]
-
-
 @pytest.mark.parametrize(
-    ("name", "span"),
-    [
-        *((name, span) for name in FAMILIES for span in SPANS),
-        *((name, RANGE) for name in (*MORE_FAMILIES, *OWN_ATTENTION)),
-    ],
+    ("name", "span"), turns([*FAMILIES, *MORE_FAMILIES, *OWN_ATTENTION], [(1, 5), (2, 3), (1, 6), (3, 3)])
 )
 def test_copies_between_layers_are_those_of_hooks(name, span):
     model, tokenizer = build(name)

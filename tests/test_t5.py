@@ -12,6 +12,7 @@ import torch
 import transformers
 from tests import families
 from tests.comparison import TEXTS, embedder, gap, loaded
+from tests.selection import each_once
 from tests.test_contract import unchanged
 from tests.test_kernels import BIASED
 
@@ -146,8 +147,7 @@ MUTATIONS = {
 }
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
-@pytest.mark.parametrize("family", ["t5", "umt5"])
+@pytest.mark.parametrize(("family", "name"), each_once(["t5", "umt5"], MUTATIONS))
 def test_mutation_is_noticed(family: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     e = embedder(family, METHOD, exactly=True)
     MUTATIONS[name](monkeypatch)

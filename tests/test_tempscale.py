@@ -40,13 +40,6 @@ def test_queries_may_have_their_own() -> None:
     assert np.array_equal(both.encode_query(TEXTS), embedder("llama", "plain+tempscale:tau=0.5").encode_query(TEXTS))
 
 
-@pytest.mark.parametrize("rule", ["rule=log", "rule=log,tau=0.7", "rule=rate,rate=0.3", 'lengths="1:1,20:0.7,30:0.5"'])
-def test_rules_by_length_do_not_depend_on_the_company(rule: str) -> None:
-    e = embedder("gemma2", f"plain+tempscale:{rule}")
-    alone = np.stack([e.encode_document(text) for text in TEXTS])
-    assert np.abs(e.encode_document(TEXTS) - alone).max() < 1e-5
-
-
 def test_factors_are_the_published_ones() -> None:
     assert Temperature(0.8).factor(7, query=False) == 1.25
     assert Temperature(0.8, 0.5).factor(7, query=True) == 2.0

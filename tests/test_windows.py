@@ -29,18 +29,23 @@ def tokenizer(kind: str) -> Tokenizer:
     return Tokenizer(families.TOKENIZERS[kind]())
 
 
-def plan(text: str, layout: str, kind: str, max_length: int, *, instruction: str | None = None) -> TextPlan:
-    """How a text is divided; no model is needed for that."""
-    planner = Planner(
-        layout=LAYOUTS[layout],
+def planner(layout: Layout, kind: str, max_length: int = 2**20, *, instruction: str | None = None) -> Planner:
+    """What lays texts out; no model is needed for that."""
+    return Planner(
+        layout=layout,
         tokenizer=tokenizer(kind),
-        prefix=tokenizer(kind).starting(LAYOUTS[layout].start, auto=True),
+        prefix=tokenizer(kind).starting(layout.start, auto=True),
         segmenter=Segmenter("en"),
         max_length=max_length,
         overflow="window",
         instructions={"query": instruction, "document": instruction},
     )
-    return planner.plan([text], "document", sentences=True)[0]
+
+
+def plan(text: str, layout: str, kind: str, max_length: int, *, instruction: str | None = None) -> TextPlan:
+    """How a text is divided."""
+    found = planner(LAYOUTS[layout], kind, max_length, instruction=instruction)
+    return found.plan([text], "document", sentences=True)[0]
 
 
 def characters(job: Window) -> set[int]:
