@@ -18,7 +18,7 @@ from eddy_embed.encoding.planner import TextPlan
 from eddy_embed.encoding.windows import Window
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
 from eddy_embed.methods.method import Method
-from eddy_embed.model.attention import AttentionWatcher
+from eddy_embed.model.attention import AttentionRecorder
 from eddy_embed.model.host import TEMPERATURE, Host
 from eddy_embed.parts.copy_edges import copy_states
 from eddy_embed.parts.layout import TextRole
@@ -204,25 +204,16 @@ class Runner:
         return refiner.states(hidden, packed.offsets, spans, mixes)
 
     def hidden(
-        self,
-        sequences: list[Sequence],
-        role: TextRole,
-        watcher: AttentionWatcher | None = None,
-        leaves: list[torch.Tensor] | None = None,
+        self, sequences: list[Sequence], role: TextRole, watcher: AttentionRecorder | None = None
     ) -> tuple[torch.Tensor, Packed]:
-        """States of all tokens in one pass, before any readout, shape (tokens, layers * width), and the packed tokens.
-
-        See `Host.run` for `watcher` and `leaves`.
-        """
+        """States of all tokens before any readout, shape (tokens, layers * width), and the packed tokens."""
         packed = pack(sequences)
         factors = None
         if self._temperature is not None:
             factors = [self._temperature.factor(len(sequence), role == "query") for sequence in sequences]
         wanted = [self._average.layers(layer) for layer in self._layers]
         flat = tuple(layer for layers in wanted for layer in layers)
-        hidden = self.host.run(
-            packed, self._rewired, self._values, factors, self._reroute, flat, watcher, leaves=leaves
-        )
+        hidden = self.host.run(packed, self._rewired, self._values, factors, self._reroute, flat, watcher)
         if len(packed.edges) and any(layer in self._copied for layer in flat):
             edges = torch.from_numpy(packed.edges).to(hidden.device)
             states = zip(flat, torch.tensor_split(hidden, len(flat), dim=1), strict=True)

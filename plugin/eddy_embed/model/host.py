@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
-from eddy_embed.model.attention import BLOCKED, OWN, AttentionSpec, AttentionWatcher, KernelChoice, group
+from eddy_embed.model.attention import OWN, AttentionRecorder, AttentionSpec, KernelChoice, group
 from eddy_embed.model.hooks import ATTENTION, RUNS, PassEnded, PassState, by_distance, current, install, register
 from eddy_embed.model.loading.peft import adapters, base_of
 from eddy_embed.model.self_check import FLOAT32, HALF, INT8, SelfCheck, check_states_equal, check_windows, looks_ahead
@@ -148,9 +148,8 @@ class Host:
         factors: list[float] | None = None,
         reroute: ExtraKeyValues | None = None,
         layers: tuple[int, ...] | None = None,
-        watcher: AttentionWatcher | None = None,
+        watcher: AttentionRecorder | None = None,
         rows: torch.Tensor | None = None,
-        leaves: list[torch.Tensor] | None = None,
     ) -> torch.Tensor:
         """Hidden states at the exit layer, or at several layers up to it.
 
@@ -163,7 +162,6 @@ class Host:
             layers: Layers l whose states are read, each at most M; None: M alone.
             watcher: Observes the attention of layers.
             rows: Tokens whose states are read, None for all; of the others nothing is kept.
-            leaves: If given, gradients are recorded, and the model's input embeddings are added to it.
 
         Returns:
             The h[l] side by side, shape (tokens, layers * width), in the model's dtype.
@@ -178,7 +176,7 @@ class Host:
             )
         wanted = (self.exit_layer,) if layers is None else layers
         if self.own:
-            return self._run_rows(packed, rewired, values, factors, wanted, rows, leaves)
+            return self._run_rows(packed, rewired, values, factors, wanted, rows)
         windows = [spec.window for spec in self.specs if spec.window is not None]
         groups = group(packed.offsets, factors, windows, self.bidirectional, self.device)
         call = PassState(
@@ -186,12 +184,10 @@ class Host:
             reroute=reroute,
             watcher=watcher,
             specs=self.specs,
-            # Only the blocked kernel gives the denominator a gradient too.
-            kernels=self.kernels(reroute, watcher is not None) if leaves is None else (BLOCKED,) * self.kept,
+            kernels=self.kernels(reroute, watcher is not None),
             captures=frozenset(wanted),
-            embeddings_only=self._embeddings_only(wanted, leaves),
+            embeddings_only=set(wanted) == {0},
             rows=rows,
-            leaves=leaves,
         )
         if watcher is not None:
             watcher.begin(groups, packed.offsets)
@@ -209,7 +205,6 @@ class Host:
         factors: list[float] | None,
         wanted: tuple[int, ...],
         rows: torch.Tensor | None,
-        leaves: list[torch.Tensor] | None,
     ) -> torch.Tensor:
         """`run` where the model computes attention itself: sequences of like length as the rows of a batch.
 
@@ -220,18 +215,14 @@ class Host:
         for members in group(packed.offsets, factors, even=self.bidirectional):
             part = padded_rows(packed, members.rows.numpy())
             factor = None if factors is None else members.factor
-            ends = self._embeddings_only(wanted, leaves)
-            call = PassState([], captures=frozenset(wanted), embeddings_only=ends, factor=factor, leaves=leaves)
+            ends = set(wanted) == {0}
+            call = PassState([], captures=frozenset(wanted), embeddings_only=ends, factor=factor)
             self._run_counted(call, part, rewired, values, {"softmax": 0 if ends or factors is None else self.kept})
             batch = call.side_by_side(wanted)
             if not len(states):
                 states = batch.new_empty(len(packed.ids), batch.shape[1])
             states[members.tokens.to(batch.device)] = batch[members.real.to(batch.device)]
         return states if rows is None else states[rows.to(states.device)]
-
-    def _embeddings_only(self, wanted: tuple[int, ...], leaves: list[torch.Tensor] | None) -> bool:
-        """Whether no layer has to run: only h[0] is read, and no gradients are wanted."""
-        return set(wanted) == {0} and leaves is None
 
     def _run_counted(
         self, call: PassState, packed: Packed, rewired: range, values: torch.Tensor | None, inside: dict[str, int]
@@ -287,16 +278,15 @@ class Host:
         """Last hidden states, shape (tokens, width); not `counted`: the model counts positions itself."""
         # Our attention takes all sequences in one long row, the model's own takes one in each row.
         rows, call.tokens = len(packed.offsets) - 1 if self.own else 1, len(packed.ids)
-        ours = call.kernels is not None and call.leaves is None  # nothing but our attention mixes rows
-        padding = pad_rows(call.tokens, self.device) - call.tokens if ours else 0
+        # Nothing but our attention mixes rows.
+        padding = pad_rows(call.tokens, self.device) - call.tokens if call.kernels is not None else 0
         arrays = (torch.from_numpy(array) for array in (packed.ids, packed.positions + self.first_position))
         ids, positions = (nn.functional.pad(array, (0, padding)).to(self.device).view(rows, -1) for array in arrays)
-        mode = torch.inference_mode() if call.leaves is None else torch.enable_grad()
         inside = call.factor is not None  # a temperature of attention that the model computes itself
         temperature = SoftmaxTemperatureMode(call, ids.shape, self._view.config) if inside else nullcontext()
         token = current.set(call)
         try:
-            with mode, temperature:
+            with torch.inference_mode(), temperature:
                 out = self._view(input_ids=ids, position_ids=positions if counted else None, use_cache=False)
         except PassEnded:
             return call.captured[0]

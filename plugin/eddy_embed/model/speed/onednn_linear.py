@@ -140,24 +140,7 @@ def product(states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
     """
     if not states.numel() or torch.is_autocast_enabled("cpu"):
         return nn.functional.linear(states, unpacked(weight), bias)
-    if torch.is_grad_enabled():
-        if weight.is_mkldnn:
-            return cast("torch.Tensor", _Product.apply(states, weight, bias))  # type: ignore[no-untyped-call]
-        return nn.functional.linear(states, weight, bias)
     return operator()(states, weight, bias, *UNFUSED)
-
-
-class _Product(torch.autograd.Function):
-    """A product by a prepacked weight, which is unpacked only for the backward pass."""
-
-    @staticmethod
-    def forward(context: Any, states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        context.weight = weight
-        return operator()(states, weight, bias, *UNFUSED)
-
-    @staticmethod
-    def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        return gradients[0] @ unpacked(context.weight), None, None
 
 
 class _Linear(nn.Linear):
