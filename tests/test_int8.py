@@ -22,7 +22,7 @@ from eddy_demo.web.answers.generation import Generator
 from eddy_demo.web.library_reader import LibraryOptions, LibraryReader
 from eddy_embed import Embedder, compare
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
-from eddy_embed.model.loading import number_format
+from eddy_embed.model.loading import pretrained
 from eddy_embed.model.speed import int8_linear
 from eddy_embed.model.speed.int8_linear import Int8Linear, multiplies_int8, use_int8
 from eddy_embed.model.view import text_model
@@ -123,7 +123,7 @@ def test_a_model_loaded_by_name_holds_its_layers_in_a_byte_a_weight(monkeypatch:
     layers = (half.explain("a").bytes - 2 * vocabulary.numel()) / 2
     assert eight.explain("a").bytes == pytest.approx(2 * vocabulary.numel() + layers, rel=0.03)
     assert "int8 on cpu" in str(eight.explain("a"))
-    monkeypatch.setenv(number_format.DTYPE, "int8")
+    monkeypatch.setenv(pretrained.DTYPE, "int8")
     named = Embedder("eddy-tiny", "plain")
     assert np.array_equal(named.encode_document(TEXTS), eight.encode_document(TEXTS))
     assert named.fingerprint == eight.fingerprint != half.fingerprint
@@ -136,7 +136,7 @@ def test_embedders_of_one_loaded_model_multiply_in_int8_too(monkeypatch: pytest.
     (compared,) = compare(TEXTS[:2], "eddy-tiny", ["plain"], dtype="int8")
     assert compared.cosines is not None and np.abs(compared.cosines - vectors @ vectors.T).max() <= 1e-6
     served = open_embedders("eddy-tiny", ["plain", "htp"], dtype="int8")["plain"]
-    monkeypatch.setenv(number_format.DTYPE, "int8")
+    monkeypatch.setenv(pretrained.DTYPE, "int8")
     reader = LibraryReader(LibraryOptions(Path()))
     reader.generator = Generator.load("eddy-tiny", "cpu")
     for embedder in (served, reader.embedder_for("plain")):
@@ -179,7 +179,7 @@ def test_layers_with_a_forward_of_their_own_are_left_alone() -> None:
 def test_where_int8_cannot_be_exact_it_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     elsewhere = "EDDY_DTYPE='int8' runs on a processor, not on 'cuda'; add device='cpu', or move a loaded model there"
     with pytest.raises(InvalidParameter, match=f"^{re.escape(elsewhere)}$"):
-        number_format.check_int8("EDDY_DTYPE", "cuda")
+        pretrained.check_int8("EDDY_DTYPE", "cuda")
     monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)
     assert not int8_linear.multiplies_int8()
     model, tokenizer = build("llama")
@@ -189,7 +189,7 @@ def test_where_int8_cannot_be_exact_it_is_refused(monkeypatch: pytest.MonkeyPatc
             Embedder(**given, dtype="int8")  # type: ignore[arg-type]
     monkeypatch.undo()
     if multiplies_int8():
-        number_format.check_int8("dtype", "cpu:0")
+        pretrained.check_int8("dtype", "cpu:0")
         wide = "dtype='int8' needs a model in bfloat16 or float32, this one is in float64; convert it, as with "
         with pytest.raises(InvalidParameter, match=f"^{re.escape(wide)}"):
             Embedder(copy.deepcopy(model).double(), tokenizer=tokenizer, dtype="int8")

@@ -17,8 +17,8 @@ from tests.selection import grid, mostly_slow
 from eddy_embed import Embedder
 from eddy_embed.encoding import planner, runner, windows
 from eddy_embed.encoding.document import Part
-from eddy_embed.encoding.windows import Window as EngineWindow
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, TextTooLong
+from eddy_embed.text.sequence import Window as EngineWindow
 
 TEXT = (
     "The river rose at night. By morning the bridge was gone! Who would carry the letters now? "

@@ -11,8 +11,7 @@ import pytest
 from tests.comparison import embedder
 from tests.test_long import TEXT
 
-from eddy_embed.encoding.windows import Window
-from eddy_embed.text.sequence import Role, Sequence
+from eddy_embed.text.sequence import Role, Sequence, Window
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 

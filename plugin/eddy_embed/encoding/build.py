@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from eddy_embed import methods
-from eddy_embed.encoding.batching import budget
 from eddy_embed.encoding.finalize import VectorFinalizer
 from eddy_embed.encoding.pipeline import Pipeline
 from eddy_embed.encoding.planner import Overflow, Planner
@@ -21,8 +20,7 @@ from eddy_embed.methods.method import Method
 from eddy_embed.model.backbone import Backbone
 from eddy_embed.model.host import Host
 from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate, reachable
-from eddy_embed.model.loading.number_format import asked_dtype, check_int8, check_numbers
-from eddy_embed.model.loading.pretrained import load
+from eddy_embed.model.loading.pretrained import asked_dtype, check_int8, check_numbers, load
 from eddy_embed.model.loading.sentence_transformers import LIBRARY, SentenceTransformerSpec, read, unwrapped
 from eddy_embed.model.speed.onednn_linear import unpack
 from eddy_embed.model.view import describe, device_of
@@ -33,6 +31,9 @@ from eddy_embed.text.tokenizer import Tokenizer
 from eddy_embed.utils.arrays import Doubles
 from eddy_embed.utils.garbage import collector_paused
 
+PER_THREAD, ON_ACCELERATOR = 1024, 8192
+"""Default of most tokens in a pass. The states of more tokens leave a processor's caches, and fewer do not keep its
+threads busy: measured in docs/performance-measurements.md."""
 FILTER_ROWS = 2**13
 """Most token embeddings that a filter's directions are found from: more cost seconds and change little."""
 
@@ -158,6 +159,12 @@ def assemble(
     space = planner.tokenizer.space if rewire is not None and rewire.init == "space" else None
     runner = Runner(host, opened.method, table, batch_tokens=batch_tokens, batch_size=batch_size, space=space)
     return Pipeline(planner, runner, finish)
+
+
+def budget(given: int | None, device: torch.device) -> int:
+    """Most tokens in a pass on a device: the given number, or the default for None."""
+    usual = min(PER_THREAD * torch.get_num_threads(), ON_ACCELERATOR) if device.type == "cpu" else ON_ACCELERATOR
+    return given or usual
 
 
 def host_for(opened: LoadedModel) -> Host:

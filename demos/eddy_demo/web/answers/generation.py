@@ -17,8 +17,16 @@ from eddy_demo.errors import DemoError
 from eddy_demo.web.answers.evidence import Evidence
 from eddy_demo.web.http.events import Event
 from eddy_embed.model.loading.names import is_gguf, locate, reachable
-from eddy_embed.model.loading.number_format import asked_dtype, best_device, chosen_dtype, usable_device
-from eddy_embed.model.loading.pretrained import check_size, read_config, readable, tokenizer_class
+from eddy_embed.model.loading.pretrained import (
+    asked_dtype,
+    best_device,
+    check_size,
+    chosen_dtype,
+    read_config,
+    readable,
+    tokenizer_class,
+    usable_device,
+)
 from eddy_embed.model.loading.sentence_transformers import read as read_embedding_model
 
 MAX_NEW_TOKENS = 256

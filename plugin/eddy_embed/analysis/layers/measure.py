@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from eddy_embed import methods
 from eddy_embed.analysis.layers.intrinsic_dimension import distinct, intrinsic_dimension
 from eddy_embed.analysis.layers.proposal import Proposal, propose
-from eddy_embed.encoding.batching import budget, passes, run_halving
-from eddy_embed.encoding.build import host_for, open_model, planner_for
+from eddy_embed.encoding.build import budget, host_for, open_model, planner_for
 from eddy_embed.encoding.planner import Planner
-from eddy_embed.encoding.runner import check_compatible
+from eddy_embed.encoding.runner import check_compatible, run_halving
 from eddy_embed.encoding.validation import check_count, check_options, checked_text_list, torch_name
 from eddy_embed.errors import InvalidParameter, NotFinite
 from eddy_embed.model.host import Host
-from eddy_embed.text.sequence import pack
+from eddy_embed.text.sequence import pack, passes
 from eddy_embed.utils.arrays import Doubles
 from eddy_embed.utils.progress import Progress
 
