@@ -157,7 +157,7 @@ class Runner:
             return self._pass([window for _, window in members], [divisions[owner] for owner, _ in members], role)
 
         for batch in passes([window.length for _, window in windows], self.batch_tokens, self._batch_size):
-            members = [(owner, window.laid()) for owner, window in (windows[index] for index in batch)]
+            members = [(owner, window.materialize()) for owner, window in (windows[index] for index in batch)]
             with self._lock:
                 results = run_halving(run_together, members)
             for (owner, window), (read, rows) in zip(members, results, strict=True):

@@ -33,7 +33,7 @@ from eddy_embed.model.view import (
 )
 from eddy_embed.parts.attention import ExtraKeyValues
 from eddy_embed.parts.copy_edges import CopyEdges
-from eddy_embed.text.sequence import Packed, pack, padded_rows, plain
+from eddy_embed.text.sequence import Packed, pack, padded_rows, without_placeholders
 from eddy_embed.utils.arrays import Ints
 
 TEMPERATURE = "a temperature"
@@ -79,7 +79,7 @@ class Host:
             use_onednn(self._view)
             install(embedding, self._stack, [m for m in modules if type(m).__name__.endswith("RotaryEmbedding")])
             self._rows = int(embedding.weight.shape[0])
-            two = pack([plain(np.zeros(2, np.int64))])
+            two = pack([without_placeholders(np.zeros(2, np.int64))])
             if exit_layer < layers:  # the final norm is read by nobody
                 for name in modules_after_layers(
                     self._parent, self._stack, lambda: self._forward(two, PassState(group(two.offsets)))
@@ -254,7 +254,7 @@ class Host:
     def _softmax_found(self) -> bool:
         """Whether the softmax of every layer's attention is found."""
         call = PassState([], factor=1.0)
-        self._forward(pack([plain(self._trial_ids(TRIED))]), call)
+        self._forward(pack([without_placeholders(self._trial_ids(TRIED))]), call)
         return call.ran["softmax"] == self.kept
 
     def kernels(self, reroute: ExtraKeyValues | None, watched: bool) -> tuple[KernelChoice, ...]:
@@ -263,7 +263,7 @@ class Host:
             return (OWN,) * self.kept
         key = (reroute, watched)
         if key not in self._kernels:
-            text = pack([plain(self._trial_ids(TRIED))])
+            text = pack([without_placeholders(self._trial_ids(TRIED))])
             check = SelfCheck(self.name, self._forward, text, self.specs, self.exit_layer, self.tolerance)
             self._kernels[key] = check.kernels(reroute, watched)
         return self._kernels[key]
@@ -309,7 +309,7 @@ class Host:
         """
         # Two sequences of equal length in a row take another path through attention than others.
         texts = [*np.split(self._trial_ids(TRIED - 2), 2), self._trial_ids(TRIED - 2), self._trial_ids(TRIED)]
-        alone = [pack([plain(ids)]) for ids in texts]
+        alone = [pack([without_placeholders(ids)]) for ids in texts]
         original = self._view.config._attn_implementation
         settable = self._view._can_set_attn_implementation()  # setting it elsewhere only makes a warning
         if settable:
@@ -336,10 +336,12 @@ class Host:
                 self._view.set_attn_implementation(original)
             half = TRIED // 2
             followed = (texts[-1], np.tile(texts[-1][:half], 2))  # the same tokens, followed by others
-            self._looks_ahead = looks_ahead(*(self._states(pack([plain(ids)]))[:half] for ids in followed))
+            self._looks_ahead = looks_ahead(
+                *(self._states(pack([without_placeholders(ids)]))[:half] for ids in followed)
+            )
         kinds = list(getattr(self._view.config, "layer_types", None) or [])[: self.kept]
         check_windows(self.name, self.specs, kinds, call.mask_windows)
-        ours = self.run(pack([plain(ids) for ids in texts]), range(0), None)
+        ours = self.run(pack([without_placeholders(ids) for ids in texts]), range(0), None)
         check_states_equal(self.name, ours, expected, self.width, self.tolerance)
 
     def _states(self, packed: Packed, counted: bool = True) -> torch.Tensor:

@@ -81,7 +81,7 @@ class Window:
         """Text tokens that it accounts for."""
         return len(self.counted)
 
-    def laid(self) -> Window:
+    def materialize(self) -> Window:
         """The window itself."""
         return self
 
@@ -105,7 +105,7 @@ class LazyWindow:
         """Positions of the text tokens that it accounts for, laid out anew."""
         return self.lay()[1]
 
-    def laid(self) -> Window:
+    def materialize(self) -> Window:
         """The same with its sequence."""
         return Window(*self.lay(), self.share)
 
@@ -157,7 +157,7 @@ def passes(lengths: Seq[int], batch_tokens: int, batch_size: int | None) -> list
     return batches
 
 
-def plain(ids: Ints) -> Sequence:
+def without_placeholders(ids: Ints) -> Sequence:
     """A sequence of text tokens alone, shape (tokens,)."""
     none = np.full(len(ids), -1, np.int64)
     return Sequence(ids, np.full(len(ids), int(Role.TEXT), np.int64), none, none, none, np.empty((0, 2), np.int64))
