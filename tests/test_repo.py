@@ -156,8 +156,8 @@ def test_references_are_independent() -> None:
 
 
 DEPENDENCIES = {
-    *("accelerate", "filelock", "gguf", "huggingface_hub", "numpy", "rich", "safetensors", "spacy", "tokenizers"),
-    *("torch", "transformers", "typer"),
+    *("accelerate", "filelock", "gguf", "huggingface_hub", "numpy", "pydantic", "rich", "safetensors", "spacy"),
+    *("tokenizers", "torch", "transformers", "typer"),
 }
 EXTRAS = {
     "model/loading/peft.py": {"peft"},

@@ -89,7 +89,7 @@ def _check_embedder(collection: Collection, function: EddyEmbeddingFunction) -> 
     if rows and maker != function.fingerprint:
         raise FingerprintMismatch(
             f"Collection {collection.name!r} holds vectors of {'an unknown' if maker is None else 'another'} maker, "
-            f"opened with `{function.settings['method']}` on `{function.model_name}`.\nTheir fingerprint: {maker}, "
+            f"opened with `{function.settings.method}` on `{function.model_name}`.\nTheir fingerprint: {maker}, "
             f"here {function.fingerprint}; use another collection."
         )
 

@@ -63,7 +63,7 @@ class Embedder:
     def __init__(
         self,
         model: str | os.PathLike[str] | torch.nn.Module,
-        method: str | Method = "recommended",
+        method: str | Method | None = "recommended",
         *,
         tokenizer: Any | None = None,
         max_length: int | None = None,
@@ -92,7 +92,7 @@ class Embedder:
             model: "eddy-tiny" (bundled), a folder, a .gguf file, "ollama:NAME" or "lmstudio:NAME" for what these
                 programs have on this machine, "smollm2", a Hugging Face id, or a loaded model or SentenceTransformer,
                 whose weights are shared and which is left exactly as it is.
-            method: Text form, such as "htp" or "tp:prompt=prompteol,range=1-7", or a Method. "recommended" is the
+            method: Text form, such as "htp" or "tp:prompt=prompteol,range=1-7", or a Method. "recommended", or None, is the
                 model's own for retrieval; the attribute `method` then says which.
             tokenizer: The tokenizer of a loaded model (a fast one).
             max_length: Most tokens in a pass, prompt and placeholders included; None: the model's window.
@@ -125,7 +125,7 @@ class Embedder:
         refuse_unknown("Embedder", _unknown, locals().keys() - {"self", "_unknown"})
         named = {"device": torch_name(device), "dtype": torch_name(dtype)}
         check_options({**locals(), **named})
-        asked = method if isinstance(method, Method) else methods.parse(method)
+        asked = method if isinstance(method, Method) else methods.parse("recommended" if method is None else method)
         opened = open_model(
             model,
             asked,

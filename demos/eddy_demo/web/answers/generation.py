@@ -20,7 +20,6 @@ from eddy_embed.model.loading.names import is_gguf, locate, reachable
 from eddy_embed.model.loading.pretrained import (
     asked_dtype,
     best_device,
-    check_size,
     chosen_dtype,
     read_config,
     readable,
@@ -28,6 +27,7 @@ from eddy_embed.model.loading.pretrained import (
     usable_device,
 )
 from eddy_embed.model.loading.sentence_transformers import read as read_embedding_model
+from eddy_embed.model.view import check_size
 
 MAX_NEW_TOKENS = 256
 """Maximum number of tokens of an answer."""
