@@ -12,9 +12,8 @@ from chromadb.errors import NotFoundError
 
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from chroma_eddy.storage.names import check_collection_name
-from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import FingerprintMismatch
-from eddy_embed.utils.diff import contrast
+from eddy_embed.integrations import check_kind, contrast
 
 # In the metadata of collections made here, since Chroma replaces a stored configuration before it asks whether it may;
 # and in the metadata of rows that the adapters for other frameworks write.

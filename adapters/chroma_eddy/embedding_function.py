@@ -10,18 +10,25 @@ from typing import TYPE_CHECKING, Any, cast
 from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space
 from chromadb.utils.embedding_functions import register_embedding_function
 
-from eddy_embed.encoding.validation import check_kind, checked_text_list
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
-from eddy_embed.integrations.settings import ENGINE_SETTINGS, PROCESS_SETTINGS, EmbedderSettings, put
-from eddy_embed.integrations.shared_embedders import name_of, open_embedder, raise_if_unfitted
-from eddy_embed.utils.diff import contrast
+from eddy_embed.integrations import (
+    PROCESS_SETTINGS,
+    EmbedderSettings,
+    check_kind,
+    checked_text_list,
+    contrast,
+    name_of,
+    open_embedder,
+    put,
+    raise_if_unfitted,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from eddy_embed import Embedder
 
-_STORED = frozenset(ENGINE_SETTINGS) - PROCESS_SETTINGS | {"model_name", "fingerprint", "live_model"}
+_STORED = EmbedderSettings.model_fields.keys() - PROCESS_SETTINGS | {"fingerprint", "live_model"}
 # Names of these parameters in Chroma's SentenceTransformerEmbeddingFunction.
 _ALIASES = {"normalize_embeddings": "normalize", "model": "model_name"}
 

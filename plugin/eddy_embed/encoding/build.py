@@ -21,7 +21,12 @@ from eddy_embed.model.backbone import Backbone
 from eddy_embed.model.host import Host
 from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate, reachable
 from eddy_embed.model.loading.pretrained import asked_dtype, check_int8, check_numbers, load
-from eddy_embed.model.loading.sentence_transformers import LIBRARY, SentenceTransformerSpec, read, unwrapped
+from eddy_embed.model.loading.sentence_transformers import (
+    LIBRARY,
+    SentenceTransformerSpec,
+    read_embedding_model,
+    unwrapped,
+)
 from eddy_embed.model.speed.onednn_linear import unpack
 from eddy_embed.model.view import describe, device_of
 from eddy_embed.parts.layout import Layout, TextRole
@@ -118,7 +123,7 @@ def open_model(
     check_numbers(device, dtype)
     where = locate(model)
     options = reachable(name, where, options)
-    trained = None if name in BUNDLED or is_gguf(where) else read(where, options)
+    trained = None if name in BUNDLED or is_gguf(where) else read_embedding_model(where, options)
     base, used, backbone = load(
         model,
         exit_of=lambda backbone: methods.resolve(method, backbone).exit_layer,

@@ -7,8 +7,7 @@ from typing import Any
 
 from llama_index.core.callbacks import CallbackManager
 
-from eddy_embed.encoding.validation import check_count, check_kind, refuse_unknown
-from eddy_embed.integrations.settings import put
+from eddy_embed.integrations import check_count, check_kind, put, refuse_unknown
 
 # Parameters of HuggingFaceEmbedding without a counterpart, and what to use instead.
 _HINTS = {

@@ -14,11 +14,17 @@ from llama_index.core.bridge.pydantic import SerializerFunctionWrapHandler as Ha
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATTR
 
-from eddy_embed.encoding.validation import check_kind, check_one, checked_text_list
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
-from eddy_embed.integrations.settings import check_loaded
-from eddy_embed.integrations.shared_embedders import EmbedderOwner, in_worker, live_error
-from eddy_embed.utils.diff import contrast
+from eddy_embed.integrations import (
+    EmbedderOwner,
+    check_kind,
+    check_loaded,
+    check_one,
+    checked_text_list,
+    contrast,
+    in_worker,
+    live_error,
+)
 from llama_index.embeddings.eddy.arguments import resolve_arguments
 from llama_index.embeddings.eddy.cache import RoleKeyedCache, query_role
 from llama_index.embeddings.eddy.vector_metadata import KEYS, FingerprintedVector, has_vector_of

@@ -26,7 +26,7 @@ from eddy_embed.model.loading.pretrained import (
     tokenizer_class,
     usable_device,
 )
-from eddy_embed.model.loading.sentence_transformers import read as read_embedding_model
+from eddy_embed.model.loading.sentence_transformers import read_embedding_model
 from eddy_embed.model.view import check_size
 
 MAX_NEW_TOKENS = 256

@@ -24,12 +24,12 @@ from transformers.utils import logging
 
 from eddy_embed.errors import EddyError, InvalidParameter, ModelNotFound, UnsupportedModel
 from eddy_embed.model.backbone import Backbone, Pooling
-from eddy_embed.model.loading import sentence_transformers
 from eddy_embed.model.loading.gguf.config import config_of
 from eddy_embed.model.loading.gguf.convert import converted
 from eddy_embed.model.loading.gguf.header import GgufFile
 from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate, not_opened, reachable
 from eddy_embed.model.loading.peft import adapter_at, attach, file_at
+from eddy_embed.model.loading.sentence_transformers import read_embedding_model
 from eddy_embed.model.speed.int8_linear import multiplies_int8
 from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16, prepack, prepacks
 from eddy_embed.model.view import check_size, check_sizes, describe, layer_of
@@ -180,7 +180,7 @@ def read_backbone(name: str | os.PathLike[str], **options: Any) -> Backbone:
     where = locate(name)
     options = reachable(os.fspath(name), where, {"trust_remote_code": False, **options})
     with _opening(name):
-        trained = None if name in BUNDLED or is_gguf(where) else sentence_transformers.read(where, options)
+        trained = None if name in BUNDLED or is_gguf(where) else read_embedding_model(where, options)
         if trained is not None and trained.subfolder:
             options = {**options, "subfolder": trained.subfolder}
         source = _Source(options, where, options, None) if name in BUNDLED else _Source.of(where, options)
