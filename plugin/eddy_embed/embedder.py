@@ -43,7 +43,7 @@ from eddy_embed.parts.postprocess import Fitted, RunningCovariance, fit
 from eddy_embed.utils.arrays import Floats
 from eddy_embed.utils.progress import Progress
 
-_MAKER = (
+_MADE_BY = (
     *("architecture", "config", "weights", "tokenizer", "start", "text_instruction", "query_instruction"),
     *("head", "query_attached", "text_attached"),  # of embedding models alone
 )
@@ -152,7 +152,7 @@ class Embedder:
         self.max_length, self.show_progress = self._pipeline.planner.max_length, show_progress
         self._settings: dict[str, Any] | None = None
         if self.post is not None:
-            self.post.check_maker(self.maker)
+            self.post.check_made_by(self.made_by)
         if check:
             warn_of_collapse(self._pipeline, self.method, self.model_name)
 
@@ -313,7 +313,7 @@ class Embedder:
         if queries is not None:
             vectors = plain.encode_query(checked_texts(queries), show_progress=show_progress)
             query_moments = RunningCovariance.of(unit(vectors.astype(np.float64)))
-        fitted = replace(fit(self.method.post, moments, query_moments), maker=self.maker)
+        fitted = replace(fit(self.method.post, moments, query_moments), made_by=self.made_by)
         self._pipeline.finish = replace(self._pipeline.finish, fitted=fitted)
         self._settings = None
         return fitted
@@ -330,7 +330,7 @@ class Embedder:
         """
         check_kind("fitted", fitted, Fitted | None, "what fit() returned, or None; Fitted.load reads it from a file")
         if fitted is not None:
-            fitted.check_maker(self.maker)
+            fitted.check_made_by(self.made_by)
         method = methods.with_post(self.method, None if fitted is None else fitted.post)
         finish = finish_for(method, self.width, fitted, self._pipeline.finish)
         other = self._copy(finish=finish)
@@ -355,7 +355,7 @@ class Embedder:
         instructions, attached = {**planner.instructions, **new}, planner.attached - new.keys()
         other = self._copy(planner=replace(planner, instructions=instructions, attached=attached))
         if other.post is not None:
-            other.post.check_maker(other.maker)
+            other.post.check_made_by(other.made_by)
         return other
 
     @overload
@@ -500,10 +500,10 @@ class Embedder:
         return self._settings
 
     @property
-    def maker(self) -> dict[str, Any]:
+    def made_by(self) -> dict[str, Any]:
         """What decides the vectors that post-processing is fitted on and applied to, as plain values."""
         method = {part: value for part, value in self.settings["method"].items() if part != "post"}
-        others = {name: self.settings[name] for name in _MAKER if name in self.settings}
+        others = {name: self.settings[name] for name in _MADE_BY if name in self.settings}
         return cast("dict[str, Any]", json.loads(json.dumps({**others, "method": method})))
 
     @property
