@@ -174,7 +174,7 @@ def test_normalising_windows_before_they_are_averaged_is_noticed(monkeypatch: py
 def test_a_long_documents_vector_is_that_of_encode_document(method: str, max_length: int) -> None:
     e = embedder("llama", method, max_length=max_length)
     text = f"{TEXT} {TEXT}"
-    document = e.encode_long(text, late=e.reads_spans)
+    document = e.encode_long(text, late=e.can_embed_spans)
     assert np.array_equal(document.vector, e.encode_document(text))
     assert (document.n_windows > 1) == (max_length == 160)
 

@@ -91,7 +91,7 @@ def test_every_entry_runs_on_its_shape(shape: tuple[str, int, int, int]) -> None
         for text in (chosen.method, chosen.beside, chosen.fitted):
             methods.resolve(methods.parse(text), backbone)
         method = methods.parse(chosen.method)
-        assert method.post is None and (use != "retrieval" or method.reads_spans)
+        assert method.post is None and (use != "retrieval" or method.can_embed_spans)
 
 
 RESULTS = {"smollm2": SMOLLM2, "gemma-3-270m": GEMMA, "eddy-tiny": Backbone("llama", 8, 320, 8192, 2048)}

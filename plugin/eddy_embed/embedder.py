@@ -238,7 +238,7 @@ class Embedder:
         """
         check_options({"passage_size": passage_size, "passage_unit": passage_unit, "late": late, "progress": progress})
         check_parts(parts)
-        if late and not self.reads_spans:
+        if late and not self.can_embed_spans:
             raise IncompatibleMethods(
                 f"{self.method} gives no vectors for parts of a text; use late=False, or a method such as htp:pool=mean"
             )
@@ -266,7 +266,7 @@ class Embedder:
             InvalidText: The text is blank, no string, or not valid Unicode.
             TextTooLong: The text exceeds the window and overflow is "error".
         """
-        if not self.reads_words:
+        if not self.can_embed_words:
             raise IncompatibleMethods(
                 f"{self.method} reads one token, for the whole text, and gives no vectors for words; use one that "
                 "averages, such as plain:pool=mean, or reba"
@@ -306,8 +306,8 @@ class Embedder:
             )
         plain, moments = self.with_post(None), RunningCovariance(self.width)
         for _, chunk in chunks(checked_texts(texts)):
-            parts: list[Part] = ["sentences" if self.reads_spans else "passages"]
-            documents = plain.encode_long(chunk, late=self.reads_spans, parts=parts, show_progress=show_progress)
+            parts: list[Part] = ["sentences" if self.can_embed_spans else "passages"]
+            documents = plain.encode_long(chunk, late=self.can_embed_spans, parts=parts, show_progress=show_progress)
             moments.add(unit(np.stack([part.vector for document in documents for part in document.finest])))
         query_moments = None
         if queries is not None:
@@ -432,14 +432,14 @@ class Embedder:
         return self.width if post is None else post.dimension(self.width)
 
     @property
-    def reads_spans(self) -> bool:
+    def can_embed_spans(self) -> bool:
         """Whether parts of a text can be read out of a pass over the whole, since the method averages positions."""
-        return self.method.reads_spans
+        return self.method.can_embed_spans
 
     @property
-    def reads_words(self) -> bool:
+    def can_embed_words(self) -> bool:
         """Whether words have vectors, since the method averages positions, or weighs states for each token."""
-        return self.method.reads_words
+        return self.method.can_embed_words
 
     @property
     def counts(self) -> Counts:

@@ -269,7 +269,7 @@ class _DiagnosisRun:
 
     def _tokens(self, pipeline: Pipeline) -> None:
         """The share of single tokens in the mean."""
-        if not self.embedder.reads_spans:
+        if not self.embedder.can_embed_spans:
             self.found.left_out["tokens in the mean"] = "the method reads one token; name one that averages"
             return
         raw = replace(pipeline, finish=replace(pipeline.finish, post=None, fitted=None))
