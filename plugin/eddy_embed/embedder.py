@@ -71,7 +71,7 @@ class Embedder:
         query_instruction: str | None = None,
         text_instruction: str | None = None,
         normalize: bool = True,
-        post: Fitted | str | os.PathLike[str] | None = None,
+        fitted: Fitted | str | os.PathLike[str] | None = None,
         batch_size: int | None = None,
         batch_tokens: int | None = None,
         device: str | torch.device | None = None,
@@ -101,7 +101,7 @@ class Embedder:
             query_instruction: Put before queries. None: the model's own prompt, if its folder has one.
             text_instruction: Put before documents. None: likewise.
             normalize: Whether vectors have length 1.
-            post: For a method with post-processing: what an earlier fit learned, or its file.
+            fitted: For a method with post-processing: what an earlier fit learned, or its file.
             batch_size: Most texts in a pass, None for no limit.
             batch_tokens: Most tokens in a pass; None: 1,024 per thread of a processor, 8,192 at most and elsewhere.
             device: "cpu", "cuda", "mps" ..; None: an accelerator if there is one. A loaded model stays where it is.
@@ -120,7 +120,7 @@ class Embedder:
             UnsupportedModel: The model cannot be run exactly.
             UnknownMethod: No method of that name.
             InvalidParameter: A value is outside its range, or there is no such parameter.
-            FingerprintMismatch: `post` was fitted with another model, method or setting.
+            FingerprintMismatch: `fitted` was fitted with another model, method or setting.
         """
         refuse_unknown("Embedder", _unknown, locals().keys() - {"self", "_unknown"})
         named = {"device": torch_name(device), "dtype": torch_name(dtype)}
@@ -145,7 +145,7 @@ class Embedder:
             overflow=overflow,
             instructions={"query": query_instruction, "document": text_instruction},
             language=language,
-            finish=first_finish(opened, post, normalize),
+            finish=first_finish(opened, fitted, normalize),
             batch_tokens=batch_tokens,
             batch_size=batch_size,
         )
@@ -295,7 +295,7 @@ class Embedder:
             show_progress: Show a bar; None: as the embedder was set.
 
         Returns:
-            What was learned; its `save` writes a file for `post=`.
+            What was learned; its `save` writes a file for `fitted=`.
 
         Raises:
             InvalidParameter: The method has no post-processing, or the texts have fewer than two sentences.

@@ -115,7 +115,7 @@ def compare(
     opened = open_model(model, registry.plain(), tokenizer, **loading)
     options["dtype"] = opened.dtype
     # What plain refuses is wrong with the arguments, what another method refuses is a reason of its own.
-    first = {**options, "post": None, "check": False}
+    first = {**options, "fitted": None, "check": False}
     Embedder(opened.model, tokenizer=opened.tokenizer, method="plain", **first).close()
     return [_compared(given, method, opened, role, options) for method in asked]
 

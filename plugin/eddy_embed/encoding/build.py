@@ -221,7 +221,9 @@ def planner_for(
     )
 
 
-def first_finish(opened: LoadedModel, post: Fitted | str | os.PathLike[str] | None, normalize: bool) -> VectorFinalizer:
+def first_finish(
+    opened: LoadedModel, fitted: Fitted | str | os.PathLike[str] | None, normalize: bool
+) -> VectorFinalizer:
     """The last stage for a loaded model; see `Embedder` for the arguments."""
     own, width = opened.trained, opened.backbone.hidden
     head = None if own is None else own.head
@@ -237,7 +239,7 @@ def first_finish(opened: LoadedModel, post: Fitted | str | os.PathLike[str] | No
     chosen = opened.method.filter
     filtered = None if chosen is None else chosen.directions(_token_embeddings(opened.model), width)
     width = width if head is None else head.width or width
-    return finish_for(opened.method, width, post, VectorFinalizer(normalize, filtered=filtered, head=head))
+    return finish_for(opened.method, width, fitted, VectorFinalizer(normalize, filtered=filtered, head=head))
 
 
 def _token_embeddings(model: torch.nn.Module) -> Doubles:
@@ -248,20 +250,21 @@ def _token_embeddings(model: torch.nn.Module) -> Doubles:
 
 
 def finish_for(
-    method: Method, width: int, post: Fitted | str | os.PathLike[str] | None, finish: VectorFinalizer
+    method: Method, width: int, fitted: Fitted | str | os.PathLike[str] | None, finish: VectorFinalizer
 ) -> VectorFinalizer:
     """A last stage with the post-processing of a method whose vectors have this width before it."""
     if method.post is not None:
         method.post.dimension(width)
-    fitted = post if post is None or isinstance(post, Fitted) else Fitted.load(post)
+    if fitted is not None and not isinstance(fitted, Fitted):
+        fitted = Fitted.load(fitted)
     if fitted is not None and fitted.post != method.post:
         raise InvalidParameter(
-            f"post= holds {fitted.post}, the method {method} asks for {method.post}; use the file that was fitted with "
-            "this method, or fit again"
+            f"fitted= holds {fitted.post}, the method {method} asks for {method.post}; use the file that was fitted "
+            "with this method, or fit again"
         )
     if fitted is not None and len(fitted.mean) != width:
         raise InvalidParameter(
-            f"post= was fitted on vectors of width {len(fitted.mean)}, this model's have {width}; fit it "
+            f"fitted= was fitted on vectors of width {len(fitted.mean)}, this model's have {width}; fit it "
             "again with this model"
         )
     return replace(finish, post=method.post, fitted=fitted)

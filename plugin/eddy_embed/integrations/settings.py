@@ -39,7 +39,7 @@ class EmbedderSettings(BaseModel):
     query_instruction: str | None = Field(None, description="Put before queries; None: the model's own prompt.")
     text_instruction: str | None = Field(None, description="Put before documents; None: likewise.")
     normalize: bool = Field(True, description="Whether vectors have length 1.")
-    post: str | None = Field(None, description="File of what an earlier fit learned, for post-processing.")
+    fitted: str | None = Field(None, description="File of what an earlier fit learned, for post-processing.")
     batch_size: int | None = Field(None, gt=0, description="Most texts in a pass; None: no limit.")
     batch_tokens: int | None = Field(None, gt=0, description="Most tokens in a pass; None: as the device suits.")
     device: str | None = Field(None, description="Such as 'cpu' or 'cuda:1'; None: an accelerator if there is one.")
@@ -130,9 +130,11 @@ def to_plain_values(owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
     values["dtype"] = "auto" if values.get("dtype") is None else torch_name(values["dtype"])
     values["device"] = torch_name(values.get("device"))
     check_options(values)
-    if isinstance(values.get("post"), Fitted):
-        raise InvalidParameter(f"post= must be a file here, so that {owner} can store and send it; save() writes one.")
-    for name in ("cache_folder", "post"):
+    if isinstance(values.get("fitted"), Fitted):
+        raise InvalidParameter(
+            f"fitted= must be a file here, so that {owner} can store and send it; save() writes one."
+        )
+    for name in ("cache_folder", "fitted"):
         if values.get(name) is not None:
             values[name] = os.fspath(values[name])
     if values.get("model_kwargs", ...) is None:

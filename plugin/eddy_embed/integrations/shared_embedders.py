@@ -47,14 +47,14 @@ def open_embedder(settings: EmbedderSettings, live: tuple[Any, Any] | None = Non
 
     if live is not None:
         return Embedder(live[0], tokenizer=live[1], **settings.arguments())
-    version = _version(settings.post)
-    key = settings.key(post=version)
+    version = _version(settings.fitted)
+    key = settings.key(fitted=version)
     # Held while loading: of two threads that ask at once, the second waits instead of loading the weights again.
     with _lock:
         embedder = _embedders.get(key)
         if embedder is None:
             embedder = Embedder(settings.model_name, **settings.arguments())
-            in_full = settings.key(post=version, method=str(embedder.method))
+            in_full = settings.key(fitted=version, method=str(embedder.method))
             embedder = _embedders[key] = _embedders.setdefault(in_full, embedder)
         return embedder
 
@@ -179,11 +179,11 @@ class EmbedderOwner(EmbedderSettings):
         folder.mkdir(parents=True, exist_ok=True)
         if embedder.post is not None:
             embedder.post.save(folder / SAVED_POST)
-            self.post = str(folder / SAVED_POST)
+            self.fitted = str(folder / SAVED_POST)
             self._engine_key = self.key()
             with _lock:
-                _embedders[self.key(post=_version(self.post))] = embedder
-        more = {"post": embedder.post is not None, "fingerprint": embedder.fingerprint}
+                _embedders[self.key(fitted=_version(self.fitted))] = embedder
+        more = {"fitted": embedder.post is not None, "fingerprint": embedder.fingerprint}
         with atomic_write(folder / SAVED) as file:
             file.write(json.dumps({**self.stored(), **more}, indent=2).encode())
 
@@ -198,14 +198,14 @@ class EmbedderOwner(EmbedderSettings):
         path = Path(folder) / SAVED
         try:
             saved = json.loads(path.read_text())
-            fingerprint, post = saved.pop("fingerprint"), saved.pop("post")
+            fingerprint, fitted = saved.pop("fingerprint"), saved.pop("fitted")
             inside = PROCESS_SETTINGS & {*saved, *(saved.get("model_kwargs") or {})}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidParameter(f"{path} holds no embedder: {error!r}; save(folder) writes it") from error
         if unknown := sorted(inside | (set(saved) - {"model_name", *ENGINE_SETTINGS})):
             # Such as trust_remote_code: no file may make foreign code run.
             raise InvalidParameter(f"{path} names {', '.join(unknown)}, which save does not write; give it to load")
-        self = cls(**{**saved, **({"post": str(path.with_name(SAVED_POST))} if post else {}), **settings})
+        self = cls(**{**saved, **({"fitted": str(path.with_name(SAVED_POST))} if fitted else {}), **settings})
         if self.fingerprint != fingerprint:
             raise FingerprintMismatch(
                 f"{path}: {contrast(saved, vars(self))}.\nSaved with fingerprint {fingerprint}, opened with "
@@ -216,7 +216,7 @@ class EmbedderOwner(EmbedderSettings):
     @property
     def _fitted_here(self) -> bool:
         """Whether post-processing was fitted in this process and not saved."""
-        return self.post is None and self._engine is not None and self._engine.post is not None
+        return self.fitted is None and self._engine is not None and self._engine.post is not None
 
     def _refuse_live(self) -> None:
         if self._live is not None:
@@ -282,7 +282,7 @@ def raise_if_unfitted(embedder: Embedder, call: str = "fit(texts)") -> None:
     if is_unfitted(embedder):
         raise NotFitted(
             f"Method '{embedder.method}' has post-processing, which learns from a library: call {call}, or give "
-            "post=, the file that Embedder(...).fit(texts).save(path) wrote."
+            "fitted=, the file that Embedder(...).fit(texts).save(path) wrote."
         )
 
 
