@@ -31,7 +31,7 @@ from torch import nn
 from transformers.utils import logging
 
 from eddy_embed import Embedder
-from eddy_embed.text.sequence import pack, plain
+from eddy_embed.text.sequence import pack, without_placeholders
 
 LENGTHS = (128, 512, 2048, 8192)
 TOKENS = 32_768
@@ -113,7 +113,7 @@ def beside(
 ) -> dict[str, Any]:
     """Eddy's pass over sequences of one length, and the others' over the same."""
     host = embedder._pipeline.open_runner.host
-    packed = pack([plain(row) for row in ids])
+    packed = pack([without_placeholders(row) for row in ids])
     square = torch.from_numpy(ids).to(options.device)
 
     def ours() -> torch.Tensor:

@@ -36,8 +36,7 @@ from eddy_embed.analysis.evaluate.results import Cost, ResultStore, TaskResult
 from eddy_embed.analysis.evaluate.systems import System
 from eddy_embed.analysis.evaluate.tasks import Retrieval, find_tasks
 from eddy_embed.encoding.runner import Runner
-from eddy_embed.encoding.windows import Window
-from eddy_embed.text.sequence import PLACEHOLDER_ID, Packed, Role, Sequence, pack
+from eddy_embed.text.sequence import PLACEHOLDER_ID, Packed, Role, Sequence, Window, pack
 
 Ints = NDArray[np.int64]
 

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.comparison import TEXTS, embedder
 
-from eddy_embed.encoding.batching import budget, passes, run_halving
+from eddy_embed.encoding.build import budget
+from eddy_embed.encoding.runner import run_halving
 from eddy_embed.model import host
+from eddy_embed.text.sequence import passes
 
 
 @given(st.lists(st.integers(1, 100), max_size=40), st.integers(1, 200), st.one_of(st.none(), st.integers(1, 6)))

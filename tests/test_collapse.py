@@ -95,7 +95,7 @@ def test_check_language_and_post_processing_decide_whether_it_is_measured(alarme
     silent("eddy-tiny", "plain", check=False)
     silent("eddy-tiny", "plain", language="de")
     fitted = silent("eddy-tiny", "plain+whiten").fit(TEXTS)
-    silent("eddy-tiny", "plain+whiten", post=fitted)
+    silent("eddy-tiny", "plain+whiten", fitted=fitted)
     with pytest.warns(MethodCollapse):
         Embedder("eddy-tiny", method="plain+truncate:dims=64")
 

@@ -35,7 +35,7 @@ WRONG: dict[str, list[Any]] = {
     "local_files_only": NO_FLAG,
     "show_progress": NO_FLAG,
     "check": NO_FLAG,
-    "post": NO_TEXT,
+    "fitted": NO_TEXT,
     "device": [*NO_TEXT, ""],
     "dtype": [*NO_TEXT, None],
     "language": [*NO_TEXT, None],

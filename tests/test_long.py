@@ -18,8 +18,8 @@ from tests.selection import each_once, mostly_slow, turns
 from eddy_embed import Embedder
 from eddy_embed.encoding import planner, runner, windows
 from eddy_embed.encoding.document import Part
-from eddy_embed.encoding.windows import Window as EngineWindow
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, TextTooLong
+from eddy_embed.text.sequence import Window as EngineWindow
 
 TEXT = (
     "The river rose at night. By morning the bridge was gone! Who would carry the letters now? "
@@ -174,7 +174,7 @@ def test_normalising_windows_before_they_are_averaged_is_noticed(monkeypatch: py
 def test_a_long_documents_vector_is_that_of_encode_document(method: str, max_length: int) -> None:
     e = embedder("llama", method, max_length=max_length)
     text = f"{TEXT} {TEXT}"
-    document = e.encode_long(text, late=e.reads_spans)
+    document = e.encode_long(text, late=e.can_embed_spans)
     assert np.array_equal(document.vector, e.encode_document(text))
     assert (document.n_windows > 1) == (max_length == 160)
 

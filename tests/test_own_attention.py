@@ -19,7 +19,7 @@ from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.model import host, softmax_hook
 from eddy_embed.model.hooks import PassState
 from eddy_embed.text.sequence import Packed, pack
-from eddy_embed.text.sequence import plain as sequence
+from eddy_embed.text.sequence import without_placeholders as sequence
 
 HTP = "htp:range=1-4,exit=-1"
 ALIKE = [TEXTS[0], f"{TEXTS[0]} Nobody.", TEXTS[3], f"Well. {TEXTS[0]}", "Salt."]

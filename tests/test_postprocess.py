@@ -237,7 +237,7 @@ def test_fitting_changes_every_vector_alike(method: str, post: str, tmp_path) ->
         assert np.abs(mine.vector - other.vector).max() < 1e-5
 
     fitted.save(tmp_path / "post.npz")
-    opened = Embedder(model, tokenizer=tokenizer, method=f"{method}+{post}", post=tmp_path / "post.npz")
+    opened = Embedder(model, tokenizer=tokenizer, method=f"{method}+{post}", fitted=tmp_path / "post.npz")
     assert opened.fingerprint == processed.fingerprint != raw.fingerprint
     assert np.array_equal(opened.encode_query(TEXTS), processed.encode_query(TEXTS))
     assert methods.parse(str(raw.with_post(fitted).method)).post == raw.with_post(fitted).method.post == fitted.post
@@ -291,9 +291,9 @@ def test_a_file_of_another_method_is_refused() -> None:
     model, tokenizer = families.build("llama")
     fitted = fit(Post("centre"), seen(cone(5)))
     with pytest.raises(InvalidParameter, match="asks for"):
-        Embedder(model, tokenizer=tokenizer, method="htp+whiten", post=fitted)
+        Embedder(model, tokenizer=tokenizer, method="htp+whiten", fitted=fitted)
     with pytest.raises(InvalidParameter, match="width 12"):
-        Embedder(model, tokenizer=tokenizer, method="htp+centre", post=fitted)
+        Embedder(model, tokenizer=tokenizer, method="htp+centre", fitted=fitted)
 
 
 def test_a_file_goes_with_the_maker_of_its_vectors_alone(tmp_path) -> None:
@@ -303,7 +303,7 @@ def test_a_file_goes_with_the_maker_of_its_vectors_alone(tmp_path) -> None:
     made.fit(TEXTS).save(path)
 
     def opened(other=model, **options):
-        return Embedder(other, **{"tokenizer": tokenizer, "method": "plain:exit=3+centre", "post": path, **options})
+        return Embedder(other, **{"tokenizer": tokenizer, "method": "plain:exit=3+centre", "fitted": path, **options})
 
     # What changes no vector that it was fitted on, or queries only.
     for options in ({"max_length": 200}, {"query_instruction": "Find it:", "overflow": "error"}):
@@ -323,7 +323,7 @@ def test_a_file_goes_with_the_maker_of_its_vectors_alone(tmp_path) -> None:
             opened(**options)
         assert "fit it again" in str(error.value)
         with pytest.raises(FingerprintMismatch, match="fitted with another"):
-            opened(**{**options, "post": None}).with_post(Fitted.load(path))
+            opened(**{**options, "fitted": None}).with_post(Fitted.load(path))
     # A mean of queries is theirs alone.
     made.fit(TEXTS, ["When does the ferry leave?", "What rose?"]).save(path)
     with pytest.raises(FingerprintMismatch, match="query_instruction None, here 'Find it:'"):

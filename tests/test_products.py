@@ -112,13 +112,10 @@ def test_what_it_cannot_multiply_is_left_alone(monkeypatch: pytest.MonkeyPatch) 
     assert changed == {"plain"}
 
 
-def test_gradients_and_nothing_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_rows_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onednn_linear, "slower_in_mkl", lambda: True)
     view = nn.Sequential(nn.Linear(8, 4))
     onednn_linear.use_onednn(view)
-    states = torch.randn(3, 8, requires_grad=True)
-    view(states).sum().backward()
-    assert states.grad is not None and torch.allclose(states.grad, view[0].weight.sum(0).expand(3, 8))
     with torch.inference_mode():
         assert view(torch.empty(0, 8)).shape == (0, 4)
 

@@ -260,25 +260,25 @@ def test_blocks_of_rows_change_nothing(family: str, monkeypatch: pytest.MonkeyPa
 
 
 def _one_head(patch: pytest.MonkeyPatch) -> None:
-    see = _Rectangles.see
+    record = _Rectangles.record
     amax = torch.Tensor.amax
 
     def mutated(*states: Any) -> None:
         patch.setattr(torch.Tensor, "amax", lambda scores, dim: scores.select(dim, 0))
-        see(*states)
+        record(*states)
         patch.setattr(torch.Tensor, "amax", amax)
 
-    patch.setattr(_Rectangles, "see", mutated)
+    patch.setattr(_Rectangles, "record", mutated)
 
 
 def _last_layer(patch: pytest.MonkeyPatch) -> None:
-    see = _Rectangles.see
+    record = _Rectangles.record
 
     def mutated(self: _Rectangles, *states: Any) -> None:
         self.largest = None
-        see(self, *states)
+        record(self, *states)
 
-    patch.setattr(_Rectangles, "see", mutated)
+    patch.setattr(_Rectangles, "record", mutated)
 
 
 def _weights(patch: pytest.MonkeyPatch, change: Callable[..., Any]) -> None:
@@ -347,13 +347,13 @@ def test_a_layer_that_is_not_watched_is_counted(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("by_pieces", ["", ",piece=10"])
 def test_only_the_last_layer_is_watched_where_only_it_counts(by_pieces: str, monkeypatch: pytest.MonkeyPatch) -> None:
     watched: list[_Rectangles] = []
-    see = _Rectangles.see
+    record = _Rectangles.record
 
     def noted(self: _Rectangles, *states: Any) -> None:
         watched.append(self)
-        see(self, *states)
+        record(self, *states)
 
-    monkeypatch.setattr(_Rectangles, "see", noted)
+    monkeypatch.setattr(_Rectangles, "record", noted)
     embedder("llama", f"reba:exit=4,last_layer_only=true{by_pieces}").encode_document(TEXTS)
     assert len(watched) == len(set(watched)) > 0
 

@@ -91,7 +91,7 @@ def test_every_entry_runs_on_its_shape(shape: tuple[str, int, int, int]) -> None
         for text in (chosen.method, chosen.baseline, chosen.fitted):
             methods.resolve(methods.parse(text), backbone)
         method = methods.parse(chosen.method)
-        assert method.post is None and (use != "retrieval" or method.reads_spans)
+        assert method.post is None and (use != "retrieval" or method.can_embed_spans)
 
 
 RESULTS = {"smollm2": SMOLLM2, "gemma-3-270m": GEMMA, "eddy-tiny": Backbone("llama", 8, 320, 8192, 2048)}
@@ -131,6 +131,7 @@ def test_an_embedder_without_a_method_takes_it_and_holds_the_full_text() -> None
     embedder, named = Embedder("eddy-tiny"), Embedder("eddy-tiny", method=TINY)
     assert str(embedder.method) == TINY and embedder.method == named.method
     assert embedder.settings == named.settings and embedder.fingerprint == named.fingerprint
+    assert Embedder("eddy-tiny", method=None).fingerprint == named.fingerprint
     assert np.array_equal(embedder.encode_document(TEXTS), named.encode_document(TEXTS))
     assert embedder.backbone == read_backbone("eddy-tiny")
     said = f"Embedder('eddy-tiny', method='{TINY}', dimension=320, device='cpu', dtype='{embedder.dtype}')"

@@ -21,6 +21,8 @@ import pytest
 from tests.processes import run_code
 from tests.selection import mostly_slow
 
+import eddy_embed.integrations
+
 ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = ROOT / "plugin" / "eddy_embed"
 
@@ -153,6 +155,34 @@ def test_adapters_know_no_demo_and_no_other_framework() -> None:
         assert not starts_with(name, "eddy_demo", "tiny_lm", *others), where
 
 
+STILL_INSIDE = frozenset({"chroma_eddy", "langchain_eddy", "mteb_eddy", "openai_eddy", "ray_eddy", "eddy_demo"})
+"""Packages that import modules of the engine behind its front door: to be emptied."""
+
+
+def test_adapters_and_demos_come_in_by_the_front_door() -> None:
+    open_to_all = {
+        *(f"eddy_embed.{name}" for name in (*eddy_embed.__all__, "errors", "integrations", "methods")),
+        *(f"eddy_embed.integrations.{name}" for name in dir(eddy_embed.integrations)),
+    }
+    inside = set()
+    for path, name, where in imports((*ADAPTER_FILES, *DEMO_FILES)):
+        own = path.relative_to(ROOT).parts[1]
+        named = starts_with(name, "eddy_embed.errors", "eddy_embed.methods") and name.count(".") == 2
+        whole = starts_with(name, "eddy_embed.cli.options", "eddy_embed.integrations.settings")
+        if not starts_with(name, "eddy_embed") or name in open_to_all or named or whole:
+            continue
+        assert own in STILL_INSIDE, f"{where}: take it from eddy_embed.integrations, whose table has what adapters use"
+        inside.add(own)
+    assert inside == STILL_INSIDE, "take those that are outside out of STILL_INSIDE"
+
+
+def test_the_front_door_has_what_it_names() -> None:
+    for name in dir(eddy_embed.integrations):
+        assert getattr(eddy_embed.integrations, name) is not None, name
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = eddy_embed.integrations.nothing
+
+
 def test_references_are_independent() -> None:
     for _, name, where in imports(sorted((ROOT / "tests" / "reference").rglob("*.py"))):
         if starts_with(name, "eddy_embed"):
@@ -160,8 +190,8 @@ def test_references_are_independent() -> None:
 
 
 DEPENDENCIES = {
-    *("accelerate", "filelock", "gguf", "huggingface_hub", "numpy", "rich", "safetensors", "spacy", "tokenizers"),
-    *("torch", "transformers", "typer"),
+    *("accelerate", "filelock", "gguf", "huggingface_hub", "numpy", "pydantic", "rich", "safetensors", "spacy"),
+    *("tokenizers", "torch", "transformers", "typer"),
 }
 EXTRAS = {
     "model/loading/peft.py": {"peft"},

@@ -187,9 +187,9 @@ def test_post_processing_fitted_without_it_is_refused(tmp_path: Any) -> None:
     without = embedder("gpt2", "plain+centre" + NONE)
     without.fit(TEXTS)
     without.post.save(tmp_path / "post.npz")
-    assert embedder("gpt2", "plain+centre" + NONE, post=tmp_path / "post.npz").fingerprint == without.fingerprint
+    assert embedder("gpt2", "plain+centre" + NONE, fitted=tmp_path / "post.npz").fingerprint == without.fingerprint
     with pytest.raises(FingerprintMismatch, match=r"start None, here \[0\]"):
-        embedder("gpt2", "plain+centre", post=tmp_path / "post.npz")
+        embedder("gpt2", "plain+centre", fitted=tmp_path / "post.npz")
 
 
 def test_encoders_keep_their_own_first_token() -> None:

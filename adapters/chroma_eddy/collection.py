@@ -12,9 +12,8 @@ from chromadb.errors import NotFoundError
 
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from chroma_eddy.storage.names import check_collection_name
-from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import FingerprintMismatch
-from eddy_embed.utils.diff import contrast
+from eddy_embed.integrations import check_kind, contrast
 
 # In the metadata of collections made here, since Chroma replaces a stored configuration before it asks whether it may;
 # and in the metadata of rows that the adapters for other frameworks write.
@@ -89,7 +88,7 @@ def _check_embedder(collection: Collection, function: EddyEmbeddingFunction) -> 
     if rows and maker != function.fingerprint:
         raise FingerprintMismatch(
             f"Collection {collection.name!r} holds vectors of {'an unknown' if maker is None else 'another'} maker, "
-            f"opened with `{function.settings['method']}` on `{function.model_name}`.\nTheir fingerprint: {maker}, "
+            f"opened with `{function.settings.method}` on `{function.model_name}`.\nTheir fingerprint: {maker}, "
             f"here {function.fingerprint}; use another collection."
         )
 

@@ -15,7 +15,7 @@ from eddy_embed.encoding.document import PassageUnit
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.shared_embedders import in_worker
-from eddy_embed.integrations.whole_documents import groups
+from eddy_embed.integrations.whole_documents import grouped_by_size
 from langchain_eddy.embeddings import EddyEmbeddings
 from langchain_eddy.passages import (
     DOCUMENT,
@@ -95,7 +95,7 @@ def ingest_documents(
     written: dict[str, list[str]] = defaultdict(list)
     ids: list[str] = []
     passages = embed_passages(documents, embedder, passage_size=passage_size, passage_unit=passage_unit, late=late)
-    for batch in groups(passages, lambda _: 1, limit, limit):
+    for batch in grouped_by_size(passages, lambda _: 1, limit, limit):
         for passage in batch:
             written[passage.document.metadata[DOCUMENT]].append(str(passage.document.id))
             ids.append(str(passage.document.id))

@@ -21,6 +21,7 @@ from eddy_embed.errors import (
     TextTooLong,
     UnsupportedModel,
 )
+from eddy_embed.integrations.settings import EmbedderSettings
 from eddy_embed.integrations.shared_embedders import open_embedder, raise_if_unfitted
 from eddy_embed.parts.layout import TextRole
 from openai_eddy.errors import ApiError, invalid_request, server_error
@@ -150,9 +151,10 @@ def open_embedders(
                 f"{model} brings a pooling of its own, and serves one method; start a server for each"
             )
         live, options["dtype"] = (opened.model, opened.tokenizer), opened.dtype
-    embedders = {
-        text: open_embedder(model, {**options, "method": text, **posts.get(text, {})}, live) for text in parsed
+    settings = {
+        text: EmbedderSettings(model_name=model, method=text, **options, **posts.get(text, {})) for text in parsed
     }
+    embedders = {text: open_embedder(each, live) for text, each in settings.items()}
     for embedder in embedders.values():
         raise_if_unfitted(embedder)
     return embedders

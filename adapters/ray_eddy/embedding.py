@@ -12,8 +12,8 @@ from eddy_embed import Embedder, LongDocument
 from eddy_embed.encoding.document import Part
 from eddy_embed.encoding.validation import check_one, check_options, check_parts, refuse_unknown
 from eddy_embed.errors import EddyError, InvalidParameter, InvalidText, NotFinite, TextTooLong, ZeroVector
-from eddy_embed.integrations.arguments import plain
-from eddy_embed.integrations.shared_embedders import ENGINE_SETTINGS, raise_if_unfitted
+from eddy_embed.integrations.settings import ENGINE_SETTINGS, to_plain_values
+from eddy_embed.integrations.shared_embedders import raise_if_unfitted
 from eddy_embed.parts.postprocess import Fitted
 from ray_eddy.arrow_tables import NEW_COLUMNS, flat_table, to_table
 
@@ -116,7 +116,7 @@ def load_embedder(model_name: Any, settings: Mapping[str, Any]) -> Embedder:
     post = settings.get("post")
     live = {"post": post} if isinstance(post, Fitted) else {}
     given = {name: value for name, value in settings.items() if value is not None and name not in live}
-    values = plain("EddyEmbed", {"model_name": model_name, **given})
+    values = to_plain_values("EddyEmbed", {"model_name": model_name, **given})
     values = {name: value for name, value in {**values, **live}.items() if value is not None}
     return Embedder(values.pop("model_name"), **values)
 

@@ -14,11 +14,12 @@ from torch import nn
 from torch.nn import functional
 
 from eddy_embed import Embedder
-from eddy_embed.encoding.batching import budget, passes
+from eddy_embed.encoding.build import budget
 from eddy_embed.model.attention.bfloat16 import LONG, by_products
 from eddy_embed.model.attention.spec import AttentionSpec
 from eddy_embed.model.speed import onednn_linear
 from eddy_embed.model.speed.int8_linear import Int8Linear, quantised
+from eddy_embed.text.sequence import passes
 from speed.timing import ratio
 
 if TYPE_CHECKING:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import uuid
+from pathlib import Path
 
 import pytest
+import torch
+from pydantic import ValidationError
 
+from eddy_embed import Embedder, methods
+from eddy_embed.errors import InvalidParameter
 from eddy_embed.integrations.document_ids import document_identity, is_random, passage_id
-from eddy_embed.integrations.shared_embedders import open_embedder, settings_key, settings_of
+from eddy_embed.integrations.settings import EmbedderSettings
+from eddy_embed.integrations.shared_embedders import open_embedder
 from langchain_eddy import EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
 
@@ -16,24 +23,40 @@ def test_two_frameworks_load_one_model():
     one = EddyEmbedding(model_name="eddy-tiny", method="plain:exit=2", max_length=61)
     other = EddyEmbeddings(model="eddy-tiny", method="plain:exit=2", max_length=61)
     assert one.embedder is other.embedder
-    assert open_embedder("eddy-tiny", {"method": "plain:exit=2", "max_length": 61}) is one.embedder
+    settings = EmbedderSettings(model_name="eddy-tiny", method="plain:exit=2", max_length=61)
+    assert open_embedder(settings) is one.embedder
+
+
+def test_settings_are_the_parameters_of_the_embedder():
+    parameters = dict(inspect.signature(Embedder.__init__).parameters)
+    for name in ("self", "tokenizer", "_unknown", "model"):
+        del parameters[name]
+    fields = {name: field for name, field in EmbedderSettings.model_fields.items() if name != "model_name"}
+    assert list(fields) == list(parameters)
+    for name, field in fields.items():
+        assert field.default == (parameters[name].default if name != "model_kwargs" else {}), name
+        assert field.description, name
 
 
 def test_a_default_that_is_spelt_out_is_the_default():
-    short = {"method": "htp:exit=2"}
-    assert settings_key("m", {**short, "overflow": "window", "model_kwargs": {}, "post": None}) == settings_key(
-        "m", short
-    )
-    assert settings_key("m", {**short, "normalize": False}) != settings_key("m", short)
-    assert settings_key("m", {**short, "model_kwargs": {"a": 1}}) != settings_key("m", short)
-    assert settings_key("n", short) != settings_key("m", short)
+    def key(model_name="m", method="htp:exit=2", **more):
+        return EmbedderSettings(model_name=model_name, method=method, **more).key()
+
+    assert key(overflow="window", model_kwargs={}, post=None, check=False) == key()
+    assert len({key(), key("n"), key(normalize=False), key(model_kwargs={"a": 1}), key(max_length=9)}) == 5
 
 
-def test_settings_are_those_of_the_engine_only():
-    class Holder:
-        method, max_length, overflow, colour = "htp", None, "error", "blue"
-
-    assert settings_of(Holder()) == {"method": "htp", "overflow": "error"}
+def test_settings_are_plain_values_and_stay_as_they_are():
+    settings = EmbedderSettings(model_name=Path("m"), method=methods.htp(exit=2), dtype=torch.float32, device="cpu")
+    assert settings.stored() == {
+        **{"model_name": "m", "method": "htp:exit=2", "overflow": "window", "normalize": True, "dtype": "float32"},
+        **{"language": "en", "local_files_only": False, "model_kwargs": {}},
+    }
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.method = "plain"
+    for wrong in ({"metod": "htp"}, {"max_length": 0}, {"normalize": 1}, {"overflow": "cut"}):
+        with pytest.raises(InvalidParameter, match=next(iter(wrong))):
+            EmbedderSettings(model_name="m", **wrong)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from eddy_demo.web.app import create_app
 from eddy_demo.web.library_reader import LibraryOptions
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.server import bind, server_config
-from eddy_embed.encoding import batching
+from eddy_embed.encoding import build
 
 PATIENCE = 120.0
 """Seconds after which a test gives up: a crowded machine is slow."""
@@ -124,7 +124,7 @@ def read_events(response: httpx.Response) -> list[tuple[str, dict[str, Any]]]:
 def serving(folder: Path, limits: Limits | None = None, **options: Any) -> Iterator[Site]:
     """A server whose model takes few tokens at a time, so that there is progress to be seen on any machine."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batching, "ON_ACCELERATOR", 512)
+        patch.setattr(build, "ON_ACCELERATOR", 512)
         site = Site(folder, limits, **options)
         try:
             yield site

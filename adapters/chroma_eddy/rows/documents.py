@@ -32,7 +32,7 @@ from chroma_eddy.storage.recipe import Recipe
 from chroma_eddy.storage.store import Store
 from chroma_eddy.types import Document
 from eddy_embed.encoding.document import LongDocument, Passage, Span
-from eddy_embed.integrations.whole_documents import groups
+from eddy_embed.integrations.whole_documents import grouped_by_size
 
 GROUP_ROWS = 5_000
 """Rows of the documents that are read together: each read by digest makes the database look through all rows."""
@@ -48,7 +48,7 @@ class _Row(NamedTuple):
 
 def group_ids(rows: Iterable[DocumentRow]) -> Iterator[list[str]]:
     """Ids of documents in groups of at most `GROUP_ROWS` passages and sentences."""
-    for group in groups(rows, lambda row: row.passages + row.sentences, math.inf, GROUP_ROWS):
+    for group in grouped_by_size(rows, lambda row: row.passages + row.sentences, math.inf, GROUP_ROWS):
         yield [row.id for row in group]
 
 

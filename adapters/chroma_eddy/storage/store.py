@@ -23,7 +23,7 @@ from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, PARTS, RAW, SENTENCES, TRANSFORM, WORDS
 from chroma_eddy.storage.pages import PAGE_SIZE, Rows, slices, upsert
 from chroma_eddy.storage.recipe import FORMAT, Recipe
-from eddy_embed.integrations.whole_documents import groups
+from eddy_embed.integrations.whole_documents import grouped_by_size
 
 # HNSW search is approximate; with this beam it misses next to nothing at the size of most libraries.
 _COSINE_CONFIG = {"hnsw": {"space": "cosine", "ef_search": 400, "ef_construction": 200}}
@@ -281,7 +281,7 @@ class Store:
         def row_bytes(number: int) -> int:
             return int(vectors.shape[1]) * 6 + 1000 + (len(texts[number]) * 4 if texts is not None else 0)
 
-        for numbers in groups(range(len(ids)), row_bytes, self.max_batch_size, BATCH_BYTES):
+        for numbers in grouped_by_size(range(len(ids)), row_bytes, self.max_batch_size, BATCH_BYTES):
             batch = slice(numbers[0], numbers[-1] + 1)
             with translated_errors(self.place), self.connection.lock_rows(collection):
                 upsert(collection, ids[batch], vectors[batch], metadatas[batch], texts and texts[batch], atomic=atomic)

@@ -33,7 +33,7 @@ from eddy_embed.encoding.finalize import unit
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.integrations.shared_embedders import is_unfitted
-from eddy_embed.integrations.whole_documents import groups
+from eddy_embed.integrations.whole_documents import grouped_by_size
 from eddy_embed.parts.postprocess import Fitted, Post, RunningCovariance, fit
 
 GROUP_CHARACTERS = 100_000
@@ -114,7 +114,7 @@ class Writer:
         """Write new and changed documents, as `Index.upsert` says."""
         check_kind("documents", documents, Iterable, "a list of chroma_eddy.Document")
         checked = self._checked([documents] if isinstance(documents, Document) else documents)
-        for group in groups(checked, lambda document: len(document.text), GROUP_DOCUMENTS, GROUP_CHARACTERS):
+        for group in grouped_by_size(checked, lambda document: len(document.text), GROUP_DOCUMENTS, GROUP_CHARACTERS):
             self._write_changed(group)
         if self._held:
             self._fit()

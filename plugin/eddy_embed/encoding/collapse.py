@@ -145,7 +145,7 @@ def read(pipeline: Pipeline, method: Method, texts: Seq[str]) -> tuple[Doubles, 
     """Vectors of length 1, shape (texts, dimension), and the tokens in their means; no tokens if one alone is read."""
     # One by one: tokenizing several starts the tokenizer's threads, about which it complains in a later fork.
     planned = [plan for text in texts for plan in pipeline.planner.plan([text], "document")]
-    spans = [_token_spans(pipeline.planner, text) for text in texts] if method.reads_spans else []
+    spans = [_token_spans(pipeline.planner, text) for text in texts] if method.can_embed_spans else []
     sums = pipeline.open_runner.run(planned, [[own] for own in spans] or [[] for _ in texts])
     vectors = replace(pipeline.finish, normalize=True)(np.stack([each.document for each in sums]), 0)
     tokens = []

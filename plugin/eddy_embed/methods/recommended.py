@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Method, Recommended
-from eddy_embed.methods.registry import build, parse
+from eddy_embed.methods.registry import build, parse, register
 from eddy_embed.model.backbone import Backbone
 from eddy_embed.model.families import is_encoder
 
@@ -98,6 +98,7 @@ _ENCODER = Entry(
 _TRAINED = Entry("as the model was trained", Recommendation("plain"), Recommendation("plain"))
 
 
+@register
 def recommended(use: str = "retrieval") -> Method:
     """The method recommended for the model; `eddy methods MODEL` shows it, with the scores it was chosen by.
 

@@ -27,9 +27,8 @@ from chroma_eddy.storage.client import client_settings
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.storage.pages import Rows
 from chroma_eddy.write.pieces import put_pieces, remove_pieces
-from eddy_embed.encoding.validation import check_kind, refuse_unknown
 from eddy_embed.errors import EddyError, InvalidParameter
-from eddy_embed.integrations.shared_embedders import in_worker, is_unfitted
+from eddy_embed.integrations import check_kind, in_worker, is_unfitted, refuse_unknown
 from llama_index.embeddings.eddy.base import EddyEmbedding, resolve_embed_model
 from llama_index.vector_stores.eddy.filters import to_condition, to_where
 from llama_index.vector_stores.eddy.nodes import to_node, to_piece

@@ -11,8 +11,8 @@ from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_
 from chroma_eddy import Piece
 from chroma_eddy.rows.schema import DOCUMENT, END, FRAMEWORKS, PIECE, START, user_metadata
 from chroma_eddy.types import RESERVED
-from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.integrations import check_kind
 from llama_index.embeddings.eddy import vector_metadata
 
 DOCUMENT_KEYS = ("document_id", "doc_id", "ref_doc_id")

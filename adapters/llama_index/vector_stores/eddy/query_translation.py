@@ -13,9 +13,8 @@ from chroma_eddy import Index
 from chroma_eddy.query.options import ALPHA, Query
 from chroma_eddy.rows.schema import FRAMEWORKS
 from chroma_eddy.storage.names import MAIN
-from eddy_embed.encoding.validation import refuse_unknown
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
-from eddy_embed.utils.arrays import Doubles
+from eddy_embed.integrations import Doubles, refuse_unknown
 from llama_index.embeddings.eddy import vector_metadata
 from llama_index.vector_stores.eddy.filters import to_condition, to_where
 

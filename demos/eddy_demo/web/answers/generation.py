@@ -17,9 +17,17 @@ from eddy_demo.errors import DemoError
 from eddy_demo.web.answers.evidence import Evidence
 from eddy_demo.web.http.events import Event
 from eddy_embed.model.loading.names import is_gguf, locate, reachable
-from eddy_embed.model.loading.number_format import asked_dtype, best_device, chosen_dtype, usable_device
-from eddy_embed.model.loading.pretrained import check_size, read_config, readable, tokenizer_class
-from eddy_embed.model.loading.sentence_transformers import read as read_embedding_model
+from eddy_embed.model.loading.pretrained import (
+    asked_dtype,
+    best_device,
+    chosen_dtype,
+    read_config,
+    readable,
+    tokenizer_class,
+    usable_device,
+)
+from eddy_embed.model.loading.sentence_transformers import read_embedding_model
+from eddy_embed.model.view import check_size
 
 MAX_NEW_TOKENS = 256
 """Maximum number of tokens of an answer."""

@@ -100,7 +100,7 @@ def embed(
     started = time.perf_counter()
     with Progress(show=False, callback=on_progress) as bar:
         library, sample, owners, asked, pairs = _vectors(
-            pipeline, task, passage_size, late and embedder.reads_spans, bar
+            pipeline, task, passage_size, late and embedder.can_embed_spans, bar
         )
     seconds = time.perf_counter() - started
 
