@@ -117,7 +117,8 @@ def test_a_resumed_run_ends_with_the_very_same_model(tokens: Path, tmp_path: Pat
 
     folder = tmp_path / "run" / "model"
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    assert model.dtype == torch.bfloat16 and model.config.use_cache and tokenizer("Hm")["input_ids"][0] == prepare.BOS_ID
+    start = tokenizer("Hm")["input_ids"][0]
+    assert model.dtype == torch.bfloat16 and model.config.use_cache and start == prepare.BOS_ID
     loss, count = evaluate.nats(model.float(), tokenizer, essay(7, 30), 64)
     assert 1 < math.exp(loss / count) < 384
     assert count == len(tokenizer(essay(7, 30))["input_ids"]), "the end takes the place of the start"
