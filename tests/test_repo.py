@@ -64,7 +64,7 @@ ADAPTERS = (
     *("llama_index.embeddings.eddy", "llama_index.node_parser.eddy", "llama_index.vector_stores.eddy"),
     *("langchain_eddy", "chroma_eddy", "mteb_eddy", "openai_eddy", "ray_eddy"),
 )
-OVER_CHROMA = ("llama_index/vector_stores", "langchain_eddy/store.py")  # frameworks' own ways to an index
+OVER_CHROMA = ("llama_index/vector_stores", "langchain_eddy/vector_store.py")  # frameworks' own ways to an index
 FRAMEWORKS = (
     *("llama_index", "langchain", "langchain_core", "langchain_chroma", "chromadb"),
     *("datasets", "fastapi", "mteb", "pyarrow", "ray", "uvicorn"),
@@ -147,6 +147,18 @@ def test_adapters_know_no_demo_and_no_other_framework() -> None:
         if within.as_posix().startswith(OVER_CHROMA):
             others = tuple(other for other in others if other != "chroma_eddy")
         assert not starts_with(name, "eddy_demo", "tiny_lm", *others), where
+
+
+OVER_INDEX = ("adapters/llama_index", "adapters/langchain_eddy", "demos")
+"""Who uses the index by its front door."""
+
+
+def test_the_index_has_one_front_door() -> None:
+    import chroma_eddy
+
+    for _, name, where in imports(file for folder in OVER_INDEX for file in sorted((ROOT / folder).rglob("*.py"))):
+        if starts_with(name, "chroma_eddy"):
+            assert name.partition(".")[2] in ("", *chroma_eddy.__all__), f"{where}, which is not public"
 
 
 def test_references_are_independent() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import chromadb
 import numpy as np
 import pytest
-from langchain_chroma import Chroma
 from langchain_core.documents import Document
 from langchain_core.vectorstores import InMemoryVectorStore
 from llama_index.core import Document as LlamaDocument
@@ -22,7 +21,7 @@ from chroma_eddy import EddyEmbeddingFunction, open_collection, open_index
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, NotFitted
 from eddy_embed.utils.diff import contrast
-from langchain_eddy import EddyChroma, EddyEmbeddings, embed_passages, ingest_documents
+from langchain_eddy import EddyChroma, EddyEmbeddings, embed_passages
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser
 from llama_index.vector_stores.eddy import EddyChromaVectorStore
@@ -132,16 +131,12 @@ def test_long_documents_are_fitted_once_by_the_call_that_the_error_names():
 def test_long_documents_of_langchain_are_fitted_once_by_the_call_that_the_error_names():
     documents = [Document(text, id=str(at)) for at, text in enumerate(TEXTS)]
     embeddings = made(EddyEmbeddings)
-    place = {"client": chromadb.EphemeralClient(), "collection_configuration": {"hnsw": {"space": "cosine"}}}
-    store = Chroma("fitted-once", embeddings, **place)
     with pytest.raises(NotFitted, match=refusal("embeddings.fit(documents)")):
         next(embed_passages(documents, embeddings))
-    with pytest.raises(NotFitted, match=refusal("embeddings.fit(documents)")):
-        ingest_documents(store, documents)
-    assert store.get()["ids"] == []
     embeddings.fit(documents)
-    assert len(ingest_documents(store, documents[:2]).ids) == 2 and len(ingest_documents(store, documents[2:]).ids) == 1
-    assert store.similarity_search(ASKED, k=1)[0].page_content == TEXTS[0]
+    together = [passage.vector for passage in embed_passages(documents, embeddings)]
+    apart = [passage.vector for each in documents for passage in embed_passages([each], embeddings)]
+    assert np.allclose(together, apart, atol=1e-5)
 
 
 def test_a_dumped_langchain_store_is_reopened_with_what_made_it(tmp_path):

@@ -193,8 +193,8 @@ def test_whatever_stops_a_change_the_old_version_is_found_until_the_new_one_is_w
             patch.setattr(Store, name, until(getattr(Store, name)))
         with pytest.raises(KeyboardInterrupt):
             index.upsert(changed)
-    for granularity in ("passages", "sentences", "documents"):
-        hits = index.query("Which version?", 100, granularity=granularity, documents=["papers/0"])
+    for unit in ("passage", "sentence", "document"):
+        hits = index.query("Which version?", 100, unit=unit, documents=["papers/0"])
         texts = [hit.text for hit in hits]
         versions = {version for version in (1, 2) for text in texts if f"version {version}" in text}
         assert len(versions) == 1, texts
@@ -228,7 +228,7 @@ def test_another_embedder_is_refused_with_both_fingerprints_field_by_field(index
     with pytest.raises(FingerprintMismatch) as error:
         open_index(tmp_path / "db", "notes", other, passage_size=32)
     said = str(error.value)
-    for told in (index.recipe.fingerprint, other.fingerprint, '"Find:"', "passage_size", "24, here 32", "reindex("):
+    for told in (index.settings.fingerprint, other.fingerprint, '"Find:"', "passage_size", "24, here 32", "reindex("):
         assert told in said, said
     assert "tokenizer" not in said  # which is the same
     with open_index(tmp_path / "db", "notes") as opened:
@@ -256,7 +256,7 @@ def test_each_setting_that_changes_vectors_is_refused_by_its_name(index, tmp_pat
         change = {"model": tmp_path / "changed"}
     other = Embedder(**{"model": "eddy-tiny", "method": "htp:exit=2", **change})
     with pytest.raises(
-        FingerprintMismatch, match=rf"{index.recipe.fingerprint}(.|\n)*{other.fingerprint}(.|\n)*{field} "
+        FingerprintMismatch, match=rf"{index.settings.fingerprint}(.|\n)*{other.fingerprint}(.|\n)*{field} "
     ):
         open_index(tmp_path / "db", "notes", other)
     with open_index(tmp_path / "other", "notes", other, passage_size=24) as apart:
@@ -311,7 +311,7 @@ def test_wrong_arguments_are_named(tmp_path, embedder, index):
     for place, name, said in (
         (3, "notes", "place=3"),
         ("http://x/path", "notes", "http://host:port"),
-        (tmp_path / "db", "notes-next", "part of another index"),
+        (tmp_path / "db", "notes-next", "collection of another index"),
         (tmp_path / "db", "", "name=''"),
         (tmp_path / "db", "p2", "name='p2' .* 3 to 512 characters"),
         (tmp_path / "db", "my notes", "name='my notes' .* a-z"),

@@ -10,11 +10,11 @@ import pytest
 from tests.adapters.indexes import assert_same, documents, rows
 
 from chroma_eddy import ForeignCollection, Index, open_index
-from chroma_eddy.rows.schema import DOCUMENT
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES
 from chroma_eddy.storage.store import Store
 from chroma_eddy.write import writer
 from eddy_embed import Embedder
+from eddy_embed.integrations.metadata_names import DOCUMENT
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,8 @@ from tests.processes import UNPRIVILEGED, context, run_code
 
 from chroma_eddy import Document, IndexInUse, StorageError, open_index
 from chroma_eddy.storage.failures import translated_errors
-from chroma_eddy.storage.locks import LOCK, WRITER, Lock
+from chroma_eddy.storage.locks import WriterLock
+from chroma_eddy.storage.names import LOCK, WRITER
 from eddy_embed import Embedder
 
 
@@ -32,7 +33,7 @@ def embedder() -> Embedder:
 
 
 def hold(folder: str, held: object, done: object) -> None:
-    with Lock(Path(folder)):
+    with WriterLock(Path(folder)):
         held.set()  # type: ignore[attr-defined]
         done.wait(60)  # type: ignore[attr-defined]
 

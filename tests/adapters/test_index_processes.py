@@ -21,8 +21,7 @@ from tests.processes import context
 from chroma_eddy import ForeignCollection, Index, open_index
 from chroma_eddy.storage import connection, store
 from chroma_eddy.storage.backups import BEGUN, SAVED
-from chroma_eddy.storage.locks import WRITER
-from chroma_eddy.storage.names import MAIN
+from chroma_eddy.storage.names import MAIN, WRITER
 from chroma_eddy.storage.store import Store
 from chroma_eddy.write import writer
 from chroma_eddy.write.writer import Writer
@@ -75,8 +74,8 @@ def test_a_reader_finds_what_others_have_written_and_writes_on_top_of_it(tmp_pat
         for job, wanted in ((grow, documents(6)), (change, documents(5, version=2))):
             run(place, job, log)
             texts = {document.id: document.text for document in wanted}
-            for granularity in ("passages", "sentences", "documents"):
-                hits = index.query(ASKED, 100, granularity=granularity)
+            for unit in ("passage", "sentence", "document"):
+                hits = index.query(ASKED, 100, unit=unit)
                 assert {hit.document for hit in hits} == set(texts)
                 assert all(texts[hit.document][hit.start : hit.end] == hit.text for hit in hits)
             assert len(index.query(ASKED, 100)) == index.status().passages
@@ -181,9 +180,9 @@ def test_a_whole_document_has_the_cosine_of_the_version_that_is_found(killed, tm
 
     with opened(tmp_path / "db", embedder) as index:
         index.upsert(documents(2))
-        assert index.query(ASKED, granularity="documents")
+        assert index.query(ASKED, unit="document")
         monkeypatch.setattr(Collection, "query", changed_before)
-        hits = index.query(ASKED, granularity="documents")
+        hits = index.query(ASKED, unit="document")
         assert {hit.text for hit in hits} == {document.text for document in documents(2, version=2)}
         for hit in hits:
             vector = embedder.encode_long(hit.text, passage_size=24).vector
@@ -218,9 +217,9 @@ def check_answers(index: Index) -> None:
     """Whether each answer has every document, in one version of it."""
     versions = [{document.id: document.text for document in documents(5, version=version)} for version in (1, 2)]
     query = index.embedder.encode_query(ASKED)
-    for granularity in ("passages", "sentences", "documents"):
+    for unit in ("passage", "sentence", "document"):
         found: dict[str, set[int]] = {}
-        for hit in index.search([query], 100, granularity=granularity, sentences=granularity == "passages")[0]:
+        for hit in index.search([query], 100, unit=unit, sentences=unit == "passage")[0]:
             own = {v for v, texts in enumerate(versions) if texts[hit.document][hit.start : hit.end] == hit.text}
             found[hit.document] = found.get(hit.document, {0, 1}) & own
         assert len(found) == 5 and all(found.values())
@@ -262,7 +261,7 @@ def test_no_answer_mixes_versions_while_two_processes_read_and_one_writes(second
                 process.join()
         assert [process.exitcode for process in others] == [0, 0]
         last = {document.text for document in documents(5, version=2)}
-        assert {hit.text for hit in index.query(ASKED, 5, granularity="documents")} == last and index.check() == {}
+        assert {hit.text for hit in index.query(ASKED, 5, unit="document")} == last and index.check() == {}
 
 
 def test_a_read_goes_on_for_as_long_as_another_writes(tmp_path: Path, embedder: Embedder) -> None:

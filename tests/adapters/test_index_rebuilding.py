@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import shutil
 import time
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import chromadb
@@ -19,8 +18,8 @@ from tests.selection import mostly_slow
 
 from chroma_eddy import Document, Index, open_index
 from chroma_eddy.storage import swap
-from chroma_eddy.storage.locks import LOCK, WRITER
-from chroma_eddy.storage.names import MAIN, SENTENCES
+from chroma_eddy.storage.locks import WriterLock
+from chroma_eddy.storage.names import LOCK, MAIN, SENTENCES, WRITER
 from chroma_eddy.storage.store import Store
 from chroma_eddy.write import writer
 from eddy_embed import Embedder
@@ -118,7 +117,7 @@ def test_sizes_change_too_and_what_was_begun_can_be_left(folder, old, new, monke
         index.remove(list(index.entries()))
         index.reindex(new)  # of nothing, there is nothing to embed
         assert not index.exists and index.upsert(documents(1)).written == 1
-        assert index.recipe.fingerprint == new.fingerprint
+        assert index.settings.fingerprint == new.fingerprint
 
 
 def test_an_exchange_that_is_cut_short_is_finished_by_whoever_comes_next(folder, tmp_path, new, wanted, monkeypatch):
@@ -144,16 +143,16 @@ def test_who_opens_while_another_exchanges_waits_for_it(folder, new, wanted, mon
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         stop_at(patch, 1, "_swap", module=swap)
         open_index(folder, "notes").reindex(new)
-    writer, hold_lock = FileLock(folder / LOCK), Store.hold_lock
+    writer, hold_lock = FileLock(folder / LOCK), WriterLock.__enter__
 
     def let_go(_: float) -> None:
         writer.release()
-        monkeypatch.setattr(Store, "hold_lock", after_the_other)
+        monkeypatch.setattr(WriterLock, "__enter__", after_the_other)
 
-    def after_the_other(self: Store) -> AbstractContextManager[None]:
-        monkeypatch.setattr(Store, "hold_lock", hold_lock)
+    def after_the_other(self: WriterLock) -> WriterLock:
+        monkeypatch.setattr(WriterLock, "__enter__", hold_lock)
         with apart(), open_index(folder, "notes"):
-            return self.hold_lock()
+            return self.__enter__()
 
     monkeypatch.setattr(time, "sleep", let_go)
     with writer.acquire(), open_index(folder, "notes", new) as index:
@@ -176,7 +175,7 @@ def test_who_reads_finishes_an_exchange_that_left_a_collection_without_its_name(
             with open_index(folder, "notes", old) as writer:
                 writer.reindex(old, passage_size=12)
         assert {hit.document for hit in reader.query(ASKED, 100)} == {each.id for each in documents()}
-        assert reader.recipe.passage_size == 12
+        assert reader.settings.passage_size == 12
 
 
 @pytest.mark.parametrize("found", ["letters-next", "letters"])
@@ -338,11 +337,11 @@ def test_an_interrupted_refit_goes_on_with_what_it_had_learned(tmp_path, old, mo
         assert not index.exists
         index.upsert(documents(4))
         index.upsert(documents())
-        before = index.recipe.fingerprint
+        before = index.settings.fingerprint
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             stop_at(patch, 14, "upsert")
             index.refit()
-        assert index.recipe.fingerprint == before and index.query(ASKED)
+        assert index.settings.fingerprint == before and index.query(ASKED)
         (tmp_path / WRITER).write_text("{}")  # which one who is killed leaves
         report = index.refit()
         assert report.unchanged and report.unchanged + report.written == 6

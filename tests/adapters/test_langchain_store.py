@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-
 import chromadb
 import numpy as np
 import pytest
@@ -18,11 +16,12 @@ from tests.adapters.indexes import SENTENCES, apart, rows, served
 from tests.adapters.indexes import documents as texts
 
 from chroma_eddy import ForeignCollection, open_index
+from chroma_eddy.storage.locks import WriterLock
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.storage.store import Store
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
-from langchain_eddy import EddyChroma, EddyEmbeddings, ingest_documents
+from langchain_eddy import EddyChroma, EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.vector_stores.eddy import EddyChromaVectorStore
 
@@ -128,7 +127,7 @@ def test_whole_documents_go_in_and_come_out_with_their_place(store):
     for hit, found in zip(hits, store.similarity_search(ASKED, 50), strict=True):
         start, end = found.metadata["start_index"], found.metadata["end_index"]
         assert found.page_content == by_text[hit.document][start:end] and found.metadata["shelf"] in "ab"
-    assert store.index.query(ASKED, 1, granularity="documents")
+    assert store.index.query(ASKED, 1, unit="document")
     with pytest.raises(InvalidParameter, match="goes as a whole"):
         store.delete([hits[0].id])
     assert store.index.remove(["papers/0"]) == 1
@@ -138,8 +137,6 @@ def test_whole_documents_go_in_and_come_out_with_their_place(store):
     near, distance = stock.similarity_search_with_score(ASKED, 1)[0]  # reads an index's collection
     ours, cosine = store.similarity_search_with_score(ASKED, 1)[0]
     assert near.page_content == ours.page_content and distance == pytest.approx(1 - cosine, abs=1e-6)
-    with pytest.raises(InvalidParameter, match="EddyChroma"):
-        ingest_documents(stock, given)
 
 
 def test_texts_are_embedded_again_if_the_index_is_refitted_while_they_wait_for_the_lock(tmp_path, monkeypatch):
@@ -147,19 +144,19 @@ def test_texts_are_embedded_again_if_the_index_is_refitted_while_they_wait_for_t
     with open_index(tmp_path, "notes", whitened, passage_size=24) as own:
         own.upsert(texts(4))
         own.upsert(texts(6))
-        store, before, hold_lock = EddyChroma.from_index(own), own.recipe.fingerprint, Store.hold_lock
+        store, before, hold_lock = EddyChroma.from_index(own), own.settings.fingerprint, WriterLock.__enter__
 
-        def refitted_first(self: Store) -> AbstractContextManager[None]:
-            monkeypatch.setattr(Store, "hold_lock", hold_lock)
+        def refitted_first(self: WriterLock) -> WriterLock:
+            monkeypatch.setattr(WriterLock, "__enter__", hold_lock)
             with apart(), open_index(tmp_path, "notes", whitened) as other:
                 other.refit()
-            return self.hold_lock()
+            return self.__enter__()
 
-        monkeypatch.setattr(Store, "hold_lock", refitted_first)
+        monkeypatch.setattr(WriterLock, "__enter__", refitted_first)
         (id_,) = store.add_texts(["Written by two fits."])
-        assert own.recipe.fingerprint != before
+        assert own.settings.fingerprint != before
         vector, row, _ = rows(own)[MAIN][id_]
-        assert row["eddy_fingerprint"] == own.recipe.fingerprint
+        assert row["eddy_fingerprint"] == own.settings.fingerprint
         np.testing.assert_allclose(vector, own.embedder.encode_document("Written by two fits."), atol=1e-5)
 
 

@@ -21,7 +21,6 @@ from chroma_eddy import ForeignCollection, IndexInUse, Piece, open_index
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.storage.store import Store
 from chroma_eddy.write import pieces
-from chroma_eddy.write.pieces import put_pieces
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
 from llama_index.embeddings.eddy import EddyEmbedding
@@ -365,7 +364,7 @@ def test_documents_of_the_index_are_found_as_nodes_in_their_whole_version(store)
         assert {**hit.node.metadata, **own.metadata} == hit.node.metadata
         assert ("page" in hit.node.metadata) == bool(own.page_starts)
     store.index.store.update_documents(
-        {"papers/1": {"eddy_digest": "", "eddy_other": texts["papers/1"].digest}}
+        {"papers/1": {"eddy_digest": "", "eddy_pending": texts["papers/1"].digest}}
     )  # half written
     assert {node.ref_doc_id for node in store.get_nodes()} == set(texts) - {"papers/1"}
     assert {h.node.ref_doc_id for h in index_of(store).as_retriever(similarity_top_k=50).retrieve(ASKED)} == set(
@@ -384,7 +383,7 @@ def test_an_index_with_pieces_says_what_it_cannot_do_with_them(store, model):
     assert len(hits) == 11 + store.index.status().passages - 11 and all(hit.sentences for hit in hits)
     assert store.index.query("Boats with a deep keel", 1, hybrid=True)[0].text == SENTENCES[6]
     assert store.index.check() == {} and store.index.sync(documents(2)).unchanged == 2
-    for wanted in ({"granularity": "sentences"}, {"granularity": "documents"}, {"prefilter": 2}):
+    for wanted in ({"unit": "sentence"}, {"unit": "document"}, {"prefilter": 2}):
         with pytest.raises(InvalidParameter, match="holds pieces"):
             store.index.query(ASKED, **wanted)
     with pytest.raises(InvalidParameter, match="cannot be embedded again"):
@@ -420,12 +419,12 @@ def test_questions_go_through_the_transform_of_the_index_also_after_a_refit(tmp_
     index = open_index(tmp_path, "notes", whitened, passage_size=24)
     store = EddyChromaVectorStore.from_index(index)
     with pytest.raises(InvalidParameter, match="learned nothing yet"):
-        put_pieces(index, [Piece("x", "x", "Text.", np.ones(whitened.dimension))], whitened.fingerprint)
+        index.put_pieces([Piece("x", "x", "Text.", np.ones(whitened.dimension))], whitened.fingerprint)
     index.upsert(documents(6))
     retriever = index_of(store).as_retriever(similarity_top_k=100)
     store.add(embedded(store.embed_model, nodes()))
     with pytest.raises(FingerprintMismatch, match="embed the pieces again"):
-        put_pieces(index, [Piece("x", "x", "Text.", np.ones(whitened.dimension))], whitened.fingerprint)
+        index.put_pieces([Piece("x", "x", "Text.", np.ones(whitened.dimension))], whitened.fingerprint)
 
     def check() -> str:
         found = retriever.retrieve(ASKED)
@@ -437,7 +436,7 @@ def test_questions_go_through_the_transform_of_the_index_also_after_a_refit(tmp_
         for node in nodes():
             vector = index.embedder.encode_document(node.text)
             assert own[node.node_id].score == pytest.approx(float(vector @ query), abs=2e-4)
-        return index.recipe.fingerprint
+        return index.settings.fingerprint
 
     before = check()
     stale = store.embed_model.get_query_embedding(ASKED)

@@ -13,15 +13,13 @@ import numpy as np
 import pytest
 from tests.adapters.indexes import documents, rows, words_of
 
-from chroma_eddy import Document, Index, Piece, StorageError, open_index
+from chroma_eddy import ALPHA, Document, Index, Piece, StorageError, open_index
 from chroma_eddy.errors import ForeignCollection
-from chroma_eddy.query.options import ALPHA
 from chroma_eddy.storage.names import MAIN, WORDS
 from chroma_eddy.storage.store import Store
 from chroma_eddy.words.bm25 import Bm25Index, IndexedText, Restriction
+from chroma_eddy.words.bm25_pair import Bm25Pair
 from chroma_eddy.words.terms import TermAnalyzer
-from chroma_eddy.words.words import Words
-from chroma_eddy.write.pieces import put_pieces
 from eddy_embed import Embedder
 
 LINES = ("Granite cools slowly.", "The ferry leaves at noon.")
@@ -206,7 +204,7 @@ def test_hybrid_is_the_default_and_one_argument_turns_it_off(index: Index) -> No
     assert index.query(ASKED, 3) == index.query(ASKED, 3, hybrid=True) == index.query(ASKED, 3, alpha=ALPHA)
     meant = index.query(ASKED, 3, hybrid=False)
     assert all(hit.score == hit.cosine and hit.bm25 is None and not hit.matches for hit in meant)
-    assert index.query(ASKED, 3, granularity="documents")[0].bm25 is None
+    assert index.query(ASKED, 3, unit="document")[0].bm25 is None
     worded = index.query(ASKED, 1000, alpha=0)
     assert worded and all(hit.bm25 for hit in worded) and len(worded) < index.status().passages
 
@@ -283,7 +281,7 @@ def test_an_index_without_words_gets_them_with_the_next_write(tmp_path: Path, em
     with open_index(tmp_path, "notes", embedder, passage_size=24) as index:
         index.upsert(documents(4))
         folder = index.store.words_folder
-        assert folder is not None and Words.is_complete(folder)
+        assert folder is not None and Bm25Pair.is_complete(folder)
         (folder / "complete").unlink()
     with open_index(tmp_path, "notes", embedder) as index:
         assert index.query("granite", 2)[0].bm25 is None
@@ -319,15 +317,15 @@ def test_pieces_are_found_before_their_words_are_there(tmp_path: Path, embedder:
     """No row of a document hides them; a writer that is killed in between leaves them so."""
     pieces = [Piece(f"p{at}", "book", text, embedder.encode_document(text)) for at, text in enumerate(LINES)]
     with open_index(tmp_path, "notes", embedder) as index:
-        put_pieces(index, pieces[:1], embedder.fingerprint)
+        index.put_pieces(pieces[:1], embedder.fingerprint)
         with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(Words, "put", killed)
-            put_pieces(index, pieces, embedder.fingerprint)
+            patch.setattr(Bm25Pair, "put", killed)
+            index.put_pieces(pieces, embedder.fingerprint)
         with open_index(tmp_path, "notes", embedder) as reader:
             assert {hit.id for hit in reader.query("granite ferry", 9)} == {"p0", "p1"}
         index.collection.delete(ids=["p0"])
         assert {hit.id for hit in index.query("granite ferry", 9)} == {"p1"}
-        put_pieces(index, pieces, embedder.fingerprint)
+        index.put_pieces(pieces, embedder.fingerprint)
         assert all(hit.bm25 for hit in index.query("granite ferry", 9))
 
 
