@@ -10,8 +10,8 @@ it. Vectors without any order are the hardest that there are for an approximate 
 ten that are nearest are among the ten found. Only Eddy's index also holds sentences and whole documents.
 
 Results go to `benchmarks/results/index-speed.json` as they come, and the table to `index-speed.md` there when all
-systems have been measured. Interrupted, the same command goes on with those that are missing. `--passages 400 --json FILE`
-tries it, and writes nothing else.
+systems have been measured. Interrupted, the same command goes on with those that are missing. `--passages 400
+--json FILE` tries it, and writes nothing else.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from index_systems import BATCH, IN_DOCUMENT, NEAREST, RUNS, SENTENCES
-from output import RESULTS, ROOT, put, say
+from output import RESULTS, put, say
 
 PASSAGES = 100_000
 QUESTIONS = 200

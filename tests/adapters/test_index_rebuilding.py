@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import shutil
 import time
-from pathlib import Path
 
 import chromadb
 import numpy as np
@@ -29,8 +28,8 @@ ASKED = "Do dogs pay?"
 
 
 @pytest.fixture(scope="module")
-def old() -> Embedder:
-    return Embedder("eddy-tiny", method="plain:exit=2")
+def old(embedder: Embedder) -> Embedder:
+    return embedder
 
 
 @pytest.fixture(scope="module")
@@ -39,24 +38,11 @@ def new() -> Embedder:
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory, old) -> Path:
-    folder = tmp_path_factory.mktemp("template") / "db"
-    with open_index(folder, "notes", old, passage_size=24) as index:
-        index.upsert(documents())
-    return folder
-
-
-@pytest.fixture(scope="module")
 def wanted(tmp_path_factory, new) -> dict:
     """Rows of an index that the other embedder made from the beginning."""
     with open_index(tmp_path_factory.mktemp("wanted"), "notes", new, passage_size=24) as index:
         index.upsert(documents())
         return rows(index)
-
-
-@pytest.fixture
-def folder(template, tmp_path) -> Path:
-    return Path(shutil.copytree(template, tmp_path / "db"))
 
 
 def stop_at(monkeypatch, step: int, *names: str, module: object = Store) -> None:
@@ -218,9 +204,9 @@ def reindex(place: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [5, 50])
-def test_a_killed_reindexing_goes_on(kills, template, wanted, new, tmp_path):
+def test_a_killed_reindexing_goes_on(kills, written, wanted, new, tmp_path):
     place, log, moment = tmp_path / "db", tmp_path / "embedded.log", random.Random(kills)
-    shutil.copytree(template, place)
+    shutil.copytree(written, place)
     seen = 0
     while kills:
         whole: set[str] = set()
@@ -239,7 +225,7 @@ def test_a_killed_reindexing_goes_on(kills, template, wanted, new, tmp_path):
         if not caught:
             assert process.exitcode == 0
             shutil.rmtree(place)
-            shutil.copytree(template, place)
+            shutil.copytree(written, place)
     with open_index(place, "notes") as index:
         index.reindex(new)
         assert_same(rows(index), wanted)
