@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Protocol
+from typing import Any
 
 import chromadb
 import numpy as np
@@ -28,20 +28,9 @@ ASKED = "When do boats with a deep keel leave?"
 SETTINGS = {"model_name": "eddy-tiny", "method": "plain:exit=2", "query_instruction": "Find the answer."}
 
 
-class Framework(Protocol):
-    """A store under the same few names in both frameworks."""
-
-    index: Index
-
-    def put(self, texts: dict[str, str], **metadata: Any) -> list[str]: ...
-    def ask(self, question: str = ASKED, k: int = 100) -> list[tuple[str, float]]: ...
-    def mmr(self, k: int, fetch_k: int, lambda_mult: float) -> list[str]: ...
-    def hybrid(self, question: str, k: int) -> list[str]: ...
-    def get(self, ids: list[str]) -> dict[str, tuple[str, dict[str, Any]]]: ...
-    def take(self, ids: list[str]) -> None: ...
-
-
 class LangChain:
+    """A store under the few names that both frameworks' stores have here."""
+
     def __init__(self, index: Index | None = None, **place: Any) -> None:
         self.store = EddyChroma.from_index(index) if index else EddyChroma("notes", EddyEmbeddings(**SETTINGS), **place)
         self.index = self.store.index
@@ -66,6 +55,8 @@ class LangChain:
 
 
 class LlamaIndex:
+    """The same of LlamaIndex."""
+
     def __init__(self, index: Index | None = None, **place: Any) -> None:
         if "persist_directory" in place:
             place["persist_dir"] = place.pop("persist_directory")
@@ -99,13 +90,12 @@ class LlamaIndex:
 
 
 @pytest.fixture(params=[LangChain, LlamaIndex])
-def kind(request: pytest.FixtureRequest) -> type[Any]:
-    found: type[Any] = request.param
-    return found
+def kind(request):
+    return request.param
 
 
 @pytest.fixture
-def store(kind: type[Any], tmp_path) -> Framework:
+def store(kind, tmp_path):
     return kind(persist_directory=str(tmp_path / "db"))
 
 

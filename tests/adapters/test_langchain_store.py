@@ -87,9 +87,8 @@ def test_whole_documents_go_in_and_a_chain_cites_their_places(store):
     given = [Document(d.text, id=d.id, metadata=dict(d.metadata)) for d in texts(4)]
     assert store.ingest(given).written == 4 and store.ingest(given).unchanged == 4
     expected = store.embeddings.embedder.encode_long(given[1].page_content, passage_size=24).passages
-    held = {
-        row["start_index"]: v for v, row, _ in rows(store.index)[MAIN].values() if row["eddy_document"] == given[1].id
-    }
+    stored = [each for each in rows(store.index)[MAIN].values() if each[1]["eddy_document"] == given[1].id]
+    held = {row["start_index"]: vector for vector, row, _ in stored}
     assert held.keys() == {passage.start for passage in expected}
     for passage in expected:
         np.testing.assert_allclose(held[passage.start], passage.vector, atol=1e-5)
@@ -101,9 +100,8 @@ def test_whole_documents_go_in_and_a_chain_cites_their_places(store):
         answer=lambda known: " ".join(found.page_content for found in known["sources"])
     )
     cited, by_id = chain.invoke(ASKED), {d.id: d.text for d in texts(4)}
-    for hit, source in zip(
-        store.index.query(ASKED, 2, where={"shelf": "a"}, hybrid=False), cited["sources"], strict=True
-    ):
+    hits = store.index.query(ASKED, 2, where={"shelf": "a"}, hybrid=False)
+    for hit, source in zip(hits, cited["sources"], strict=True):
         text = by_id[hit.document][source.metadata["start_index"] : source.metadata["end_index"]]
         assert text == source.page_content and text in cited["answer"] and source.metadata["shelf"] == "a"
     stock = Chroma("notes", store.embeddings, persist_directory=str(store.index.store.lock.folder))

@@ -158,12 +158,8 @@ def test_mmr_and_hybrid_are_those_that_users_know(full, model):
         found = index_of(full).as_retriever(**kwargs).retrieve(ASKED)
         assert [hit.node.node_id for hit in found] == [near[at][0] for at in chosen]
         assert [hit.score for hit in found] == pytest.approx([near[at][1] for at in chosen], abs=1e-5)
-    for mode, given, alpha in (
-        ("hybrid", None, ALPHA),
-        ("hybrid", 0.9, 0.9),
-        ("text_search", None, 0),
-        ("sparse", None, 0),
-    ):
+    modes = (("hybrid", None, ALPHA), ("hybrid", 0.9, 0.9), ("text_search", None, 0), ("sparse", None, 0))
+    for mode, given, alpha in modes:
         options = {"vector_store_query_mode": mode, "similarity_top_k": 3, "alpha": given}
         found = index_of(full).as_retriever(**options).retrieve("Granite keel")
         expected = full.index.query("Granite keel", 3, alpha=alpha)
