@@ -13,7 +13,7 @@ with importing("chroma"):
     from chroma_eddy.storage.client import memory_client
     from chroma_eddy.storage.failures import translated_errors
     from chroma_eddy.storage.locks import WriterLock
-    from chroma_eddy.storage.names import LOCK_FILES
+    from chroma_eddy.storage.names import LOCK, WRITER
     from chroma_eddy.storage.settings import IndexSettings
     from chroma_eddy.storage.snapshot import copy_database
     from chroma_eddy.types import RESERVED, Document, Highlight, Hit, Row, Status, WordMatch
@@ -25,9 +25,10 @@ with importing("chroma"):
 __all__ = [
     "ALPHA",
     "FINGERPRINT",
-    "LOCK_FILES",
+    "LOCK",
     "PIECE",
     "RESERVED",
+    "WRITER",
     "DamagedVectors",
     "Document",
     "DocumentRow",

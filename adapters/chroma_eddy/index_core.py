@@ -105,19 +105,14 @@ class IndexCore:
 
     def current(self) -> Embedder:
         """The embedder; reloads the index first if another process has fitted the post-processing again."""
-        if self.outdated:
+        if self.exists and self.version()[0] != self.settings.fingerprint:
             self.reload()
         return self.embedder
 
-    @property
-    def outdated(self) -> bool:
-        """Whether another process has put other vectors in the place of those that the index was opened with."""
-        return self.exists and self.store.metadata().get(FINGERPRINT) != self.settings.fingerprint
-
-    @property
-    def written(self) -> str:
-        """A mark that is another one after each write of any process; "" before the first."""
-        return str(self.store.metadata().get("eddy_written", ""))
+    def version(self) -> tuple[str, str]:
+        """Fingerprint of the stored vectors, and a mark that each write of any process renews; "" if there are none."""
+        metadata = self.store.metadata()
+        return str(metadata.get(FINGERPRINT, "")), str(metadata.get("eddy_written", ""))
 
     @property
     def post(self) -> Fitted | None:
@@ -188,7 +183,7 @@ class IndexCore:
 
     def sample_vectors(self) -> Doubles:
         """Vectors of a sample of passages, shape (sample, dimension); read again when passages have changed."""
-        written = self.written
+        written = self.version()[1]
         if self._sample is None or self._sample[0] != written:
             vectors = [rows.vectors for rows in self.store.sample(MAIN, _SAMPLE, embeddings=True)]
             self._sample = written, np.concatenate([np.zeros((0, self.embedder.dimension)), *vectors])

@@ -18,7 +18,6 @@ LOCK = "eddy.lock"
 """Lock file of the writing process; the operating system releases it when that process ends."""
 WRITER = "eddy.writer"
 """File that names the writing process, for error messages of others."""
-LOCK_FILES = (LOCK, WRITER)
 WORDS = "eddy.words"
 """Folder in the database's folder, with a folder of words for each main collection, named by its id."""
 

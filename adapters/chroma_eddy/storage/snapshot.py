@@ -11,7 +11,7 @@ from typing import Any
 
 from chroma_eddy.errors import IndexInUse
 from chroma_eddy.storage.backups import ROW_LOCK
-from chroma_eddy.storage.names import DATABASE, LOCK_FILES
+from chroma_eddy.storage.names import DATABASE, LOCK, WRITER
 
 _ATTEMPTS, _PAUSE = 10, 0.1
 """Most attempts to copy a folder that another process is writing to; seconds by which the pause between two grows."""
@@ -35,7 +35,7 @@ def copy_database(folder: Path, target: Path) -> None:
         before = _state(folder)
         shutil.rmtree(target, ignore_errors=True)
         try:
-            shutil.copytree(folder, target, ignore=shutil.ignore_patterns(f"{DATABASE}*", *LOCK_FILES, ROW_LOCK))
+            shutil.copytree(folder, target, ignore=shutil.ignore_patterns(f"{DATABASE}*", LOCK, WRITER, ROW_LOCK))
         except shutil.Error:  # a file was replaced meanwhile
             if attempt == _ATTEMPTS - 1:
                 raise

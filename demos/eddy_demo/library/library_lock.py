@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from chroma_eddy import LOCK_FILES, WriterLock
+from chroma_eddy import LOCK, WriterLock
 from eddy_demo.library.recipe import DATABASE_FOLDER, check_available, holds_library
 from eddy_embed.utils.atomic_files import sync
 from eddy_embed.utils.interrupts import Interrupted
@@ -40,6 +40,5 @@ def lock_library(folder: Path) -> Iterator[None]:
         if is_new and not holds_library(folder):
             with suppress(OSError):  # another process has written there, or the disk is gone
                 shutil.rmtree(folder / DATABASE_FOLDER, ignore_errors=True)  # an empty database
-                for name in LOCK_FILES:
-                    (folder / name).unlink(missing_ok=True)
+                (folder / LOCK).unlink(missing_ok=True)
                 folder.rmdir()

@@ -7,7 +7,7 @@ import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from chroma_eddy import LOCK_FILES
+from chroma_eddy import LOCK, WRITER
 from eddy_demo.errors import LibraryMismatch, NoLibrary
 from eddy_demo.library.defaults import (
     BUNDLED_MODEL,
@@ -34,7 +34,7 @@ QUESTIONS_FILE = "questions.json"
 SAMPLES_FILE = "samples.json"
 """File with the sample questions of documents, which the web page offers."""
 _LIBRARY_FILES = {
-    *(*LOCK_FILES, NEXT_RECIPE, QUESTIONS_FILE, SAMPLES_FILE),
+    *(LOCK, WRITER, NEXT_RECIPE, QUESTIONS_FILE, SAMPLES_FILE),
     *(DATABASE_FOLDER, _OLD_DATABASE, UPLOADS_FOLDER, ORIGINALS_FOLDER),
 }
 _OPTIONS = {"model": "--model", "method": "--method", "passage_size": "--passage-size", "late": "--late/--separate"}

@@ -162,10 +162,11 @@ class LibraryReader:
                 self._previous_index = self.index = None
             self.mark_changed()
         else:
-            if not index.exists or index.outdated or read_recipe(self.folder) != self.recipe:
+            fingerprint, written = index.version()
+            if fingerprint != index.settings.fingerprint or read_recipe(self.folder) != self.recipe:
                 with suppress(*_REPLACED):  # the recipe's file follows the index; if it does not, readers get the error
                     self.open()
-            elif (written := index.written) != self._write_mark:
+            elif written != self._write_mark:
                 self._write_mark = written
                 self.mark_changed()
         return self.index is not index
@@ -182,7 +183,7 @@ class LibraryReader:
                 opened = open_library(self.folder, embedder, recipe)
                 # While its first documents are embedded, a library has a recipe and no index.
                 self.index = opened if opened.exists else None
-                self._write_mark = opened.written
+                self._write_mark = opened.version()[1]
                 self.recipe, self.generator, self._embedder = recipe, generator, embedder
             else:
                 self.index = None
