@@ -111,32 +111,25 @@ def test_a_persisted_llama_index_is_reopened_with_what_made_it(tmp_path):
 
 def refusal(call):
     """The whole message, as a pattern."""
-    return re.escape(
-        f"Method '{METHOD}' has post-processing, which learns from a library: call {call} once, with the whole "
-        "library, or give post=, the file that Embedder(...).fit(texts).save(path) wrote."
-    )
+    before = f"Method '{METHOD}' has post-processing, which learns from a library: call "
+    after = " once, with the whole library, or give post=, the file that Embedder(...).fit(texts).save(path) wrote."
+    return re.escape(before) + call + re.escape(after)
 
 
-def test_long_documents_are_fitted_once_by_the_call_that_the_error_names():
-    documents = [LlamaDocument(text=text, id_=str(at)) for at, text in enumerate(TEXTS)]
-    parser = LongDocumentNodeParser(embed_model=made(EddyEmbedding), passage_size=8)
-    with pytest.raises(NotFitted, match=refusal("parser.embed_model.fit(documents)")):
-        parser.get_nodes_from_documents(documents)
-    parser.embed_model.fit(documents)
-    together = [node.embedding for node in parser.get_nodes_from_documents(documents)]
-    apart = [node.embedding for each in documents for node in parser.get_nodes_from_documents([each])]
-    assert np.allclose(together, apart, atol=1e-5)
-
-
-def test_long_documents_of_langchain_are_fitted_once_by_the_call_that_the_error_names():
-    documents = [Document(text, id=str(at)) for at, text in enumerate(TEXTS)]
-    embeddings = made(EddyEmbeddings)
-    with pytest.raises(NotFitted, match=refusal("embeddings.fit(documents)")):
-        next(embed_passages(documents, embeddings))
-    embeddings.fit(documents)
-    together = [passage.vector for passage in embed_passages(documents, embeddings)]
-    apart = [passage.vector for each in documents for passage in embed_passages([each], embeddings)]
-    assert np.allclose(together, apart, atol=1e-5)
+@CLASSES
+def test_long_documents_are_fitted_once_by_the_call_that_the_error_names(kind):
+    model = made(kind)
+    if kind is EddyEmbedding:
+        documents: list[Any] = [LlamaDocument(text=text, id_=str(at)) for at, text in enumerate(TEXTS)]
+        parser = LongDocumentNodeParser(embed_model=model, passage_size=8)
+        embed = lambda given: [node.embedding for node in parser.get_nodes_from_documents(given)]  # noqa: E731
+    else:
+        documents = [Document(text, id=str(at)) for at, text in enumerate(TEXTS)]
+        embed = lambda given: [passage.vector for passage in embed_passages(given, model)]  # noqa: E731
+    with pytest.raises(NotFitted, match=refusal(r"(parser\.embed_model|embeddings)\.fit\(documents\)")):
+        embed(documents)
+    model.fit(documents)
+    assert np.allclose(embed(documents), [vector for each in documents for vector in embed([each])], atol=1e-5)
 
 
 def test_a_dumped_langchain_store_is_reopened_with_what_made_it(tmp_path):

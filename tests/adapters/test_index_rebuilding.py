@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import time
 
@@ -12,7 +11,6 @@ import pytest
 from chromadb import Collection
 from filelock import FileLock
 from tests.adapters.indexes import apart, assert_same, documents, rows
-from tests.adapters.killing import MOST_STEPS, kill_process, killed, started
 from tests.selection import mostly_slow
 
 from chroma_eddy import Document, Index, open_index
@@ -195,41 +193,6 @@ def test_two_that_exchange_at_once_lose_nothing(found, old, new, wanted, monkeyp
             assert_same(rows(reader), wanted)
             reader.remove(list(reader.entries()))
             reader.store.drop_all()
-
-
-def reindex(place: str) -> None:
-    with open_index(place, "notes") as index:
-        index.reindex(Embedder("eddy-tiny", method="plain:exit=-2"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kills", [5, 50])
-def test_a_killed_reindexing_goes_on(kills, written, wanted, new, tmp_path):
-    place, log, moment = tmp_path / "db", tmp_path / "embedded.log", random.Random(kills)
-    shutil.copytree(written, place)
-    seen = 0
-    while kills:
-        whole: set[str] = set()
-        with open_index(place, "notes") as index:
-            following = index.store.with_suffix("-next")
-            if following.find() is not None:
-                got = following.collection("-documents").get(include=["metadatas"])
-                whole = {str(row["eddy_text"]) for row in got["metadatas"] or [] if row["eddy_digest"]}
-        process, pipe = started(str(place), reindex, log)
-        caught = killed(process, pipe, moment, MOST_STEPS, kill_process(process))
-        process.join()
-        texts = log.read_text().split() if log.exists() else []
-        assert not whole & set(texts[seen:])
-        seen = len(texts)
-        kills -= caught
-        if not caught:
-            assert process.exitcode == 0
-            shutil.rmtree(place)
-            shutil.copytree(written, place)
-    with open_index(place, "notes") as index:
-        index.reindex(new)
-        assert_same(rows(index), wanted)
-        assert names_of(index) == {"notes", "notes-sentences", "notes-documents"}
 
 
 # --- Post-processing
