@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from output import RESULTS, ROOT, put, say
 from results import KINDS, with_parts
 
-from chroma_eddy import Document, Hit, open_index
-from chroma_eddy.query.options import ALPHA
+from chroma_eddy import ALPHA, Document, Hit, open_index
 from chroma_eddy.query.ranking import reciprocal_rank_fusion
 from eddy_embed import Embedder, methods
 from eddy_embed.analysis.evaluate.metrics import ndcg

@@ -9,9 +9,9 @@ of length 1, and the time that drawing takes is not counted, so what is measured
 it. Vectors without any order are the hardest that there are for an approximate search: `recall` says how many of the
 ten that are nearest are among the ten found. Only Eddy's index also holds sentences and whole documents.
 
-Results go to `benchmarks/results/index-speed.json` as they come, and the table to `docs/chroma.md` when all systems
-have been measured. Interrupted, the same command goes on with those that are missing. `--passages 400 --json FILE`
-tries it, and writes nothing else.
+Results go to `benchmarks/results/index-speed.json` as they come, and the table to `index-speed.md` there when all
+systems have been measured. Interrupted, the same command goes on with those that are missing. `--passages 400
+--json FILE` tries it, and writes nothing else.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from index_systems import BATCH, IN_DOCUMENT, NEAREST, RUNS, SENTENCES
-from output import RESULTS, ROOT, put, say
+from output import RESULTS, put, say
 
 PASSAGES = 100_000
 QUESTIONS = 200
@@ -73,7 +73,7 @@ def main() -> None:
         say(f"{system}: {rows[system]} in {time.perf_counter() - began:.0f} s")
     say(table(rows, sizes))
     if options.json is None and set(rows) == set(NAMES):
-        put(ROOT / "docs" / "chroma.md", "index-speed", table(rows, sizes))
+        put(RESULTS / "index-speed.md", "index-speed", table(rows, sizes))
 
 
 def table(rows: dict[str, Any], sizes: dict[str, int]) -> str:

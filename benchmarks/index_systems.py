@@ -143,9 +143,9 @@ def _index(
         index.upsert(documents())
         seconds = time.perf_counter() - began - drawn.seconds
         asked = {}
-        for kind in ("passages", "sentences", "documents"):
-            ask = _asker(index, kind)
-            asked[kind] = drawn.asked(ask, recall=kind == "passages")
+        for unit in ("passage", "sentence", "document"):
+            ask = _asker(index, unit)
+            asked[f"{unit}s"] = drawn.asked(ask, recall=unit == "passage")
         held = index.status()
         return _row(drawn, folder, seconds, held.passages + held.sentences + held.documents, asked)
 
@@ -173,8 +173,8 @@ def _serving(folder: str) -> Iterator[str]:
             server.terminate()
 
 
-def _asker(index: Any, kind: str) -> Callable[[Any], list[str]]:
-    return lambda question: [hit.text for hit in index.search(question[None], NEAREST, granularity=kind)[0]]
+def _asker(index: Any, unit: str) -> Callable[[Any], list[str]]:
+    return lambda question: [hit.text for hit in index.search(question[None], NEAREST, unit=unit)[0]]
 
 
 def _eddy_llama_index(options: argparse.Namespace) -> dict[str, Any]:

@@ -180,10 +180,10 @@ def test_serialised_settings_hold_the_full_text() -> None:
 
 def test_an_index_made_with_it_is_opened_with_the_method_in_full(tmp_path: Path) -> None:
     with open_index(tmp_path, "notes", Embedder("eddy-tiny")) as index:
-        recipe = index.recipe
+        settings = index.settings
     with open_index(tmp_path, "notes", Embedder("eddy-tiny", method=TINY)) as index:
-        assert index.recipe == recipe
-    assert "recommended" not in json.dumps(recipe.settings)
+        assert index.settings == settings
+    assert "recommended" not in json.dumps(settings.embedder)
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ ADAPTERS = (
     *("llama_index.embeddings.eddy", "llama_index.node_parser.eddy", "llama_index.vector_stores.eddy"),
     *("langchain_eddy", "chroma_eddy", "mteb_eddy", "openai_eddy", "ray_eddy"),
 )
-OVER_CHROMA = ("llama_index/vector_stores", "langchain_eddy/store.py")  # frameworks' own ways to an index
+OVER_CHROMA = ("llama_index/vector_stores", "langchain_eddy/vector_store.py")  # frameworks' own ways to an index
 FRAMEWORKS = (
     *("llama_index", "langchain", "langchain_core", "langchain_chroma", "chromadb"),
     *("datasets", "fastapi", "mteb", "pyarrow", "ray", "uvicorn"),
@@ -181,6 +181,16 @@ def test_the_front_door_has_what_it_names() -> None:
         assert getattr(eddy_embed.integrations, name) is not None, name
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = eddy_embed.integrations.nothing
+OVER_INDEX = ("adapters/llama_index", "adapters/langchain_eddy", "demos")
+"""Who uses the index by its front door."""
+
+
+def test_the_index_has_one_front_door() -> None:
+    import chroma_eddy
+
+    for _, name, where in imports(file for folder in OVER_INDEX for file in sorted((ROOT / folder).rglob("*.py"))):
+        if starts_with(name, "chroma_eddy"):
+            assert name.partition(".")[2] in ("", *chroma_eddy.__all__), f"{where}, which is not public"
 
 
 def test_references_are_independent() -> None:

@@ -12,18 +12,20 @@ from langchain_core.documents import Document
 from eddy_embed.encoding.document import PassageUnit, heading_path
 from eddy_embed.encoding.validation import PASSAGES, check_kind
 from eddy_embed.integrations.document_ids import document_identity, passage_id
-from eddy_embed.integrations.page_numbers import PAGES, Pages, joined_pages, pages_by_file
+from eddy_embed.integrations.metadata_names import (
+    DOCUMENT,
+    END,
+    FINGERPRINT,
+    HEADINGS,
+    N_TOKENS,
+    N_TRUNCATED,
+    N_WINDOWS,
+    START,
+)
+from eddy_embed.integrations.page_numbers import PAGES, Pages, files, joined
 from eddy_embed.integrations.shared_embedders import raise_if_unfitted
 from eddy_embed.integrations.whole_documents import grouped_by_size, with_text
 from langchain_eddy.embeddings import EddyEmbeddings
-
-FINGERPRINT = "eddy_fingerprint"
-DOCUMENT = "eddy_document"
-N_TOKENS = "eddy_n_tokens"
-N_WINDOWS = "eddy_n_windows"
-N_TRUNCATED = "eddy_n_truncated"
-START, END = "start_index", "end_index"
-HEADINGS = "heading_path"
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class SentenceTextSplitter(TextSplitter):
     """Splits texts into chunks of whole sentences; a chunk is an exact substring of its text.
 
-    For passages embedded in the context of their document use `ingest_documents`, which needs no splitter.
+    For passages embedded in the context of their document use `EddyChroma.ingest` or
+    `embed_passages`, which need no splitter.
 
     Args:
         chunk_size: Maximum length of a chunk by `length_function`; a longer sentence is a chunk by itself.

@@ -52,7 +52,7 @@ class FilterUnchanged:
         known = self._entries([each.id for each in documents.values()])
         for at, document in documents.items():
             state = classify(document, known.get(document.id))
-            complete = state == "unchanged" and not known[document.id].other
+            complete = state == "unchanged" and not known[document.id].pending
             rows[at] |= {"state": state, "error": None}
             rows[at] |= {"text": None} if complete else metadata_columns(document)
         return pa.Table.from_pylist(rows, DOCUMENTS)

@@ -68,7 +68,7 @@ class IndexWriter:
 
     def index_info(self) -> IndexInfo:
         """Describe the index to embedders."""
-        recipe, embedder = self.index.recipe, self.index.embedder
+        recipe, embedder = self.index.settings, self.index.embedder
         sizes = {"passage_size": recipe.passage_size, "late": recipe.late}
         fingerprint = without_fitted_post(embedder).fingerprint
         return IndexInfo(sizes, vector_parts(recipe), fingerprint, is_unfitted(embedder))

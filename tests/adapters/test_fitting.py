@@ -11,7 +11,6 @@ from typing import Any
 import chromadb
 import numpy as np
 import pytest
-from langchain_chroma import Chroma
 from langchain_core.documents import Document
 from langchain_core.vectorstores import InMemoryVectorStore
 from llama_index.core import Document as LlamaDocument
@@ -22,7 +21,7 @@ from chroma_eddy import EddyEmbeddingFunction, open_collection, open_index
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, NotFitted
 from eddy_embed.utils.diff import contrast
-from langchain_eddy import EddyChroma, EddyEmbeddings, embed_passages, ingest_documents
+from langchain_eddy import EddyChroma, EddyEmbeddings, embed_passages
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser
 from llama_index.vector_stores.eddy import EddyChromaVectorStore
@@ -112,36 +111,25 @@ def test_a_persisted_llama_index_is_reopened_with_what_made_it(tmp_path):
 
 def refusal(call):
     """The whole message, as a pattern."""
-    return re.escape(
-        f"Method '{METHOD}' has post-processing, which learns from a library: call {call} once, with the whole "
-        "library, or give post=, the file that Embedder(...).fit(texts).save(path) wrote."
-    )
+    before = f"Method '{METHOD}' has post-processing, which learns from a library: call "
+    after = " once, with the whole library, or give post=, the file that Embedder(...).fit(texts).save(path) wrote."
+    return re.escape(before) + call + re.escape(after)
 
 
-def test_long_documents_are_fitted_once_by_the_call_that_the_error_names():
-    documents = [LlamaDocument(text=text, id_=str(at)) for at, text in enumerate(TEXTS)]
-    parser = LongDocumentNodeParser(embed_model=made(EddyEmbedding), passage_size=8)
-    with pytest.raises(NotFitted, match=refusal("parser.embed_model.fit(documents)")):
-        parser.get_nodes_from_documents(documents)
-    parser.embed_model.fit(documents)
-    together = [node.embedding for node in parser.get_nodes_from_documents(documents)]
-    apart = [node.embedding for each in documents for node in parser.get_nodes_from_documents([each])]
-    assert np.allclose(together, apart, atol=1e-5)
-
-
-def test_long_documents_of_langchain_are_fitted_once_by_the_call_that_the_error_names():
-    documents = [Document(text, id=str(at)) for at, text in enumerate(TEXTS)]
-    embeddings = made(EddyEmbeddings)
-    place = {"client": chromadb.EphemeralClient(), "collection_configuration": {"hnsw": {"space": "cosine"}}}
-    store = Chroma("fitted-once", embeddings, **place)
-    with pytest.raises(NotFitted, match=refusal("embeddings.fit(documents)")):
-        next(embed_passages(documents, embeddings))
-    with pytest.raises(NotFitted, match=refusal("embeddings.fit(documents)")):
-        ingest_documents(store, documents)
-    assert store.get()["ids"] == []
-    embeddings.fit(documents)
-    assert len(ingest_documents(store, documents[:2]).ids) == 2 and len(ingest_documents(store, documents[2:]).ids) == 1
-    assert store.similarity_search(ASKED, k=1)[0].page_content == TEXTS[0]
+@CLASSES
+def test_long_documents_are_fitted_once_by_the_call_that_the_error_names(kind):
+    model = made(kind)
+    if kind is EddyEmbedding:
+        documents: list[Any] = [LlamaDocument(text=text, id_=str(at)) for at, text in enumerate(TEXTS)]
+        parser = LongDocumentNodeParser(embed_model=model, passage_size=8)
+        embed = lambda given: [node.embedding for node in parser.get_nodes_from_documents(given)]  # noqa: E731
+    else:
+        documents = [Document(text, id=str(at)) for at, text in enumerate(TEXTS)]
+        embed = lambda given: [passage.vector for passage in embed_passages(given, model)]  # noqa: E731
+    with pytest.raises(NotFitted, match=refusal(r"(parser\.embed_model|embeddings)\.fit\(documents\)")):
+        embed(documents)
+    model.fit(documents)
+    assert np.allclose(embed(documents), [vector for each in documents for vector in embed([each])], atol=1e-5)
 
 
 def test_a_dumped_langchain_store_is_reopened_with_what_made_it(tmp_path):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import gc
 import pickle
 import threading
-import weakref
 
 import numpy as np
 import pytest
@@ -15,7 +13,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_tests.integration_tests import EmbeddingsIntegrationTests
 from langchain_tests.unit_tests import EmbeddingsUnitTests
 
-from eddy_embed.errors import EddyError, InvalidParameter, InvalidText, ModelNotFound, NotFitted, UnknownMethod
+from eddy_embed.errors import InvalidParameter, UnknownMethod
 from langchain_eddy import EddyEmbeddings
 
 TEXTS = [
@@ -115,48 +113,6 @@ def test_what_is_wrong_is_refused_at_construction(arguments, error, says):
         EddyEmbeddings(model_name="eddy-tiny", **arguments)
 
 
-def test_post_processing_comes_from_a_file(tmp_path):
-    from eddy_embed import Embedder
-
-    method, path = "htp+whiten:dims=8", tmp_path / "whiten.npz"
-    with pytest.raises(NotFitted, match=r"fit\(texts\).*post="):
-        EddyEmbeddings(model_name="eddy-tiny", method=method).embed_query(TEXTS[0])
-    engine = Embedder("eddy-tiny", method=method)
-    engine.fit(TEXTS * 3).save(path)
-    fitted = EddyEmbeddings(model_name="eddy-tiny", method=method, post=path)
-    assert fitted.fingerprint == engine.fingerprint
-    assert close(fitted.embed_documents(TEXTS), engine.encode_document(TEXTS))
-
-
-def test_models_that_are_not_there(tmp_path):
-    with pytest.raises(ModelNotFound):
-        EddyEmbeddings(model_name=tmp_path, method="htp:exit=2")
-    with pytest.raises(InvalidParameter, match="from_model"):
-        EddyEmbeddings(model_name=object(), method="htp:exit=2")
-
-
-def test_bad_texts(embeddings):
-    for text in ("", " \n", "\ud800"):
-        with pytest.raises(InvalidText):
-            embeddings.embed_query(text)
-        with pytest.raises(InvalidText, match="1"):
-            embeddings.embed_documents(["fine", text])
-    assert len(embeddings.embed_query("a\x00b")) == embeddings.embedder.dimension
-
-
-def test_one_engine_for_each_configuration_and_it_goes_with_the_last():
-    first = EddyEmbeddings(model_name="eddy-tiny", method="plain:exit=2", max_length=63)
-    second = EddyEmbeddings(model="eddy-tiny", method="plain:exit=2", max_length=63)
-    assert first.embedder is second.embedder
-    changed = copy.copy(second)
-    changed.method = "htp"
-    assert changed.embedder is not second.embedder
-    engine = weakref.ref(first.embedder)
-    del first, second
-    gc.collect()
-    assert engine() is None
-
-
 def test_pickle_carries_the_configuration_only(embeddings):
     before = embeddings.embed_query(TEXTS[0])
     data = pickle.dumps(embeddings)
@@ -166,23 +122,6 @@ def test_pickle_carries_the_configuration_only(embeddings):
     assert close(loaded.embed_query(TEXTS[0]), before)
     assert copy.deepcopy(embeddings).embedder is embeddings.embedder
     assert EddyEmbeddings(**embeddings.model_dump()).embedder is embeddings.embedder
-
-
-def test_a_live_model_is_shared_and_does_not_travel(embeddings):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    import eddy_embed
-
-    folder = f"{eddy_embed.__path__[0]}/model/tiny"
-    model, tokenizer = (
-        AutoModelForCausalLM.from_pretrained(folder, dtype="float32"),
-        AutoTokenizer.from_pretrained(folder),
-    )
-    live = EddyEmbeddings.from_model(model, tokenizer, method="htp:exit=2")
-    assert close(live.embed_query(TEXTS[0]), embeddings.embed_query(TEXTS[0]))
-    with pytest.raises(EddyError, match="from_model"):
-        pickle.dumps(live)
-    assert copy.deepcopy(live).embedder is live.embedder
 
 
 async def test_the_event_loop_goes_on(embeddings, monkeypatch):

@@ -9,9 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from langchain_chroma import Chroma
 from langchain_core.documents import Document
-from langchain_core.indexing import InMemoryRecordManager, index
 from langchain_core.stores import InMemoryByteStore
 
 from eddy_embed import Segmenter
@@ -119,41 +117,6 @@ def test_embeddings_do_without_the_package_of_splitters():
     )
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert child.stdout == 'langchain_text_splitters is not installed; pip install "eddy-embed[langchain]"\n'
-
-
-def test_a_record_manager_adds_nothing_twice(embeddings, tmp_path):
-    store = Chroma(
-        "library",
-        embedding_function=embeddings,
-        persist_directory=str(tmp_path),
-        collection_configuration={"hnsw": {"space": "cosine"}},
-    )
-    records = InMemoryRecordManager(namespace=f"chroma/library/{embeddings.fingerprint}")
-    records.create_schema()
-    splitter = SentenceTextSplitter.from_embeddings(embeddings, chunk_size=24, add_start_index=True)
-
-    def run(*documents: Document) -> dict:
-        chunks = splitter.split_documents(documents)
-        return dict(index(chunks, records, store, cleanup="incremental", source_id_key="source", key_encoder="sha256"))
-
-    story, repeats = Document(STORY, metadata={"source": "story"}), Document(REPEATS, metadata={"source": "repeats"})
-    first = run(story, repeats)
-    rows = store.get()
-    assert first["num_added"] == len(rows["ids"]) == len(splitter.split_documents([story, repeats])) > 10
-    assert run(story, repeats) == {
-        "num_added": 0,
-        "num_updated": 0,
-        "num_skipped": first["num_added"],
-        "num_deleted": 0,
-    }
-    edited = Document(STORY.replace("At noon", "At one"), metadata={"source": "story"})
-    third = run(edited)
-    assert 0 < third["num_added"] == third["num_deleted"] < first["num_added"]
-    after = store.get()
-    assert len(after["ids"]) == len(rows["ids"]) and not any("At noon" in text for text in after["documents"])
-    vectors = store.get(include=["embeddings", "documents"])
-    expected = embeddings.embed_documents(vectors["documents"])
-    assert np.abs(vectors["embeddings"] - np.array(expected)).max() <= 1e-5
 
 
 def test_a_cache_serves_the_embedder_that_filled_it_and_no_other(embeddings, monkeypatch):

@@ -108,7 +108,7 @@ def test_langchain_draws_ids_keeps_metadata_that_are_gone_and_calls_distances_sc
 def test_both_find_documents_of_an_index_that_are_half_written(client):
     index = open_index(client, "notes", Embedder("eddy-tiny", method="plain:exit=2"), passage_size=24)
     index.upsert(documents(2))
-    index.store.update_documents({"papers/1": {"eddy_digest": "", "eddy_other": documents(2)[1].digest}})
+    index.store.update_documents({"papers/1": {"eddy_digest": "", "eddy_pending": documents(2)[1].digest}})
     vector = index.embedder.encode_query("Which version?")
     assert {hit.document for hit in index.query("Which version?", 50)} == {"papers/0"}
     theirs = Chroma("notes", client=client, create_collection_if_not_exists=False)

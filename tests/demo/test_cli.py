@@ -19,7 +19,7 @@ from tests.adapters.indexes import rows as index_rows
 from tests.demo.conftest import opened
 from tests.selection import slow
 
-from chroma_eddy.query.options import ALPHA
+from chroma_eddy import ALPHA
 from chroma_eddy.storage.store import Store
 from eddy_demo.readers.documents import read_documents
 from eddy_embed import Embedder

@@ -55,7 +55,7 @@ def test_a_small_library_leaves_post_processing_out_until_it_is_made_anew(
     assert (stored.method, stored.default) == ("plain:exit=-3", BEST)
     embedder = Embedder(MODEL, method="plain:exit=-3")
     with opened(library) as index:
-        assert index.post is None and index.recipe.fingerprint == embedder.fingerprint
+        assert index.post is None and index.settings.fingerprint == embedder.fingerprint
         document = read_documents([documents]).documents[0]
         hits = index.search(embedder.encode_long(document.text, passage_size=12).passages[0].vector, 1)
     assert hits[0][0].cosine == pytest.approx(1, abs=1e-5)
@@ -79,7 +79,7 @@ def test_a_small_library_leaves_post_processing_out_until_it_is_made_anew(
         fitted = index.post
         assert fitted is not None and fitted.count >= 50
         embedder = Embedder(MODEL, method=BEST, post=fitted)
-        assert index.recipe.fingerprint == embedder.fingerprint
+        assert index.settings.fingerprint == embedder.fingerprint
         expected = embedder.encode_long(document.text, passage_size=12).passages[0].vector
         assert index.search(expected, 1)[0][0].cosine == pytest.approx(1, abs=1e-4)
 

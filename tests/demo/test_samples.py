@@ -27,7 +27,7 @@ def test_a_document_that_fails_is_tried_again_by_the_next_server(tmp_path: Path)
         raise OSError("too many open files")
 
     entry = SimpleNamespace(id="a", digest="1")
-    index = SimpleNamespace(recipe=SimpleNamespace(fingerprint="2"))
+    index = SimpleNamespace(settings=SimpleNamespace(fingerprint="2"))
     reader: Any = SimpleNamespace(
         folder=tmp_path, version=1, index=index, entries=lambda: [entry], read_consistently=failing
     )

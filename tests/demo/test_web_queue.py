@@ -14,7 +14,7 @@ from tests.demo.conftest import BREAD, CLOCK, TIDES, opened
 from tests.demo.site import Site, long_text, serving, wait
 from tests.processes import context, run_code
 
-from chroma_eddy.storage.locks import Lock
+from chroma_eddy.storage.locks import WriterLock
 from eddy_demo.cli import main
 from eddy_demo.errors import Unreadable
 from eddy_demo.web import library_reader
@@ -42,7 +42,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def together(site: Site, **files: str | bytes) -> dict[str, dict[str, Any]]:
     """Upload files so that they are written together; the jobs as they end."""
-    with Lock(site.folder, timeout=60):
+    with WriterLock(site.folder, timeout=60):
         for name, data in files.items():
             assert site.upload(f"{name}.txt", data).status_code == 200
         site.until(lambda p: p["busy"])  # what began before the last one came has been put back
@@ -67,7 +67,7 @@ def test_a_text_is_written_once_among_files_that_come_together(site: Site) -> No
     assert uploads(site) == []
 
     resume, text = site.pause(), long_text(120)
-    with Lock(site.folder, timeout=60):
+    with WriterLock(site.folder, timeout=60):
         first = site.upload("first.txt", text).json()["id"]
         site.upload("second.txt", b"\xef\xbb\xbf" + text.encode())
         site.until(lambda p: p["busy"])

@@ -16,7 +16,7 @@ from tests.demo.conftest import BREAD
 from tests.demo.site import Site, serving, wait
 
 from chroma_eddy.storage import store
-from chroma_eddy.storage.locks import Lock
+from chroma_eddy.storage.locks import WriterLock
 from eddy_demo.library.index import open_library
 from eddy_demo.library.rebuild import rebuild_library
 from eddy_demo.library.recipe import NEXT_RECIPE, read_recipe, write_recipe
@@ -52,7 +52,7 @@ def test_a_deleted_document_can_come_again(site: Site) -> None:
     site.upload("bread.txt", BREAD)
     site.settled()
     assert named(site, "bread.txt") == [key]
-    with Lock(site.folder, timeout=60):  # the removal cannot be carried out yet
+    with WriterLock(site.folder, timeout=60):  # the removal cannot be carried out yet
         site.client.delete(f"/api/documents/{key}")
         assert site.upload("bread.txt", BREAD).json()["state"] == "waiting"
     assert [job["state"] for job in site.settled() if job["document"] == key] == ["done"]
@@ -172,7 +172,7 @@ def test_a_library_made_anew_elsewhere_is_opened_anew(site: Site) -> None:
     question = "Where does the lighthouse stand?"
     recipe = replace(read_recipe(site.folder), method="htp:exit=2")
     embedder = Embedder(recipe.model, method=recipe.method)
-    with Lock(site.folder, timeout=60):
+    with WriterLock(site.folder, timeout=60):
         rebuild_library(site.folder, recipe, embedder)
     hit = dict(site.ask(question, k=1))["hit"]
     with open_library(site.folder, embedder) as index:

@@ -20,7 +20,7 @@ from tests.disk import files_of_at_most
 from tests.processes import UNPRIVILEGED, run_code
 from tests.selection import mostly_slow
 
-from chroma_eddy.storage.locks import LOCK
+from chroma_eddy.storage.names import LOCK
 from eddy_demo.cli import work
 from eddy_demo.library.library_lock import lock_library
 from eddy_demo.library.recipe import delete_library, holds_library

@@ -28,7 +28,7 @@ def add_highlights(index: IndexCore, vector: Doubles, hits: list[Hit]) -> list[H
     The question's vector has the shape (dimension,).
     """
     spans = [[(hit.start + start, hit.start + end) for start, end in _sentences(index, hit)] for hit in hits]
-    has_vectors = [index.recipe.sentence_vectors and PIECE not in hit.row for hit in hits]
+    has_vectors = [index.settings.sentence_vectors and PIECE not in hit.row for hit in hits]
     triples = list(zip(hits, spans, has_vectors, strict=True))
     stored = iter(_stored_vectors(index, [(hit, own) for hit, own, is_stored in triples if is_stored]))
     highlighted = []
@@ -43,11 +43,11 @@ def add_highlights(index: IndexCore, vector: Doubles, hits: list[Hit]) -> list[H
 
 
 def _sentences(index: IndexCore, hit: Hit) -> Spans:
-    return split_sentences(hit.text, index.recipe) if PIECE in hit.row else sentence_spans(hit.row)
+    return split_sentences(hit.text, index.settings) if PIECE in hit.row else sentence_spans(hit.row)
 
 
 def _stored_vectors(index: IndexCore, hits: Sequence[tuple[Hit, Spans]]) -> list[Doubles]:
-    ids = [[span_id(hit.document, hit.row[DIGEST], *span, index.recipe) for span in spans] for hit, spans in hits]
+    ids = [[span_id(hit.document, hit.row[DIGEST], *span, index.settings) for span in spans] for hit, spans in hits]
     if not ids:
         return []
     rows = index.store.get(SENTENCES, ids=sorted({id_ for own in ids for id_ in own}), embeddings=True)

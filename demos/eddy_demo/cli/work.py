@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from rich.text import Text
 
-from chroma_eddy.query.options import ALPHA
+from chroma_eddy import ALPHA
 from eddy_demo import handbook
 from eddy_demo.ask import FoundPassage, check_question
 from eddy_demo.ask import ask as ask_index

@@ -5,8 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from chroma_eddy import open_index
-from chroma_eddy.storage.snapshot import copy_database
+from chroma_eddy import copy_database, open_index
 from eddy_demo.errors import LibraryMismatch
 from eddy_demo.library.index import INDEX_NAME
 from eddy_demo.library.recipe import DATABASE_FOLDER, ORIGINALS_FOLDER, delete_library, read_recipe, write_recipe

@@ -42,7 +42,7 @@ def changed_documents(folder: Path, documents: Sequence[SourceDocument]) -> list
         document
         for document in documents
         if (entry := known.get(document.key)) is None
-        or entry.other
+        or entry.pending
         or entry.digest != to_index_document(document).digest
     ]
 

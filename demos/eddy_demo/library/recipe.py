@@ -7,7 +7,7 @@ import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from chroma_eddy.storage.locks import LOCK, WRITER
+from chroma_eddy import LOCK, WRITER
 from eddy_demo.errors import LibraryMismatch, NoLibrary
 from eddy_demo.library.defaults import (
     BUNDLED_MODEL,

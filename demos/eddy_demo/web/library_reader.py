@@ -15,7 +15,6 @@ import numpy as np
 from chromadb.errors import NotFoundError
 
 from chroma_eddy import DocumentRow, ForeignCollection, Index
-from chroma_eddy.rows.documents import read_embedded_documents
 from eddy_demo.display_text import printable
 from eddy_demo.errors import DemoError, LibraryMismatch
 from eddy_demo.library.index import open_library
@@ -87,7 +86,7 @@ class LibraryReader:
         self._previous_index: Index | None = None
         self._documents: OrderedDict[tuple[str, str, str], LibraryDocument] = OrderedDict()
         self._database_id: int | None = None
-        self._write_mark: Any = None
+        self._write_mark = ""
         self._documents_lock = threading.Lock()
         self._open_lock = threading.RLock()
         self._loaded = threading.Event()
@@ -163,13 +162,12 @@ class LibraryReader:
                 self._previous_index = self.index = None
             self.mark_changed()
         else:
-            metadata = index.store.metadata()
-            rebuilt = metadata.get("eddy_fingerprint") != index.recipe.fingerprint
-            if rebuilt or read_recipe(self.folder) != self.recipe:
+            fingerprint, written = index.version()
+            if fingerprint != index.settings.fingerprint or read_recipe(self.folder) != self.recipe:
                 with suppress(*_REPLACED):  # the recipe's file follows the index; if it does not, readers get the error
                     self.open()
-            elif metadata.get("eddy_written") != self._write_mark:
-                self._write_mark = metadata.get("eddy_written")
+            elif written != self._write_mark:
+                self._write_mark = written
                 self.mark_changed()
         return self.index is not index
 
@@ -185,7 +183,7 @@ class LibraryReader:
                 opened = open_library(self.folder, embedder, recipe)
                 # While its first documents are embedded, a library has a recipe and no index.
                 self.index = opened if opened.exists else None
-                self._write_mark = opened.store.metadata().get("eddy_written")
+                self._write_mark = opened.version()[1]
                 self.recipe, self.generator, self._embedder = recipe, generator, embedder
             else:
                 self.index = None
@@ -255,17 +253,19 @@ class LibraryReader:
 
     def _document(self, index: Index, key: str) -> LibraryDocument | None:
         while (entry := find_entry(index, key)) is not None:
-            cache_key = (key, entry.digest, index.recipe.fingerprint)
+            cache_key = (key, entry.digest, index.settings.fingerprint)
             with self._documents_lock:
                 if cache_key in self._documents:
                     self._documents.move_to_end(cache_key)
                     return self._documents[cache_key]
             try:
-                content = read_embedded_documents(index.store, index.recipe, [key], keeps_raw=False)[0].result
-            except (IndexError, ForeignCollection):  # some of its rows are missing
+                content = index.embedded(key)
+            except ForeignCollection:  # some of its rows are missing
                 if find_entry(index, key) == entry:
                     raise
-                continue  # it was removed or written again meanwhile
+                content = None
+            if content is None:  # it was removed or written again meanwhile
+                continue
             document = LibraryDocument(entry, content, index.embedder)
             with self._documents_lock:
                 self._documents[cache_key] = document

@@ -8,19 +8,10 @@ from typing import Any
 from llama_index.core.node_parser.node_utils import build_nodes_from_splits
 from llama_index.core.schema import BaseNode, Document, MetadataMode, NodeRelationship, RelatedNodeInfo, TextNode
 
-from eddy_embed.integrations import (
-    LAST_LABEL,
-    PAGES,
-    LongDocument,
-    Pages,
-    Part,
-    Passage,
-    Span,
-    check_kind,
-    heading_path,
-    joined_pages,
-    pages_by_file,
-)
+from eddy_embed.encoding.document import LongDocument, Part, Passage, Span, heading_path
+from eddy_embed.encoding.validation import check_kind
+from eddy_embed.integrations.metadata_names import FINGERPRINT, HEADINGS, N_TOKENS, N_TRUNCATED, N_WINDOWS
+from eddy_embed.integrations.page_numbers import LAST_LABEL, PAGES, Pages, files, joined
 from llama_index.embeddings.eddy import vector_metadata
 
 LEVELS: tuple[Part, ...] = ("document", "passages", "sentences")
@@ -58,7 +49,7 @@ def document_nodes(
                 node.relationships[NodeRelationship.SOURCE] = node.source_node.model_copy(update=bare)
             hidden = (*vector_metadata.KEYS, vector_metadata.PART, LAST_LABEL)
             # A language model gets the headings; the embedding model has read them in the text.
-            own_hidden = [*hidden, vector_metadata.HEADINGS]
+            own_hidden = [*hidden, HEADINGS]
             node.excluded_embed_metadata_keys = [*source.excluded_embed_metadata_keys, *own_hidden]
             node.excluded_llm_metadata_keys = [*source.excluded_llm_metadata_keys, *hidden]
             if above:
@@ -123,11 +114,11 @@ def _spans(result: LongDocument, part: Part) -> Sequence[Span]:
 def _metadata(text: str, part: Part, span: Span, result: LongDocument, fingerprint: str) -> dict[str, Any]:
     headings = span.headings if isinstance(span, Passage) else ()
     return {
-        **({vector_metadata.HEADINGS: heading_path(headings)} if headings else {}),
-        vector_metadata.FINGERPRINT: fingerprint,
+        **({HEADINGS: heading_path(headings)} if headings else {}),
+        FINGERPRINT: fingerprint,
         vector_metadata.TEXT_DIGEST: vector_metadata.text_digest(text),
-        vector_metadata.N_TOKENS: span.n_tokens,
-        vector_metadata.N_WINDOWS: result.n_windows,
-        vector_metadata.N_TRUNCATED: result.n_truncated,
+        N_TOKENS: span.n_tokens,
+        N_WINDOWS: result.n_windows,
+        N_TRUNCATED: result.n_truncated,
         vector_metadata.PART: part,
     }

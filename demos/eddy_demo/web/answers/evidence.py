@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from chroma_eddy.words.terms import TermAnalyzer
+from chroma_eddy import TermAnalyzer
 from eddy_embed.text.sentences import Segmenter
 
 _LANGUAGE = "en"  # as libraries of the demo have it

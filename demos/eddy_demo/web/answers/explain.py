@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from chroma_eddy import Index
-from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES
 from eddy_demo.display_text import printable
 from eddy_demo.errors import DemoError
 from eddy_demo.web.answers.answering import span_link
@@ -27,9 +26,9 @@ _CACHED_EMBEDDERS = 2
 _SAMPLE_SIZE = 1_500
 """Number of vectors of each kind in an analysis of lengths."""
 _KINDS = (
-    ("sentence", SENTENCES, "eddy_n_tokens"),
-    ("passage", MAIN, "eddy_n_tokens"),
-    ("document", DOCUMENTS, "eddy_tokens"),
+    ("sentence", "-sentences", "eddy_n_tokens"),
+    ("passage", "", "eddy_n_tokens"),
+    ("document", "-documents", "eddy_tokens"),
 )
 _MIN_TEXTS = 20
 """Number of texts below which an analysis of lengths would show chance."""

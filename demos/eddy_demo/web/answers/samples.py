@@ -7,12 +7,11 @@ from contextlib import suppress
 from itertools import chain, zip_longest
 
 from chroma_eddy import DocumentRow, Index
-from chroma_eddy.rows.documents import read_documents
-from chroma_eddy.rows.schema import split_sentences
 from eddy_demo.library.samples import read_samples, write_samples
 from eddy_demo.web.answers.answering import answer_question, quoted
 from eddy_demo.web.answers.sample_rules import question_of, without_markup
 from eddy_demo.web.library_reader import LibraryReader
+from eddy_embed.text.sentences import Segmenter
 
 _OFFERED = 3
 """Maximum number of questions that are made of a document, and that the page offers."""
@@ -85,7 +84,7 @@ class SampleQuestions:
     def _key(self, entry: DocumentRow | None) -> str:
         """Return the key of a version of a document in a version of the index; a rebuild may answer differently."""
         index = self._reader.index
-        return "" if entry is None or index is None else f"{entry.id} {entry.digest} {index.recipe.fingerprint}"
+        return "" if entry is None or index is None else f"{entry.id} {entry.digest} {index.settings.fingerprint}"
 
     def _questions(self, entry: DocumentRow, is_urgent: Callable[[], bool]) -> list[str]:
         """Return questions that a document answers."""
@@ -117,8 +116,8 @@ class SampleQuestions:
 
 def _read_sentences(index: Index | None, entry: DocumentRow) -> tuple[str, list[tuple[int, int]]]:
     """Return the beginning of a document and the offsets of its sentences; "" if the document is gone."""
-    documents = [] if index is None else read_documents(index.store, [entry.id])
+    documents = [] if index is None else list(index.documents([entry.id]))
     if index is None or not documents:
         return "", []
     text = documents[0].text[:_READ_CHARACTERS]
-    return text, split_sentences(text, index.recipe)
+    return text, [(sentence.start, sentence.end) for sentence in Segmenter().sentences(text)]

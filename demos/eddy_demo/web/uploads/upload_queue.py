@@ -13,9 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 
-from chroma_eddy import IndexInUse
-from chroma_eddy.storage.failures import translated_errors
-from chroma_eddy.storage.locks import Lock
+from chroma_eddy import IndexInUse, WriterLock, translated_errors
 from eddy_demo.errors import DemoError
 from eddy_demo.library.recipe import UPLOADS_FOLDER, check_available, holds_library, original_path
 from eddy_demo.readers.documents import document_key
@@ -77,7 +75,7 @@ class UploadQueue:
         sync(library)
         with ExitStack() as stack:
             try:
-                stack.enter_context(Lock(self.folder))
+                stack.enter_context(WriterLock(self.folder))
             except IndexInUse:
                 raise DemoError(
                     f"{library} is served by another process: use its page, stop it first, or name another folder "

@@ -1,4 +1,4 @@
-"""`Recipe`: what makes an index's vectors, stored as metadata of its main collection."""
+"""`IndexSettings`: what makes an index's vectors, stored as metadata of its main collection."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from eddy_embed.errors import FingerprintMismatch
+from eddy_embed.integrations.metadata_names import FINGERPRINT
 from eddy_embed.integrations.shared_embedders import is_unfitted
 from eddy_embed.model.fingerprint import digest
 from eddy_embed.utils.diff import differences
@@ -16,22 +17,22 @@ from eddy_embed.utils.diff import differences
 if TYPE_CHECKING:
     from eddy_embed import Embedder  # imports torch
 
-FORMAT = 1
+FORMAT = 2
 _SIZES = ("passage_size", "late", "sentence_vectors")
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """What makes an index's vectors; opening the index with another recipe is refused.
+class IndexSettings:
+    """What makes an index's vectors; opening the index with others is refused.
 
     Attributes:
-        settings: The embedder's, including the index's own post-processing.
+        embedder: `Embedder.settings`, including the index's own post-processing.
         passage_size: Most tokens in a passage of several sentences.
         late: Whether passages are pooled from the pass over their document (True) or embedded one by one.
         sentence_vectors: Whether each sentence has a row of its own.
     """
 
-    settings: Mapping[str, Any]
+    embedder: Mapping[str, Any]
     passage_size: int = 256
     late: bool = True
     sentence_vectors: bool = True
@@ -39,7 +40,7 @@ class Recipe:
     @cached_property
     def fingerprint(self) -> str:
         """The embedder's fingerprint."""
-        return digest(dict(self.settings))
+        return digest(dict(self.embedder))
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -48,30 +49,30 @@ class Recipe:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The recipe as the main collection stores it."""
-        settings = json.dumps(self.settings, sort_keys=True)
+        """The settings as the main collection stores them."""
+        settings = json.dumps(self.embedder, sort_keys=True)
         sizes = {f"eddy_{name}": value for name, value in self.sizes.items()}
-        return {"eddy_format": FORMAT, "eddy_fingerprint": self.fingerprint, "eddy_settings": settings, **sizes}
+        return {"eddy_format": FORMAT, FINGERPRINT: self.fingerprint, "eddy_settings": settings, **sizes}
 
     @classmethod
-    def parse(cls, metadata: Mapping[str, Any]) -> Recipe | None:
-        """The recipe in a collection's metadata; None if they are no index's, or another version's."""
+    def parse(cls, metadata: Mapping[str, Any]) -> IndexSettings | None:
+        """The settings in a collection's metadata; None if they are no index's, or another version's."""
         if metadata.get("eddy_format") != FORMAT:
             return None
         try:
             sizes = {name: metadata[f"eddy_{name}"] for name in _SIZES}
-            recipe = cls(json.loads(metadata["eddy_settings"]), **sizes)
+            settings = cls(json.loads(metadata["eddy_settings"]), **sizes)
         except (KeyError, ValueError, TypeError):
             return None
-        return recipe if recipe.fingerprint == metadata.get("eddy_fingerprint") else None
+        return settings if settings.fingerprint == metadata.get(FINGERPRINT) else None
 
     def comparable_settings(self, embedder: Embedder) -> dict[str, Any]:
         """The embedder's settings; an embedder whose post-processing is not fitted takes the index's own."""
         settings = json_settings(embedder)
-        return {**settings, "post": self.settings.get("post")} if is_unfitted(embedder) else settings
+        return {**settings, "post": self.embedder.get("post")} if is_unfitted(embedder) else settings
 
-    def check(self, name: str, asked: Recipe, line: str) -> None:
-        """Refuse `asked`, the recipe of the caller's embedder and options, if it differs.
+    def check(self, name: str, asked: IndexSettings, line: str) -> None:
+        """Refuse `asked`, the settings of the caller's embedder and options, if they differ.
 
         `line` says how the embedders differ, for people.
 
@@ -93,7 +94,7 @@ class Recipe:
         )
 
     def _fields(self) -> dict[str, Any]:
-        return {"fingerprint": self.fingerprint, **self.sizes, **self.settings}
+        return {"fingerprint": self.fingerprint, **self.sizes, **self.embedder}
 
 
 def json_settings(embedder: Embedder) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`KeptWords`: where an index's words are, on disk beside its collections or in memory, and how they keep up."""
+"""`WordIndex`: where an index's words are, on disk beside its collections or in memory, and how they keep up."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from chroma_eddy.rows.schema import DOCUMENT
 from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.storage.pages import Rows
 from chroma_eddy.storage.store import Store
 from chroma_eddy.words.bm25 import Key
-from chroma_eddy.words.words import Words
+from chroma_eddy.words.bm25_pair import Bm25Pair
+from eddy_embed.integrations.metadata_names import DOCUMENT
 
 
-class KeptWords:
+class WordIndex:
     """The words of one index: in its database's folder; in memory for a database elsewhere.
 
     Its methods raise StorageError if the folder cannot be used or is damaged.
@@ -24,21 +24,21 @@ class KeptWords:
     def __init__(self, store: Store, language: Callable[[], str]) -> None:
         """`language` gives the code of the index's language."""
         self._store, self._language = store, language
-        self._on_disk: tuple[Path, Words] | None = None
-        self._in_memory: tuple[str, Words] | None = None
+        self._on_disk: tuple[Path, Bm25Pair] | None = None
+        self._in_memory: tuple[str, Bm25Pair] | None = None
 
     @property
     def on_disk(self) -> bool:
         """Whether the words of all passages are on disk; not on a server, nor if an earlier version wrote the index."""
         folder = self._store.words_folder
-        return folder is not None and Words.is_complete(folder)
+        return folder is not None and Bm25Pair.is_complete(folder)
 
     @property
     def missing(self) -> bool:
         """Whether words are to be on disk, and are not."""
         return self._store.words_folder is not None and not self.on_disk
 
-    def current(self) -> Words:
+    def current(self) -> Bm25Pair:
         """The words as they are now; where none are on disk, read from all passages whenever these have changed."""
         with translated_errors(self._store.place):
             if self.on_disk:
@@ -47,7 +47,7 @@ class KeptWords:
                 return words
             written = str(self._store.metadata().get("eddy_written"))
             if self._in_memory is None or self._in_memory[0] != written:
-                words = Words(None, self._language())
+                words = Bm25Pair(None, self._language())
                 words.rebuild(self._pages())
                 self._in_memory = written, words
             return self._in_memory[1]
@@ -75,9 +75,9 @@ class KeptWords:
             return
         self.close()
         with translated_errors(self._store.place):
-            Words.forget(folder)
+            Bm25Pair.forget(folder)
             shutil.rmtree(folder, ignore_errors=True)
-            self._on_disk = folder, Words(folder, self._language())
+            self._on_disk = folder, Bm25Pair(folder, self._language())
             self._on_disk[1].rebuild(self._pages())
         self.close()
 
@@ -90,12 +90,12 @@ class KeptWords:
                 else:  # another index took this one's place
                     self._on_disk = None
 
-    def _open(self) -> Words:
+    def _open(self) -> Bm25Pair:
         folder = self._store.words_folder
         if folder is None:
             raise AssertionError("words are opened only where they are on disk")
         if self._on_disk is None or self._on_disk[0] != folder:
-            self._on_disk = folder, Words(folder, self._language())
+            self._on_disk = folder, Bm25Pair(folder, self._language())
         return self._on_disk[1]
 
     def _pages(self) -> Iterator[Rows]:

@@ -12,13 +12,19 @@ import numpy as np
 from langchain_core.documents import Document
 from langchain_core.vectorstores import VectorStore
 
+from chroma_eddy import (
+    PIECE,
+    RESERVED,
+    Hit,
+    Index,
+    Piece,
+    Row,
+    WriteReport,
+    memory_client,
+    open_index,
+    user_metadata,
+)
 from chroma_eddy import Document as Whole
-from chroma_eddy import Hit, Index, Piece, WriteReport, open_index
-from chroma_eddy.rows.schema import PIECE, user_metadata
-from chroma_eddy.storage.client import memory_client
-from chroma_eddy.storage.names import MAIN
-from chroma_eddy.types import RESERVED
-from chroma_eddy.write.pieces import fit_on_pieces, put_pieces, remove_pieces
 from eddy_embed.encoding.validation import check_kind, checked_text_list, refuse_unknown
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.document_ids import document_identity
@@ -53,6 +59,7 @@ class EddyChroma(VectorStore):
         host: Host of a Chroma server; without any of these, the store is in memory, and shared with nobody.
         port: Port of the server.
         ssl: Whether to use https.
+        passage_size: Most tokens in a passage of `ingest`; None: the index's own, 256 in a new one.
         timeout: Maximum time in seconds to wait while another process or thread writes.
 
     Raises:
@@ -71,6 +78,7 @@ class EddyChroma(VectorStore):
         host: str | None = None,
         port: int | None = None,
         ssl: bool = False,
+        passage_size: int | None = None,
         timeout: float = 60.0,
     ) -> None:
         check_kind("embedding_function", embedding_function, EddyEmbeddings, "an EddyEmbeddings")
@@ -78,7 +86,9 @@ class EddyChroma(VectorStore):
         given = [place for place in (persist_directory, client, url) if place is not None] or [memory_client()]
         if len(given) != 1:
             raise InvalidParameter("give one place of the database: persist_directory=, client=, or host= and port=")
-        self.index = open_index(given[0], collection_name, embedding_function.embedder, timeout=timeout)
+        self.index = open_index(
+            given[0], collection_name, embedding_function.embedder, passage_size=passage_size, timeout=timeout
+        )
         # What an index learns itself reaches questions only through the index.
         learnt = is_unfitted(embedding_function.embedder)
         self._embeddings = EddyEmbeddings.from_embedder(self.index.current) if learnt else embedding_function
@@ -161,13 +171,13 @@ class EddyChroma(VectorStore):
         return names
 
     def _embed_and_put(self, rows: Sequence[tuple[str, str, str, dict[str, Any]]]) -> None:
-        fit_on_pieces(self.index, [text for _, _, text, _ in rows])
+        self.index.fit_on_pieces([text for _, _, text, _ in rows])
         while True:
             embedder = self.index.current()
             vectors = embedder.encode_document([text for _, _, text, _ in rows], show_progress=False)
             made = [Piece(*row[:3], vector, row[3]) for row, vector in zip(rows, vectors, strict=True)]
             try:
-                put_pieces(self.index, made, embedder.fingerprint)
+                self.index.put_pieces(made, embedder.fingerprint)
                 return
             except FingerprintMismatch:
                 # Repeat only if another process has meanwhile fitted the post-processing again.
@@ -186,12 +196,19 @@ class EddyChroma(VectorStore):
         As `Index.upsert`: unchanged documents are not embedded again, and a changed document replaces its rows.
 
         Args:
-            documents: Whole documents, each with an id or a `source` that identifies it across runs.
+            documents: Whole documents, each with an id or a `source` that identifies it across runs; pages of a file
+                must be joined first, by `join_pages`.
 
         Raises:
-            InvalidParameter: A document has neither, or its metadata cannot be stored.
+            InvalidParameter: A document has neither, two are the same, or metadata cannot be stored.
         """
+        check_kind("documents", documents, Iterable, "a list of LangChain's documents")
+        documents = [documents] if isinstance(documents, Document) else documents
         return self.index.upsert(_to_index_document(document, number) for number, document in enumerate(documents))
+
+    async def aingest(self, documents: Iterable[Document]) -> WriteReport:
+        """As `ingest`, in a thread."""
+        return await in_worker(partial(self.ingest, documents))
 
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
         """Remove texts by their ids; unknown ids are ignored.
@@ -202,29 +219,20 @@ class EddyChroma(VectorStore):
         refuse_unknown("EddyChroma.delete", kwargs, ())
         if ids is None:
             raise InvalidParameter("delete was given no ids, and would empty the index; name them")
-        if self.index.exists:
-            rows = self.index.read_with_reload(lambda _: self.index.store.get(MAIN, ids=ids, metadatas=True))
-            for id_, row in zip(rows.ids, rows.metadatas, strict=True):
-                if PIECE not in row:
-                    raise InvalidParameter(
-                        f"{id_!r:.80} is a passage of a document that the index has cut itself, and which goes as a "
-                        "whole: store.index.remove([...])"
-                    )
-            remove_pieces(self.index, ids=ids)
+        for row in self.index.rows(ids):
+            if PIECE not in row.metadata:
+                raise InvalidParameter(
+                    f"{row.id!r:.80} is a passage of a document that the index has cut itself, and which goes as a "
+                    "whole: store.index.remove([...])"
+                )
+        self.index.remove_pieces(ids=ids)
         return True
 
     # --- Reading
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
         """Get documents by their ids, in that order, without unknown ids."""
-        return self.index.read_with_reload(lambda _: self._by_ids(ids))
-
-    def _by_ids(self, ids: Sequence[str]) -> list[Document]:
-        if not self.index.exists:
-            return []
-        where = self.index.visible_rows()
-        rows = self.index.store.get(MAIN, ids=list(ids), where=where, metadatas=True, documents=True)
-        by_id = {row[0]: _document(*row) for row in zip(rows.ids, rows.texts, rows.metadatas, strict=True)}
+        by_id = {row.id: _document(row) for row in self.index.rows(list(ids), texts=True)}
         return [by_id[id_] for id_ in ids if id_ in by_id]
 
     def similarity_search(
@@ -339,9 +347,10 @@ def _to_index_document(document: Any, number: int) -> Whole:
 
 
 def _hit_documents(hits: Iterable[Hit]) -> list[Document]:
-    return [_document(hit.id, hit.text, hit.row) for hit in hits]
+    return [_document(Row(hit.id, dict(hit.row), hit.text)) for hit in hits]
 
 
-def _document(id_: str, text: str, row: Mapping[str, Any]) -> Document:
-    place = {} if PIECE in row else {name: row[name] for name in RESERVED if name in row}
-    return Document(text, id=id_, metadata={**user_metadata(row), **place})
+def _document(row: Row) -> Document:
+    stored = row.metadata
+    place = {} if PIECE in stored else {name: stored[name] for name in RESERVED if name in stored}
+    return Document(row.text, id=row.id, metadata={**user_metadata(stored), **place})

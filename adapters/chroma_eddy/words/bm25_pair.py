@@ -1,4 +1,4 @@
-"""`Words`: BM25 over an index's passages and over its whole documents, beside its main collection or in memory."""
+"""`Bm25Pair`: BM25 over an index's passages and over its whole documents, beside its main collection or in memory."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from chroma_eddy.rows.schema import DIGEST, DOCUMENT, ROWS
+from chroma_eddy.rows.schema import DIGEST, ROWS
 from chroma_eddy.storage.pages import Rows
 from chroma_eddy.words.bm25 import Bm25Index, IndexedText, Key, Restriction
 from chroma_eddy.words.terms import TermAnalyzer
+from eddy_embed.integrations.metadata_names import DOCUMENT
 from eddy_embed.utils.arrays import Doubles
 
 _COMPLETE = "complete"
@@ -32,7 +33,7 @@ class WordScores:
     standardised: Doubles
 
 
-class Words:
+class Bm25Pair:
     """The words of an index: of passages and pieces, which hits are, and of whole documents, which say what about.
 
     A piece's document is unknown; the piece stands for it.
