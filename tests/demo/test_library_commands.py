@@ -16,7 +16,7 @@ from tests.demo.conftest import opened
 from chroma_eddy.storage import store
 from chroma_eddy.storage.names import NEXT
 from eddy_demo.library import rebuild, samples
-from eddy_demo.library.recipe import NEXT_RECIPE, SAMPLES_FILE, original_path, read_recipe
+from eddy_demo.library.settings import NEXT_SETTINGS, SAMPLES_FILE, original_path, read_settings
 from eddy_demo.library.samples import read_samples, write_samples
 from eddy_embed import Embedder
 
@@ -100,9 +100,9 @@ def test_reindex(library: Path, run: Run) -> None:
     with opened(library) as index:
         before = {document.id: document.text for document in index.documents()}
     assert run("library", "reindex", "--library", library, "--method", "plain:exit=2").code == 0
-    recipe = read_recipe(library)
-    assert (recipe.method, recipe.passage_size) == ("plain:exit=2", 24)
-    assert not (library / NEXT_RECIPE).exists()
+    settings = read_settings(library)
+    assert (settings.method, settings.passage_size) == ("plain:exit=2", 24)
+    assert not (library / NEXT_SETTINGS).exists()
     embedder = Embedder("eddy-tiny", method="plain:exit=2")
     with opened(library) as index:
         assert {document.id: document.text for document in index.documents()} == before
@@ -112,15 +112,15 @@ def test_reindex(library: Path, run: Run) -> None:
 
 
 def test_reindex_is_finished_after_an_interruption(library: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stopped between the exchange and the recipe: the same command only writes the recipe."""
+    """Stopped between the exchange and the settings: the same command only writes the settings."""
 
     def cut(*_: object) -> None:
         raise OSError("the power is gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr(rebuild, "_write_new_recipe", cut)
+        patched.setattr(rebuild, "_write_new_settings", cut)
         assert run("library", "reindex", "--library", library, "--method", "plain:exit=2").code == 1
-    assert (library / NEXT_RECIPE).exists()
+    assert (library / NEXT_SETTINGS).exists()
     assert run("ask", "When do boats leave?", "--library", library).code == 1
     outcome = run("library", "reindex", "--library", library, "--method", "plain:exit=2")
     assert outcome.code == 0, outcome.err

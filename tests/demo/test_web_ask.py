@@ -40,7 +40,7 @@ def test_hits_are_those_of_the_index(site: Site) -> None:
     events = site.ask(QUESTION, k=5)
     assert [name for name, _ in events] == ["answer", *["hit"] * 5, "done"]
     reader = site.state.reader
-    embedder = Embedder(reader.recipe.model, method=reader.recipe.method)
+    embedder = Embedder(reader.settings.model, method=reader.settings.method)
     with open_index(site.folder / "chroma", "library", embedder) as index:
         expected = index.query(QUESTION, 5, sentences=True)
         whole = {document.id: document.text for document in index.documents()}

@@ -231,10 +231,10 @@ def test_a_library_is_made_anew_by_its_page(tmp_path: Path, visit: Visit) -> Non
         expect(page.locator(".document-row")).to_have_count(1)
         expect(offer).to_be_hidden()
         site.upload("guide.txt", long_text(400))
-        before = site.state.reader.recipe
+        before = site.state.reader.settings
         assert before.method != before.default
         offer.click()
-        wait(lambda: site.state.reader.recipe.method == before.default)
+        wait(lambda: site.state.reader.settings.method == before.default)
         expect(page.locator("#banner")).to_be_hidden()
         expect(offer).to_be_hidden()
         expect(page.locator(".document-row")).to_have_count(2)

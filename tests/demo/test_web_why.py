@@ -51,7 +51,7 @@ def test_the_same_weights_read_and_write(site: Site, monkeypatch: pytest.MonkeyP
     ]
     assert len(weights) > 5
     assert {tensor.data_ptr() for tensor in weights} <= own
-    separate = Embedder("eddy-tiny", method=reader.recipe.method)
+    separate = Embedder("eddy-tiny", method=reader.settings.method)
     assert separate.fingerprint == reader.unfitted_embedder.fingerprint
     np.testing.assert_allclose(
         reader.unfitted_embedder.encode_query(QUESTION), separate.encode_query(QUESTION), atol=1e-6
@@ -198,10 +198,10 @@ def test_two_methods_side_by_side(site: Site) -> None:
     shown = [float(value) for value in re.findall(r"cosine (-?\d\.\d{4}) ·", page)]
     text = (handbook.folder() / "layers.md").read_text(encoding="utf-8")
     expected = []
-    for method in (site.state.reader.recipe.method, "plain"):
+    for method in (site.state.reader.settings.method, "plain"):
         embedder = Embedder("eddy-tiny", method=method)
         query = embedder.encode_query(QUESTION)
-        passages = embedder.encode_long(text, passage_size=site.state.reader.recipe.passage_size).passages
+        passages = embedder.encode_long(text, passage_size=site.state.reader.settings.passage_size).passages
         expected += sorted((float(passage.vector @ query) for passage in passages), reverse=True)[:6]
     assert shown == pytest.approx(expected, abs=2e-4)
     refused = site.client.get("/why", params=asked | {"document": keys["long.txt"]}).text

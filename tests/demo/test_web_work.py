@@ -19,7 +19,7 @@ from chroma_eddy.storage import store
 from chroma_eddy.storage.locks import Lock
 from eddy_demo.library.index import open_library
 from eddy_demo.library.rebuild import rebuild_library
-from eddy_demo.library.recipe import NEXT_RECIPE, read_recipe, write_recipe
+from eddy_demo.library.settings import NEXT_SETTINGS, read_settings, write_settings
 from eddy_demo.readers.process import ReaderProcess
 from eddy_demo.web.http.events import encode_event
 from eddy_demo.web.library_reader import LibraryReader
@@ -124,22 +124,22 @@ def test_the_page_survives_the_death_of_a_worker(site: Site, monkeypatch: pytest
 
 def test_a_library_is_made_anew_through_the_page(site: Site) -> None:
     """One that cannot be is told, and not begun again by the next server."""
-    before = read_recipe(site.folder)
-    write_recipe(site.folder, replace(before, default="htp+abtt:k=500"))
+    before = read_settings(site.folder)
+    write_settings(site.folder, replace(before, default="htp+abtt:k=500"))
     site.client.post("/api/rebuild")
     site.until(lambda p: "could not be made anew" in p["busy"])
-    assert not (site.folder / NEXT_RECIPE).exists()
-    write_recipe(site.folder, replace(before, default="plain"))
+    assert not (site.folder / NEXT_SETTINGS).exists()
+    write_settings(site.folder, replace(before, default="plain"))
     assert site.client.post("/api/rebuild").status_code == 200
     wait(lambda: site.client.get("/api/documents").json()["library"]["method"] == "plain")
-    assert read_recipe(site.folder).method == "plain"
+    assert read_settings(site.folder).method == "plain"
     assert not site.until(lambda p: p["rebuilding"] is None)["busy"]
     assert "hit" in dict(site.ask("Where does the lighthouse stand?"))
 
 
 def test_a_library_is_made_anew_with_another_model(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that the list of models on this machine names, and no other; the old library answers until then."""
-    before = read_recipe(site.folder)
+    before = read_settings(site.folder)
     folder = str(site.folder.with_name("other"))
     shutil.copytree(BUNDLED["eddy-tiny"], folder)
     other = inventory.FoundModel(folder, "a folder", folder, 22)
@@ -154,8 +154,8 @@ def test_a_library_is_made_anew_with_another_model(site: Site, tmp_path: Path, m
         assert site.client.post("/api/rebuild", params={"model": name}).status_code == 404
     assert site.client.post("/api/rebuild", params={"model": other.name}).status_code == 200
     wait(lambda: site.client.get("/api/documents").json()["library"]["model"] == other.name)
-    recipe = read_recipe(site.folder)
-    assert (recipe.model, recipe.passage_size) == (other.name, before.passage_size)
+    settings = read_settings(site.folder)
+    assert (settings.model, settings.passage_size) == (other.name, before.passage_size)
     assert not site.until(lambda p: p["rebuilding"] is None)["busy"]
     assert "hit" in dict(site.ask("Where does the lighthouse stand?"))
 
@@ -170,10 +170,10 @@ def test_nothing_cannot_be_made_anew(tmp_path: Path) -> None:
 def test_a_library_made_anew_elsewhere_is_opened_anew(site: Site) -> None:
     """As the command line does it beside an open page: the next question is embedded by the new method."""
     question = "Where does the lighthouse stand?"
-    recipe = replace(read_recipe(site.folder), method="htp:exit=2")
-    embedder = Embedder(recipe.model, method=recipe.method)
+    settings = replace(read_settings(site.folder), method="htp:exit=2")
+    embedder = Embedder(settings.model, method=settings.method)
     with Lock(site.folder, timeout=60):
-        rebuild_library(site.folder, recipe, embedder)
+        rebuild_library(site.folder, settings, embedder)
     hit = dict(site.ask(question, k=1))["hit"]
     with open_library(site.folder, embedder) as index:
         assert hit["cosine"] == pytest.approx(index.query(question, 1)[0].cosine, abs=1e-4)

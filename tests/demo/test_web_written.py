@@ -150,7 +150,7 @@ def test_who_writes_follows_the_library(tmp_path: Path, monkeypatch: pytest.Monk
         assert reader.generator is None
         for name, writes in ((model, True), ("eddy-tiny", False)):
             assert site.client.post("/api/rebuild", params={"model": name}).status_code == 200
-            wait(lambda name=name: reader.recipe.model == name and reader.next_embedder is None)
+            wait(lambda name=name: reader.settings.model == name and reader.next_embedder is None)
             assert (reader.generator is not None) is writes
             explored = site.state.explorer.get(reader, "plain")
             assert explored.model_name == reader.unfitted_embedder.model_name

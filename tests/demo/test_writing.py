@@ -23,7 +23,7 @@ from tests.selection import mostly_slow
 from chroma_eddy.storage.locks import LOCK
 from eddy_demo.cli import work
 from eddy_demo.library.library_lock import lock_library
-from eddy_demo.library.recipe import delete_library, holds_library
+from eddy_demo.library.settings import delete_library, holds_library
 
 Run = Callable[..., Outcome]
 

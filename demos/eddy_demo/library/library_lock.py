@@ -9,7 +9,7 @@ from pathlib import Path
 
 from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.locks import LOCK, Lock
-from eddy_demo.library.recipe import DATABASE_FOLDER, check_available, holds_library
+from eddy_demo.library.settings import DATABASE_FOLDER, check_available, holds_library
 from eddy_embed.utils.atomic_files import sync
 from eddy_embed.utils.interrupts import Interrupted
 
