@@ -18,7 +18,9 @@ from tests.selection import grid, mostly_slow
 from torch import nn
 from transformers import AutoModelForCausalLM
 
+from eddy_demo.library.settings import LibrarySettings
 from eddy_demo.web.answers.generation import Generator
+from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_demo.web.library_reader import LibraryOptions, LibraryReader
 from eddy_embed import Embedder, compare
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
@@ -137,9 +139,10 @@ def test_embedders_of_one_loaded_model_multiply_in_int8_too(monkeypatch: pytest.
     assert compared.cosines is not None and np.abs(compared.cosines - vectors @ vectors.T).max() <= 1e-6
     served = open_embedders("eddy-tiny", ["plain", "htp"], dtype="int8")["plain"]
     monkeypatch.setenv(number_format.DTYPE, "int8")
-    reader = LibraryReader(LibraryOptions(Path()))
+    reader = LibraryReader(LibraryOptions(Path()), ChangeSignal())
+    reader.settings = LibrarySettings("eddy-tiny", "plain")
     reader.generator = Generator.load("eddy-tiny", "cpu")
-    for embedder in (served, reader.embedder_for("plain")):
+    for embedder in (served, reader.begin_rebuild(reader.settings)):
         assert embedder.fingerprint == whole.fingerprint
         assert np.array_equal(embedder.encode_document(TEXTS[:2]), vectors)
 
