@@ -19,7 +19,9 @@ from tests.selection import mostly_slow, slow, turns
 from torch import nn
 from transformers import AutoModelForCausalLM
 
+from eddy_demo.library.settings import LibrarySettings
 from eddy_demo.web.answers.generation import Generator
+from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_demo.web.library_reader import LibraryOptions, LibraryReader
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
@@ -143,9 +145,10 @@ def test_embedders_of_one_loaded_model_multiply_in_int8_too(monkeypatch: pytest.
     vectors = whole.encode_document(TEXTS[:2])
     served = open_embedders("eddy-tiny", ["plain", "htp"], dtype="int8")["plain"]
     monkeypatch.setenv(pretrained.DTYPE, "int8")
-    reader = LibraryReader(LibraryOptions(Path()))
+    reader = LibraryReader(LibraryOptions(Path()), ChangeSignal())
+    reader.settings = LibrarySettings("eddy-tiny", "plain")
     reader.generator = Generator.load("eddy-tiny", "cpu")
-    for embedder in (served, reader.embedder_for("plain")):
+    for embedder in (served, reader.begin_rebuild(reader.settings)):
         assert embedder.fingerprint == whole.fingerprint
         assert np.array_equal(embedder.encode_document(TEXTS[:2]), vectors)
 

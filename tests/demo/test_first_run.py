@@ -11,7 +11,7 @@ import pytest
 
 from eddy_demo import handbook
 from eddy_demo.library.defaults import BUNDLED_MODEL, PREFERRED_MODEL, default_method, default_model
-from eddy_demo.library.recipe import read_recipe
+from eddy_demo.library.settings import read_settings
 from eddy_embed.model.loading.catalog import CATALOG
 
 Run = Callable[..., Any]
@@ -30,8 +30,8 @@ def test_the_demo_finds_and_marks_the_three_answers(
     library = tmp_path / "library"
     told = run("demo", "--library", library)
     assert told.code == 0, told.err
-    recipe = read_recipe(library)
-    assert (recipe.model, recipe.method) == (PREFERRED_MODEL, default_method(PREFERRED_MODEL))
+    settings = read_settings(library)
+    assert (settings.model, settings.method) == (PREFERRED_MODEL, default_method(PREFERRED_MODEL))
     flat = " ".join(told.out.split())
     for question, (document, words) in zip(handbook.QUESTIONS, ANSWERS, strict=True):
         assert question in flat
@@ -51,5 +51,5 @@ def test_without_the_model_the_demo_takes_the_bundled_one_and_says_so(
     library = tmp_path / "library"
     told = run("demo", documents, "-q", "Who winds the weights?", "--library", library)
     assert told.code == 0, told.err
-    assert read_recipe(library).model == BUNDLED_MODEL
+    assert read_settings(library).model == BUNDLED_MODEL
     assert "eddy models get smollm2" in " ".join(told.out.split())

@@ -36,7 +36,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-for command in (serve, commands.ingest, commands.ask, commands.demo, commands.hits):
+for command in (serve, commands.ingest, commands.ask, commands.demo, commands.evaluate):
     app.command()(command)
 app.add_typer(library_app, name="library")
 

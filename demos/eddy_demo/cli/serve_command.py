@@ -41,7 +41,7 @@ def serve(
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     device: options.Device = None,
 ) -> None:
-    """Open the library as a page: upload, ask, read, see why.
+    """Open the library as a page: upload, ask, read.
 
     It listens on this machine alone unless --host says otherwise, and needs no network.
     """

@@ -11,8 +11,7 @@ from chroma_eddy import Index
 from eddy_demo.errors import LibraryMismatch
 from eddy_demo.library.index import open_library, open_stored, read_entries, to_index_document
 from eddy_demo.library.ray_cluster import RayCluster
-from eddy_demo.library.recipe import SAMPLES_FILE, LibraryRecipe, original_path, write_recipe
-from eddy_demo.library.samples import forget_samples
+from eddy_demo.library.settings import LibrarySettings, original_path, write_settings
 from eddy_demo.readers.documents import ReadResult, SourceDocument
 from eddy_embed import Embedder
 
@@ -70,19 +69,14 @@ def remove_documents(folder: Path, keys: Iterable[str], *, erase: bool = False) 
                 f"the library in {folder} is being made anew, and the unfinished one holds the texts too: finish it "
                 "(eddy-demo library reindex, with the same options) before you erase texts"
             )
-        # Before their documents, since nobody could name those again if this failed.
-        if erase:
-            (folder / SAMPLES_FILE).unlink(missing_ok=True)  # some may be made of texts that were replaced
-        else:
-            forget_samples(folder, keys)
-        for key in keys:
+        for key in keys:  # before their documents, since nobody could name those again if this failed
             original_path(folder, key).unlink(missing_ok=True)
         index.remove(keys, erase=erase)
 
 
 def ingest(
     folder: Path,
-    recipe: LibraryRecipe,
+    settings: LibrarySettings,
     embedder: Embedder,
     documents: Sequence[SourceDocument],
     progress: Progress,
@@ -91,18 +85,18 @@ def ingest(
     """Embed documents and write them, each completely or not at all; a cluster embeds them with Ray."""
 
     def begin(index: Index) -> None:
-        # Before any row: without a recipe, rows would belong to no library.
-        write_recipe(folder, replace(recipe, method=str(index.embedder.method)))
+        # Before any row: without settings, rows would belong to no library.
+        write_settings(folder, replace(settings, method=str(index.embedder.method)))
 
-    with open_library(folder, embedder, recipe) as index:
+    with open_library(folder, embedder, settings) as index:
         # The default method may lack its post-processing: vectors without it are worse, but valid.
-        least = MIN_FIT_PASSAGES if recipe.default else 0
+        least = MIN_FIT_PASSAGES if settings.default else 0
         if cluster is None:
             report = index.upsert(map(to_index_document, documents), progress, fit_least=least, begin=begin)
         else:
-            report = cluster.upsert(index, recipe, documents, progress, fit_least=least, begin=begin)
+            report = cluster.upsert(index, settings, documents, progress, fit_least=least, begin=begin)
         unfitted = 0
-        if recipe.default not in ("", str(index.embedder.method)):
+        if settings.default not in ("", str(index.embedder.method)):
             texts = index.collection.get(include=["documents"])["documents"] or []
             unfitted = min(len(set(texts)), MIN_FIT_PASSAGES)
         written = report.written + report.relabelled

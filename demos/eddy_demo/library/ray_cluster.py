@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eddy_demo.errors import DemoError
-from eddy_demo.library.recipe import LibraryRecipe
+from eddy_demo.library.settings import LibrarySettings
 from eddy_demo.readers.documents import SourceDocument
 from eddy_embed.utils.extras import check_installed
 
@@ -38,7 +38,7 @@ class RayCluster:
     def upsert(
         self,
         index: Index,
-        recipe: LibraryRecipe,
+        settings: LibrarySettings,
         documents: Sequence[SourceDocument],
         progress: Callable[[float, int], None],
         *,
@@ -56,9 +56,9 @@ class RayCluster:
             progress(characters * report.done / len(documents), report.written)
 
         with connect(self.address):
-            settings = {"method": recipe.method, "device": self.device}
+            embedder = {"method": settings.method, "device": self.device}
             work = EmbedOptions(
-                recipe.model, settings, self.concurrency, {"num_gpus": self.num_gpus}, progress=report_progress
+                settings.model, embedder, self.concurrency, {"num_gpus": self.num_gpus}, progress=report_progress
             )
             report = ingest_into(
                 index, [to_index_document(each) for each in documents], work, fit_least=fit_least, begin=begin

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from chroma_eddy import IndexInUse, WriterLock, translated_errors
 from eddy_demo.errors import DemoError
-from eddy_demo.library.recipe import UPLOADS_FOLDER, check_available, holds_library, original_path
+from eddy_demo.library.settings import UPLOADS_FOLDER, check_available, holds_library, original_path
 from eddy_demo.readers.documents import document_key
 from eddy_embed.utils.atomic_files import atomic_write, sync
 
@@ -56,7 +56,7 @@ def clean_name(given: str) -> str:
     return f"{name[: _MAX_NAME - len(suffix)].rstrip()}{suffix}" if len(name) > _MAX_NAME else name
 
 
-class UploadQueue:
+class StoredUploads:
     """The stored uploads of one library."""
 
     def __init__(self, library: Path) -> None:

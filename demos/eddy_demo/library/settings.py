@@ -21,8 +21,8 @@ from eddy_embed.utils.atomic_files import atomic_write
 _FORMAT = 2
 DATABASE_FOLDER = "chroma"
 """Folder of the database."""
-NEXT_RECIPE = "library.next.json"
-"""File with the recipe of a rebuild in progress."""
+NEXT_SETTINGS = "library.next.json"
+"""File with the settings of a rebuild in progress."""
 _OLD_DATABASE = "chroma.old"
 """A database that is being deleted."""
 UPLOADS_FOLDER = "uploads"
@@ -31,17 +31,15 @@ ORIGINALS_FOLDER = "originals"
 """Folder of uploaded PDF files, whose pages the web page shows."""
 QUESTIONS_FILE = "questions.json"
 """File with the questions that were asked last on the web page."""
-SAMPLES_FILE = "samples.json"
-"""File with the sample questions of documents, which the web page offers."""
 _LIBRARY_FILES = {
-    *(LOCK, WRITER, NEXT_RECIPE, QUESTIONS_FILE, SAMPLES_FILE),
+    *(LOCK, WRITER, NEXT_SETTINGS, QUESTIONS_FILE),
     *(DATABASE_FOLDER, _OLD_DATABASE, UPLOADS_FOLDER, ORIGINALS_FOLDER),
 }
 _OPTIONS = {"model": "--model", "method": "--method", "passage_size": "--passage-size", "late": "--late/--separate"}
 
 
 @dataclass(frozen=True)
-class LibraryRecipe:
+class LibrarySettings:
     """The choices that made a library's vectors."""
 
     model: str  # absolute path, or another name that `eddy_embed.Embedder` takes
@@ -51,15 +49,15 @@ class LibraryRecipe:
     default: str = ""  # recommended method, "" if the user chose one; `method` may lack its post-processing
 
 
-def choose_recipe(
+def choose_settings(
     folder: Path,
     model: str | None = None,
     method: str | None = None,
     passage_size: int | None = None,
     late: bool | None = None,
-) -> LibraryRecipe:
-    """Return the recipe of the library in a folder, or one for a new library; None leaves a choice open."""
-    stored = read_recipe(folder) if holds_library(folder) else None
+) -> LibrarySettings:
+    """Return the settings of the library in a folder, or those for a new one; None leaves a choice open."""
+    stored = read_settings(folder) if holds_library(folder) else None
     own = default_model() if stored is None else stored.model
     chosen = {
         "model": own if model is None else model_name(model),
@@ -71,7 +69,7 @@ def choose_recipe(
     if stored is None:
         check_available(folder)
         default = default_method(str(chosen["model"])) if method is None else ""
-        return LibraryRecipe(**{"method": default, "default": default, **given})  # type: ignore[arg-type]
+        return LibrarySettings(**{"method": default, "default": default, **given})  # type: ignore[arg-type]
     for name, option in _OPTIONS.items():
         here, there = getattr(stored, name), given.get(name)
         if there is not None and here != there:
@@ -98,15 +96,15 @@ def check_available(folder: Path) -> None:
         raise LibraryMismatch(f"{folder} exists and is not a library; name another folder with --library")
 
 
-def read_recipe(folder: Path) -> LibraryRecipe:
-    """Read the recipe of the library in a folder."""
+def read_settings(folder: Path) -> LibrarySettings:
+    """Read the settings of the library in a folder."""
     if not holds_library(folder):
         raise NoLibrary(f"no library in {folder}; make one with: eddy-demo ingest PATH --library {folder}")
     try:
         stored = json.loads((folder / "library.json").read_text(encoding="utf-8"))
         if stored.pop("format") != _FORMAT:
             raise ValueError("written by another version")
-        return LibraryRecipe(**stored)
+        return LibrarySettings(**stored)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise NoLibrary(f"{folder / 'library.json'} cannot be read ({error}); ingest into another folder") from None
 
@@ -123,17 +121,17 @@ def delete_library(folder: Path) -> None:
         if (folder / DATABASE_FOLDER).exists():
             shutil.rmtree(folder / _OLD_DATABASE, ignore_errors=True)
             (folder / DATABASE_FOLDER).rename(folder / _OLD_DATABASE)
-        for name in (NEXT_RECIPE, QUESTIONS_FILE, SAMPLES_FILE):
+        for name in (NEXT_SETTINGS, QUESTIONS_FILE):
             (folder / name).unlink(missing_ok=True)
         (folder / "library.json").unlink()
     for name in (_OLD_DATABASE, ORIGINALS_FOLDER):
         shutil.rmtree(folder / name, ignore_errors=True)
 
 
-def write_recipe(folder: Path, recipe: LibraryRecipe) -> None:
-    """Write the recipe of a library atomically."""
+def write_settings(folder: Path, settings: LibrarySettings) -> None:
+    """Write the settings of a library atomically."""
     with atomic_write(folder / "library.json") as file:
-        file.write(f"{json.dumps({'format': _FORMAT, **asdict(recipe)}, indent=2)}\n".encode())
+        file.write(f"{json.dumps({'format': _FORMAT, **asdict(settings)}, indent=2)}\n".encode())
 
 
 def model_name(model: str) -> str:
