@@ -74,14 +74,17 @@ def create_app(
         yield
         await service.scheduler.close()
 
-    # No documentation pages: they would load scripts from other hosts.
-    app = FastAPI(title="Eddy", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Eddy",
+        version=__version__,
+        lifespan=lifespan,
+        exception_handlers=dict.fromkeys((ApiError, ClientDisconnect, HTTPException, Exception), _handle_error),
+        # No documentation pages: they would load scripts from other hosts.
+        docs_url=None,
+        redoc_url=None,
+    )
     app.state.service = service
     app.add_middleware(AccessMiddleware, keys=keys or Keys(), hosts=hosts, metrics=service.metrics)
-    app.add_exception_handler(ApiError, _handle_api_error)
-    app.add_exception_handler(ClientDisconnect, _handle_disconnect)
-    app.add_exception_handler(HTTPException, _handle_http_exception)
-    app.add_exception_handler(Exception, _handle_unexpected)
     schema = EmbeddingRequest.model_json_schema()
     body = {"required": True, "content": {"application/json": {"schema": schema}}}
     app.post("/v1/embeddings", openapi_extra={"requestBody": body})(service.embeddings)
@@ -234,22 +237,16 @@ async def _unless_disconnected(http: Request, work: Callable[[], Awaitable[Respo
     raise ClientDisconnect
 
 
-async def _handle_disconnect(_: Request, __: Exception) -> Response:
-    return Response(status_code=CLIENT_DISCONNECTED)
-
-
-async def _handle_api_error(_: Request, error: Any) -> Response:
+async def _handle_error(http: Request, error: Exception) -> Response:
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=CLIENT_DISCONNECTED)
+    if isinstance(error, HTTPException):
+        unknown = error.status_code == 404
+        what = "Invalid URL" if unknown else "Invalid method for URL"
+        hint = f" Served here: {', '.join(sorted(PATHS))}; a client's base URL ends in /v1." if unknown else ""
+        message = f"{what} ({http.method} {http.url.path[:80]}).{hint}"
+        error = ApiError(error.status_code, message, headers=error.headers)
+    elif not isinstance(error, ApiError):
+        # uvicorn logs the traceback; the client has no use for it.
+        error = server_error("The server had an error while processing your request.")
     return error.response()
-
-
-async def _handle_http_exception(request: Request, error: Any) -> Response:
-    unknown = error.status_code == 404
-    what = "Invalid URL" if unknown else "Invalid method for URL"
-    hint = f" Served here: {', '.join(sorted(PATHS))}; a client's base URL ends in /v1." if unknown else ""
-    message = f"{what} ({request.method} {request.url.path[:80]}).{hint}"
-    return ApiError(error.status_code, message, headers=error.headers).response()
-
-
-async def _handle_unexpected(_: Request, __: Exception) -> Response:
-    # uvicorn logs the traceback; the client has no use for it.
-    return server_error("The server had an error while processing your request.").response()

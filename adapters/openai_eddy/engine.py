@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 from eddy_embed import Embedder, methods
 from eddy_embed.encoding.build import open_model
 from eddy_embed.errors import (
-    FingerprintMismatch,
     IncompatibleMethods,
     InvalidParameter,
     InvalidText,
-    NotFitted,
     TextTooLong,
     UnsupportedModel,
 )
@@ -192,8 +190,6 @@ def to_api_error(error: BaseException | None, index: int) -> ApiError:
         return invalid_request(message, "input")
     if isinstance(error, MemoryError):
         return server_error(f"'input[{index}]': memory does not suffice for one pass; {error}")
-    if isinstance(error, NotFitted | FingerprintMismatch):
-        return server_error(message)
     return server_error(f"'input[{index}]' could not be embedded ({type(error).__name__}); see the server's log.")
 
 

@@ -28,7 +28,7 @@ from openai_eddy.middleware import Keys, read_keys
 from openai_eddy.responses import truncate_dimensions
 
 TEXTS = ["The ferry leaves at noon.", "Dogs travel for free.\n\nWho keeps the light?", "渡し船は正午に出る。 🐕"]
-LONG = "The ferry leaves at noon. Dogs travel for free. The keeper of the light sleeps by day. " * 10
+LONG = "The ferry leaves at noon. Dogs travel for free. The keeper of the light sleeps by day. " * 6
 METHODS = ("htp:pool=mean", "plain:exit=2")
 ANSWERED = {"rtol": 0, "atol": 1e-6}
 IN_COMPANY = {"rtol": 0, "atol": 1e-5}
@@ -120,7 +120,7 @@ def test_parts_with_their_characters(unit: str, late: bool, served: Served, usua
     ]
     rows = got["data"]
     assert [(r["input"], r["start"], r["end"], r["tokens"]) for r in rows] == [each[:4] for each in expected]
-    assert [row["index"] for row in rows] == list(range(len(rows))) and len(rows) > 8
+    assert [row["index"] for row in rows] == list(range(len(rows))) and len(rows) > 6
     np.testing.assert_allclose([row["embedding"] for row in rows], [each[4] for each in expected], **ANSWERED)
 
 
@@ -185,7 +185,7 @@ def test_models_health_and_metrics(served: Served, client: openai.OpenAI, usual:
 
 async def test_every_answer_is_of_its_own_text_under_concurrency(served: Served) -> None:
     """Requests of all sorts beside each other, some of which are given up: nobody gets a neighbour's vector."""
-    pool = [f"Boat number {number} carries {number * 7} dogs. " * (1 + number % 4) for number in range(20)]
+    pool = [f"Boat number {number} carries {number * 7} dogs. " * (1 + number % 4) for number in range(12)]
     known = {
         (method, role): (embedder.encode_query if role == "query" else embedder.encode_document)(pool)
         for method, embedder in served.embedders.items()
@@ -210,7 +210,7 @@ async def test_every_answer_is_of_its_own_text_under_concurrency(served: Served)
         np.testing.assert_allclose(got, expected[chosen], **IN_COMPANY)
 
     async with openai.AsyncOpenAI(base_url=served.url, api_key="none", max_retries=0, timeout=120) as client:
-        await asyncio.gather(*(ask(client, number) for number in range(80)))
+        await asyncio.gather(*(ask(client, number) for number in range(40)))
     assert gone
 
 
@@ -224,14 +224,7 @@ def test_keys_and_hosts(usual: Embedder, tmp_path: Path, monkeypatch: pytest.Mon
 
         for key in ("first-key", "second-key", "third-key", "fourth-key"):
             assert status(authorization=f"Bearer {key}") == 200
-        for wrong in (
-            "Bearer first-ke",
-            "Bearer first-key2",
-            "Bearer # ours",
-            "Bearer",
-            "Basic first-key",
-            "first-key",
-        ):
+        for wrong in ("Bearer first-ke", "Bearer first-key2", "Bearer # ours", "Bearer", "Basic first-key", "first"):
             assert status(authorization=wrong) == 401
         assert (status(), status("/metrics"), status("/health")) == (401, 401, 200)
         with pytest.raises(openai.AuthenticationError, match="Incorrect API key"):

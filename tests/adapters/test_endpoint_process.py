@@ -51,7 +51,7 @@ def serve() -> Iterator[Callable[..., tuple[subprocess.Popen[str], str]]]:
 
 
 def ask(root: str, count: int, **headers: str) -> httpx.Response:
-    body = {"model": NAME, "input": [TEXT * 20] * count}
+    body = {"model": NAME, "input": [TEXT * 60] * count}
     return httpx.post(f"{root}/v1/embeddings", json=body, headers=headers, timeout=120)
 
 
