@@ -128,8 +128,9 @@ class _Service:
         content_type = http.headers.get("content-type", "").partition(";")[0]
         if content_type.strip().lower() != "application/json":
             raise ApiError(415, "The header Content-Type must be application/json.", code="unsupported_media_type")
-        body = await self._bodies.receive(http)
+        body = bytearray()
         try:
+            await self._bodies.receive(http, body)
             with self._admitted():
                 request, prepared = await self._in_thread(self._prepare, body)
                 self._bodies.release(body)

@@ -25,46 +25,35 @@ class PendingBodies:
     limits: Limits
     size: int = 0
 
-    async def receive(self, http: Request) -> bytearray:
-        """Receive a body, which counts until `release`; refuse one that is too large or too slow, or one too many.
+    async def receive(self, http: Request, content: bytearray) -> None:
+        """Append a request's body to `content`, which counts until `release`.
 
         Raises:
-            ApiError: The body exceeds a limit, or all of them together do.
+            ApiError: The body is too large or too slow, or all of them together are too large.
             ClientDisconnect: The client has closed the connection.
         """
-        content = bytearray()
+        close = {"connection": "close"}  # so that the server does not read the rest
+        message = f"The body has more than this server's {self.limits.body_bytes} bytes; send several requests."
+        too_large = ApiError(413, message, code="request_too_large", headers=close)
+        if int(http.headers.get("content-length", 0)) > self.limits.body_bytes:
+            raise too_large
         try:
-            if int(http.headers.get("content-length", 0)) > self.limits.body_bytes:
-                raise self._too_large()
             with anyio.fail_after(self.limits.body_seconds):
                 async for part in http.stream():
                     content += part
                     self.size += len(part)
                     if len(content) > self.limits.body_bytes:
-                        raise self._too_large()
+                        raise too_large
                     if self.size > self.limits.pending_bytes:
                         raise rate_limited(1)
-        except BaseException as error:
-            self.release(content)
-            if not isinstance(error, TimeoutError):
-                raise
+        except TimeoutError:
             message = f"The body did not arrive within {self.limits.body_seconds:g} s."
-            raise ApiError(408, message, code="request_timeout", headers={"connection": "close"}) from None
-        return content
+            raise ApiError(408, message, code="request_timeout", headers=close) from None
 
     def release(self, content: bytearray) -> None:
         """Free the memory of a body; a second call does nothing."""
         self.size -= len(content)
         content.clear()
-
-    def _too_large(self) -> ApiError:
-        return ApiError(
-            413,
-            f"The body has more than this server's {self.limits.body_bytes} bytes; send the inputs in several "
-            "requests.",
-            code="request_too_large",
-            headers={"connection": "close"},  # so that the server does not read the rest
-        )
 
 
 def _form_of_input(value: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""uvicorn with timeouts for slow clients, and a shutdown that ends."""
+"""uvicorn with timeouts for slow clients, and a shutdown that ends with status 0, or in time."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ _TWO_LENGTHS = ApiError(
 
 
 def limited_protocol(limits: Limits) -> type[LimitedProtocol]:
-    """The protocol for `uvicorn.Config(http=)` with these limits on time."""
+    """The protocol for `uvicorn.Config(http=)` with these limits on time and on connections."""
     return type("LimitedProtocol", (LimitedProtocol,), {"limits": limits})
 
 
 class LimitedProtocol(H11Protocol):
-    """A connection that closes when its client is too slow to send a request's head or to read a response."""
+    """A connection that closes when its client is too slow to send a request's head or to read a response.
+
+    Beyond `limits.connections` uvicorn answers 503 for it.
+    """
 
     limits = Limits()
     _head_since: float | None = None  # time since which a head is awaited; None while none is, or idle
@@ -40,6 +43,7 @@ class LimitedProtocol(H11Protocol):
         """Begin to watch the client."""
         super().connection_made(transport)
         self.app = cast("Any", self._refuse_two_lengths)
+        self.limit_concurrency = self.limits.connections
         self._head_since = self._read_at = self.loop.time()
         self._pause = min(self.limits.header_seconds, self.limits.write_seconds) / 5
         self._watching = self.loop.call_later(self._pause, self._watch)
@@ -52,6 +56,11 @@ class LimitedProtocol(H11Protocol):
         elif self._head_since is None:
             # Also for the rest of a refused body: a client may not send it for ever.
             self._head_since = self.loop.time()
+
+    def resume_writing(self) -> None:
+        """Note that the client has read most of what waited."""
+        super().resume_writing()
+        self._read_at = self.loop.time()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End watching."""
@@ -97,7 +106,6 @@ class Endpoint(Server):
                 access_log=access_log,
                 proxy_headers=False,
                 server_header=False,
-                limit_concurrency=limits.connections,
                 timeout_keep_alive=limits.idle_seconds,
                 timeout_graceful_shutdown=graceful_timeout,
                 h11_max_incomplete_event_size=HEAD_BYTES,

@@ -47,9 +47,8 @@ def addresses(host: str, listener: socket.socket) -> tuple[str, set[str]]:
 
 def server_config(app: SecurityMiddleware, **options: Any) -> uvicorn.Config:
     """Return uvicorn's configuration with limits on connections and slow clients; `options` are further ones of it."""
-    limits = ConnectionLimits()
-    options |= {"http": limited_protocol(limits), "limit_concurrency": limits.connections}
-    return uvicorn.Config(app, access_log=False, server_header=False, ws="none", **options)
+    protocol = limited_protocol(ConnectionLimits())
+    return uvicorn.Config(app, http=protocol, access_log=False, server_header=False, ws="none", **options)
 
 
 def serve(
