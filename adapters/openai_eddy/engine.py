@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 from eddy_embed import Embedder, methods
 from eddy_embed.encoding.build import open_model
 from eddy_embed.errors import (
-    FingerprintMismatch,
     IncompatibleMethods,
     InvalidParameter,
     InvalidText,
-    NotFitted,
     TextTooLong,
     UnsupportedModel,
 )
@@ -26,7 +24,7 @@ from eddy_embed.integrations.shared_embedders import open_embedder, raise_if_unf
 from eddy_embed.parts.layout import TextRole
 from openai_eddy.errors import ApiError, invalid_request, server_error
 from openai_eddy.limits import Limits
-from openai_eddy.request_schema import EmbeddingRequest, Granularity, check_token_counts
+from openai_eddy.request import EmbeddingRequest, Unit, check_size
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -42,7 +40,7 @@ class BatchKey:
 
     method: str
     role: TextRole = "document"
-    granularity: Granularity = "document"
+    unit: Unit = "document"
     passage_size: int = 256
     late: bool = True
 
@@ -91,7 +89,7 @@ class Engine:
                 "dimensions",
             )
         late = embedder.reads_spans if request.late is None else request.late
-        if late and request.granularity != "document" and not embedder.reads_spans:
+        if late and request.unit != "document" and not embedder.reads_spans:
             raise invalid_request(
                 f"'late': {method} reads one token for the whole text, so parts have no vectors in the pass over it; "
                 "say false, or leave it out.",
@@ -99,18 +97,31 @@ class Engine:
             )
         texts = [_text_of(index, each, embedder) for index, each in enumerate(request.inputs)]
         counts = embedder.count_tokens(texts)
-        check_token_counts(counts, self._limits)
+        self._check_counts(counts)
         if embedder.settings["overflow"] == "error":
             _refuse_long(embedder.count_tokens(texts, role=request.role), embedder.max_length)
-        if request.granularity == "document":
+        if request.unit == "document":
             return PreparedRequest(BatchKey(method, request.role), texts, counts)
-        key = BatchKey(method, request.role, request.granularity, request.passage_size, late)
+        key = BatchKey(method, request.role, request.unit, request.passage_size, late)
         return PreparedRequest(key, texts, counts)
 
     def run(self, key: BatchKey, texts: list[str]) -> list[InputVectors | Exception]:
         """Embed texts of several requests; a text that cannot be embedded gets its error, the others their vectors."""
         embedder = self.embedders[key.method]
         return isolate_failures(lambda some: _embed(embedder, key, some), texts)
+
+    def _check_counts(self, counts: list[int]) -> None:
+        for index, count in enumerate(counts):
+            if count == 0:
+                message = f"'input[{index}]' has no tokens in this model's vocabulary; leave it out."
+                raise invalid_request(message, "input")
+            check_size(index, count, "tokens", self._limits.input_tokens)
+        if (total := sum(counts)) > (most := self._limits.request_tokens):
+            raise invalid_request(
+                f"'input' has {total} tokens in all, more than this server's {most} for a request; send it in several.",
+                "input",
+                "max_tokens_per_request",
+            )
 
     def windowed_texts(self) -> int:
         """Number of texts so far that exceeded the model's window."""
@@ -181,17 +192,15 @@ def to_api_error(error: BaseException | None, index: int) -> ApiError:
         return invalid_request(message, "input")
     if isinstance(error, MemoryError):
         return server_error(f"'input[{index}]': memory does not suffice for one pass; {error}")
-    if isinstance(error, NotFitted | FingerprintMismatch):
-        return server_error(message)
     return server_error(f"'input[{index}]' could not be embedded ({type(error).__name__}); see the server's log.")
 
 
 def _embed(embedder: Embedder, key: BatchKey, texts: list[str]) -> list[InputVectors]:
-    if key.granularity == "document":
+    if key.unit == "document":
         encode = embedder.encode_query if key.role == "query" else embedder.encode_document
         # Copies: a view would keep the vectors of the whole batch until the last input of its request is done.
         return [InputVectors(vector[None].copy()) for vector in encode(texts, show_progress=False)]
-    part: Any = f"{key.granularity}s"
+    part: Any = f"{key.unit}s"
     documents = embedder.encode_long(
         texts, passage_size=key.passage_size, late=key.late, parts=(part,), show_progress=False
     )

@@ -1,24 +1,23 @@
-"""HTTP responses: vectors, plain values and errors as JSON."""
+"""The response with the vectors: writing its JSON, and sending it in chunks."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
-from starlette.responses import Response
+from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from eddy_embed.utils.arrays import Floats
-from openai_eddy.errors import ApiError, server_error
-from openai_eddy.request_schema import EmbeddingRequest
+from openai_eddy.errors import server_error
+from openai_eddy.request import EmbeddingRequest
 
 if TYPE_CHECKING:
     from openai_eddy.engine import InputVectors
-
 
 CHUNK_BYTES = 256 * 2**10
 """Bytes of a response sent at a time; the next chunk waits until the client has read most of the earlier ones."""
@@ -51,7 +50,7 @@ def _rows(results: list[InputVectors], request: EmbeddingRequest, normalize: boo
     index = 0
     for number, result in enumerate(results):
         for row, vector in enumerate(truncate_dimensions(result.vectors, request.dimensions, normalize)):
-            if request.encoding == "base64":
+            if request.encoding_format == "base64":
                 encoded: Any = base64.b64encode(vector.astype("<f4").tobytes()).decode()
             else:
                 encoded = np.ascontiguousarray(vector)
@@ -63,16 +62,6 @@ def _rows(results: list[InputVectors], request: EmbeddingRequest, normalize: boo
             index += 1
 
 
-def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Serialize plain values."""
-    return Response(orjson.dumps(content), status, headers, media_type="application/json")
-
-
-def error_response(error: ApiError) -> Response:
-    """Serialize an error."""
-    return json_response(error.body, error.status, error.headers)
-
-
 @dataclass
 class UnsentResponses:
     """Counts the bytes of responses not fully sent, their sent chunks included."""
@@ -80,21 +69,23 @@ class UnsentResponses:
     size: int = 0
 
 
-class CountedResponse(Response):
-    """A JSON response counted in `UnsentResponses` until it is sent or its client has disconnected."""
+class CountedResponse(StreamingResponse):
+    """JSON sent in chunks, and counted in `UnsentResponses` until it is sent or its client has disconnected."""
 
     def __init__(self, content: bytes, headers: Mapping[str, str], unsent: UnsentResponses) -> None:
-        super().__init__(content, headers=dict(headers), media_type="application/json")
-        self._unsent = unsent
+        length = {"content-length": str(len(content))}
+        super().__init__(_chunks(content), headers={**headers, **length}, media_type="application/json")
+        self._size, self._unsent = len(content), unsent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response, chunk by chunk."""
-        self._unsent.size += len(self.body)
+        """Send the response."""
+        self._unsent.size += self._size
         try:
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            for start in range(0, len(self.body), CHUNK_BYTES):
-                end = start + CHUNK_BYTES
-                more = end < len(self.body)
-                await send({"type": "http.response.body", "body": self.body[start:end], "more_body": more})
+            await super().__call__(scope, receive, send)
         finally:
-            self._unsent.size -= len(self.body)
+            self._unsent.size -= self._size
+
+
+async def _chunks(content: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(content), CHUNK_BYTES):
+        yield content[start : start + CHUNK_BYTES]
