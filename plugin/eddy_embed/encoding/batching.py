@@ -11,7 +11,7 @@ from eddy_embed.utils.memory import out_of_memory
 
 PER_THREAD, ON_ACCELERATOR = 1024, 8192
 """Default of most tokens in a pass. The states of more tokens leave a processor's caches, and fewer do not keep its
-threads busy: measured in docs/performance-measurements.md."""
+threads busy: measured in docs/performance.md."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
