@@ -1,4 +1,4 @@
-"""The kept outcomes under each Python stand for what the package declares."""
+"""The table of versions in the handbook is the one that the last run left, and stands for what the package declares."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ PROJECT = (versions.ROOT / "pyproject.toml").read_text(encoding="utf-8")
 CELLS = versions.read()
 PASSING = Cell("3.12", "oldest", "quick", "2026-01-02", "3.12.1", {"torch": "2.9.0"}, passed=7)
 REPORT = '<testsuites><testsuite errors="1" failures="2" skipped="3" tests="10" time="4.6"/></testsuites>'
+
+
+def test_the_table_is_the_last_result() -> None:
+    page = versions.PAGE.read_text(encoding="utf-8")
+    assert f"{versions.BEGIN}\n{versions.printed(CELLS)}\n{versions.END}" in page
 
 
 def test_every_declared_python_has_two_lines_and_no_result_is_a_failure() -> None:

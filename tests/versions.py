@@ -1,9 +1,8 @@
-"""Tests under each Python, with the oldest and the newest packages: `python -m tests.versions`.
+"""The table of versions: `python -m tests.versions` runs tests under each and writes the table into docs/versions.md.
 
 A cell is a Python and the oldest or the newest packages that the ranges in pyproject.toml admit there. It has an
 environment of its own, made by uv. A cell passes when every test of it passed. Everything else is told as what it is:
 tests that failed or were skipped, a crash, packages that do not go together, an interpreter that this machine lacks.
-Outcomes are kept in `versions.json`; all of them are printed as a table.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "tests" / "versions.json"
+PAGE, RESULTS = ROOT / "docs" / "versions.md", ROOT / "tests" / "versions.json"
+BEGIN, END = "<!-- table: make versions -->", "<!-- end of table -->"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 BOUNDS = {"oldest": "lowest-direct", "newest": "highest"}
 """What a cell takes of each range -> how uv calls it. The packages' own dependencies are the newest that they admit."""
@@ -118,8 +118,11 @@ def printed(cells: Iterable[Cell]) -> str:
 
 
 def write(cells: list[Cell]) -> None:
-    """Put the results into their file."""
+    """Put the results into their file, and the table into its page."""
     RESULTS.write_text(json.dumps([asdict(cell) for cell in cells], indent=1) + "\n", encoding="utf-8")
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    page = f"{before}{BEGIN}\n{printed(cells)}\n{END}{rest.partition(END)[2]}"
+    PAGE.write_text(page, encoding="utf-8")
 
 
 # --- one cell
@@ -214,12 +217,12 @@ def counted(report: str) -> dict[str, int]:
 
 
 def main() -> None:
-    """Run the cells asked for, keep what came of them, print all that are known, and fail unless those run pass."""
+    """Run the cells asked for, write what came of them, and fail unless all of them pass."""
     parser = argparse.ArgumentParser(prog="python -m tests.versions", description=__doc__.splitlines()[0])
     parser.add_argument("--python", action="append", choices=PYTHONS, help="only this Python; may be repeated")
     parser.add_argument("--bounds", action="append", choices=BOUNDS, help="only these packages; may be repeated")
     parser.add_argument("--all", action="store_true", help="every test, with the packages of the extra `dev`")
-    parser.add_argument("--table", action="store_true", help="run nothing; print the table")
+    parser.add_argument("--table", action="store_true", help="run nothing; write the table again")
     parser.add_argument("--environments", type=Path, default=ROOT / ".versions", help="where they are made")
     asked = parser.parse_args()
     bad = 0
@@ -229,7 +232,8 @@ def main() -> None:
             bad += not cell.passes
             sys.stderr.write(f"Python {python}, {bounds} packages: {cell.outcome}\n")
             write(merged([*read(), cell]))
-    sys.stdout.write(f"{printed(read())}\n")
+    if asked.table:
+        write(read())
     sys.exit(f"{bad} cells do not pass" if bad else 0)
 
 

@@ -1,6 +1,6 @@
 """Whether a method collapses on a model, so that its vectors hardly tell texts apart: measured on a few sentences.
 
-The thresholds lie between measured cases: docs/diagnose.md has the table, benchmarks/collapse.py makes it.
+The thresholds lie between sound methods of three models and some that fail; docs/troubleshooting.md explains them.
 """
 
 from __future__ import annotations
