@@ -1,17 +1,16 @@
-"""The benchmarks of speed: what they count, what they call a miss, and that each of them runs."""
+"""The benchmarks: what they time and count, what they call a miss, and how their tables come about."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
-from torch.utils.flop_counter import FlopCounterMode
+from tests.comparison import loaded
 
 from eddy_embed import Embedder
 
@@ -23,15 +22,11 @@ def reachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
 
 
-@pytest.fixture(scope="module")
-def small() -> Any:
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        from speed import shapes
+def time(median: float) -> dict[str, float]:
+    return {"median": median, "low": median, "high": median}
 
-        return shapes.random_model("small"), shapes.tokenizer()
-    finally:
-        sys.path.remove(str(BENCHMARKS))
+
+# --- speed
 
 
 def test_a_ratio_is_the_median_of_rounds_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,74 +46,21 @@ def test_a_ratio_is_the_median_of_rounds_in_turn(monkeypatch: pytest.MonkeyPatch
     assert (found.seconds, found.base, found.rounds) == (4.0, 2.0, 3)
 
 
-def test_operations_are_those_that_torch_counts(small: Any) -> None:
-    import gpu
-
-    model, _ = small
-    model.set_attn_implementation("eager")
-    try:
-        with FlopCounterMode(display=False) as counter, torch.inference_mode():
-            model.base_model(input_ids=torch.ones(3, 64, dtype=torch.long), use_cache=False)
-    finally:
-        model.set_attn_implementation("sdpa")
-    # Eager attention multiplies what causality hides, too.
-    hidden = 4 * 3 * (64 * 64 - 64 * 65 / 2) * 4 * 32 * 4
-    rotary = 2 * 3 * 64 * 16
-    assert counter.get_total_flops() == pytest.approx(gpu.flops(model, 3, 64) + hidden, abs=rotary)
-
-
-def test_the_limit_runs_every_layer_and_every_sequence(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from speed import limit
-
-    model, _ = small
-    products: list[tuple[int, int]] = []
-    attended: list[int] = []
-    attention = limit.functional.scaled_dot_product_attention
-
-    def counted(weight: torch.Tensor) -> Any:
-        return lambda states: products.append((len(states), weight.numel()))
-
-    def watched(query: torch.Tensor, *rest: torch.Tensor, **more: Any) -> torch.Tensor:
-        attended.append(query.shape[2])
-        return attention(query, *rest, **more)
-
-    monkeypatch.setattr(limit, "fastest", counted)
-    run = limit.least(model, [5, 30, 9], batch_tokens=32)
-    monkeypatch.setattr(limit.functional, "scaled_dot_product_attention", watched)
-    run()
-    weights = sum(each.numel() for name, each in model.base_model.named_parameters() if "proj" in name)
-    assert sum(tokens * size for tokens, size in products) == 44 * weights
-    assert sorted(attended) == sorted(4 * [5, 30, 9])
-
-
 @pytest.mark.parametrize("method", ["plain", "htp", "echo"])
-def test_texts_have_the_size_that_is_asked_for(method: str, small: Any) -> None:
+def test_texts_have_the_size_that_is_asked_for(method: str) -> None:
     from speed.texts import mixed, positions, text_of, uniform
 
-    embedder = Embedder(small[0], tokenizer=small[1], method=method, max_length=600)
+    model, tokenizer = loaded("llama")
+    embedder = Embedder(model, tokenizer=tokenizer, method=method)
     assert abs(positions(embedder, text_of(embedder, 400)) - 400) <= 4
     assert {len(text.split()) for text in uniform(3, 40)} == {40}
     lengths = [len(text.split()) for text in mixed(200)]
     assert min(lengths) >= 5 and max(lengths) <= 1500 and max(lengths) > 20 * min(lengths)
 
 
-def test_exponents_of_powers() -> None:
-    from speed.growth import exponent
-
-    assert exponent({size: 3.0 * size**1.5 for size in (1, 10, 100, 1000)}) == 1.5
-
-
 def test_misses_are_told() -> None:
     from speed.report import goals
 
-    def time(median: float) -> dict[str, float]:
-        return {"median": median, "low": median, "high": median}
-
-    half = {"time": time(0.5), "goal": 0.55, "bytes": 7, "expected": 8}
-    methods = [
-        {"length": 512, "method": "tp", "time": time(1.2), "goal": 1.03},
-        {"length": 512, "method": "kv", "time": time(1.01), "goal": 1.05},
-    ]
     peers = [
         {
             "part": "peers",
@@ -138,36 +80,29 @@ def test_misses_are_told() -> None:
         )
     ]
     peaks = {"echo": {"peak": 100}, "reba": {"peak": 140}, "reba:pool=mean": {"peak": 120}}
-    rows = [
-        {"part": "overhead", "found": {"methods": methods, "half": half}},
-        *peers,
-        {"part": "limit", "found": [{"sort": "mixed", "time": time(1.5), "goal": 1.15}]},
-        {"part": "memory", "found": {"reba": {"goal": 1.3, "peaks": peaks}}},
-    ]
+    rows = [*peers, {"part": "memory", "found": {"reba": {"goal": 1.3, "peaks": peaks}}}]
     head, _, *told = goals([{"shape": "s", "dtype": "d", **row} for row in rows])
-    assert head.count("|") == 6 and len(told) == 8 and all(line.startswith("| s | d | ") for line in told)
+    assert head.count("|") == 6 and len(told) == 5 and all(line.startswith("| s | d | ") for line in told)
     beside = ("mixed, threads: 2: sentence-transformers, bfloat16, batch size 1 | 1.05", "| 2.90", "| 3.90", "0.70")
-    words = ("`tp` | 1.20", "| 7 | 8 |", *beside, "limit | 1.50", "echo's | 1.40")
-    assert all(word in line for word, line in zip(words, told, strict=True))
+    assert all(word in line for word, line in zip((*beside, "echo's | 1.40"), told, strict=True))
 
 
 def test_machines_have_tables_and_files_of_their_own(tmp_path: Path) -> None:
     from speed import report
 
-    page, details = tmp_path / "performance.md", tmp_path / "performance-measurements.md"
-    page.write_text("<!-- goals: begin -->\n<!-- goals: end -->\n")
-    details.write_text("<!-- budget: begin -->\n<!-- budget: end -->\n")
-    time = {"median": 0.5, "low": 0.5, "high": 0.5}
+    page = tmp_path / "performance.md"
+    page.write_text("<!-- memory: begin -->\n<!-- memory: end -->\n<!-- goals: begin -->\n<!-- goals: end -->\n")
+    peaks = {name: {"peak": 100, "over": 2**20} for name in ("echo", "reba", "reba:pool=mean")}
 
     def row(machine: str, shape: str) -> dict[str, Any]:
-        named = {"key": f"budget {shape}", "part": "budget", "shape": shape, "dtype": "float32", "layers": 4}
-        found = [{"batch_tokens": 512, "over": 8192, "time": time}]
+        found = {"rows": [], "reba": {"goal": 1.3, "tokens": 512, "peaks": peaks}}
+        named = {"key": f"memory {shape}", "part": "memory", "shape": shape, "dtype": "float32", "layers": 4}
         about = {"machine": machine, "threads": 1, "versions": {"torch": "2"}, "command": "python bench.py"}
         return {**named, "found": found, **about}
 
     rows = [row("CPU family 1 (avx2)", "one"), row("CPU family 2 (avx2)", "other"), row("CPU family 1 (avx2)", "third")]
     report.write(rows, tmp_path, tmp_path)
-    first, second = details.read_text().split("CPU family 2 (avx2), 1 thread; torch 2.")
+    first, second = page.read_text().split("CPU family 2 (avx2), 1 thread; torch 2.")
     assert "CPU family 1 (avx2), 1 thread; torch 2." in first
     assert "| one, 4 layers |" in first and "| third, 4 layers |" in first and "| other, 4 layers |" in second
     files = {each.name: json.loads(each.read_text())["rows"] for each in tmp_path.glob("*.json")}
@@ -247,8 +182,8 @@ def test_every_peer_and_type_of_number_has_a_row_of_its_own_in_the_journal() -> 
     def keys(*given: str) -> list[str]:
         return [key for key, _, _ in bench.units(bench.parsed(list(given)))]
 
-    several = keys("--part", "memory", "--part", "limit", "--shape", "base", "--dtype", "float32")
-    assert several == ["memory base float32", "limit base float32"]
+    several = keys("--part", "memory", "--shape", "eddy-tiny", "--dtype", "float32", "--dtype", "bfloat16")
+    assert several == ["memory eddy-tiny float32", "memory eddy-tiny bfloat16"]
     some = ["--part", "peers", "--openvino", "python", "--llama-cpp", "python", "--peer", "OpenVINO", "--peer", "BF16"]
     names = ("llama.cpp, BF16", *(f"sentence-transformers (OpenVINO), {each}" for each in ("bfloat16", "int8")))
     assert keys(*some, "--model", "/there/gemma.gguf", "--threads", "1") == [
@@ -260,27 +195,76 @@ def test_every_peer_and_type_of_number_has_a_row_of_its_own_in_the_journal() -> 
         keys("--peer", "Other")
 
 
-def test_growth_is_drawn_for_every_model(tmp_path: Path) -> None:
-    from speed import growth
-
-    curve = {"sizes": [64, 128], "seconds": [1.0, 2.0], "exponent": 1.25}
-    growth.draw(
-        tmp_path / "g.svg", {"one": {"tokens": curve, "texts": curve}, "other": {"tokens": curve, "texts": curve}}
-    )
-    assert (tmp_path / "g.svg").read_text(encoding="utf-8").count("<!-- one: exponent 1.25") == 2
+# --- long documents
 
 
-@pytest.mark.slow
-def test_the_benchmark_of_accelerators_runs_on_a_processor(tmp_path: Path) -> None:
-    target = tmp_path / "gpu.json"
-    given = "gpu.py --device cpu --shape small --tokens 128 --rounds 2 --json"
-    child = subprocess.run(
-        [sys.executable, *given.split(), str(target)], cwd=BENCHMARKS, capture_output=True, text=True
-    )
-    assert child.returncode == 0, child.stderr
-    rows = json.loads(target.read_text(encoding="utf-8"))["rows"]
-    first = rows[0]
-    assert first["tokens_per_s"] > 0 and 0 < first["share"] and first["gap"] < 1e-2
-    methods = {row["method"].partition(":")[0] for row in rows if "method" in row}
-    assert methods == {"plain+tempscale", "tp", "htp", "kv", "reba", "echo"}
-    assert rows[-1]["peaks"]
+def document(*places: tuple[int, int]) -> Any:
+    return SimpleNamespace(passages=[SimpleNamespace(start=start, end=end) for start, end in places])
+
+
+def test_a_passage_counts_for_what_it_holds_half_of_or_what_holds_half_of_it() -> None:
+    from long_retrieval import held_by
+
+    documents = [document((0, 40), (40, 100), (100, 110)), document((0, 30), (30, 60))]
+    spans = [np.array([(0, 50, 7), (52, 104, 3), (106, 110, 5)]), np.array([(0, 60, 1)])]
+    # 7: the first passage is all its own, of the second it has 10 of 60; 3: 48 of 52, and 4 of 10; 5: 4 of 4.
+    assert held_by(documents, spans).tolist() == [[1, 3], [1, 4], [3, 1], [5, 2], [7, 0]]
+
+
+def test_the_best_passage_of_a_unit_is_its_score() -> None:
+    from long_retrieval import Library, scored
+
+    library = Library("by hand", [], [], ["a", "b"], [{1: 1.0}, {2: 1.0}], "")
+    pairs = np.array([[0, 0], [0, 3], [1, 1], [2, 2]])
+    cosines = np.array([[0.1, 0.5, 0.2, 0.4], [0.1, 0.5, 0.2, 0.9]])
+    found = scored(library, pairs, cosines)
+    assert found["mrr@10"].tolist() == [1.0, 1 / 3]
+    assert found["ndcg@10"].tolist() == pytest.approx([1.0, 1 / 2])
+
+
+def test_joined_documents_know_where_each_text_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    import long_retrieval
+    from long_retrieval import TOGETHER, joined
+
+    monkeypatch.setattr(long_retrieval, "digest", lambda task: "")
+    texts = [f"Text {number}." * (number % 3 + 1) for number in range(2 * TOGETHER + 5)]
+    ids = [str(number) for number in range(len(texts))]
+    task: Any = SimpleNamespace(name="t", texts=texts, ids=ids, queries=["q"], grades=[{"4": 1.0}])
+    library = joined(task, None)
+    assert len(library.texts) == 3 and library.grades == [{4: 1.0}]
+    for text, rows in zip(library.texts, library.spans, strict=True):
+        assert all(text[start:end] == texts[number] for start, end, number in rows.tolist())
+    assert sorted(int(number) for rows in library.spans for number in rows[:, 2]) == list(range(len(texts)))
+
+
+def test_the_page_shows_what_was_measured_of_every_model() -> None:
+    from long_retrieval import _read, _tables
+
+    files = _read()
+    assert files and all(told["rows"] for told in files)
+    assert _tables(files) in (BENCHMARKS.parent / "docs" / "long-documents.md").read_text(encoding="utf-8")
+
+
+def test_time_inside_another_part_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    import long_speed
+
+    now = iter([0.0, 1.0, 4.0, 6.0])
+    monkeypatch.setattr(long_speed.time, "perf_counter", lambda: next(now))
+    clock = long_speed.Clock()
+    with clock.part("outer"), clock.part("inner"):
+        pass
+    assert clock.spent == {"outer": 1.0 + 2.0, "inner": 3.0}
+
+
+def test_speeds_are_told_for_a_thousand_words() -> None:
+    from long_speed import table
+
+    seconds = {"forward": 4.0, "other": 1.0}
+    late = {"system": "eddy late", "words": 2000, "total": 5.0, "seconds": seconds, "kilobytes": {"passages": 9.5}}
+    other = {**late, "system": "other", "seconds": {"forward": 5.0}, "kilobytes": {"passages": 8.0, "sentences": 30.0}}
+    head, _, *rows = table([late, other]).splitlines()
+    assert head == "| system | words/s | forward | other | kB: passages | documents | sentences |"
+    assert rows == [
+        "| eddy late | 400 | 2.000 | 0.500 | 9.5 |  |  |",
+        "| other | 400 | 2.500 | 0.000 | 8.0 |  | 30.0 |",
+    ]
