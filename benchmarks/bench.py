@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from output import RESULTS, ROOT, say
 from peers import libraries, measure
-from speed import memory, report, shapes, texts
+from speed import memory, report, texts
 from transformers.utils import logging
 
 from eddy_embed.utils.glibc_malloc import keep_freed
@@ -36,8 +36,6 @@ from eddy_embed.utils.glibc_malloc import keep_freed
 PARTS = ("peers", "quality", "memory")
 MODELS = ("smollm2",)
 """What peers run on, unless said otherwise."""
-SHAPE, LAYERS = "qwen3-0.6b", 4
-"""Whose memory is measured, unless said otherwise, and with how many of its layers."""
 FULL = {"rounds": 3, "texts": 80, "words": 300, "tokens": 2048}
 TRIAL = {"rounds": 2, "texts": 12, "words": 40, "tokens": 128}
 
@@ -54,7 +52,7 @@ def main() -> None:
         if key in done:
             continue
         say(f"== {key}")
-        found = MEASURES[named["part"]](asked.shape, asked.dtype, asked, TRIAL if options.trial else FULL)
+        found = MEASURES[named["part"]](asked, TRIAL if options.trial else FULL)
         done[key] = {"key": key, **named, "found": found, **about(options)}
         options.journal.parent.mkdir(parents=True, exist_ok=True)
         with options.journal.open("a", encoding="utf-8") as file:
@@ -68,10 +66,7 @@ def parsed(given: list[str]) -> argparse.Namespace:
     """What the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", action="append", choices=PARTS, help="may be repeated; default: all")
-    parser.add_argument("--shape", choices=["eddy-tiny", *shapes.SHAPES], default=SHAPE, help="of the part memory")
-    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="of the part memory")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--layers", type=int, default=LAYERS, help="of the shape")
     parser.add_argument("--peer", action="append", help="words of its name; may be repeated; default: all")
     parser.add_argument(
         "--model", action="append", help="of the parts peers and quality: smollm2 or a GGUF file; may be repeated"
@@ -101,14 +96,13 @@ def units(options: argparse.Namespace) -> list[tuple[str, dict[str, Any], argpar
     found = []
     for part in options.part or PARTS:
         if part == "memory":
-            key = f"memory {options.shape} {options.dtype} {options.layers} layers"
-            named = {"part": part, "shape": options.shape, "layers": options.layers, "dtype": options.dtype}
-            found.append((key, named, options))
+            named = {"part": part, "shape": memory.SHAPE, "layers": memory.LAYERS, "dtype": memory.DTYPE}
+            found.append((f"memory {memory.SHAPE} {memory.DTYPE} {memory.LAYERS} layers", named, options))
         for model, peer in product(options.model or MODELS, beside.get(part, ())):
             shape = Path(model).name.removesuffix(".gguf")
             key = f"{part} {shape}, {peer.name}, threads: {options.threads}"
             named = {"part": part, "shape": shape, "peer": peer.name}
-            found.append((key, named, argparse.Namespace(**{**vars(options), "shape": model, "beside": peer})))
+            found.append((key, named, argparse.Namespace(**{**vars(options), "model": model, "beside": peer})))
     return found
 
 
@@ -146,15 +140,15 @@ def machine() -> str:
     return f"{' '.join([name, *kind])} ({', '.join(flags)})"
 
 
-def _peers(model: str, _: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
-    files = libraries.ModelFiles.of(model, options.models)
+def _peers(options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
+    files = libraries.ModelFiles.of(options.model, options.models)
     sorts = _sorts(size["texts"] // 4, size["texts"] // 8, size["words"])
     sorts["long"] = texts.uniform(1, 8 * size["words"])
     return [told(row) for row in measure.rows(files, sorts, size["rounds"], options.beside)]
 
 
-def _quality(model: str, _: str, options: argparse.Namespace, __: dict[str, Any]) -> dict[str, Any]:
-    files = libraries.ModelFiles.of(model, options.models)
+def _quality(options: argparse.Namespace, _: dict[str, Any]) -> dict[str, Any]:
+    files = libraries.ModelFiles.of(options.model, options.models)
     return told(measure.quality(files, Path(os.environ["EDDY_EVAL_DATA"]), options.beside))
 
 
@@ -167,9 +161,8 @@ def _sorts(mixed: int, uniform: int, words: int) -> dict[str, list[str]]:
     }
 
 
-def _memory(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> dict[str, Any]:
-    rows = [told(row) for row in memory.rows(shape, options.layers, dtype)]
-    return {"rows": rows, "reba": told(memory.reba(shape, size["tokens"], options.layers, dtype))}
+def _memory(_: argparse.Namespace, size: dict[str, Any]) -> dict[str, Any]:
+    return {"rows": [told(row) for row in memory.rows()], "reba": told(memory.reba(size["tokens"]))}
 
 
 def told(row: dict[str, Any]) -> dict[str, Any]:
@@ -178,7 +171,7 @@ def told(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-MEASURES: dict[str, Callable[[str, str, argparse.Namespace, dict[str, Any]], Any]] = {
+MEASURES: dict[str, Callable[[argparse.Namespace, dict[str, Any]], Any]] = {
     "peers": _peers,
     "quality": _quality,
     "memory": _memory,

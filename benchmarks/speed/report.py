@@ -33,7 +33,7 @@ def write(rows: list[dict[str, Any]], results: Path, page: Path) -> None:
     files = sorted(results.glob("speed-*.json"))
     kept = [row for path in files for row in json.loads(path.read_text(encoding="utf-8"))["rows"]]
     put(page, "peers", "\n\n".join(peers(kept)))
-    put(page, "memory", "\n".join(memory([row for row in kept if row["part"] == "memory"])))
+    put(page, "memory", "\n\n".join("\n".join(memory(row)) for row in kept if row["part"] == "memory"))
     say(f"written: {page}")
 
 
@@ -94,25 +94,20 @@ def _batch(found: list[dict[str, Any]], which: str) -> list[str]:
     return [times.get(sort, "–") for sort in SORTS]
 
 
-def memory(rows: list[dict[str, Any]]) -> list[str]:
-    """Peaks above the loaded model, and those of methods that repeat the text."""
-    parts = [
-        [row["shape"], row["dtype"], each["against"], each["value"], round(each["over"] / MIB, 1)]
-        for row in rows
-        for each in row["found"]["rows"]
-    ]
+def memory(row: dict[str, Any]) -> list[str]:
+    """Return peaks above the loaded model on a machine, and those of methods that repeat the text."""
+    found, reba = row["found"]["rows"], row["found"]["reba"]
+    parts = [[each["against"], each["value"], round(each["over"] / MIB, 1)] for each in found]
+    echo = reba["peaks"]["echo"]["peak"]
     peaks = [
-        [
-            *(row["shape"], row["dtype"], reba["tokens"], name, round(each["over"] / MIB, 1)),
-            f"{each['peak'] / reba['peaks']['echo']['peak']:.2f}",
-        ]
-        for row in rows
-        for reba in [row["found"]["reba"]]
+        [reba["tokens"], name, round(each["over"] / MIB, 1), f"{each['peak'] / echo:.2f}"]
         for name, each in reba["peaks"].items()
     ]
     above = "MiB above the loaded model"
     return [
-        *_table(("model", "dtype", "varied", "value", above), parts),
+        f"**{row['shape']}, {row['layers']} layers, {row['dtype']}**, {_about(row)}",
         "",
-        *_table(("model", "dtype", "tokens", "method", above, "total peak ÷ echo's"), peaks),
+        *_table(("varied", "value", above), parts),
+        "",
+        *_table(("tokens", "method", above, "total peak ÷ echo's"), peaks),
     ]
