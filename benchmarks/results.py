@@ -36,6 +36,8 @@ MODELS = {
     "eddy-tiny": "the bundled model, 11 M parameters, 8 layers",
 }
 """Language models of the page, in its order; encoders follow."""
+BUNDLED = "eddy-tiny"
+"""Whose scores stand in its file alone: it is for trials."""
 DEV = ("stsb_dev", "cranfield")
 """The tasks on which `recommended` and defaults are chosen, and nothing else is."""
 KINDS = {
@@ -271,7 +273,7 @@ def page(folder: Path) -> str:
     """The tables of the page: one for each model, and what became of the papers' claims."""
     files = _read(folder)
     parts = []
-    for told in files:
+    for told in (each for each in files if each["model"] != BUNDLED):
         own = SHOWN if not told["encoder"] else ("bm25", "overlap", *ENCODER)
         parts += [
             f"## {told['model']}",

@@ -3,10 +3,10 @@
     python benchmarks/search.py --model smollm2 --model all-MiniLM-L6-v2 --data $EDDY_EVAL_DATA \
         --documents FOLDER --questions questions.jsonl
 
-Each model writes each collection into an index in a temporary folder, with the method recommended for it (an encoder's
-own), and answers every question once. In the collections of `--data` a document is found by its best passage. The files
-of `--documents` are read as `eddy-demo ingest` reads them; a passage answers a question, a row {"text", "needle",
-"kind"}, if the regular expression `needle` is found in it.
+Each model writes each collection into an index in a temporary folder, with the method recommended for it, and answers
+every question once. An encoder reads each passage by itself, as it was trained. In the collections of `--data` a
+document is found by its best passage. The files of `--documents` are read as `eddy-demo ingest` reads them; a passage
+answers a question, a row {"text", "needle", "kind"}, if the regular expression `needle` is found in it.
 
 Scores and paired intervals are added to `results/search.json` as they come; what is there is not measured again. Then
 the README's table and that of docs/search.md are written, also without `--model`. A model is a name, a file or a
@@ -54,8 +54,8 @@ OWN, TRAINED = "smollm2", "all-MiniLM-L6-v2"
 CANDIDATES = 100
 ALPHAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.8, 0.9)
 WORDS, MEANING, BOTH = "words", "meaning", "both"
-TIMED = 200
-"""Texts at most whose embedding is timed."""
+TIMED, LENGTH = 50, 5_000
+"""Texts at most whose embedding is timed, and so many of their first characters."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,12 @@ def main(given: list[str] | None = None) -> None:
 
 def collections(options: argparse.Namespace) -> Iterator[Collection]:
     """The collections that the options name."""
+    if options.documents is not None:
+        yield of_files(options.documents, options.questions)
     if options.data is not None:
         for task in find_tasks(options.data):
             if isinstance(task, Retrieval) and task.name in TASKS:
                 yield of_task(task)
-    if options.documents is not None:
-        yield of_files(options.documents, options.questions)
 
 
 def of_task(task: Retrieval) -> Collection:
@@ -137,12 +137,15 @@ def measure(collection: Collection, model: str) -> dict[str, Any]:
     """By set: scores of every way to rank, the differences of both to words and to meaning, and what vectors cost."""
     with Embedder(model) as embedder:
         method = methods.entry_for(embedder.backbone).retrieval.fitted
+        late = embedder.backbone.pooling is None
     with (
         tempfile.TemporaryDirectory() as folder,
         Embedder(model, method=method) as embedder,
-        open_index(folder, "library", embedder, passage_size=collection.passage_size, sentence_vectors=False) as index,
+        open_index(
+            folder, "library", embedder, passage_size=collection.passage_size, late=late, sentence_vectors=False
+        ) as index,
     ):
-        about = {"method": method, "metric": collection.metric, "cost": cost(embedder, collection)}
+        about = {"method": method, "metric": collection.metric, "cost": cost(embedder, collection, late)}
         index.upsert(collection.documents)
         say(f"{Path(model).name}: {', '.join(collection.sets)}: {method}: {index.status().passages} passages")
         asked = [index.query(each, 2 * CANDIDATES, fetch_k=CANDIDATES) for each in collection.questions]
@@ -153,13 +156,14 @@ def measure(collection: Collection, model: str) -> dict[str, Any]:
     return {name: {**about, **scored(name, values, positions)} for name, positions in collection.sets.items()}
 
 
-def cost(embedder: Embedder, collection: Collection) -> dict[str, float]:
+def cost(embedder: Embedder, collection: Collection, late: bool) -> dict[str, float]:
     """Bytes of weights in memory, and a processor's seconds for the vectors of 1,000 passages."""
-    texts = [document.text for document in collection.documents[:TIMED]]
+    texts = [document.text[:LENGTH] for document in collection.documents[:TIMED]]
     held = embedder.explain(collection.questions[0]).bytes
     begun = time.process_time()
-    passages = sum(len(embedder.encode_long(text, passage_size=collection.passage_size).passages) for text in texts)
-    return {"bytes": held, "seconds": round(1000 * (time.process_time() - begun) / passages, 2)}
+    found = embedder.encode_long(texts, passage_size=collection.passage_size, late=late, parts=("passages",))
+    spent = time.process_time() - begun
+    return {"bytes": held, "seconds": round(1000 * spent / sum(len(each.passages) for each in found), 2)}
 
 
 def scored(name: str, values: dict[str, list[float]], positions: list[int]) -> dict[str, Any]:
