@@ -1,4 +1,4 @@
-"""The benchmarks: what they time and count, what they call a miss, and how their tables come about."""
+"""The benchmarks: what they time and count, and how their tables come about."""
 
 from __future__ import annotations
 
@@ -58,61 +58,36 @@ def test_texts_have_the_size_that_is_asked_for(method: str) -> None:
     assert min(lengths) >= 5 and max(lengths) <= 1500 and max(lengths) > 20 * min(lengths)
 
 
-def test_misses_are_told() -> None:
-    from speed.report import goals
-
-    peers = [
-        {
-            "part": "peers",
-            "peer": peer,
-            "threads": 2,
-            "found": [{"texts": texts, "batch_size": 1, "which": which, "time": time(median)}],
-        }
-        for peer, texts, which, median in (
-            ("sentence-transformers, bfloat16", "mixed", "best", 1.05),
-            ("sentence-transformers, bfloat16", "mixed", "default", 3.1),
-            ("LlamaIndex HuggingFaceEmbedding, bfloat16", "mixed", "default", 2.9),
-            ("LangChain HuggingFaceEmbeddings, bfloat16", "uniform", "default", 0.9),
-            ("llama.cpp, as shipped", "long", "default and best", 3.9),
-            ("llama.cpp, Q8_0", "long", "default and best", 1.5),
-            ("Eddy, int8", "mixed", "default and best", 0.7),
-            ("Eddy, int8", "one query", "default and best", 0.9),
-        )
-    ]
-    peaks = {"echo": {"peak": 100}, "reba": {"peak": 140}, "reba:pool=mean": {"peak": 120}}
-    rows = [*peers, {"part": "memory", "found": {"reba": {"goal": 1.3, "peaks": peaks}}}]
-    head, _, *told = goals([{"shape": "s", "dtype": "d", **row} for row in rows])
-    assert head.count("|") == 6 and len(told) == 5 and all(line.startswith("| s | d | ") for line in told)
-    beside = ("mixed, threads: 2: sentence-transformers, bfloat16, batch size 1 | 1.05", "| 2.90", "| 3.90", "0.70")
-    assert all(word in line for word, line in zip((*beside, "echo's | 1.40"), told, strict=True))
-
-
-def test_machines_have_tables_and_files_of_their_own(tmp_path: Path) -> None:
+def test_machines_have_files_of_their_own_and_the_page_has_them_all(tmp_path: Path) -> None:
     from speed import report
 
     page = tmp_path / "performance.md"
-    page.write_text("<!-- memory: begin -->\n<!-- memory: end -->\n<!-- goals: begin -->\n<!-- goals: end -->\n")
-    peaks = {name: {"peak": 100, "over": 2**20} for name in ("echo", "reba", "reba:pool=mean")}
+    page.write_text("".join(f"<!-- {part}: begin -->\n<!-- {part}: end -->\n" for part in ("peers", "memory")))
+    peaks = {name: {"peak": 100, "over": 2**20} for name in ("echo", "reba")}
 
     def row(machine: str, shape: str) -> dict[str, Any]:
-        found = {"rows": [], "reba": {"goal": 1.3, "tokens": 512, "peaks": peaks}}
+        found = {"rows": [], "reba": {"tokens": 512, "peaks": peaks}}
         named = {"key": f"memory {shape}", "part": "memory", "shape": shape, "dtype": "float32", "layers": 4}
         about = {"machine": machine, "threads": 1, "versions": {"torch": "2"}, "command": "python bench.py"}
         return {**named, "found": found, **about}
 
-    rows = [row("CPU family 1 (avx2)", "one"), row("CPU family 2 (avx2)", "other"), row("CPU family 1 (avx2)", "third")]
-    report.write(rows, tmp_path, tmp_path)
-    first, second = page.read_text().split("CPU family 2 (avx2), 1 thread; torch 2.")
-    assert "CPU family 1 (avx2), 1 thread; torch 2." in first
-    assert "| one, 4 layers |" in first and "| third, 4 layers |" in first and "| other, 4 layers |" in second
+    report.write([row("CPU family 1 (avx2)", "one"), row("CPU family 2 (avx2)", "other")], tmp_path, page)
+    report.write([row("CPU family 1 (avx2)", "third")], tmp_path, page)
+    heads = [line for line in page.read_text().splitlines() if line.startswith("**")]
+    assert heads == [
+        f"**{shape}, 4 layers, float32**, CPU family {family} (avx2), 1 thread; torch 2."
+        for shape, family in (("one", 1), ("third", 1), ("other", 2))
+    ]
     files = {each.name: json.loads(each.read_text())["rows"] for each in tmp_path.glob("*.json")}
     assert {name: [each["shape"] for each in found] for name, found in files.items()} == {
         "speed-cpu-family-1.json": ["one", "third"],
         "speed-cpu-family-2.json": ["other"],
     }
+    with pytest.raises(SystemExit, match="not for a table"):
+        report.write([{**row("CPU", "tried"), "command": "python bench.py --trial"}], tmp_path, page)
 
 
-def test_peers_have_a_table_for_each_model_and_number_of_threads() -> None:
+def test_a_model_has_a_table_of_its_run_on_the_most_threads() -> None:
     """The default batch size before the best one, which may be the same; a dash for what was not measured."""
     from speed.report import SORTS, peers
 
@@ -127,16 +102,11 @@ def test_peers_have_a_table_for_each_model_and_number_of_threads() -> None:
     whole = [(sort, "default and best", 2.0) for sort in SORTS]
     batched = row("one", 2, ("mixed", "default", 3.0), ("mixed", "best", 1.5), *whole[1:])
     scored = {"part": "quality", "shape": "smollm2", "peer": "other", "machine": "CPU", "found": {"spearman": 0.5}}
-    single, double = peers([batched, row("other", 1, *whole), row("other", 2, *whole[1:]), scored])
-    assert single.startswith("**smollm2**, CPU, 1 thread; torch 2.") and double.startswith(
-        "**smollm2**, CPU, 2 threads"
-    )
+    (table,) = peers([batched, row("other", 1, *whole), row("other", 2, *whole[1:]), scored])
+    assert table.startswith("**smollm2**, CPU, 2 threads; torch 2.")
     spread = "2.00 [2.00, 2.00]"
-    assert single.splitlines()[4:] == [
+    assert table.splitlines()[4:] == [
         f"| **Eddy, bfloat16** |{' 200 words/s |' * 4}  |",
-        f"| other |{f' {spread} |' * 4} 0.500 |",
-    ]
-    assert double.splitlines()[5:] == [
         f"| one, default batch size | 3.00 [3.00, 3.00] |{f' {spread} |' * 3}  |",
         f"| the best batch size | 1.50 [1.50, 1.50] |{f' {spread} |' * 3}  |",
         f"| other | – |{f' {spread} |' * 3} 0.500 |",
@@ -176,14 +146,13 @@ def test_what_says_where_files_are_is_left_out_of_a_command() -> None:
     assert " ".join(bench.measuring(given.split())) == told
 
 
-def test_every_peer_and_type_of_number_has_a_row_of_its_own_in_the_journal() -> None:
+def test_every_peer_has_a_row_of_its_own_in_the_journal() -> None:
     import bench
 
     def keys(*given: str) -> list[str]:
         return [key for key, _, _ in bench.units(bench.parsed(list(given)))]
 
-    several = keys("--part", "memory", "--shape", "eddy-tiny", "--dtype", "float32", "--dtype", "bfloat16")
-    assert several == ["memory eddy-tiny float32", "memory eddy-tiny bfloat16"]
+    assert keys("--part", "memory") == ["memory qwen3-0.6b float32 4 layers"]
     some = ["--part", "peers", "--openvino", "python", "--llama-cpp", "python", "--peer", "OpenVINO", "--peer", "BF16"]
     names = ("llama.cpp, BF16", *(f"sentence-transformers (OpenVINO), {each}" for each in ("bfloat16", "int8")))
     assert keys(*some, "--model", "/there/gemma.gguf", "--threads", "1") == [
@@ -238,11 +207,11 @@ def test_joined_documents_know_where_each_text_stands(monkeypatch: pytest.Monkey
 
 
 def test_the_page_shows_what_was_measured_of_every_model() -> None:
-    from long_retrieval import _read, _tables
+    from long_retrieval import _read, _table
 
     files = _read()
     assert files and all(told["rows"] for told in files)
-    assert _tables(files) in (BENCHMARKS.parent / "docs" / "long-documents.md").read_text(encoding="utf-8")
+    assert _table(files) in (BENCHMARKS.parent / "docs" / "long-documents.md").read_text(encoding="utf-8")
 
 
 def test_time_inside_another_part_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ Unit = Literal["passage", "sentence", "document"]
 Fusion = Literal["scores", "ranks"]
 Filter = dict[str, Any]
 ALPHA = 0.3
-"""Weight of meaning in hybrid queries: best on average over development sets and three models (docs/hybrid.md)."""
+"""Weight of meaning in hybrid queries: best on average over development sets and three models (docs/search.md)."""
 
 
 @dataclass(frozen=True)

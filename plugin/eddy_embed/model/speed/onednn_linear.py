@@ -1,7 +1,7 @@
 """Matrix products of a view's layers, by the library that is fastest on the processor at hand.
 
 In float32 torch multiplies with Intel's MKL, which on AMD's processors takes twice the time of oneDNN
-(docs/performance-measurements.md). Torch has oneDNN too, in the operator that its own compiler uses. And oneDNN
+(docs/performance.md). Torch has oneDNN too, in the operator that its own compiler uses. And oneDNN
 rearranges a weight for every product unless it is kept in that layout (prepacked), which with few rows is half of its
 time.
 """
