@@ -186,7 +186,7 @@ def measured(
     raw = str(methods.parse(method))
     name = f"{library.name} ({mode})"
     with Embedder(options.model, method=raw, dtype=options.dtype) as embedder:
-        if mode == "late" and not embedder.reads_spans:
+        if mode == "late" and not embedder.can_embed_spans:
             say(f"{name}: {raw}: left out, it reads one token")
             return []
         identity = {

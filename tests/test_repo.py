@@ -181,6 +181,8 @@ def test_the_front_door_has_what_it_names() -> None:
         assert getattr(eddy_embed.integrations, name) is not None, name
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = eddy_embed.integrations.nothing
+
+
 OVER_INDEX = ("adapters/llama_index", "adapters/langchain_eddy", "demos")
 """Who uses the index by its front door."""
 

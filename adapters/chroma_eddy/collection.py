@@ -13,8 +13,7 @@ from chromadb.errors import NotFoundError
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from chroma_eddy.storage.names import check_collection_name
 from eddy_embed.errors import FingerprintMismatch
-from eddy_embed.integrations.metadata_names import FINGERPRINT
-from eddy_embed.utils.diff import contrast
+from eddy_embed.integrations import FINGERPRINT, check_kind, contrast
 
 
 def open_collection(

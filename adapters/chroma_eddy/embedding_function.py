@@ -52,7 +52,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         method: How a text becomes a vector, such as `"htp"` or `"tp:prompt=prompteol"`; if left out, as is recommended
             for the model, and then the full text of that.
         normalize: Whether vectors have length 1; None: True. `normalize_embeddings` is another name for it.
-        post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote.
+        fitted: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote.
         model_kwargs: Further arguments of `from_pretrained`; plain values.
         **settings: The other parameters of `eddy_embed.Embedder`; a name that is none is refused.
 

@@ -20,8 +20,8 @@ from chroma_eddy.write.integrity import check_rows, remove_documents
 from chroma_eddy.write.pieces import Piece
 from chroma_eddy.write.repair import check_vectors, repair
 from chroma_eddy.write.writer import Progress, Writer, WriteReport
-from eddy_embed.encoding.validation import check_kind, check_one
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
+from eddy_embed.integrations import check_kind, check_one
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder  # imports torch
@@ -323,7 +323,7 @@ class Index(IndexCore):
         check_kind("embedder", embedder, Embedder | EddyEmbeddingFunction, "an Embedder")
         own = embedder.embedder if isinstance(embedder, EddyEmbeddingFunction) else embedder
         chosen = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
-        sizes = {**self.settings.sizes, "late": self.settings.late and own.reads_spans, **_given(chosen)}
+        sizes = {**self.settings.sizes, "late": self.settings.late and own.can_embed_spans, **_given(chosen)}
         return rebuild.reindex(self, embedder, sizes, progress, restart)
 
     def refit(self, queries: Iterable[str] | None = None, progress: Progress | None = None) -> WriteReport:

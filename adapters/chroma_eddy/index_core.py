@@ -28,11 +28,7 @@ from chroma_eddy.types import Document
 from chroma_eddy.words.bm25 import Key
 from chroma_eddy.words.word_index import WordIndex
 from eddy_embed.errors import FingerprintMismatch
-from eddy_embed.integrations.metadata_names import DOCUMENT, FINGERPRINT
-from eddy_embed.integrations.shared_embedders import is_unfitted
-from eddy_embed.parts.postprocess import Fitted
-from eddy_embed.utils.arrays import Doubles
-from eddy_embed.utils.diff import contrast
+from eddy_embed.integrations import DOCUMENT, FINGERPRINT, Doubles, Fitted, contrast, is_unfitted
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder, LongDocument  # import torch
@@ -116,7 +112,7 @@ class IndexCore:
 
     @property
     def post(self) -> Fitted | None:
-        """The index's own post-processing; its `save` writes a file for the `post=` of other frameworks' embedders."""
+        """The index's own post-processing; `save` writes a file for the `fitted=` of other frameworks' embedders."""
         return self._post
 
     @property
@@ -209,13 +205,15 @@ class IndexCore:
                 raise NoIndex(f"there is no index {self.name!r}; give an embedder to make one")
             self._embedder = given if given.post is None else given.with_post(round_to_float32(given.post))
             self._post: Fitted | None = self._embedder.post
-            self.settings = IndexSettings(json_settings(self._embedder), **{"late": given.reads_spans, **self._sizes})
+            self.settings = IndexSettings(
+                json_settings(self._embedder), **{"late": given.can_embed_spans, **self._sizes}
+            )
             self._identity = identity
             return
         settings = dict(stored.embedder) if given is None else stored.comparable_settings(given)
         made = {} if given is None else {"model_name": given.model_name, "method": str(given.method)}
         stored.check(
-            self.name, IndexSettings(settings, **{**stored.sizes, **self._sizes}), contrast(self.store.maker, made)
+            self.name, IndexSettings(settings, **{**stored.sizes, **self._sizes}), contrast(self.store.made_by, made)
         )
         post = None if stored.embedder["post"] is None else load_transform(self.store)
         if (None if post is None else post.digest) != stored.embedder["post"]:

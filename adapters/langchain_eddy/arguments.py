@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eddy_embed.encoding.validation import refuse_unknown
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.integrations import refuse_unknown
 from eddy_embed.integrations.settings import put, to_plain_values
 
 # Parameters of HuggingFaceEmbeddings without a counterpart, and what to use instead.

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
-from eddy_embed.encoding.validation import check_kind, check_one, checked_text_list
+from eddy_embed.integrations import EmbedderOwner, check_kind, check_one, checked_text_list, in_worker
 from eddy_embed.integrations.settings import check_loaded
-from eddy_embed.integrations.shared_embedders import EmbedderOwner, in_worker
 from langchain_eddy.arguments import resolve_arguments
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class EddyEmbeddings(EmbedderOwner, Embeddings):
             for the model, and then the full text of that.
         normalize: Whether vectors have length 1. Also as `encode_kwargs={"normalize_embeddings": ...}`.
         batch_size: Maximum number of texts in one forward pass. Also as `encode_kwargs={"batch_size": ...}`.
-        post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote; or call `fit`.
+        fitted: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote; or call `fit`.
         device: Such as `"cpu"` or `"cuda:1"`; None for the best one available. Also as an entry of `model_kwargs`, like
             `dtype`, `revision`, `trust_remote_code` and `local_files_only`.
         model_kwargs: Further arguments of `from_pretrained`.

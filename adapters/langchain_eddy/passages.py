@@ -9,10 +9,7 @@ from typing import Any
 
 from langchain_core.documents import Document
 
-from eddy_embed.encoding.document import PassageUnit, heading_path
-from eddy_embed.encoding.validation import PASSAGES, check_kind
-from eddy_embed.integrations.document_ids import document_identity, passage_id
-from eddy_embed.integrations.metadata_names import (
+from eddy_embed.integrations import (
     DOCUMENT,
     END,
     FINGERPRINT,
@@ -20,11 +17,21 @@ from eddy_embed.integrations.metadata_names import (
     N_TOKENS,
     N_TRUNCATED,
     N_WINDOWS,
+    PAGES,
+    PASSAGES,
     START,
+    Pages,
+    PassageUnit,
+    check_kind,
+    document_identity,
+    grouped_by_size,
+    heading_path,
+    joined_pages,
+    pages_by_file,
+    passage_id,
+    raise_if_unfitted,
+    with_text,
 )
-from eddy_embed.integrations.page_numbers import PAGES, Pages, files, joined
-from eddy_embed.integrations.shared_embedders import raise_if_unfitted
-from eddy_embed.integrations.whole_documents import grouped_by_size, with_text
 from langchain_eddy.embeddings import EddyEmbeddings
 
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.documents import Document
 from langchain_text_splitters import TextSplitter
 
-from eddy_embed.encoding.validation import check_count, check_kind
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.text.sentences import Segmenter
+from eddy_embed.integrations import Segmenter, check_count, check_kind
 
 if TYPE_CHECKING:
     from typing_extensions import Self

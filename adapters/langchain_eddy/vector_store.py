@@ -25,11 +25,17 @@ from chroma_eddy import (
     user_metadata,
 )
 from chroma_eddy import Document as Whole
-from eddy_embed.encoding.validation import check_kind, checked_text_list, refuse_unknown
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.integrations.document_ids import document_identity
-from eddy_embed.integrations.page_numbers import PAGES, Pages
-from eddy_embed.integrations.shared_embedders import in_worker, is_unfitted
+from eddy_embed.integrations import (
+    PAGES,
+    Pages,
+    check_kind,
+    checked_text_list,
+    document_identity,
+    in_worker,
+    is_unfitted,
+    refuse_unknown,
+)
 from langchain_eddy.embeddings import EddyEmbeddings
 from langchain_eddy.passages import check_document, display_name, document_id
 from langchain_eddy.retriever import EddyChromaRetriever

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.integrations.shared_embedders import raise_if_unfitted
-from eddy_embed.model.fingerprint import digest
+from eddy_embed.integrations import digest, raise_if_unfitted
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import typer
 
 from eddy_embed.cli.options import Device, Dtype, method_in_full
 from eddy_embed.errors import EddyError, InvalidParameter
-from eddy_embed.utils.extras import check_installed
+from eddy_embed.integrations import check_installed
 
 Method = Annotated[
     list[str] | None,

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eddy_embed import Embedder, methods
-from eddy_embed.encoding.build import open_model
 from eddy_embed.errors import (
     IncompatibleMethods,
     InvalidParameter,
@@ -19,9 +18,8 @@ from eddy_embed.errors import (
     TextTooLong,
     UnsupportedModel,
 )
+from eddy_embed.integrations import TextRole, open_embedder, open_model, raise_if_unfitted
 from eddy_embed.integrations.settings import EmbedderSettings
-from eddy_embed.integrations.shared_embedders import open_embedder, raise_if_unfitted
-from eddy_embed.parts.layout import TextRole
 from openai_eddy.errors import ApiError, invalid_request, server_error
 from openai_eddy.limits import Limits
 from openai_eddy.request import EmbeddingRequest, Unit, check_size
@@ -88,8 +86,8 @@ class Engine:
                 f"'dimensions' is {request.dimensions}; the vectors of this model have {embedder.dimension}.",
                 "dimensions",
             )
-        late = embedder.reads_spans if request.late is None else request.late
-        if late and request.unit != "document" and not embedder.reads_spans:
+        late = embedder.can_embed_spans if request.late is None else request.late
+        if late and request.unit != "document" and not embedder.can_embed_spans:
             raise invalid_request(
                 f"'late': {method} reads one token for the whole text, so parts have no vectors in the pass over it; "
                 "say false, or leave it out.",
@@ -150,7 +148,7 @@ def open_embedders(
         raise InvalidParameter(
             f"--post {post}: none of {', '.join(parsed)} has post-processing; join some, as in +whiten"
         )
-    posts = {text: {"post": str(post)} for text in fitted} if post is not None else {}
+    posts = {text: {"fitted": str(post)} for text in fitted} if post is not None else {}
     live = None
     if len(parsed) > 1:
         loading: dict[str, Any] = {name: options.pop(name, default) for name, default in LOADING.items()}

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, PositiveInt, T
 from pydantic_core import ErrorDetails
 from starlette.requests import Request
 
-from eddy_embed.parts.layout import TextRole
+from eddy_embed.integrations import TextRole
 from openai_eddy.errors import ApiError, invalid_request, rate_limited
 from openai_eddy.limits import Limits
 

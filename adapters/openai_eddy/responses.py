@@ -12,7 +12,7 @@ import orjson
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from eddy_embed.utils.arrays import Floats
+from eddy_embed.integrations import Floats
 from openai_eddy.errors import server_error
 from openai_eddy.request import EmbeddingRequest
 

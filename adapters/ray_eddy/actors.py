@@ -13,8 +13,8 @@ from chroma_eddy import DocumentRow, NoIndex, open_index
 from chroma_eddy.types import check_document
 from chroma_eddy.write.writer import classify
 from eddy_embed import Embedder, LongDocument
-from eddy_embed.encoding.document import Part
 from eddy_embed.errors import EddyError, FingerprintMismatch
+from eddy_embed.integrations import Part
 from ray_eddy.arrow_tables import to_table
 from ray_eddy.embedding import encode_or_errors, load_embedder, read_errors, without_fitted_post
 from ray_eddy.reading import ORDER_COLUMNS, SCHEMA

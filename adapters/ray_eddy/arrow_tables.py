@@ -10,9 +10,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from eddy_embed import LongDocument, Span
-from eddy_embed.encoding.document import Part
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.utils.arrays import Floats
+from eddy_embed.integrations import Floats, Part
 
 NEW_COLUMNS = ("part", "index", "start", "end", "n_tokens", "n_windows", "n_truncated", "headings", "vector")
 """Columns that embedding adds to those of the documents."""

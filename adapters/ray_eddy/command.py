@@ -9,8 +9,7 @@ import typer
 
 from eddy_embed.cli.options import Device, Dtype, Instruction, MaxLength, MethodText, ModelOption, method_in_full
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.utils.atomic_files import atomic_write
-from eddy_embed.utils.extras import check_installed
+from eddy_embed.integrations import atomic_write, check_installed
 
 if TYPE_CHECKING:
     import ray.data
@@ -63,8 +62,7 @@ def embed(
 ) -> None:
     """Embed documents on a Ray cluster: their vectors, passages and sentences with offsets, in Parquet."""
     check_installed("ray", "ray", "pyarrow")
-    from eddy_embed.encoding.validation import check_parts
-    from eddy_embed.parts.postprocess import Fitted
+    from eddy_embed.integrations import Fitted, check_parts
 
     check_parts(part or ["document"])
     method = method_in_full(model, method)
@@ -84,7 +82,7 @@ def embed(
                 "parts": tuple(part or ["document"]),
                 "passage_size": passage_size,
                 "errors": errors,
-                "post": fitted,
+                "fitted": fitted,
                 "query_instruction": instruction,
                 "text_instruction": instruction,
                 "max_length": max_length,

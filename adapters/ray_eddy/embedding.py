@@ -9,12 +9,17 @@ from typing import Any, Literal, TypeVar
 import pyarrow as pa
 
 from eddy_embed import Embedder, LongDocument
-from eddy_embed.encoding.document import Part
-from eddy_embed.encoding.validation import check_one, check_options, check_parts, refuse_unknown
 from eddy_embed.errors import EddyError, InvalidParameter, InvalidText, NotFinite, TextTooLong, ZeroVector
+from eddy_embed.integrations import (
+    Fitted,
+    Part,
+    check_one,
+    check_options,
+    check_parts,
+    raise_if_unfitted,
+    refuse_unknown,
+)
 from eddy_embed.integrations.settings import ENGINE_SETTINGS, to_plain_values
-from eddy_embed.integrations.shared_embedders import raise_if_unfitted
-from eddy_embed.parts.postprocess import Fitted
 from ray_eddy.arrow_tables import NEW_COLUMNS, flat_table, to_table
 
 Errors = Literal["raise", "column"]
@@ -71,7 +76,7 @@ class EddyEmbed:
         self.embedder = load_embedder(model_name, {**settings, "method": method})
         raise_if_unfitted(self.embedder)
         self._parts = tuple(parts)
-        self._size, self._late = passage_size, self.embedder.reads_spans if late is None else late
+        self._size, self._late = passage_size, self.embedder.can_embed_spans if late is None else late
         self._text, self._id, self._errors = text_column, id_column, errors
 
     def __call__(self, batch: Any) -> pa.Table:
@@ -113,8 +118,8 @@ class EddyEmbed:
 def load_embedder(model_name: Any, settings: Mapping[str, Any]) -> Embedder:
     """Load an embedder; None stands for an argument's default."""
     refuse_unknown("EddyEmbed", {"model_name": model_name, **settings}, ("model_name", *ENGINE_SETTINGS))
-    post = settings.get("post")
-    live = {"post": post} if isinstance(post, Fitted) else {}
+    post = settings.get("fitted")
+    live = {"fitted": post} if isinstance(post, Fitted) else {}
     given = {name: value for name, value in settings.items() if value is not None and name not in live}
     values = to_plain_values("EddyEmbed", {"model_name": model_name, **given})
     values = {name: value for name, value in {**values, **live}.items() if value is not None}

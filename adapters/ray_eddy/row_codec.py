@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from chroma_eddy import Document
 from eddy_embed import LongDocument, Passage, Span
-from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import InvalidParameter, InvalidText
+from eddy_embed.integrations import check_kind
 from ray_eddy.arrow_tables import to_matrix, vector_array, vector_type
 
 _SPAN = pa.struct(

@@ -12,8 +12,7 @@ import pyarrow as pa
 from chroma_eddy import Document, Index, WriteReport, open_index
 from chroma_eddy.write.writer import Writer, vector_parts
 from eddy_embed import LongDocument
-from eddy_embed.encoding.document import Part
-from eddy_embed.integrations.shared_embedders import is_unfitted
+from eddy_embed.integrations import Part, is_unfitted
 from ray_eddy.embedding import load_embedder, without_fitted_post
 from ray_eddy.retry import retry_unreachable
 from ray_eddy.row_codec import to_document, unpack

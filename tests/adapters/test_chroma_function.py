@@ -92,7 +92,7 @@ def test_configurations_that_were_tampered_with_are_refused(config):
         ({"method": "htp:exit=2", "querry_instruction": "x"}, InvalidParameter, "query_instruction"),
         ({"method": "htp:exit=2", "overflow": "cut"}, ValueError, "overflow"),
         ({"method": "htpp"}, UnknownMethod, "htp"),
-        ({"method": "htp+whiten:dims=8"}, NotFitted, "post="),
+        ({"method": "htp+whiten:dims=8"}, NotFitted, "fitted="),
         ({"method": "htp:exit=2", "model_kwargs": {"a": object()}}, InvalidParameter, "plain values"),
         ({"model_name": "/nowhere", "method": "htp:exit=2"}, ModelNotFound, "nowhere"),
         ({"model_name": object(), "method": "htp:exit=2"}, InvalidParameter, "from_model"),

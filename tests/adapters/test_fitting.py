@@ -74,7 +74,7 @@ def test_fitted_saved_and_reopened(kind, tmp_path, expected):
     with pytest.raises(
         FingerprintMismatch, match=rf"\A.*: made with `{re.escape(METHOD)}`, opened with `htp:exit=2`\.\n"
     ):
-        kind.load(tmp_path / "new", method="htp:exit=2", post=None)
+        kind.load(tmp_path / "new", method="htp:exit=2", fitted=None)
     saved = json.loads((tmp_path / "new" / "eddy_embedder.json").read_text())
     assert not {"device", "check", "trust_remote_code"} & set(saved)
 
@@ -112,7 +112,7 @@ def test_a_persisted_llama_index_is_reopened_with_what_made_it(tmp_path):
 def refusal(call):
     """The whole message, as a pattern."""
     before = f"Method '{METHOD}' has post-processing, which learns from a library: call "
-    after = " once, with the whole library, or give post=, the file that Embedder(...).fit(texts).save(path) wrote."
+    after = " once, with the whole library, or give fitted=, the file that Embedder(...).fit(texts).save(path) wrote."
     return re.escape(before) + call + re.escape(after)
 
 
@@ -212,7 +212,7 @@ def test_each_index_of_a_process_stores_its_own_embedding_function(tmp_path):
     for method in ("plain", "htp"):
         with open_index(tmp_path, method, Embedder("eddy-tiny", method=method, check=False)) as index:
             index.create()
-            assert index.store.maker["method"] == method
+            assert index.store.made_by["method"] == method
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,7 @@ def test_questions_go_through_the_index_own_transform(tmp_path):
         fitted = index.post
         assert fitted is not None
         fitted.save(tmp_path / "post.npz")
-    own = Embedder("eddy-tiny", method="plain+whiten", post=tmp_path / "post.npz")
+    own = Embedder("eddy-tiny", method="plain+whiten", fitted=tmp_path / "post.npz")
     query = own.encode_query(ASKED)
     for embedder in (unfitted, own):
         with open_index(tmp_path, "notes", embedder) as index:

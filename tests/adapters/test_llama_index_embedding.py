@@ -178,7 +178,7 @@ DECIDE = {
     "overflow": "truncate",
     "text_instruction": "A text.",
     "normalize": False,
-    "post": "another",
+    "fitted": "another",
     "dtype": "bfloat16",
 }
 """Settings that give these texts other vectors."""
@@ -213,14 +213,14 @@ def others(tmp_path_factory) -> dict[str, dict[str, str]]:
         Embedder("eddy-tiny", method=whitened["method"], max_length=24).fit(texts).save(folder / name)
     return {
         "model_name": {"model_name": str(folder / "model")},
-        "post": {"post": str(folder / "two.npz")},
-        "usual with post": {**whitened, "post": str(folder / "one.npz")},
+        "fitted": {"fitted": str(folder / "two.npz")},
+        "usual with fitted": {**whitened, "fitted": str(folder / "one.npz")},
     }
 
 
-@pytest.mark.parametrize("name", mostly_slow([*DECIDE, *MAY_DECIDE], ["model_name", "method", "post", "language"]))
+@pytest.mark.parametrize("name", mostly_slow([*DECIDE, *MAY_DECIDE], ["model_name", "method", "fitted", "language"]))
 def test_ingestion_cache_serves_no_vector_of_another_setting(name, others):
-    usual = others["usual with post"] if name == "post" else USUAL
+    usual = others["usual with fitted"] if name == "fitted" else USUAL
     change = others.get(name) or {name: (DECIDE | MAY_DECIDE)[name]}
     cache = IngestionCache()
 
@@ -253,17 +253,17 @@ def test_post_processing_comes_from_a_file(tmp_path):
     from eddy_embed import Embedder
 
     method, path = "htp+whiten:dims=8", tmp_path / "whiten.npz"
-    with pytest.raises(NotFitted, match=r"fit\(texts\).*post="):
+    with pytest.raises(NotFitted, match=r"fit\(texts\).*fitted="):
         EddyEmbedding(model_name="eddy-tiny", method=method).get_text_embedding(TEXTS[0])
     engine = Embedder("eddy-tiny", method=method)
     engine.fit(TEXTS * 3).save(path)
-    first = EddyEmbedding(model_name="eddy-tiny", method=method, post=path)
+    first = EddyEmbedding(model_name="eddy-tiny", method=method, fitted=path)
     assert first.fingerprint == engine.fingerprint
     assert close(first.get_text_embedding(TEXTS[0]), engine.encode_document(TEXTS[0]))
     assert len(first.get_query_embedding("Bread?")) == 8
     assert pickle.loads(pickle.dumps(first)).fingerprint == first.fingerprint
     engine.fit([text.upper() for text in TEXTS]).save(path)
-    again = EddyEmbedding(model_name="eddy-tiny", method=method, post=path)
+    again = EddyEmbedding(model_name="eddy-tiny", method=method, fitted=path)
     assert again.fingerprint == engine.fingerprint != first.fingerprint, "fitted again under the same name"
 
 

@@ -72,7 +72,7 @@ def test_what_would_change_vectors_is_refused(encoder) -> None:
         EddyEncoder(encoder.embedder, method="plain:exit=2")
     with pytest.raises(InvalidParameter, match="choose one of cosine, dot"):
         EddyEncoder("eddy-tiny", method="plain:exit=2", similarity="L2")
-    with pytest.raises(NotFitted, match="give post="):
+    with pytest.raises(NotFitted, match="give fitted="):
         EddyEncoder("eddy-tiny", method="plain+centre")
 
 

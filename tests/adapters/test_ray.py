@@ -111,7 +111,7 @@ def test_a_text_that_is_too_long_leaves_the_others(embedder):
         ({"methd": "htp"}, InvalidParameter, "did you mean method"),
         ({"parts": "passages"}, InvalidParameter, "parts="),
         ({"errors": "drop"}, InvalidParameter, "raise, column"),
-        ({"method": "plain:exit=1+whiten"}, NotFitted, "post="),
+        ({"method": "plain:exit=1+whiten"}, NotFitted, "fitted="),
         ({"text_column": "body"}, InvalidParameter, "no column 'body'"),
     ],
 )

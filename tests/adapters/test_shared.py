@@ -42,7 +42,7 @@ def test_a_default_that_is_spelt_out_is_the_default():
     def key(model_name="m", method="htp:exit=2", **more):
         return EmbedderSettings(model_name=model_name, method=method, **more).key()
 
-    assert key(overflow="window", model_kwargs={}, post=None, check=False) == key()
+    assert key(overflow="window", model_kwargs={}, fitted=None, check=False) == key()
     assert len({key(), key("n"), key(normalize=False), key(model_kwargs={"a": 1}), key(max_length=9)}) == 5
 
 

@@ -41,7 +41,7 @@ SETTINGS: dict[str, list[Any]] = {
     "trust_remote_code": NO_FLAG,
     "local_files_only": NO_FLAG,
     "check": NO_FLAG,
-    "post": [*NO_TEXT, "absent.npz"],
+    "fitted": [*NO_TEXT, "absent.npz"],
     "device": [*NO_TEXT, "nowhere"],
     "dtype": [*NO_TEXT, "int3"],
     "language": [*NO_TEXT, "klingon"],

@@ -78,7 +78,7 @@ def test_a_small_library_leaves_post_processing_out_until_it_is_made_anew(
     with opened(library) as index:
         fitted = index.post
         assert fitted is not None and fitted.count >= 50
-        embedder = Embedder(MODEL, method=BEST, post=fitted)
+        embedder = Embedder(MODEL, method=BEST, fitted=fitted)
         assert index.settings.fingerprint == embedder.fingerprint
         expected = embedder.encode_long(document.text, passage_size=12).passages[0].vector
         assert index.search(expected, 1)[0][0].cosine == pytest.approx(1, abs=1e-4)

@@ -120,7 +120,7 @@ def test_retrieval_finds_a_document_by_its_best_passage(folder: Path, method: st
     (task,) = find_tasks(folder, ["shelf"])
     outcome = measure([method], [task], passage_size=1)[method, "shelf"]
     own = embedder(method)
-    documents = own.encode_long(task.texts, passage_size=1, late=own.reads_spans)
+    documents = own.encode_long(task.texts, passage_size=1, late=own.can_embed_spans)
     for at, query in enumerate(own.encode_query(task.queries)):
         best = [max(float(passage.vector @ query) for passage in document.passages) for document in documents]
         rank = int(np.argsort(-np.array(best), kind="stable").tolist().index(at))

@@ -17,8 +17,7 @@ from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.types import Highlight, Hit, WordMatch
 from chroma_eddy.words.bm25 import Restriction
-from eddy_embed.integrations.metadata_names import DOCUMENT
-from eddy_embed.utils.arrays import Doubles
+from eddy_embed.integrations import DOCUMENT, Doubles
 
 
 class Fusion:

@@ -14,7 +14,7 @@ from chroma_eddy.query.ranking import cosines
 from chroma_eddy.rows.schema import DIGEST, PIECE, sentence_spans, span_id, split_sentences
 from chroma_eddy.storage.names import SENTENCES
 from chroma_eddy.types import Highlight, Hit
-from eddy_embed.utils.arrays import Doubles
+from eddy_embed.integrations import Doubles
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder  # imports torch
@@ -60,7 +60,7 @@ def _stored_vectors(index: IndexCore, hits: Sequence[tuple[Hit, Spans]]) -> list
 
 def _encode_sentences(embedder: Embedder, hit: Hit, spans: Spans) -> Doubles:
     inside = [(start - hit.start, end - hit.start) for start, end in spans]
-    if embedder.reads_words:
+    if embedder.can_embed_words:
         vectors = embedder.encode_words(hit.text, inside)
     else:
         vectors = embedder.encode_document([hit.text[start:end] for start, end in inside], show_progress=False)

@@ -7,7 +7,7 @@ from typing import Any
 from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.rows.schema import user_metadata
 from chroma_eddy.types import Hit
-from eddy_embed.integrations.metadata_names import DOCUMENT, END, HEADINGS, START
+from eddy_embed.integrations import DOCUMENT, END, HEADINGS, START
 
 
 def check_row(id_: str, row: Any) -> None:

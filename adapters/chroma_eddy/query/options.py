@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from eddy_embed.encoding.validation import check_count
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations.metadata_names import DOCUMENT
+from eddy_embed.integrations import DOCUMENT, check_count
 
 Unit = Literal["passage", "sentence", "document"]
 Fusion = Literal["scores", "ranks"]

@@ -23,8 +23,7 @@ from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES
 from chroma_eddy.types import RESERVED, Hit
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.integrations.metadata_names import DOCUMENT, END, START
-from eddy_embed.utils.arrays import Doubles
+from eddy_embed.integrations import DOCUMENT, END, START, Doubles
 
 _COLLECTIONS = {"passage": MAIN, "sentence": SENTENCES, "document": DOCUMENTS}
 

@@ -27,9 +27,17 @@ from chroma_eddy.storage.pages import PAGE_SIZE, slices
 from chroma_eddy.storage.settings import IndexSettings
 from chroma_eddy.storage.store import Store
 from chroma_eddy.types import Document
-from eddy_embed.encoding.document import LongDocument, Passage, Span
-from eddy_embed.integrations.metadata_names import DOCUMENT, END, HEADINGS, N_TOKENS, START
-from eddy_embed.integrations.whole_documents import groups
+from eddy_embed.integrations import (
+    DOCUMENT,
+    END,
+    HEADINGS,
+    N_TOKENS,
+    START,
+    LongDocument,
+    Passage,
+    Span,
+    grouped_by_size,
+)
 
 GROUP_ROWS = 5_000
 """Rows of the documents that are read together: each read by digest makes the database look through all rows."""

@@ -12,10 +12,19 @@ from numpy.typing import NDArray
 from chroma_eddy.storage.pages import Rows
 from chroma_eddy.storage.settings import IndexSettings
 from chroma_eddy.types import PREFIX, RESERVED, Document
-from eddy_embed.encoding.document import LongDocument, Span, heading_path
-from eddy_embed.integrations.document_ids import passage_id
-from eddy_embed.integrations.metadata_names import DOCUMENT, END, FINGERPRINT, HEADINGS, N_TOKENS, START
-from eddy_embed.text.sentences import Segmenter
+from eddy_embed.integrations import (
+    DOCUMENT,
+    END,
+    FINGERPRINT,
+    HEADINGS,
+    N_TOKENS,
+    START,
+    LongDocument,
+    Segmenter,
+    Span,
+    heading_path,
+    passage_id,
+)
 
 DIGEST, PENDING, ROWS, INDEX = "eddy_digest", "eddy_pending", "eddy_rows", "eddy_index"
 """Metadata of every row, beside its document: version, number of the version's rows in the collection, and row number.

@@ -22,7 +22,7 @@ from chroma_eddy.storage.locks import WriterLock
 from chroma_eddy.storage.names import DATABASE
 from chroma_eddy.storage.snapshot import copy_database
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.utils.atomic_files import sync
+from eddy_embed.integrations import sync
 
 Place = str | os.PathLike[str] | ClientAPI
 

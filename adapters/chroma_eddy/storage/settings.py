@@ -9,10 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from eddy_embed.errors import FingerprintMismatch
-from eddy_embed.integrations.metadata_names import FINGERPRINT
-from eddy_embed.integrations.shared_embedders import is_unfitted
-from eddy_embed.model.fingerprint import digest
-from eddy_embed.utils.diff import differences
+from eddy_embed.integrations import FINGERPRINT, differences, digest, is_unfitted
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder  # imports torch

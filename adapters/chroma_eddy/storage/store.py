@@ -22,8 +22,7 @@ from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.names import DOCUMENTS, KINDS, MAIN, RAW, SENTENCES, TRANSFORM, WORDS
 from chroma_eddy.storage.pages import PAGE_SIZE, Rows, slices, upsert
 from chroma_eddy.storage.settings import FORMAT, IndexSettings
-from eddy_embed.integrations.metadata_names import FINGERPRINT
-from eddy_embed.integrations.whole_documents import groups
+from eddy_embed.integrations import FINGERPRINT, grouped_by_size
 
 # HNSW search is approximate; with this beam it misses next to nothing at the size of most libraries.
 _COSINE_CONFIG = {"hnsw": {"space": "cosine", "ef_search": 400, "ef_construction": 200}}
@@ -179,7 +178,7 @@ class Store:
         return dict((collection.metadata if collection is not None else None) or {})
 
     @property
-    def maker(self) -> dict[str, Any]:
+    def made_by(self) -> dict[str, Any]:
         """Configuration of the main collection's embedding function, with `model_name` and `method`."""
         collection = self.find()
         stored = None if collection is None else collection.configuration_json.get("embedding_function")

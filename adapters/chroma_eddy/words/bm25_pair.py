@@ -12,8 +12,7 @@ from chroma_eddy.rows.schema import DIGEST, ROWS
 from chroma_eddy.storage.pages import Rows
 from chroma_eddy.words.bm25 import Bm25Index, IndexedText, Key, Restriction
 from chroma_eddy.words.terms import TermAnalyzer
-from eddy_embed.integrations.metadata_names import DOCUMENT
-from eddy_embed.utils.arrays import Doubles
+from eddy_embed.integrations import DOCUMENT, Doubles
 
 _COMPLETE = "complete"
 """File that says that all rows of the collection are among its words."""

@@ -13,7 +13,7 @@ from chroma_eddy.rows.schema import DIGEST, PENDING, DocumentRow, user_metadata
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT, RAW, SENTENCES
 from chroma_eddy.storage.pages import PAGE_SIZE, slices
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations.metadata_names import DOCUMENT
+from eddy_embed.integrations import DOCUMENT
 
 
 def commit_versions(index: IndexCore, rows: Sequence[DocumentRow], *, mark_written: bool = False) -> None:

@@ -17,13 +17,18 @@ from chroma_eddy.rows.transform import round_to_float32
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.storage.pages import Rows, slices
 from chroma_eddy.types import is_storable_number
-from eddy_embed.encoding.finalize import VectorFinalizer
-from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.integrations.metadata_names import DOCUMENT, END, FINGERPRINT, START
-from eddy_embed.integrations.shared_embedders import is_unfitted
-from eddy_embed.text.tokenizer import raise_on_surrogates
-from eddy_embed.utils.arrays import Floats
+from eddy_embed.integrations import (
+    DOCUMENT,
+    END,
+    FINGERPRINT,
+    START,
+    Floats,
+    VectorFinalizer,
+    check_kind,
+    is_unfitted,
+    raise_on_surrogates,
+)
 
 GROUP_PIECES = 5_000
 """Pieces that are looked up and written at a time."""

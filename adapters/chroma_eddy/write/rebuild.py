@@ -22,10 +22,8 @@ from chroma_eddy.write.integrity import remove_documents
 from chroma_eddy.write.pieces import move_pieces
 from chroma_eddy.write.writer import Progress, Writer, WriteReport
 from eddy_embed import LongDocument
-from eddy_embed.encoding.finalize import unit
-from eddy_embed.encoding.validation import checked_texts
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.parts.postprocess import Fitted, RunningCovariance, fit
+from eddy_embed.integrations import Fitted, RunningCovariance, checked_texts, fit, unit
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder  # imports torch
@@ -134,7 +132,7 @@ def _fit(index: IndexCore, embedder: Embedder, post: Fitted, queries: list[str] 
         query_moments = RunningCovariance(len(post.mean))
         raw = embedder.with_post(None).encode_query(queries, show_progress=False)
         query_moments.add(unit(raw.astype(np.float64)))
-    return round_to_float32(replace(fit(post.post, moments, query_moments), maker=embedder.maker))
+    return round_to_float32(replace(fit(post.post, moments, query_moments), made_by=embedder.made_by))
 
 
 def _raw_vectors(index: IndexCore, post: Fitted, normalized: bool) -> Iterator[NDArray[np.float64]]:

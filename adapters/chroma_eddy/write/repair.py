@@ -12,7 +12,7 @@ from chroma_eddy.storage.names import DOCUMENTS, MAIN, RAW, SENTENCES, TRANSFORM
 from chroma_eddy.write.integrity import check_rows
 from chroma_eddy.write.rebuild import reindex
 from chroma_eddy.write.writer import Progress
-from eddy_embed.integrations.metadata_names import DOCUMENT
+from eddy_embed.integrations import DOCUMENT
 
 _SAMPLE = 100
 """Number of rows of each collection that `check` asks for unless it is to ask for all."""

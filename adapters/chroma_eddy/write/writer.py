@@ -27,14 +27,21 @@ from chroma_eddy.storage.pages import Rows, slices
 from chroma_eddy.storage.settings import IndexSettings
 from chroma_eddy.types import Document, check_document
 from chroma_eddy.write.integrity import commit_versions
-from eddy_embed.encoding.document import LongDocument, Part, Span
-from eddy_embed.encoding.finalize import unit
-from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations.metadata_names import DOCUMENT
-from eddy_embed.integrations.shared_embedders import is_unfitted
-from eddy_embed.integrations.whole_documents import grouped_by_size
-from eddy_embed.parts.postprocess import Fitted, Post, RunningCovariance, fit
+from eddy_embed.integrations import (
+    DOCUMENT,
+    Fitted,
+    LongDocument,
+    Part,
+    Post,
+    RunningCovariance,
+    Span,
+    check_kind,
+    fit,
+    grouped_by_size,
+    is_unfitted,
+    unit,
+)
 
 GROUP_CHARACTERS = 100_000
 """Most characters in a group: enough for full batches, little to embed again after an interruption."""
@@ -201,7 +208,7 @@ class Writer:
         moments = RunningCovariance(embedder.backbone.hidden)
         for own in held:
             moments.add(unit(np.stack([part.vector for part in own.result.finest]).astype(np.float64)))
-        fitted = replace(fit(cast("Post", embedder.method.post), moments), maker=embedder.maker)
+        fitted = replace(fit(cast("Post", embedder.method.post), moments), made_by=embedder.made_by)
         index.set_post(round_to_float32(fitted))
         self.report.fitted_on = moments.count
         self._flush(self._processed(held))

@@ -12,7 +12,7 @@ from rich.text import Text
 from eddy_demo.cli import options
 from eddy_demo.cli.options import err
 from eddy_demo.errors import DemoError
-from eddy_embed.utils.interrupts import Interrupted
+from eddy_embed.integrations import Interrupted
 
 
 def serve(

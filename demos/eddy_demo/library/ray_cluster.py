@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from eddy_demo.errors import DemoError
 from eddy_demo.library.settings import LibrarySettings
 from eddy_demo.readers.documents import SourceDocument
-from eddy_embed.utils.extras import check_installed
+from eddy_embed.integrations import check_installed
 
 if TYPE_CHECKING:
     from chroma_eddy import Index

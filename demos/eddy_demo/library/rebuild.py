@@ -13,7 +13,7 @@ from eddy_demo.library.index import INDEX_NAME, open_stored
 from eddy_demo.library.settings import DATABASE_FOLDER, NEXT_SETTINGS, LibrarySettings, model_name, write_settings
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, IncompatibleMethods, InvalidParameter, NotFinite, ZeroVector
-from eddy_embed.utils.atomic_files import atomic_write
+from eddy_embed.integrations import atomic_write
 
 
 def next_settings(
@@ -45,7 +45,7 @@ def rebuild_library(
     The caller must hold the lock of the library. After an interruption, the same call continues; it returns None if
     only the settings were left to write. An error that a retry would meet again leaves no unfinished rebuild behind.
     """
-    settings = replace(settings, late=settings.late and embedder.reads_spans)
+    settings = replace(settings, late=settings.late and embedder.can_embed_spans)
     before = unfinished_rebuild(folder)
     if before == settings and _index_replaced(folder, embedder, settings):
         _write_new_settings(folder, settings)

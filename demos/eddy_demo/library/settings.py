@@ -16,7 +16,7 @@ from eddy_demo.library.defaults import (
     default_model,
     method_in_full,
 )
-from eddy_embed.utils.atomic_files import atomic_write
+from eddy_embed.integrations import atomic_write
 
 _FORMAT = 2
 DATABASE_FOLDER = "chroma"

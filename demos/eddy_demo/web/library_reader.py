@@ -22,9 +22,8 @@ from eddy_demo.library.settings import DATABASE_FOLDER, LibrarySettings, choose_
 from eddy_demo.web.answers.generation import Generator
 from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_embed import Embedder
-from eddy_embed.encoding.document import LongDocument
 from eddy_embed.errors import FingerprintMismatch
-from eddy_embed.utils.arrays import Floats
+from eddy_embed.integrations import Floats, LongDocument
 
 T = TypeVar("T")
 _CACHED_DOCUMENTS = 4

@@ -56,7 +56,7 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         method: How a text becomes a vector, such as `"htp"` or `"tp:prompt=prompteol"`; if left out, as is recommended
             for the model, and then the full text of that.
         embed_batch_size: Maximum number of texts in a call of the engine, 1 to 2,048.
-        post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote; or call `fit`.
+        fitted: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote; or call `fit`.
         show_progress: Whether every call over a batch of texts shows a progress bar.
         num_workers: Maximum number of concurrent batches in `aget_text_embedding_batch`.
         embeddings_cache: A key-value store; queries, texts and different embedders have separate collections.

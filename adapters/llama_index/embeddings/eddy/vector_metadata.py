@@ -8,7 +8,7 @@ from typing import Any
 
 from llama_index.core.schema import BaseNode, MetadataMode
 
-from eddy_embed.integrations.metadata_names import FINGERPRINT, N_TOKENS, N_TRUNCATED, N_WINDOWS
+from eddy_embed.integrations import FINGERPRINT, N_TOKENS, N_TRUNCATED, N_WINDOWS
 
 TEXT_DIGEST = "eddy_text_digest"
 KEYS = (FINGERPRINT, TEXT_DIGEST, N_TOKENS, N_WINDOWS, N_TRUNCATED)

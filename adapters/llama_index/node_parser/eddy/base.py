@@ -102,7 +102,7 @@ class LongDocumentNodeParser(NodeParser):
             id_func=_id_func(id_func),
         )
         super().__init__(**given, **others)
-        if late and not self.embed_model.embedder.reads_spans:
+        if late and not self.embed_model.embedder.can_embed_spans:
             raise IncompatibleMethods(
                 f"Method {self.embed_model.method!r} reads one token, so passages have no vectors in a pass over the "
                 "document; use late=False to embed each passage by itself, or a method that averages."

@@ -8,10 +8,24 @@ from typing import Any
 from llama_index.core.node_parser.node_utils import build_nodes_from_splits
 from llama_index.core.schema import BaseNode, Document, MetadataMode, NodeRelationship, RelatedNodeInfo, TextNode
 
-from eddy_embed.encoding.document import LongDocument, Part, Passage, Span, heading_path
-from eddy_embed.encoding.validation import check_kind
-from eddy_embed.integrations.metadata_names import FINGERPRINT, HEADINGS, N_TOKENS, N_TRUNCATED, N_WINDOWS
-from eddy_embed.integrations.page_numbers import LAST_LABEL, PAGES, Pages, files, joined
+from eddy_embed.integrations import (
+    FINGERPRINT,
+    HEADINGS,
+    LAST_LABEL,
+    N_TOKENS,
+    N_TRUNCATED,
+    N_WINDOWS,
+    PAGES,
+    LongDocument,
+    Pages,
+    Part,
+    Passage,
+    Span,
+    check_kind,
+    heading_path,
+    joined_pages,
+    pages_by_file,
+)
 from llama_index.embeddings.eddy import vector_metadata
 
 LEVELS: tuple[Part, ...] = ("document", "passages", "sentences")

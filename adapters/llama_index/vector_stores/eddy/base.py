@@ -21,10 +21,8 @@ from llama_index.core.vector_stores.types import (
 )
 
 from chroma_eddy import PIECE, Index, Row, open_index
-from eddy_embed.encoding.validation import check_kind, refuse_unknown
 from eddy_embed.errors import EddyError, InvalidParameter
-from eddy_embed.integrations.metadata_names import DOCUMENT
-from eddy_embed.integrations.shared_embedders import in_worker, is_unfitted
+from eddy_embed.integrations import DOCUMENT, check_kind, in_worker, is_unfitted, refuse_unknown
 from llama_index.embeddings.eddy.base import EddyEmbedding, resolve_embed_model
 from llama_index.vector_stores.eddy.filters import to_condition, to_where
 from llama_index.vector_stores.eddy.nodes import to_node, to_piece

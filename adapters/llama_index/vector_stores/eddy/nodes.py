@@ -8,9 +8,8 @@ from llama_index.core.schema import BaseNode, MetadataMode, NodeRelationship, Ob
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 from chroma_eddy import PIECE, RESERVED, Piece, Row, user_metadata
-from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations.metadata_names import DOCUMENT, END, FINGERPRINT, START
+from eddy_embed.integrations import DOCUMENT, END, FINGERPRINT, START, check_kind
 
 DOCUMENT_KEYS = ("document_id", "doc_id", "ref_doc_id")
 """Metadata keys of a node's document in LlamaIndex; the index has a key of its own for it."""

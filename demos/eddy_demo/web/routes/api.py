@@ -28,7 +28,7 @@ from eddy_demo.web.http.security import UPLOAD_PATH
 from eddy_demo.web.routes.state import ServerState, checked_key, server_state
 from eddy_demo.web.uploads.originals import draw_original, find_original
 from eddy_demo.web.uploads.stored_uploads import Upload, clean_name
-from eddy_embed.model.loading import inventory
+from eddy_embed.integrations import inventory
 
 api = APIRouter(prefix="/api")
 _BUFFER_BYTES = 2**20
