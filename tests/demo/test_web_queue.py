@@ -14,10 +14,10 @@ from tests.demo.conftest import BREAD, CLOCK, TIDES, opened
 from tests.demo.site import Site, long_text, serving, wait
 from tests.processes import context, run_code
 
+from chroma_eddy import Index
 from chroma_eddy.storage.locks import WriterLock
 from eddy_demo.cli import main
 from eddy_demo.errors import Unreadable
-from eddy_demo.web import library_reader
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.server import addresses, bind
@@ -242,14 +242,14 @@ def test_few_files_are_read_at_a_time(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_document_that_goes_while_it_is_opened(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.upload("brief.txt", "The mayfly lives for a day.")
     key = {job["name"]: job["document"] for job in site.settled()}["brief.txt"]
-    read = library_reader.read_embedded_documents
+    read = Index.embedded
 
     def gone(*arguments: Any, **options: Any) -> Any:
         site.client.delete(f"/api/documents/{key}")
         wait(lambda: not site.state.jobs.pending_removals())
         return read(*arguments, **options)
 
-    monkeypatch.setattr(library_reader, "read_embedded_documents", gone)
+    monkeypatch.setattr(Index, "embedded", gone)
     answer = site.client.get(f"/documents/{key}")
     assert (answer.status_code, "not in the library any more" in answer.text) == (404, True)
 
