@@ -21,7 +21,7 @@ NO_TEXT = [*NEVER, 3, True, {"a": 1}]
 NO_FLAG = [*NEVER, None, "false", 0, {"a": 1}]
 WRONG: dict[str, list[Any]] = {
     "model": [*NO_TEXT, None],
-    "method": [*NO_TEXT, None],
+    "method": NO_TEXT,
     "tokenizer": [*NEVER, "eddy-tiny"],
     "max_length": NO_COUNT,
     "batch_size": NO_COUNT,
