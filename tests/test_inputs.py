@@ -22,7 +22,7 @@ NO_TEXT = [*NEVER, 3, True, {"a": 1}]
 NO_FLAG = [*NEVER, None, "false", 0, {"a": 1}]
 WRONG: dict[str, list[Any]] = {
     "model": [*NO_TEXT, None],
-    "method": [*NO_TEXT, None],
+    "method": NO_TEXT,
     "tokenizer": [b"x", "eddy-tiny"],  # found out once the model is there
     "max_length": NO_COUNT,
     "batch_size": NO_COUNT,

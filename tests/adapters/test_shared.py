@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from eddy_embed import Embedder, methods
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.integrations.document_ids import document_identity, is_random, passage_id
+from eddy_embed.integrations.failures import isolate_failures
 from eddy_embed.integrations.settings import EmbedderSettings
 from eddy_embed.integrations.shared_embedders import open_embedder
 from langchain_eddy import EddyEmbeddings
@@ -57,6 +58,21 @@ def test_settings_are_plain_values_and_stay_as_they_are():
     for wrong in ({"metod": "htp"}, {"max_length": 0}, {"normalize": 1}, {"overflow": "cut"}):
         with pytest.raises(InvalidParameter, match=next(iter(wrong))):
             EmbedderSettings(model_name="m", **wrong)
+
+
+def test_one_failing_item_has_its_error_and_the_others_their_results():
+    calls = []
+
+    def run(numbers):
+        calls.append(numbers)
+        return [1 / number for number in numbers]
+
+    *before, error, after = isolate_failures(run, [1, 2, 0, 4], ZeroDivisionError)
+    assert before == [1, 0.5] and isinstance(error, ZeroDivisionError) and after == 0.25
+    assert calls == [[1, 2, 0, 4], [1, 2], [0, 4], [0], [4]]
+    assert isolate_failures(run, []) == []
+    with pytest.raises(ZeroDivisionError):
+        isolate_failures(run, [1, 0], KeyError)
 
 
 @pytest.mark.parametrize(

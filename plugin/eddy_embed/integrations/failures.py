@@ -10,9 +10,13 @@ Result = TypeVar("Result")
 
 
 def isolate_failures(
-    run: Callable[[list[Item]], Sequence[Result]], items: list[Item], kinds: type[Exception] = Exception
+    run: Callable[[list[Item]], Sequence[Result]],
+    items: list[Item],
+    kinds: type[Exception] | tuple[type[Exception], ...] = Exception,
 ) -> list[Result | Exception]:
     """Run items together; after a failure of such a kind run halves, until only items that fail alone have an error."""
+    if not items:
+        return []
     try:
         return [*run(items)]
     except kinds as error:
