@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import socket
 import threading
@@ -204,25 +203,6 @@ def test_what_a_vanished_client_asked_for_is_not_done(served: Served) -> None:
         Held.gate.set()
         assert first.result().status_code == 200
     assert ["Nobody wants this."] not in served.embedders[METHOD].together
-
-
-@pytest.mark.slow
-def test_nothing_is_kept_of_a_request(served: Served) -> None:
-    """Not one object for each request, whether answered or refused."""
-
-    def ask(times: int) -> int:
-        with httpx.Client(base_url=served.root) as client:
-            for number in range(times):
-                assert client.post("/v1/embeddings", json={**ASK, "input": f"Boat {number}."}).status_code == 200
-                assert client.post("/v1/embeddings", json={**ASK, "input": []}).status_code == 400
-        until(served.at_rest)
-        served.embedders[METHOD].together = []
-        gc.collect()
-        return len(gc.get_objects())
-
-    ask(5)
-    before = ask(5)
-    assert ask(100) - before < 100
 
 
 def test_slow_clients_are_cut_off(served: Served) -> None:
