@@ -48,9 +48,10 @@ DEV = "cranfield"
 """The collection on which the weight of meaning was chosen: `ALPHA`, and the encoder's own."""
 KINDS = {"paraphrase": "paraphrases", "keyword": "keywords", "term": "keywords"}
 """Kinds of questions over the files, and the set that they belong to."""
-LABELS = {"smollm2": "SmolLM2", "gemma-3-270m": "Gemma 3 270M", "eddy-tiny": "eddy-tiny"}
 OWN, TRAINED = "smollm2", "all-MiniLM-L6-v2"
 """Models of the README's table."""
+LABELS = {OWN: "SmolLM2", "gemma-3-270m": "Gemma 3 270M", TRAINED: f"{TRAINED}, trained"}
+"""Models of the page, and their names there."""
 CANDIDATES = 100
 ALPHAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.8, 0.9)
 WORDS, MEANING, BOTH = "words", "meaning", "both"
@@ -220,13 +221,14 @@ def table(measured: dict[str, Any]) -> str:
         "|---|---|---:|---:|---:|---:|---:|",
     ]
     for name, label in names.items():
-        for model, sets in measured.items():
+        for model, shown_model in LABELS.items():
+            sets = measured.get(model, {})
             if name in sets:
                 scores, differences = sets[name]["scores"], sets[name]["differences"]
                 cells = [f"{scores[side][0]:.3f}" for side in (WORDS, MEANING)]
                 cells += [f"**{scores[BOTH][0]:.3f}**", *(_difference(differences[side]) for side in (WORDS, MEANING))]
                 shown = f"*{label}*" if name == DEV else label
-                lines.append(f"| {shown} | {LABELS.get(model, model)} | {' | '.join(cells)} |")
+                lines.append(f"| {shown} | {shown_model} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -248,8 +250,8 @@ def short(measured: dict[str, Any]) -> str:
         f"|---|{'---:|' * (len(heads) + 2)}",
     ]
     for label, sets, ranking, costing in rows:
-        cells = [_cell(sets[name]["scores"][ranking]) for name in heads]
-        spent = costing["squality"]["cost"] if costing else None
+        cells = [_cell(sets[name]["scores"][ranking]) if name in sets else "–" for name in heads]
+        spent = costing["cisi"]["cost"] if costing else None
         cells += [f"{spent['bytes'] / 1e6:.0f} MB", f"{spent['seconds']:.1f} s"] if spent else ["–", "–"]
         lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines)

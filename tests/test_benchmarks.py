@@ -66,7 +66,7 @@ def test_machines_have_files_of_their_own_and_the_page_has_them_all(tmp_path: Pa
     peaks = {name: {"peak": 100, "over": 2**20} for name in ("echo", "reba")}
 
     def row(machine: str, shape: str) -> dict[str, Any]:
-        found = {"rows": [], "reba": {"tokens": 512, "peaks": peaks}}
+        found = {"reba": {"tokens": 512, "peaks": peaks}}
         named = {"key": f"memory {shape}", "part": "memory", "shape": shape, "dtype": "float32", "layers": 4}
         about = {"machine": machine, "threads": 1, "versions": {"torch": "2"}, "command": "python bench.py"}
         return {**named, "found": found, **about}
