@@ -75,7 +75,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         self._embedder: Embedder | None = None
 
     @classmethod
-    def from_model(cls, model: Any, tokenizer: Any, *, method: str = "recommended", **settings: Any) -> Self:
+    def from_model(cls, model: Any, tokenizer: Any, *, method: str | None = None, **settings: Any) -> Self:
         """Embed with a loaded model; its weights are shared, never copied or changed.
 
         Open a collection that was made with it with such a function again: Chroma cannot make one.
@@ -83,7 +83,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         Args:
             model: A transformers model; other threads may generate with it meanwhile.
             tokenizer: Its tokenizer.
-            method: How a text becomes a vector.
+            method: How a text becomes a vector; None: as is recommended for the model.
             **settings: The other parameters of the class; `model_name` defaults to the model's own.
         """
         self = cls.__new__(cls)

@@ -63,13 +63,13 @@ class EddyEmbeddings(EmbedderOwner, Embeddings):
         return text
 
     @classmethod
-    def from_llm(cls, llm: Any, *, method: str = "recommended", **settings: Any) -> Self:
+    def from_llm(cls, llm: Any, *, method: str | None = None, **settings: Any) -> Self:
         """Embed with the loaded model of an LLM of LangChain; see `from_model`.
 
         Args:
             llm: A `HuggingFacePipeline`, or a `ChatHuggingFace` around one (package langchain-huggingface); it may
                 generate at the same time.
-            method: How a text becomes a vector.
+            method: How a text becomes a vector; None: as is recommended for the model.
             **settings: The other parameters of the class.
 
         Raises:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +18,11 @@ from eddy_embed.errors import (
     TextTooLong,
     UnsupportedModel,
 )
-from eddy_embed.integrations import TextRole, open_embedder, open_model, raise_if_unfitted
+from eddy_embed.integrations import TextRole, isolate_failures, open_embedder, open_model, raise_if_unfitted
 from eddy_embed.integrations.settings import EmbedderSettings
 from openai_eddy.errors import ApiError, invalid_request, server_error
 from openai_eddy.limits import Limits
 from openai_eddy.request import EmbeddingRequest, Unit, check_size
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 LOADING = {"device": None, "dtype": "auto", "revision": None, "trust_remote_code": False, "local_files_only": False}
 """Options of loading a model, which several methods share, and their defaults."""
@@ -167,18 +164,6 @@ def open_embedders(
     for embedder in embedders.values():
         raise_if_unfitted(embedder)
     return embedders
-
-
-def isolate_failures(run: Callable[[list[Item]], list[Result]], items: list[Item]) -> list[Result | Exception]:
-    """Run items together; after a failure run halves, until only items that fail alone have an error."""
-    try:
-        return [*run(items)]
-    except Exception as error:
-        if len(items) == 1:
-            return [error]
-    # Outside the handler: the exception keeps the failed pass's tensors alive.
-    middle = len(items) // 2
-    return [*isolate_failures(run, items[:middle]), *isolate_failures(run, items[middle:])]
 
 
 def to_api_error(error: BaseException | None, index: int) -> ApiError:

@@ -92,7 +92,7 @@ class Embedder:
             model: "eddy-tiny" (bundled), a folder, a .gguf file, "ollama:NAME" or "lmstudio:NAME" for what these
                 programs have on this machine, "smollm2", a Hugging Face id, or a loaded model or SentenceTransformer,
                 whose weights are shared and which is left exactly as it is.
-            method: Text form, such as "htp" or "tp:prompt=prompteol,range=1-7", or a Method. "recommended" (or None) is
+            method: Text form, such as "htp" or "tp:prompt=prompteol,range=1-7", or a Method. None or "recommended":
                 the model's own for retrieval; the attribute `method` then says which.
             tokenizer: The tokenizer of a loaded model (a fast one).
             max_length: Most tokens in a pass, prompt and placeholders included; None: the model's window.

@@ -90,7 +90,7 @@ class EmbedderOwner(EmbedderSettings):
         raise NotImplementedError
 
     @classmethod
-    def from_model(cls: type[_H], model: Any, tokenizer: Any, *, method: str = "recommended", **settings: Any) -> _H:
+    def from_model(cls: type[_H], model: Any, tokenizer: Any, *, method: str | None = None, **settings: Any) -> _H:
         """Embed with a model that is already loaded; its weights are shared, never copied or changed.
 
         The object cannot be pickled, or rebuilt from its settings: both raise an error that says so.
@@ -98,7 +98,7 @@ class EmbedderOwner(EmbedderSettings):
         Args:
             model: A transformers model; it may go on generating meanwhile.
             tokenizer: Its tokenizer.
-            method: How a text becomes a vector.
+            method: How a text becomes a vector; None: as is recommended for the model.
             **settings: The other parameters of the class; `model_name` defaults to the model's own.
         """
         self = cls.__new__(cls)

@@ -93,12 +93,12 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         return text
 
     @classmethod
-    def from_llm(cls, llm: Any, *, method: str = "recommended", **settings: Any) -> Self:
+    def from_llm(cls, llm: Any, *, method: str | None = None, **settings: Any) -> Self:
         """Embed with the loaded model of an LLM of LlamaIndex; see `from_model`.
 
         Args:
             llm: A `HuggingFaceLLM` (package llama-index-llms-huggingface); it may generate at the same time.
-            method: How a text becomes a vector.
+            method: How a text becomes a vector; None: as is recommended for the model.
             **settings: The other parameters of the class.
 
         Raises:
