@@ -8,7 +8,7 @@ with importing("chroma"):
     from chroma_eddy.errors import DamagedVectors, ForeignCollection, IndexInUse, NoIndex, StorageError
     from chroma_eddy.index import Index, open_index
     from chroma_eddy.rows.schema import DocumentRow
-    from chroma_eddy.types import Document, Highlight, Hit, Status, WordMatch
+    from chroma_eddy.types import Document, Highlight, Hit, Status, WordMatch, check_document
     from chroma_eddy.write.pieces import Piece
     from chroma_eddy.write.writer import WriteReport
 
@@ -28,6 +28,7 @@ __all__ = [
     "StorageError",
     "WordMatch",
     "WriteReport",
+    "check_document",
     "open_collection",
     "open_index",
 ]

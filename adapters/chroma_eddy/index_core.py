@@ -92,6 +92,13 @@ class IndexCore:
         return self._embedder
 
     @property
+    def encoding(self) -> dict[str, Any]:
+        """Arguments of `encode_long` that give what the index stores of a document."""
+        recipe = self.recipe
+        parts = ["document", "passages", *["sentences"] * recipe.sentence_vectors]
+        return {"passage_size": recipe.passage_size, "late": recipe.late, "parts": parts}
+
+    @property
     def _dimension(self) -> int:
         if self._embedder is not None:
             return self._embedder.dimension
