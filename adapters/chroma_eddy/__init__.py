@@ -16,7 +16,7 @@ with importing("chroma"):
     from chroma_eddy.storage.names import LOCK, WRITER
     from chroma_eddy.storage.settings import IndexSettings
     from chroma_eddy.storage.snapshot import copy_database
-    from chroma_eddy.types import RESERVED, Document, Highlight, Hit, Row, Status, WordMatch
+    from chroma_eddy.types import RESERVED, Document, Highlight, Hit, Row, Status, WordMatch, check_document
     from chroma_eddy.words.terms import TermAnalyzer
     from chroma_eddy.write.pieces import Piece
     from chroma_eddy.write.writer import WriteReport
@@ -49,6 +49,7 @@ __all__ = [
     "WordMatch",
     "WriteReport",
     "WriterLock",
+    "check_document",
     "copy_database",
     "memory_client",
     "open_collection",

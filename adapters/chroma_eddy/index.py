@@ -19,7 +19,7 @@ from chroma_eddy.write import rebuild
 from chroma_eddy.write.integrity import check_rows, remove_documents
 from chroma_eddy.write.pieces import Piece
 from chroma_eddy.write.repair import check_vectors, repair
-from chroma_eddy.write.writer import Progress, Writer, WriteReport
+from chroma_eddy.write.writer import Encode, Progress, Writer, WriteReport
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations import check_kind, check_one
 
@@ -237,6 +237,7 @@ class Index(IndexCore):
         *,
         fit_least: int = 0,
         begin: Callable[[Index], None] | None = None,
+        encode: Encode | None = None,
     ) -> WriteReport:
         """Embed and write new and changed documents; a second call changes nothing.
 
@@ -245,10 +246,10 @@ class Index(IndexCore):
         Args:
             documents: Whole documents, read one group at a time.
             progress: Called with the number of characters embedded and of documents written so far.
-            fit_least: Least number of different passages on which to fit the post-processing of a new index; with
-                fewer it would describe the sample more than the library, and the index does without, as
-                `embedder.method` then says. 0: always fit.
+            fit_least: Least number of different passages on which a new index fits its post-processing; with fewer it
+                does without, as `embedder.method` then says. 0: always fit.
             begin: Called with the index just before a new one is created, when its post-processing is decided.
+            encode: Gives documents' vectors, made elsewhere by the same embedder without `post`, as `encoding` says.
 
         Raises:
             IndexInUse: Another process is writing.
@@ -258,7 +259,7 @@ class Index(IndexCore):
             StorageError: The database failed; complete documents are kept.
         """
         with self.writing():
-            return Writer(self, progress, fit_least, begin).run(documents)
+            return Writer(self, progress, fit_least, begin, encode).run(documents)
 
     def sync(self, documents: Iterable[Document], progress: Progress | None = None) -> WriteReport:
         """As `upsert`, then remove every document that is not among these.

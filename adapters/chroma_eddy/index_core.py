@@ -89,6 +89,13 @@ class IndexCore:
         return self._embedder
 
     @property
+    def encoding(self) -> dict[str, Any]:
+        """Arguments of `encode_long` that give what the index stores of a document."""
+        sizes = self.settings
+        parts = ["document", "passages", *["sentences"] * sizes.sentence_vectors]
+        return {"passage_size": sizes.passage_size, "late": sizes.late, "parts": parts}
+
+    @property
     def _dimension(self) -> int:
         if self._embedder is not None:
             return self._embedder.dimension

@@ -1,4 +1,4 @@
-"""Eddy on Ray: embed documents in a pool of actors, and ingest them into an index by many embedders and one writer."""
+"""Eddy on Ray: embed datasets in a pool of actors, and ingest documents by many embedders and one writer."""
 
 from __future__ import annotations
 
@@ -9,16 +9,9 @@ from eddy_embed.integrations import import_lazily
 if TYPE_CHECKING:
     from ray_eddy.embedding import EddyEmbed
     from ray_eddy.ingestion import IngestReport, ingest
-    from ray_eddy.reading import in_order, read_documents
 
-__all__ = ["EddyEmbed", "IngestReport", "in_order", "ingest", "read_documents"]
-_MODULES = {
-    "EddyEmbed": "embedding",
-    "IngestReport": "ingestion",
-    "in_order": "reading",
-    "ingest": "ingestion",
-    "read_documents": "reading",
-}
+__all__ = ["EddyEmbed", "IngestReport", "ingest"]
+_MODULES = {"EddyEmbed": "embedding", "IngestReport": "ingestion", "ingest": "ingestion"}
 
 
 def __getattr__(name: str) -> Any:

@@ -2,136 +2,71 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from eddy_embed.cli.options import Device, Dtype, Instruction, MaxLength, MethodText, ModelOption, method_in_full
-from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import atomic_write, check_installed
+from eddy_embed.cli.options import Dtype, Instruction, MethodText, ModelOption, method_in_full
+from eddy_embed.errors import EddyError
+from eddy_embed.integrations import check_installed
 
-if TYPE_CHECKING:
-    import ray.data
-
-Address = Annotated[
-    str, typer.Option("--ray", help="Address of a cluster, auto for this machine's, or local to start one here.")
-]
-Concurrency = Annotated[
-    int | None,
-    typer.Option(min=1, help="Embedders, each with a model of its own. Default: as many as fit on the cluster."),
-]
-Cpus = Annotated[float | None, typer.Option(min=0, help="CPUs for each embedder. Default: 1.")]
-Gpus = Annotated[float | None, typer.Option(min=0, help="GPUs for each embedder. Default: 0.")]
+SUFFIXES = {"text": ["txt", "md", "markdown"], "json": ["jsonl", "jsonl.gz"], "parquet": ["parquet"]}
 
 
 def embed(
-    paths: Annotated[
-        list[str],
-        typer.Argument(help="Files and folders: .txt and .md are documents, rows of .jsonl and .parquet too."),
-    ],
-    address: Address,
-    output: Annotated[
-        str,
-        typer.Option(
-            "--output", "-o", help="A .parquet file, written here; or a folder that every machine has, in parts."
-        ),
-    ],
+    paths: Annotated[list[str], typer.Argument(help="Files and folders that every machine has.")],
+    address: Annotated[str, typer.Option("--ray", help="Of a cluster; auto: this machine's; local: start one here.")],
+    output: Annotated[str, typer.Option("--output", "-o", help="A new folder for Parquet, which every machine has.")],
+    kind: Annotated[Literal["text", "json", "parquet"], typer.Option("--format", help="Of the files.")] = "text",
+    text_column: Annotated[str, typer.Option(help="Field of the text, in rows.")] = "text",
     model: ModelOption = "eddy-tiny",
     method: MethodText = "recommended",
-    part: Annotated[
-        list[str] | None,
-        typer.Option("--part", help="document, passages or sentences. Repeat for several. Default: document."),
-    ] = None,
+    part: Annotated[list[str] | None, typer.Option(help="document, passages or sentences; repeat for several.")] = None,
     passage_size: Annotated[int, typer.Option(min=1, help="Maximum tokens in a passage.")] = 256,
-    concurrency: Concurrency = None,
-    num_cpus: Cpus = None,
-    num_gpus: Gpus = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Documents in a batch of an embedder.")] = 32,
-    errors: Annotated[
-        Literal["raise", "column"],
-        typer.Option(help="For a document that cannot be embedded: end the run, or put the reason in a column."),
-    ] = "raise",
-    text_column: Annotated[str, typer.Option(help="Field of the text, in rows.")] = "text",
-    id_column: Annotated[str, typer.Option(help="Field of the id, in rows.")] = "id",
-    post: Annotated[Path | None, typer.Option(help="Fitted post-processing: a file of Embedder.fit().")] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Embedders. Default: as many as fit.")] = None,
+    num_gpus: Annotated[float | None, typer.Option(min=0, help="GPUs for each embedder.")] = None,
+    errors: Annotated[Literal["raise", "column"], typer.Option(help="What a bad document does.")] = "raise",
     instruction: Instruction = None,
-    max_length: MaxLength = None,
-    device: Device = None,
     dtype: Dtype = "auto",
 ) -> None:
-    """Embed documents on a Ray cluster: their vectors, passages and sentences with offsets, in Parquet."""
+    """Embed documents on a Ray cluster: their vectors, passages and sentences with offsets, in Parquet.
+
+    They are .txt and .md files, or rows of .jsonl or .parquet files; --errors column keeps the reasons of bad ones.
+    """
     check_installed("ray", "ray", "pyarrow")
-    from eddy_embed.integrations import Fitted, check_parts
+    import ray.data
 
-    check_parts(part or ["document"])
-    method = method_in_full(model, method)
-    fitted = None if post is None else Fitted.load(post)
-    _check_output(output)
-    from ray_eddy import EddyEmbed, in_order, read_documents
-    from ray_eddy.cluster import actor_pool, connect, max_actors
+    from ray_eddy.embedding import EddyEmbed
 
-    with connect(address):
-        embedded = read_documents([_absolute(path) for path in paths], text_column=text_column, id_column=id_column)
-        # Repartition, so that the embedders share a large file.
-        embedded = embedded.repartition(target_num_rows_per_block=batch_size).map_batches(
+    local = str(Path(model).resolve()) if Path(model).exists() else model  # an embedder runs in another folder
+    settings = {"model_name": local, "method": method_in_full(model, method), "passage_size": passage_size}
+    settings |= {"query_instruction": instruction, "text_instruction": instruction, "dtype": dtype}
+    settings |= {"parts": part or ["document"], "text_column": text_column, "errors": errors}
+    files = [path if "://" in path else str(Path(path).resolve(strict=True)) for path in paths]
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+    host, _, port = address.rpartition(":")
+    try:
+        if port.isdigit():  # where nobody listens, Ray would wait for minutes
+            socket.create_connection((host, int(port)), timeout=10).close()
+        ray.init(address, logging_level=logging.ERROR, log_to_driver=False, ignore_reinit_error=True)
+        ray.data.DataContext.get_current().raise_original_map_exception = True
+        read = {"text": ray.data.read_binary_files, "json": ray.data.read_json, "parquet": ray.data.read_parquet}[kind]
+        documents = read(files, include_paths=True, file_extensions=SUFFIXES[kind])
+        if kind == "text":
+            documents = documents.rename_columns({"bytes": text_column})
+        embedded = documents.repartition(target_num_rows_per_block=32).map_batches(
             EddyEmbed,
-            fn_constructor_kwargs={
-                "model_name": _absolute(model) if Path(model).exists() else model,
-                "method": method,
-                "parts": tuple(part or ["document"]),
-                "passage_size": passage_size,
-                "errors": errors,
-                "fitted": fitted,
-                "query_instruction": instruction,
-                "text_instruction": instruction,
-                "max_length": max_length,
-                "device": device,
-                "dtype": dtype,
-            },
+            fn_constructor_kwargs=settings,
             batch_format="pyarrow",
-            batch_size=batch_size,
-            compute=actor_pool(concurrency or max_actors(num_cpus, num_gpus)),
-            num_cpus=num_cpus,
+            compute=ray.data.ActorPoolStrategy(size=concurrency),
             num_gpus=num_gpus,
         )
-        failed = _write(in_order(embedded), output)
-    if failed:
-        typer.echo(f"documents without a vector: {failed}; the column error says why", err=True)
-        raise typer.Exit(1)
-
-
-def _write(dataset: ray.data.Dataset, output: str) -> int:
-    """Write the rows in order, and return the number of rows without a vector."""
-    import pyarrow.parquet as pq
-
-    failed = 0
-    if not output.endswith(".parquet"):
-        rows = dataset.materialize()
-        if "error" in rows.schema().names:
-            failed = sum(t.num_rows - t.column("error").null_count for t in rows.iter_batches(batch_format="pyarrow"))
-        rows.write_parquet(output)
-        return failed
-    with atomic_write(output) as sink:
-        writer = None
-        for table in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
-            if writer is None:
-                writer = pq.ParquetWriter(sink, table.schema)
-            writer.write_table(table)
-            if "error" in table.column_names:
-                failed += table.num_rows - table.column("error").null_count
-        if writer is not None:
-            writer.close()
-    return failed
-
-
-def _check_output(output: str) -> None:
-    folder = Path(output)
-    if "://" in output or output.endswith(".parquet"):
-        return
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InvalidParameter(f"{output} is there already; name an empty or new folder, or a .parquet file")
-
-
-def _absolute(path: str) -> str:
-    return path if "://" in path else str(Path(path).resolve())
+        embedded.write_parquet(output if "://" in output else os.path.abspath(output), mode=ray.data.SaveMode.ERROR)
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        reason = str(getattr(error, "cause", None) or error).partition("\nFailed to apply UDF")[0]
+        raise EddyError(f"Ray at {address!r} failed: {reason.rpartition('eddy_embed.errors.')[2]}") from None

@@ -3,169 +3,116 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Literal
 
 import pyarrow as pa
+from ray.data.block import BlockAccessor
 
-from eddy_embed import Embedder, LongDocument
-from eddy_embed.errors import EddyError, InvalidParameter, InvalidText, NotFinite, TextTooLong, ZeroVector
-from eddy_embed.integrations import (
-    Fitted,
-    Part,
-    check_one,
-    check_options,
-    check_parts,
-    raise_if_unfitted,
-    refuse_unknown,
-)
-from eddy_embed.integrations.settings import ENGINE_SETTINGS, to_plain_values
-from ray_eddy.arrow_tables import NEW_COLUMNS, flat_table, to_table
+from eddy_embed import Embedder, LongDocument, Span
+from eddy_embed.errors import InvalidParameter, InvalidText, NotFinite, TextTooLong, ZeroVector
+from eddy_embed.integrations import check_parts, isolate_failures, raise_if_unfitted
 
-Errors = Literal["raise", "column"]
-T = TypeVar("T")
-DOCUMENT: tuple[Part, ...] = ("document",)
-_TEXT_ERRORS = (InvalidText, TextTooLong, NotFinite, ZeroVector)
-"""Errors caused by a single text; other texts of the batch can still be embedded."""
+REFUSALS = (InvalidParameter, InvalidText, TextTooLong, NotFinite, ZeroVector)  # of a text that cannot be embedded
+_COUNTS = ("index", "start", "end", "n_tokens", "n_windows", "n_truncated")
+_TYPES = {"part": pa.string(), **dict.fromkeys(_COUNTS, pa.int64()), "headings": pa.list_(pa.string())}
 
 
 class EddyEmbed:
     """Embeds batches of whole documents in `Dataset.map_batches`.
 
     `ds.map_batches(EddyEmbed, fn_constructor_kwargs={"model_name": ..., "method": ...}, batch_format="pyarrow",
-    batch_size=64, concurrency=4, num_gpus=1)`. The result has a row for each part of a document: all columns of the
-    document, the part's own text in the column of texts, and `part`, `index`, `start`, `end`, `n_tokens`, `n_windows`,
-    `n_truncated`, `headings` and `vector`, an Arrow list of fixed size. Rows keep the order of the batch.
+    compute=ray.data.ActorPoolStrategy(size=4), num_gpus=1)`. The result has a row for each part of a document: all
+    columns of the document, the part's own text in the column of texts, and `part`, `index`, `start`, `end`,
+    `n_tokens`, `n_windows`, `n_truncated`, `headings` and `vector`, an Arrow list of fixed size.
 
     Args:
-        model_name: "eddy-tiny" (bundled), a Hugging Face id, or a path or another name that every machine has a model
-            for, such as "smollm2".
-        method: How a text becomes a vector, such as "htp"; if left out, as is recommended for the model.
+        model_name: As for `Embedder`; every machine must have the model.
         parts: What gets vectors: "document", "passages", "sentences", all from one forward pass.
         passage_size: Maximum number of tokens in a passage of several sentences.
         late: Whether to pool parts from the pass over their whole document; None: wherever the method allows it.
-        text_column: Column of the texts.
+        text_column: Column of the texts: strings, or bytes of files in UTF-8.
         id_column: Column that names a row in messages; it need not exist.
         errors: "raise" to end the run at a text that cannot be embedded; "column" to give it a row without a vector
             and the reason in the column `error`, which is null in all other rows.
-        **settings: The other arguments of `eddy_embed.Embedder`. `post` is the result of its `fit`, or a file that
-            every machine has.
+        **settings: The other arguments of `Embedder`.
 
     Raises:
-        InvalidParameter: A parameter is unknown or outside its range.
-        NotFitted: The method has post-processing, and there is no `post`.
+        InvalidParameter: A parameter is wrong, or a batch lacks the column of texts or has one that the result needs.
+        NotFitted: The method has post-processing, and there is no `fitted`.
     """
 
     def __init__(
         self,
-        model_name: str | os.PathLike[str] | None = None,
+        model_name: str | os.PathLike[str],
         *,
-        method: str = "recommended",
-        parts: Collection[Part] = DOCUMENT,
+        parts: Collection[str] = ("document",),
         passage_size: int = 256,
         late: bool | None = None,
         text_column: str = "text",
         id_column: str = "id",
-        errors: Errors = "raise",
+        errors: Literal["raise", "column"] = "raise",
         **settings: Any,
     ) -> None:
         check_parts(parts)
-        check_options({"passage_size": passage_size})
         if errors not in ("raise", "column"):
             raise InvalidParameter(f"errors={errors!r} is unknown; choose one of raise, column")
-        self.embedder = load_embedder(model_name, {**settings, "method": method})
+        self.embedder = load_embedder(model_name, settings)
         raise_if_unfitted(self.embedder)
-        self._parts = tuple(parts)
-        self._size, self._late = passage_size, self.embedder.can_embed_spans if late is None else late
-        self._text, self._id, self._errors = text_column, id_column, errors
+        self._options: dict[str, Any] = {"passage_size": passage_size, "parts": tuple(parts)}
+        self._options["late"] = self.embedder.can_embed_spans if late is None else late
+        self._text, self._id, self._raises = text_column, id_column, errors == "raise"
+        self._types = {text_column: pa.string(), **_TYPES, "vector": pa.list_(pa.float32(), self.embedder.dimension)}
+        self._types |= {} if self._raises else {"error": pa.string()}
 
     def __call__(self, batch: Any) -> pa.Table:
-        """Embed a batch, and give a row for each part.
-
-        Args:
-            batch: Rows of documents.
-
-        Raises:
-            InvalidParameter: The column of texts is missing, or a column has a name that the result needs.
-            EddyError: A text cannot be embedded, and `errors` is "raise".
-        """
-        table = to_table(batch)
-        if self._text not in table.column_names:
-            raise InvalidParameter(f"no column {self._text!r} among {table.column_names}; name it with text_column=")
-        taken = [name for name in NEW_COLUMNS if name in table.column_names]
-        if taken:
+        """Give a row for each part of the documents of a batch, which has any of Ray's formats."""
+        table = BlockAccessor.for_block(BlockAccessor.batch_to_block(batch)).to_arrow()
+        names = table.column_names
+        if self._text not in names:
+            raise InvalidParameter(f"no column {self._text!r} among {names}; name it with text_column=")
+        if taken := [name for name in names if name in self._types and name != self._text]:
             raise InvalidParameter(f"the batch has the columns {', '.join(taken)}, which the result needs; rename them")
-        results = encode_or_errors(self._encode, table.column(self._text).to_pylist(), read_errors(table))
-        if self._errors == "raise":
-            self._raise_first(table, results)
-        reasons = [str(each) if isinstance(each, EddyError) else each for each in results]
-        with_errors = self._errors == "column"
-        return flat_table(table, reasons, self._parts, self.embedder.dimension, self._text, errors=with_errors)
+        owners, rows = list[int](), list[dict[str, Any]]()
+        for at, result in enumerate(isolate_failures(self._encode, table.column(self._text).to_pylist(), REFUSALS)):
+            rows += self._parts(result) if isinstance(result, LongDocument) else [self._refusal(table, at, result)]
+            owners += [at] * (len(rows) - len(owners))
+        added = pa.Table.from_pylist(rows, pa.schema(self._types))
+        carried = table.drop_columns(self._text).take(pa.array(owners, pa.int64()))
+        return pa.table([*carried.columns, *added.columns], [*carried.column_names, *added.column_names])
 
-    def _encode(self, texts: list[str]) -> list[LongDocument]:
-        return self.embedder.encode_long(texts, passage_size=self._size, late=self._late, parts=self._parts)
+    def _encode(self, texts: list[Any]) -> list[LongDocument]:
+        return self.embedder.encode_long([_decoded(text) for text in texts], **self._options)
 
-    def _raise_first(self, table: pa.Table, results: Sequence[Any]) -> None:
-        at = next((at for at, each in enumerate(results) if isinstance(each, EddyError)), None)
-        if at is None:
-            return
-        name = repr(table.column(self._id)[at].as_py()) if self._id in table.column_names else f"{at} of its batch"
-        raise type(results[at])(
-            f"row {name}: {results[at]}; or give errors='column', to go on with the others"
-        ) from None
+    def _parts(self, result: LongDocument) -> Iterator[dict[str, Any]]:
+        whole = Span(0, len(result.text), result.n_tokens, result.vector)
+        counts = {"n_windows": result.n_windows, "n_truncated": result.n_truncated}
+        for part, spans in (("document", [whole]), ("passages", result.passages), ("sentences", result.sentences)):
+            for index, span in enumerate(spans if part in self._options["parts"] else ()):
+                text = {self._text: result.text[span.start : span.end]}
+                yield {"part": part, "index": index, "headings": [], **vars(span), **counts, **text}
+
+    def _refusal(self, table: pa.Table, at: int, error: Exception) -> dict[str, Any]:
+        if self._raises:
+            name = repr(table.column(self._id)[at].as_py()) if self._id in table.column_names else f"{at} of its batch"
+            raise type(error)(f"row {name}: {reason(error)}; or give errors='column', to go on with the others")
+        text = table.column(self._text)[at].as_py()
+        cells = {"part": self._options["parts"][0], "index": 0, "error": reason(error)}
+        return {**cells, self._text: text if isinstance(text, str) else None}
 
 
-def load_embedder(model_name: Any, settings: Mapping[str, Any]) -> Embedder:
+def load_embedder(model_name: str | os.PathLike[str], settings: Mapping[str, Any]) -> Embedder:
     """Load an embedder; None stands for an argument's default."""
-    refuse_unknown("EddyEmbed", {"model_name": model_name, **settings}, ("model_name", *ENGINE_SETTINGS))
-    post = settings.get("fitted")
-    live = {"fitted": post} if isinstance(post, Fitted) else {}
-    given = {name: value for name, value in settings.items() if value is not None and name not in live}
-    values = to_plain_values("EddyEmbed", {"model_name": model_name, **given})
-    values = {name: value for name, value in {**values, **live}.items() if value is not None}
-    return Embedder(values.pop("model_name"), **values)
+    return Embedder(model_name, **{name: value for name, value in settings.items() if value is not None})
 
 
-def without_fitted_post(embedder: Embedder) -> Embedder:
-    """The embedder without post-processing that is fitted."""
-    post = embedder.method.post
-    return embedder if post is None or not post.learns else embedder.with_post(None)
+def reason(error: Exception) -> str:
+    """Why a text that was embedded alone could not be."""
+    return str(error).replace("text 0", "the text", 1)
 
 
-def read_errors(table: pa.Table) -> list[str | None]:
-    """The reason of `read_documents` for each row without a text; None for the others."""
-    return table.column("error").to_pylist() if "error" in table.column_names else [None] * table.num_rows
-
-
-def encode_or_errors(
-    encode: Callable[[list[str]], Sequence[T]], texts: Sequence[Any], reasons: Sequence[str | None]
-) -> list[T | EddyError]:
-    """Encode texts; a text that cannot be encoded, or has a known reason not to be, gets an error."""
-    results: list[Any] = [
-        _text_error(text) if reason is None else InvalidText(reason)
-        for text, reason in zip(texts, reasons, strict=True)
-    ]
-    good = [at for at, error in enumerate(results) if error is None]
-    for at, result in zip(good, _isolate_failures(encode, [texts[at] for at in good]), strict=True):
-        results[at] = result
-    return results
-
-
-def _text_error(text: Any) -> EddyError | None:
+def _decoded(text: Any) -> Any:
     try:
-        check_one(text)
-    except InvalidText as error:
-        return error
-    return InvalidText(f"the text is {'blank' if text else 'empty'}; drop it first") if not text.strip() else None
-
-
-def _isolate_failures(encode: Callable[[list[str]], Sequence[T]], texts: list[str]) -> list[T | EddyError]:
-    if not texts:
-        return []
-    try:
-        return list(encode(texts))
-    except _TEXT_ERRORS as error:
-        if len(texts) == 1:
-            return [type(error)(str(error).replace("text 0", "the text", 1))]
-    half = len(texts) // 2
-    return _isolate_failures(encode, texts[:half]) + _isolate_failures(encode, texts[half:])
+        return text.decode("utf-8-sig") if isinstance(text, bytes) else text
+    except UnicodeDecodeError as error:
+        raise InvalidText(f"byte {error.start} is not UTF-8; convert the file first") from None

@@ -11,9 +11,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+
+from chroma_eddy import Document
 
 ADDRESS = "127.0.0.2"
 """Loopback, under the one of its names that Ray does not replace by the machine's address in the network."""
@@ -60,6 +63,15 @@ def one_node(cpus: int = 2) -> Iterator[None]:
             yield
         finally:
             ray.shutdown()
+
+
+def dataset(given: list[Document]) -> Any:
+    """Documents as rows, their metadata as columns."""
+    import ray.data
+
+    return ray.data.from_items(
+        [{"id": each.id, "text": each.text, "page_starts": list(each.page_starts), **each.metadata} for each in given]
+    )
 
 
 def processes(title: str) -> list[psutil.Process]:

@@ -29,7 +29,7 @@ STATEMENTS = {
     "from chroma_eddy import open_index": ("chromadb", "chroma"),
     "from mteb_eddy import EddyEncoder": ("mteb", "mteb"),
     "from openai_eddy import create_app": ("fastapi", "serve"),
-    "from ray_eddy import read_documents": ("ray", "ray"),
+    "from ray_eddy import EddyEmbed": ("ray", "ray"),
     "from ray_eddy import ingest": ("ray", "chroma,ray"),
     "from eddy_demo.readers.documents import read_documents": ("bs4", "demo"),
     "from eddy_demo.web.app import create_app": ("fastapi", "demo"),

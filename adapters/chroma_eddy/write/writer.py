@@ -24,7 +24,6 @@ from chroma_eddy.rows.schema import (
 from chroma_eddy.rows.transform import round_to_float32
 from chroma_eddy.storage.names import DOCUMENTS, RAW, SENTENCES
 from chroma_eddy.storage.pages import Rows, slices
-from chroma_eddy.storage.settings import IndexSettings
 from chroma_eddy.types import Document, check_document
 from chroma_eddy.write.integrity import commit_versions
 from eddy_embed.errors import InvalidParameter
@@ -32,7 +31,6 @@ from eddy_embed.integrations import (
     DOCUMENT,
     Fitted,
     LongDocument,
-    Part,
     Post,
     RunningCovariance,
     Span,
@@ -52,6 +50,8 @@ FIT_PASSAGES = 2_000
 
 Progress = Callable[[float, int], None]
 """Called with the number of characters embedded and of documents written so far."""
+Encode = Callable[[Sequence[Any]], Sequence[LongDocument]]
+"""Called with documents that are new or changed, as they were given."""
 
 
 @dataclass
@@ -95,11 +95,6 @@ def classify(document: Document, row: DocumentRow | None) -> Change:
     return "relabelled" if row.text_digest == document.text_digest else "new"
 
 
-def vector_parts(settings: IndexSettings) -> tuple[Part, ...]:
-    """The parts of a document for which an index stores vectors."""
-    return ("document", "passages", "sentences") if settings.sentence_vectors else ("document", "passages")
-
-
 class Writer:
     """Writes documents group by group; holds the first ones back until post-processing can be fitted."""
 
@@ -109,10 +104,11 @@ class Writer:
         progress: Progress | None = None,
         fit_least: int = 0,
         begin: Callable[[Any], None] | None = None,
+        encode: Encode | None = None,
     ) -> None:
         """The index has an embedder, and the caller holds the writer's lock; further arguments as in `Index.upsert`."""
         self._index, self._progress = index, progress or (lambda *_: None)
-        self._fit_least, self._begin, self._characters = fit_least, begin, 0
+        self._fit_least, self._begin, self._encode, self._characters = fit_least, begin, encode, 0
         self.report = WriteReport()
         self.ids: set[str] = set()
         self._held: list[EmbeddedDocument] = []
@@ -158,7 +154,8 @@ class Writer:
         if not group:
             return
         index, unfitted = self._index, is_unfitted(self._index.embedder)
-        results = self.encoded(group, raw=unfitted or index.keeps_raw)
+        raw = unfitted or index.keeps_raw or (self._encode is not None and index.post is not None)
+        results = self._encoded(group, raw=raw)
         self._characters += sum(len(document.text) for document in group)
         embedded = [EmbeddedDocument(document, result) for document, result in zip(group, results, strict=True)]
         if unfitted:
@@ -166,17 +163,17 @@ class Writer:
             if sum(len(held.result.passages) for held in self._held) >= FIT_PASSAGES:
                 self._fit()
         else:
-            self._write_and_count(self._processed(embedded) if index.keeps_raw else embedded, known)
+            self._write_and_count(self._processed(embedded) if raw else embedded, known)
 
-    def encoded(self, group: Sequence[Document], *, raw: bool) -> Sequence[LongDocument]:
-        """Embed documents, `raw` without post-processing; a subclass may get the vectors from elsewhere."""
+    def _encoded(self, group: Sequence[Document], *, raw: bool) -> Sequence[LongDocument]:
+        """Embed documents, `raw` without post-processing, or get their raw vectors from elsewhere."""
+        if self._encode is not None:
+            return self._encode(group)
         index, size = self._index, sum(len(document.text) for document in group)
         embedder = index.embedder.with_post(None) if raw else index.embedder
         return embedder.encode_long(
             [document.text for document in group],
-            passage_size=index.settings.passage_size,
-            late=index.settings.late,
-            parts=vector_parts(index.settings),
+            **index.encoding,
             progress=lambda done, total, stage: self._progress(
                 self._characters + size * done / max(total, 1), self.report.written
             ),

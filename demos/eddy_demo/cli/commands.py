@@ -37,9 +37,6 @@ def ingest(
     sync: Annotated[
         bool, typer.Option("--sync", help="Remove documents of these paths whose files no longer exist.")
     ] = False,
-    ray: options.Ray = None,
-    concurrency: options.Concurrency = None,
-    num_gpus: options.Gpus = None,
 ) -> None:
     """Embed documents and store them.
 
@@ -48,7 +45,7 @@ def ingest(
     from eddy_demo.cli import work
 
     choices = (model, method, passage_size, late)
-    work.ingest(paths, library, choices, device, rebuild, sync, (ray, concurrency, num_gpus))
+    work.ingest(paths, library, choices, device, rebuild, sync)
 
 
 def ask(

@@ -41,17 +41,4 @@ Alpha = Annotated[
     typer.Option(min=0, max=1, help="Weight of meaning: 0 for words alone, 1 for meaning alone.", show_default=False),
 ]
 Rebuild = Annotated[bool, typer.Option("--rebuild", help="Delete the library in the folder first.")]
-Ray = Annotated[
-    str | None,
-    typer.Option(
-        help="Embed on a Ray cluster: its address, auto for this machine's, or local for one made here.",
-        show_default=False,
-    ),
-]
-Concurrency = Annotated[
-    int | None, typer.Option(min=1, help="With --ray: embedders. Default: what there is room for.", show_default=False)
-]
-Gpus = Annotated[
-    float | None, typer.Option(min=0, help="With --ray: graphics cards for each embedder.", show_default=False)
-]
 DEFAULT_LIBRARY = Path("library")

@@ -28,7 +28,6 @@ from eddy_demo.library.index import open_library
 from eddy_demo.library.ingest import changed_documents, missing_documents, remove_documents
 from eddy_demo.library.ingest import ingest as ingest_documents
 from eddy_demo.library.library_lock import lock_for_command
-from eddy_demo.library.ray_cluster import RayCluster, ray_cluster
 from eddy_demo.library.settings import (
     LibrarySettings,
     choose_settings,
@@ -50,7 +49,6 @@ def ingest(
     device: str | None,
     rebuild: bool,
     sync: bool,
-    ray: tuple[str | None, int | None, float | None],
 ) -> None:
     """Embed documents and store them."""
     with lock_for_command(library):
@@ -58,7 +56,7 @@ def ingest(
         if rebuild:
             _delete_library(library, device, choices)
         settings = choose_settings(library, *choices)
-        _ingest(library, settings, result, device, ray_cluster(*ray, device))
+        _ingest(library, settings, result, device)
         _handle_missing(library, paths, result, sync)
     if result.skipped:
         raise typer.Exit(1)
@@ -179,9 +177,7 @@ def _ask(
         return [ask_index(opened, question, k, alpha) for question in questions]
 
 
-def _ingest(
-    library: Path, settings: LibrarySettings, result: ReadResult, device: str | None, cluster: RayCluster | None = None
-) -> Embedder | None:
+def _ingest(library: Path, settings: LibrarySettings, result: ReadResult, device: str | None) -> Embedder | None:
     """Write new and changed documents and report on them; return the embedder, None if nothing was to write."""
     console.print_skipped(err, result.skipped)
     changed = changed_documents(library, result.documents)
@@ -196,7 +192,7 @@ def _ingest(
     embedder = load_embedder(settings, device)
     started = time.monotonic()
     with console.progress_bar(err, sum(len(document.text) for document in changed), len(changed)) as progress:
-        report = ingest_documents(library, settings, embedder, changed, progress, cluster)
+        report = ingest_documents(library, settings, embedder, changed, progress)
     seconds = time.monotonic() - started
     err.print(
         f"{library}: {pluralize(report.written, 'document')} written ({pluralize(report.passages, 'passage')}, "

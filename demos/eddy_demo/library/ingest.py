@@ -10,7 +10,6 @@ from pathlib import Path
 from chroma_eddy import Index
 from eddy_demo.errors import LibraryMismatch
 from eddy_demo.library.index import open_library, open_stored, read_entries, to_index_document
-from eddy_demo.library.ray_cluster import RayCluster
 from eddy_demo.library.settings import LibrarySettings, original_path, write_settings
 from eddy_demo.readers.documents import ReadResult, SourceDocument
 from eddy_embed import Embedder
@@ -80,9 +79,8 @@ def ingest(
     embedder: Embedder,
     documents: Sequence[SourceDocument],
     progress: Progress,
-    cluster: RayCluster | None = None,
 ) -> IngestSummary:
-    """Embed documents and write them, each completely or not at all; a cluster embeds them with Ray."""
+    """Embed documents and write them, each completely or not at all."""
 
     def begin(index: Index) -> None:
         # Before any row: without settings, rows would belong to no library.
@@ -91,10 +89,7 @@ def ingest(
     with open_library(folder, embedder, settings) as index:
         # The default method may lack its post-processing: vectors without it are worse, but valid.
         least = MIN_FIT_PASSAGES if settings.default else 0
-        if cluster is None:
-            report = index.upsert(map(to_index_document, documents), progress, fit_least=least, begin=begin)
-        else:
-            report = cluster.upsert(index, settings, documents, progress, fit_least=least, begin=begin)
+        report = index.upsert(map(to_index_document, documents), progress, fit_least=least, begin=begin)
         unfitted = 0
         if settings.default not in ("", str(index.embedder.method)):
             texts = index.collection.get(include=["documents"])["documents"] or []
