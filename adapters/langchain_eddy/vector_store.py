@@ -14,21 +14,14 @@ from langchain_core.vectorstores import VectorStore
 
 from chroma_eddy import (
     PIECE,
-    RESERVED,
-    Hit,
     Index,
     Piece,
-    Row,
     WriteReport,
     memory_client,
     open_index,
-    user_metadata,
 )
-from chroma_eddy import Document as Whole
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations import (
-    PAGES,
-    Pages,
     check_kind,
     checked_text_list,
     document_identity,
@@ -37,7 +30,7 @@ from eddy_embed.integrations import (
     refuse_unknown,
 )
 from langchain_eddy.embeddings import EddyEmbeddings
-from langchain_eddy.passages import check_document, display_name, document_id
+from langchain_eddy.index_documents import hit_documents, to_document, to_index_document
 from langchain_eddy.retriever import EddyChromaRetriever
 
 if TYPE_CHECKING:
@@ -210,7 +203,7 @@ class EddyChroma(VectorStore):
         """
         check_kind("documents", documents, Iterable, "a list of LangChain's documents")
         documents = [documents] if isinstance(documents, Document) else documents
-        return self.index.upsert(_to_index_document(document, number) for number, document in enumerate(documents))
+        return self.index.upsert(to_index_document(document, number) for number, document in enumerate(documents))
 
     async def aingest(self, documents: Iterable[Document]) -> WriteReport:
         """As `ingest`, in a thread."""
@@ -238,7 +231,7 @@ class EddyChroma(VectorStore):
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
         """Get documents by their ids, in that order, without unknown ids."""
-        by_id = {row.id: _document(row) for row in self.index.rows(list(ids), texts=True)}
+        by_id = {row.id: to_document(row) for row in self.index.rows(list(ids), texts=True)}
         return [by_id[id_] for id_ in ids if id_ in by_id]
 
     def similarity_search(
@@ -261,7 +254,7 @@ class EddyChroma(VectorStore):
         """As `similarity_search`, with cosines; with `hybrid`, with standardised scores added."""
         refuse_unknown("EddyChroma", kwargs, _SEARCH)
         hits = self.index.query(query, k, where=filter, **{"hybrid": False, **kwargs})
-        return list(zip(_hit_documents(hits), (hit.score for hit in hits), strict=True))
+        return list(zip(hit_documents(hits), (hit.score for hit in hits), strict=True))
 
     def hybrid_search(
         self, query: str, k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
@@ -293,7 +286,7 @@ class EddyChroma(VectorStore):
     ) -> list[Document]:
         """Find the documents nearest to a vector of `embeddings.embed_query`; a list has no fingerprint to check."""
         refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - _HYBRID)
-        return _hit_documents(self.index.search(np.asarray(embedding)[None], k, where=filter, **kwargs)[0])
+        return hit_documents(self.index.search(np.asarray(embedding)[None], k, where=filter, **kwargs)[0])
 
     def max_marginal_relevance_search(
         self,
@@ -316,7 +309,7 @@ class EddyChroma(VectorStore):
         """
         refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - {"fetch_k"})
         own: dict[str, Any] = {"fetch_k": fetch_k, "lambda_mult": lambda_mult, "where": filter, "hybrid": False}
-        return _hit_documents(self.index.query(query, k, mmr=True, **{**own, **kwargs}))
+        return hit_documents(self.index.query(query, k, mmr=True, **{**own, **kwargs}))
 
     def max_marginal_relevance_search_by_vector(
         self,
@@ -330,7 +323,7 @@ class EddyChroma(VectorStore):
         """As `max_marginal_relevance_search`, for a vector of `embeddings.embed_query`."""
         refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - _HYBRID - {"fetch_k"})
         own: dict[str, Any] = {"fetch_k": fetch_k, "lambda_mult": lambda_mult, "where": filter}
-        return _hit_documents(self.index.search(np.asarray(embedding)[None], k, mmr=True, **own, **kwargs)[0])
+        return hit_documents(self.index.search(np.asarray(embedding)[None], k, mmr=True, **own, **kwargs)[0])
 
     def _select_relevance_score_fn(self) -> Any:
         return lambda cosine: cosine
@@ -338,25 +331,3 @@ class EddyChroma(VectorStore):
 
 def _default_id(text: str, metadata: Mapping[str, Any]) -> str:
     return str(uuid.uuid5(_NAMESPACE, json.dumps([text, sorted(metadata.items())], default=repr)))
-
-
-def _to_index_document(document: Any, number: int) -> Whole:
-    check_document(document, number)
-    identity = document_id(document)
-    if not identity:
-        raise InvalidParameter(
-            f"document {display_name(document, number)} has no id and no source by which it could be known in the next "
-            "run; give it one"
-        )
-    metadata = {key: value for key, value in document.metadata.items() if key != PAGES}
-    return Whole(identity, document.page_content, metadata, Pages.of(document.metadata).starts)
-
-
-def _hit_documents(hits: Iterable[Hit]) -> list[Document]:
-    return [_document(Row(hit.id, dict(hit.row), hit.text)) for hit in hits]
-
-
-def _document(row: Row) -> Document:
-    stored = row.metadata
-    place = {} if PIECE in stored else {name: stored[name] for name in RESERVED if name in stored}
-    return Document(row.text, id=row.id, metadata={**user_metadata(stored), **place})

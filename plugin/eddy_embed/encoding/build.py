@@ -38,7 +38,7 @@ from eddy_embed.utils.garbage import collector_paused
 
 PER_THREAD, ON_ACCELERATOR = 1024, 8192
 """Default of most tokens in a pass. The states of more tokens leave a processor's caches, and fewer do not keep its
-threads busy: measured in docs/performance-measurements.md."""
+threads busy: measured in docs/performance.md."""
 FILTER_ROWS = 2**13
 """Most token embeddings that a filter's directions are found from: more cost seconds and change little."""
 
