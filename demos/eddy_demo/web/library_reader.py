@@ -151,9 +151,7 @@ class LibraryReader:
             metadata = index.store.metadata()
             rebuilt = metadata.get("eddy_fingerprint") != index.recipe.fingerprint
             if rebuilt or read_settings(self.folder) != self.settings:
-                with suppress(
-                    *_REPLACED
-                ):  # their file follows the index; if it does not, readers get the error
+                with suppress(*_REPLACED):  # their file follows the index; if it does not, readers get the error
                     self.open()
             elif metadata.get("eddy_written") != self._write_mark:
                 self._write_mark = metadata.get("eddy_written")
