@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.selection import slow
 
 from eddy_demo import handbook
 from eddy_demo.library.defaults import BUNDLED_MODEL, PREFERRED_MODEL, default_method, default_model
@@ -23,10 +25,18 @@ ANSWERS = (
 """The document and the words that answer each question of the demo."""
 
 
+@pytest.mark.parametrize("whole", [False, slow(True)])
 def test_the_demo_finds_and_marks_the_three_answers(
-    fetched_smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+    whole: bool, fetched_smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
+    """In the whole handbook, or in the pages that hold them."""
     monkeypatch.setenv("EDDY_CACHE", str(fetched_smollm2))
+    if not whole:
+        pages = tmp_path / "pages"
+        pages.mkdir()
+        for page, _ in ANSWERS:
+            shutil.copy(handbook.folder() / page, pages)
+        monkeypatch.setattr(handbook, "folder", lambda: pages)
     library = tmp_path / "library"
     told = run("demo", "--library", library)
     assert told.code == 0, told.err

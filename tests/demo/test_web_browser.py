@@ -554,30 +554,24 @@ def test_a_file_dropped_on_any_page_is_read(tmp_path: Path, visit: Visit) -> Non
         expect(page.locator(".document-row")).to_have_text(re.compile("ferry.txt"))
 
 
-def test_back_to_the_beginning_leaves_no_old_answer(tmp_path: Path, visit: Visit) -> None:
-    with serving(tmp_path / "library") as site:
-        site.upload("ferry.txt", b"The ferry to the island leaves at noon.")
-        site.settled()
-        page = visit(f"{site.url}/")
-        page.locator("#question").fill("When does the ferry leave?")
-        page.keyboard.press("Enter")
-        expect(page.locator(".hit b").first).to_have_text("ferry")
-        page.go_back()
-        expect(page.locator("#question")).to_have_value("")
-        expect(page.locator(".hit")).to_have_count(0)
-        expect(page.locator("#found")).to_be_hidden()
+def test_back_to_the_beginning_leaves_no_old_answer(site: Site, visit: Visit) -> None:
+    page = visit(f"{site.url}/")
+    page.locator("#question").fill(QUESTION)
+    page.keyboard.press("Enter")
+    expect(page.locator(".hit b").first).to_have_text("ferry")
+    page.go_back()
+    expect(page.locator("#question")).to_have_value("")
+    expect(page.locator(".hit")).to_have_count(0)
+    expect(page.locator("#found")).to_be_hidden()
 
 
-def test_a_library_that_is_being_opened_is_not_called_empty(tmp_path: Path, visit: Visit) -> None:
-    with serving(tmp_path / "library") as site:
-        site.upload("ferry.txt", b"The ferry to the island leaves at noon.")
-        site.settled()
-        site.state.reader._loaded.clear()
-        page = visit(f"{site.url}/")
-        expect(page.get_by_role("heading", name="The library is being opened")).to_be_visible()
-        site.state.reader._loaded.set()
-        site.state.reader.mark_changed()
-        expect(page.get_by_role("heading", name="Ask in your own words")).to_be_visible()
+def test_a_library_that_is_being_opened_is_not_called_empty(site: Site, visit: Visit) -> None:
+    site.state.reader._loaded.clear()
+    page = visit(f"{site.url}/")
+    expect(page.get_by_role("heading", name="The library is being opened")).to_be_visible()
+    site.state.reader._loaded.set()
+    site.state.reader.mark_changed()
+    expect(page.get_by_role("heading", name="Ask in your own words")).to_be_visible()
 
 
 def test_long_names_stay_in_the_window(tmp_path: Path, visit: Visit) -> None:
