@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
 from ray.data.block import BlockAccessor
 
 from eddy_embed import Embedder, LongDocument, Span
-from eddy_embed.encoding.validation import check_parts, refuse_unknown
+from eddy_embed.encoding.validation import refuse_unknown
 from eddy_embed.errors import EddyError, InvalidParameter, InvalidText, NotFinite, TextTooLong, ZeroVector
-from eddy_embed.integrations.shared_embedders import ENGINE_SETTINGS, raise_if_unfitted
+from eddy_embed.integrations.shared_embedders import ENGINE_SETTINGS
 
 _COUNTS = ("index", "start", "end", "n_tokens", "n_windows", "n_truncated")
 _TYPES = {"part": pa.string(), **dict.fromkeys(_COUNTS, pa.int64()), "headings": pa.list_(pa.string())}
@@ -39,7 +39,6 @@ class EddyEmbed:
 
     Raises:
         InvalidParameter: A parameter is wrong, or a batch lacks the column of texts or has one that the result needs.
-        NotFitted: The method has post-processing, and there is no `post`.
     """
 
     def __init__(
@@ -54,13 +53,13 @@ class EddyEmbed:
         errors: Literal["raise", "column"] = "raise",
         **settings: Any,
     ) -> None:
-        check_parts(parts)
         if errors not in ("raise", "column"):
             raise InvalidParameter(f"errors={errors!r} is unknown; choose one of raise, column")
-        self.embedder = load_embedder(model_name, settings)
-        raise_if_unfitted(self.embedder)
+        refuse_unknown("EddyEmbed", settings, ENGINE_SETTINGS)
+        self.embedder = Embedder(model_name, **{name: value for name, value in settings.items() if value is not None})
         late = self.embedder.reads_spans if late is None else late
-        self._options: dict[str, Any] = {"passage_size": passage_size, "late": late, "parts": tuple(parts)}
+        self._options: dict[str, Any] = {"passage_size": passage_size, "late": late, "parts": parts}
+        self.embedder.encode_long([], **self._options)  # refuses what is wrong among them
         self._text, self._id, self._raises = text_column, id_column, errors == "raise"
         self._types = {text_column: pa.string(), **_TYPES, "vector": pa.list_(pa.float32(), self.embedder.dimension)}
         self._types |= {} if self._raises else {"error": pa.string()}
@@ -68,10 +67,9 @@ class EddyEmbed:
     def __call__(self, batch: Any) -> pa.Table:
         """Give a row for each part of the documents of a batch, which has any of Ray's formats."""
         table = BlockAccessor.for_block(BlockAccessor.batch_to_block(batch)).to_arrow()
-        names = table.column_names
-        if self._text not in names:
-            raise InvalidParameter(f"no column {self._text!r} among {names}; name it with text_column=")
-        if taken := [name for name in names if name in self._types and name != self._text]:
+        if self._text not in table.column_names:
+            raise InvalidParameter(f"no column {self._text!r} among {table.column_names}; name it with text_column=")
+        if taken := [name for name in table.column_names if name in self._types and name != self._text]:
             raise InvalidParameter(f"the batch has the columns {', '.join(taken)}, which the result needs; rename them")
         owners, rows = list[int](), list[dict[str, Any]]()
         for at, result in enumerate(isolate_failures(self._encode, table.column(self._text).to_pylist())):
@@ -82,7 +80,11 @@ class EddyEmbed:
         return pa.table([*carried.columns, *added.columns], [*carried.column_names, *added.column_names])
 
     def _encode(self, texts: list[Any]) -> list[LongDocument]:
-        return self.embedder.encode_long([_decoded(text) for text in texts], **self._options)
+        try:
+            read = [text.decode("utf-8-sig") if isinstance(text, bytes) else text for text in texts]
+        except UnicodeDecodeError as error:
+            raise InvalidText(f"byte {error.start} is not UTF-8; convert the file first") from None
+        return self.embedder.encode_long(read, **self._options)
 
     def _parts(self, result: LongDocument) -> Iterator[dict[str, Any]]:
         whole = Span(0, len(result.text), result.n_tokens, result.vector)
@@ -97,14 +99,8 @@ class EddyEmbed:
             name = repr(table.column(self._id)[at].as_py()) if self._id in table.column_names else f"{at} of its batch"
             raise type(error)(f"row {name}: {error}; or give errors='column', to go on with the others")
         text = table.column(self._text)[at].as_py()
-        reason = {"part": self._options["parts"][0], "index": 0, "error": str(error)}
+        reason = {"part": next(iter(self._options["parts"])), "index": 0, "error": str(error)}
         return {**reason, self._text: text if isinstance(text, str) else None}
-
-
-def load_embedder(model_name: str | os.PathLike[str], settings: Mapping[str, Any]) -> Embedder:
-    """Load an embedder; None stands for an argument's default."""
-    refuse_unknown("EddyEmbed", settings, ENGINE_SETTINGS)
-    return Embedder(model_name, **{name: value for name, value in settings.items() if value is not None})
 
 
 def isolate_failures(run: Callable[[list[Any]], Sequence[Any]], items: list[Any]) -> list[Any]:
@@ -116,10 +112,3 @@ def isolate_failures(run: Callable[[list[Any]], Sequence[Any]], items: list[Any]
             return [type(error)(str(error).replace("text 0", "the text", 1))]
     middle = len(items) // 2
     return isolate_failures(run, items[:middle]) + isolate_failures(run, items[middle:])
-
-
-def _decoded(text: Any) -> Any:
-    try:
-        return text.decode("utf-8-sig") if isinstance(text, bytes) else text
-    except UnicodeDecodeError as error:
-        raise InvalidText(f"byte {error.start} is not UTF-8; convert the file first") from None
