@@ -19,7 +19,7 @@ from chroma_eddy.storage.names import MAIN
 from chroma_eddy.storage.store import Store
 from chroma_eddy.write import pieces
 from eddy_embed import Embedder
-from eddy_embed.errors import FingerprintMismatch, InvalidParameter
+from eddy_embed.errors import InvalidParameter
 from langchain_eddy import EddyChroma, EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.vector_stores.eddy import EddyChromaVectorStore
@@ -190,13 +190,6 @@ def test_questions_go_through_the_transform_of_the_index_also_after_a_refit_by_a
     other.refit()
     store.take(["late"])
     assert not store.get(["late"])
-
-
-def test_another_embedder_is_refused(written, monkeypatch):
-    monkeypatch.setitem(SETTINGS, "method", "htp:exit=2")
-    for kind in (LangChain, LlamaIndex):
-        with pytest.raises(FingerprintMismatch, match="method"):
-            kind(persist_directory=str(written))
 
 
 async def test_on_a_server_each_reads_what_the_other_writes(tmp_path):

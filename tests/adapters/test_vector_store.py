@@ -321,11 +321,6 @@ def test_an_index_with_pieces_says_what_it_cannot_do_with_them(store, model):
     store.index.upsert(documents(2))
     store.add(embedded(model, nodes()))
     hits = store.index.query(ASKED, 30, sentences=True)
-    texts = {document.id: document for document in documents(2)}
-    for node in (node for node in store.get_nodes() if not node.node_id.startswith("node/")):
-        own = texts[node.ref_doc_id]
-        assert own.text[node.start_char_idx : node.end_char_idx] == node.text
-        assert own.metadata.items() <= node.metadata.items() and ("page" in node.metadata) == bool(own.page_starts)
     for hit in (hit for hit in hits if hit.id.startswith("node/")):
         number = int(hit.id.partition("/")[2])
         assert hit.best.text == hit.text == SENTENCES[number] and hit.start == hit.sentences[0].start == number * 100
