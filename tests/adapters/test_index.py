@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from tests.adapters.indexes import assert_same, documents, rows
+from tests.adapters.indexes import assert_same, documents, rows, words_of
 
 import eddy_embed
 from chroma_eddy import Document, EddyEmbeddingFunction, ForeignCollection, NoIndex, open_collection, open_index
@@ -186,7 +186,12 @@ def test_whatever_stops_a_change_the_old_version_is_found_until_the_new_one_is_w
         versions = {version for version in (1, 2) for text in texts if f"version {version}" in text}
         assert len(versions) == 1, texts
         assert len(texts) == len({hit.start for hit in hits})
+    both, meant, worded = (
+        {hit.id for hit in index.query("Which version?", 100, **how)} for how in ({}, {"hybrid": False}, {"alpha": 0})
+    )
+    assert both == meant >= worded > set(), "a passage that only one side has"
     index.upsert(changed)
+    assert set(words_of(index)) == set(rows(index)[MAIN])
     assert index.status().incomplete == () and index.check() == {}
     assert next(index.documents()) == changed[0]
     whole = index.entries(["papers/0"])["papers/0"]
@@ -224,28 +229,14 @@ def test_another_embedder_is_refused_with_both_fingerprints_field_by_field(shelf
             opened.query("What?")
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"method": "plain:exit=-3"}, "method.readout.exit"),
-        ({"normalize": False}, "normalize"),
-        ({"text_instruction": "A note:"}, "text_instruction"),
-        ({"language": "de"}, "segmenter"),
-        ({"model": "changed"}, "weights"),
-    ],
-)
-def test_each_setting_that_changes_vectors_is_refused_by_its_name(shelf, written, tmp_path, change, field):
-    if "model" in change:
-        shutil.copytree(Path(eddy_embed.__path__[0]) / "model" / "tiny", tmp_path / "changed")
-        weights = load_file(tmp_path / "changed" / "model.safetensors")
-        next(iter(weights.values())).flatten()[0] += 1
-        save_file(weights, tmp_path / "changed" / "model.safetensors", {"format": "pt"})
-        change = {"model": tmp_path / "changed"}
-    other = Embedder(
-        **{"model": "eddy-tiny", "method": "plain:exit=2", "query_instruction": "Find the answer.", **change}
-    )
+def test_other_weights_are_refused_and_have_rows_of_their_own(shelf, written, tmp_path):
+    shutil.copytree(Path(eddy_embed.__path__[0]) / "model" / "tiny", tmp_path / "changed")
+    weights = load_file(tmp_path / "changed" / "model.safetensors")
+    next(iter(weights.values())).flatten()[0] += 1
+    save_file(weights, tmp_path / "changed" / "model.safetensors", {"format": "pt"})
+    other = Embedder(tmp_path / "changed", method="plain:exit=2", query_instruction="Find the answer.")
     with pytest.raises(
-        FingerprintMismatch, match=rf"{shelf.settings.fingerprint}(.|\n)*{other.fingerprint}(.|\n)*{field} "
+        FingerprintMismatch, match=rf"{shelf.settings.fingerprint}(.|\n)*{other.fingerprint}(.|\n)*weights "
     ):
         open_index(written, "notes", other)
     with open_index(tmp_path / "other", "notes", other, passage_size=24) as apart:

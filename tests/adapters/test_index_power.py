@@ -20,11 +20,6 @@ from chroma_eddy.storage.hnsw_files import RECORD
 from eddy_embed import Embedder
 
 
-@pytest.fixture(scope="module")
-def embedder() -> Embedder:
-    return Embedder("eddy-tiny", method="plain:exit=2")
-
-
 def opened(place: Path, embedder: Embedder) -> Index:
     return open_index(place, "notes", embedder, passage_size=24)
 

@@ -165,11 +165,11 @@ def test_documents_that_the_index_has_cut_are_found_whole_and_go_as_a_whole(kind
     assert not store.get(["piece/0"]) and store.get(["piece/1"])
 
 
-def test_questions_go_through_the_transform_of_the_index_also_after_a_refit_by_another(kind, tmp_path):
+def test_questions_go_through_the_transform_of_the_index_also_after_a_refit_by_another(tmp_path):
     unfitted = Embedder("eddy-tiny", method="plain:exit=2+centre")
     index, other = (open_index(tmp_path, "notes", unfitted, passage_size=24) for _ in range(2))
     index.upsert(documents(3))
-    store = kind(index)
+    store = LangChain(index)
     store.put(texts())
 
     def check() -> str:

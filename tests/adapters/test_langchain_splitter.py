@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
-import sys
 from itertools import pairwise
 
 import numpy as np
@@ -97,17 +95,6 @@ def test_is_what_langchain_asks_for(embeddings):
         SentenceTextSplitter(chunk_size=10, chunk_overlap=11)
     with pytest.raises(InvalidText, match="surrogate"):
         SentenceTextSplitter().split_text("a\ud800")
-
-
-def test_embeddings_do_without_the_package_of_splitters():
-    code = (
-        "import sys; sys.modules['langchain_text_splitters'] = None\n"
-        "import langchain_eddy\n"
-        "try: langchain_eddy.SentenceTextSplitter\n"
-        "except ImportError as error: print(error)"
-    )
-    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert child.stdout == 'langchain_text_splitters is not installed; pip install "eddy-embed[langchain]"\n'
 
 
 def test_a_cache_serves_the_embedder_that_filled_it_and_no_other(embeddings, monkeypatch):

@@ -8,21 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from langchain_classic.retrievers import EnsembleRetriever
-from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
-from langchain_core.vectorstores import InMemoryVectorStore
-from llama_index.core import Document, Settings, VectorStoreIndex
+from llama_index.core import Document, Settings
 from llama_index.core.base.llms.types import ChatMessage, TextBlock, ToolCallBlock
 from llama_index.core.llms.mock import MockFunctionCallingLLM
 from llama_index.core.schema import TextNode
-from llama_index.embeddings.huggingface import HuggingFaceEmbedding
 from pydantic import Field
 from tests.adapters.ray_clusters import one_node
 
 import eddy_embed
-from langchain_eddy import EddyChroma, EddyEmbeddings
+from langchain_eddy import EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser
 
@@ -298,23 +294,3 @@ def test_langchain_agent_and_chain_of_today(data):
     assert all(FILES[name] in found.content for name in best)
     assert names["chained"]["messages"][-1].content == "Gas."
     assert model.seen[-1][0].content == f"Use this context: {FILES[best[0]]}"
-
-
-def test_beside_the_embeddings_of_hugging_face():
-    """Two models in one program, and an ensemble of two stores: each question goes to the model of its own index."""
-    ours = EddyEmbedding("eddy-tiny", method="plain:pool=last", dtype="float32", check=False)
-    theirs = HuggingFaceEmbedding(TINY, device="cpu", model_kwargs={"dtype": "float32"})
-    documents = [Document(text=text, id_=name) for name, text in FILES.items()]
-    found = [
-        VectorStoreIndex.from_documents(documents, embed_model=model).as_retriever().retrieve("Why does bread rise?")
-        for model in (theirs, ours)
-    ]
-    assert [(each.node.ref_doc_id, round(each.score, 4)) for each in found[0]] == [
-        (each.node.ref_doc_id, round(each.score, 4)) for each in found[1]
-    ]
-    embeddings = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2", check=False)
-    other = InMemoryVectorStore.from_texts(["Another library."], DeterministicFakeEmbedding(size=8))
-    store = EddyChroma.from_texts([*FILES.values()], embeddings)
-    ensemble = EnsembleRetriever(retrievers=[store.as_retriever(search_type="hybrid"), other.as_retriever()])
-    texts = {document.page_content for document in ensemble.invoke("Why does bread rise?")}
-    assert texts == {*FILES.values(), "Another library."}
