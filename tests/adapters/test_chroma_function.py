@@ -5,31 +5,19 @@ from __future__ import annotations
 import gc
 import json
 import shutil
-from pathlib import Path
 
 import chromadb
 import numpy as np
 import pytest
 from chromadb.api.types import EmbeddingFunction
 from chromadb.utils.embedding_functions import DefaultEmbeddingFunction, known_embedding_functions
+from tests.adapters.samples import TEXTS, TINY
 from tests.processes import run_code
 
-import eddy_embed
 from chroma_eddy import EddyEmbeddingFunction, embedding_function, open_collection
 from eddy_embed import Embedder
-from eddy_embed.errors import (
-    EddyError,
-    FingerprintMismatch,
-    InvalidParameter,
-    InvalidText,
-)
+from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
 
-TINY = Path(eddy_embed.__path__[0]) / "model" / "tiny"
-TEXTS = [
-    "The ferry to the island leaves at nine in the morning.",
-    "Bread rises because yeast turns sugar into gas. Bakers wait for it.",
-    "Granite cools slowly, deep under the ground.",
-]
 SETTINGS = {"model_name": "eddy-tiny", "method": "htp:exit=2", "query_instruction": "Find the answer."}
 
 
@@ -200,13 +188,10 @@ def test_a_model_that_changed_in_its_place_is_noticed(client, tmp_path):
     EddyEmbeddingFunction.release()
 
 
-def test_a_live_model_must_be_given_again(client):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(TINY, dtype="float32"), AutoTokenizer.from_pretrained(TINY)
-    live = EddyEmbeddingFunction.from_model(model, tokenizer, method="htp:exit=2", query_instruction="Find the answer.")
-    assert not live.is_legacy()
-    collection = open_collection(client, "facts", live)
+def test_a_live_model_must_be_given_again(client, live):
+    made = EddyEmbeddingFunction.from_model(*live, method="htp:exit=2", query_instruction="Find the answer.")
+    assert not made.is_legacy()
+    collection = open_collection(client, "facts", made)
     collection.add(ids=["0"], documents=TEXTS[:1])
     assert collection.query(query_texts=["ferry"], n_results=1)["ids"] == [["0"]]
     with pytest.raises(EddyError, match="from_model"):

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from llama_index.core.schema import Document, TextNode
+from tests.adapters.samples import TEXTS
 
-import eddy_embed
 from chroma_eddy import EddyEmbeddingFunction
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, InvalidParameter, ModelNotFound, NotFitted, UnknownMethod
@@ -24,11 +25,6 @@ from llama_index.node_parser.eddy import LongDocumentNodeParser
 
 METHOD = "htp:exit=2"
 USUAL = {"model_name": "eddy-tiny", "method": METHOD}
-TEXTS = [
-    "The ferry to the island leaves at nine in the morning.",
-    "Bread rises because yeast turns sugar into gas.\nBakers wait for it.",
-    "Granite cools slowly, deep under the ground.",
-]
 KINDS: list[Any] = [EddyEmbedding, EddyEmbeddings, EddyEmbeddingFunction]
 OWNERS: list[Any] = [EddyEmbedding, EddyEmbeddings]
 DOCUMENTS: dict[Any, Callable[..., Any]] = {
@@ -107,7 +103,7 @@ def test_instructions_reach_their_role_only(kind: Any) -> None:
                 "model_kwargs": {
                     "device": "cpu",
                     "trust_remote_code": False,
-                    "model_kwargs": {"torch_dtype": "float32"},
+                    "model_kwargs": {"torch_dtype": torch.float32},
                 },
                 "encode_kwargs": {"batch_size": 2, "normalize_embeddings": False},
                 "multi_process": False,
@@ -171,14 +167,6 @@ def test_pickles_and_copies_carry_the_configuration_only(kind: Any) -> None:
     assert close(query(loaded), before)
     for other in (loaded, copy.copy(made), copy.deepcopy(made)):
         assert other.embedder is made.embedder
-
-
-@pytest.fixture(scope="module")
-def live() -> tuple[Any, Any]:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    folder = Path(eddy_embed.__path__[0]) / "model" / "tiny"
-    return AutoModelForCausalLM.from_pretrained(folder, dtype="float32"), AutoTokenizer.from_pretrained(folder)
 
 
 def test_a_live_model_is_shared_and_does_not_travel(kind: Any, live: tuple[Any, Any]) -> None:

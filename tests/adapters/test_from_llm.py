@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from langchain_core.language_models import FakeListLLM
 from llama_index.core.llms import MockLLM
+from tests.adapters.samples import TINY
 from torch.nn import Parameter
 
-import eddy_embed
 from eddy_embed.errors import InvalidParameter
 from langchain_eddy import EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
 
-TINY = str(Path(eddy_embed.__path__[0]) / "model" / "tiny")
 PROMPT = "The ferry to the island leaves"
 TEXTS = [f"Sentence number {i} tells of the sea. It is a short one. " * 4 for i in range(12)]
 
@@ -27,8 +25,8 @@ TEXTS = [f"Sentence number {i} tells of the sea. It is a short one. " * 4 for i 
 def llama_llm() -> Any:
     module = importlib.import_module("llama_index.llms.huggingface")
     return module.HuggingFaceLLM(
-        model_name=TINY,
-        tokenizer_name=TINY,
+        model_name=str(TINY),
+        tokenizer_name=str(TINY),
         device_map="cpu",
         context_window=512,
         max_new_tokens=12,
@@ -38,12 +36,11 @@ def llama_llm() -> Any:
 
 
 @pytest.fixture(scope="module")
-def pipeline() -> Any:
+def pipeline(live: tuple[Any, Any]) -> Any:
     """transformers' own pipeline, which is what HuggingFacePipeline holds."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
+    from transformers import pipeline
 
-    model = AutoModelForCausalLM.from_pretrained(TINY, dtype="float32")
-    tokenizer = AutoTokenizer.from_pretrained(TINY)
+    model, tokenizer = live
     return pipeline("text-generation", model=model, tokenizer=tokenizer, max_new_tokens=12, do_sample=False)
 
 
@@ -89,7 +86,7 @@ def test_langchain_llm_answers_and_embeds(pipeline, kind):
     if kind != "wrapped":
         package = importlib.import_module("langchain_huggingface")
         llm = package.HuggingFacePipeline(pipeline=pipeline, pipeline_kwargs={"return_full_text": False})
-    held = package.ChatHuggingFace(llm=llm, tokenizer=pipeline.tokenizer, model_id=TINY) if kind == "chat" else llm
+    held = package.ChatHuggingFace(llm=llm, tokenizer=pipeline.tokenizer, model_id=str(TINY)) if kind == "chat" else llm
     before = llm.invoke(PROMPT)
     embeddings = EddyEmbeddings.from_llm(held, method="htp:exit=2")
     embeds_with(pipeline.model, embeddings.embedder)

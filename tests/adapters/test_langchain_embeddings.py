@@ -7,14 +7,9 @@ import pytest
 from langchain_core.embeddings import Embeddings
 from langchain_tests.integration_tests import EmbeddingsIntegrationTests
 from langchain_tests.unit_tests import EmbeddingsUnitTests
+from tests.adapters.samples import TEXTS
 
 from langchain_eddy import EddyEmbeddings
-
-TEXTS = [
-    "The ferry to the island leaves at nine in the morning.",
-    "Bread rises because yeast turns sugar into gas.\nBakers wait for it.",
-    "Granite cools slowly, deep under the ground.",
-]
 
 
 class TestUnit(EmbeddingsUnitTests):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from langchain_core.documents import Document
 from llama_index.core import Document as Node
-from tests.adapters.stories import REPEATS, STORY
+from tests.adapters.samples import REPEATS, STORY
 
 from eddy_embed.errors import InvalidText
 from langchain_eddy import EddyEmbeddings, embed_passages

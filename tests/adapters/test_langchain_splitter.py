@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from langchain_core.documents import Document
 from langchain_core.stores import InMemoryByteStore
-from tests.adapters.stories import REPEATS, STORY
+from tests.adapters.samples import REPEATS, STORY
 
 from eddy_embed import Segmenter
 from eddy_embed.errors import InvalidText

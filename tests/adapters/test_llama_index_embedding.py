@@ -9,7 +9,6 @@ import pickle
 import shutil
 import threading
 import weakref
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,21 +20,12 @@ from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.instrumentation.span_handlers import SimpleSpanHandler
 from llama_index.core.schema import TextNode
 from llama_index.core.storage.kvstore import SimpleKVStore
+from tests.adapters.samples import TEXTS, TINY
 
-import eddy_embed
 from eddy_embed import Embedder
-from eddy_embed.errors import (
-    FingerprintMismatch,
-)
+from eddy_embed.errors import FingerprintMismatch
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser
-
-TINY = Path(eddy_embed.__path__[0]) / "model" / "tiny"
-TEXTS = [
-    "The ferry to the island leaves at nine in the morning.",
-    "Bread rises because yeast turns sugar into gas. Bakers wait for it.",
-    "Granite cools slowly, deep under the ground.",
-]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from llama_index.core.ingestion.pipeline import get_transformation_hash
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import MetadataMode, NodeRelationship, TextNode
 from llama_index.vector_stores.chroma import ChromaVectorStore
-from tests.adapters.stories import REPEATS, STORY
+from tests.adapters.samples import REPEATS, STORY
 
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, InvalidText
 from llama_index.embeddings.eddy import EddyEmbedding

@@ -17,12 +17,9 @@ from llama_index.core.schema import TextNode
 from pydantic import Field
 from tests.adapters.ray_clusters import one_node
 
-import eddy_embed
-from langchain_eddy import EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser
 
-TINY = str(Path(eddy_embed.__path__[0]) / "model" / "tiny")
 FILES = {
     "ferry.txt": "The ferry to the island leaves at nine in the morning. Dogs travel for free.",
     "bread.txt": "Bread rises because yeast turns sugar into gas. Bakers wait for it.",
@@ -109,36 +106,6 @@ question = {{"messages": [{{"role": "user", "content": "Why does bread rise?"}}]
 agent = create_agent(model, [retrieve_context], system_prompt="Use the tool.")
 *_, step = agent.stream(question, stream_mode="values")
 chained = create_agent(model, tools=[], middleware=[prompt_with_context]).invoke(question)
-"""
-
-LANGCHAIN = """
-from pathlib import Path
-
-from langchain_core.documents import Document
-from langchain_core.output_parsers import StrOutputParser
-from langchain_core.prompts import ChatPromptTemplate
-from langchain_core.runnables import RunnableParallel, RunnablePassthrough
-from langchain_core.vectorstores import InMemoryVectorStore
-from langchain_text_splitters import RecursiveCharacterTextSplitter
-
-{embedding}
-
-docs = [Document(path.read_text(), metadata={{"source": path.name}}) for path in sorted(Path("data").iterdir())]
-text_splitter = RecursiveCharacterTextSplitter(chunk_size=1000, chunk_overlap=200, add_start_index=True)
-all_splits = text_splitter.split_documents(docs)
-vector_store = InMemoryVectorStore(embeddings)
-document_ids = vector_store.add_documents(documents=all_splits)
-retriever = vector_store.as_retriever(search_kwargs={{"k": 2}})
-
-
-def format_docs(docs):
-    return "\\n\\n".join(doc.page_content for doc in docs)
-
-
-prompt = ChatPromptTemplate.from_template("Context: {{context}}\\nQuestion: {{question}}\\nAnswer:")
-answer = RunnablePassthrough.assign(context=lambda x: format_docs(x["context"])) | prompt | llm | StrOutputParser()
-rag_chain = RunnableParallel(context=retriever, question=RunnablePassthrough()).assign(answer=answer)
-result = rag_chain.invoke("Why does bread rise?")
 """
 
 
@@ -246,28 +213,6 @@ def test_ray_builds_and_runs_them():
     assert {node.node_id for node in found} == set(expected) and len(expected) > len(documents)
     for node in found:
         assert np.abs(np.subtract(node.embedding, expected[node.node_id])).max() <= 1e-5
-
-
-def test_langchain_starter(data):
-    from langchain_core.runnables import RunnableLambda
-    from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
-
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(TINY), AutoTokenizer.from_pretrained(TINY)
-    generate = pipeline("text-generation", model=model, tokenizer=tokenizer, max_new_tokens=8, do_sample=False)
-    seen: list[str] = []
-
-    def said(prompt) -> str:
-        seen.append(prompt.to_string())
-        return str(generate(seen[-1], return_full_text=False)[0]["generated_text"])
-
-    result = run(LANGCHAIN, LANGCHAIN_LINE, llm=RunnableLambda(said))["result"]
-    assert isinstance(result["answer"], str) and len(result["context"]) == 2
-    expected = cosines(EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2").embedder, "Why does bread rise?")
-    assert [source.metadata["source"] for source in result["context"]] == sorted(expected, key=expected.__getitem__)[
-        :0:-1
-    ]
-    for source in result["context"]:
-        assert FILES[source.metadata["source"]] == source.page_content and source.page_content in seen[0]
 
 
 class Scripted(GenericFakeChatModel):

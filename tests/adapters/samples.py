@@ -1,7 +1,17 @@
-"""Texts for passages: one with hard ends of sentences, one of sentences that come again and again."""
+"""Texts for tests of the adapters, and where the bundled model is."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import eddy_embed
+
+TINY = Path(eddy_embed.__path__[0]) / "model" / "tiny"
+TEXTS = [
+    "The ferry to the island leaves at nine in the morning.",
+    "Bread rises because yeast turns sugar into gas.\nBakers wait for it.",
+    "Granite cools slowly, deep under the ground.",
+]
 STORY = (
     "The harbour lay still that morning. Only the ferry moved, slow and white, towards the island. "
     "Mr. Hale watched it from the pier; he had paid $3.50 for coffee. “Too much,” he said.\n\n"
