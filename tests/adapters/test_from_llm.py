@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from langchain_core.language_models import FakeListLLM
 from llama_index.core.llms import MockLLM
-from tests.adapters.samples import TINY
+from tests.adapters.samples import TEXTS, TINY
 from torch.nn import Parameter
 
 from eddy_embed.errors import InvalidParameter
@@ -18,7 +18,6 @@ from langchain_eddy import EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
 
 PROMPT = "The ferry to the island leaves"
-TEXTS = [f"Sentence number {i} tells of the sea. It is a short one. " * 4 for i in range(12)]
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +53,11 @@ class Wrapped:
         return str(self.pipeline(prompt, return_full_text=False)[0]["generated_text"])
 
 
-def pointers(model) -> set[int]:
-    return {parameter.data_ptr() for parameter in model.parameters()}
-
-
 def embeds_with(model, embedder) -> None:
     tensors = [tensor for _, tensor in embedder._pipeline.open_runner.host.tensors()]
     mine = {tensor.data_ptr() for tensor in tensors if isinstance(tensor, Parameter)}
-    assert mine and mine <= pointers(model), "a copy of the weights"
+    theirs = {parameter.data_ptr() for parameter in model.parameters()}
+    assert mine and mine <= theirs, "a copy of the weights"
 
 
 def test_llama_index_llm_answers_and_embeds(llama_llm):
@@ -69,10 +65,8 @@ def test_llama_index_llm_answers_and_embeds(llama_llm):
     embedding = EddyEmbedding.from_llm(llama_llm, method="htp:exit=2", query_instruction="Find it.")
     embeds_with(llama_llm._model, embedding.embedder)
     named = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2", dtype="float32")
-    assert (
-        np.abs(np.subtract(embedding.get_text_embedding_batch(TEXTS), named.get_text_embedding_batch(TEXTS))).max()
-        <= 1e-5
-    )
+    ours, theirs = (each.get_text_embedding_batch(TEXTS) for each in (embedding, named))
+    assert np.abs(np.subtract(ours, theirs)).max() <= 1e-5
     assert llama_llm.complete(PROMPT).text == before
 
 

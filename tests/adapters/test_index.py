@@ -229,14 +229,28 @@ def test_another_embedder_is_refused_with_both_fingerprints_field_by_field(shelf
             opened.query("What?")
 
 
-def test_other_weights_are_refused_and_have_rows_of_their_own(shelf, written, tmp_path):
-    shutil.copytree(Path(eddy_embed.__path__[0]) / "model" / "tiny", tmp_path / "changed")
-    weights = load_file(tmp_path / "changed" / "model.safetensors")
-    next(iter(weights.values())).flatten()[0] += 1
-    save_file(weights, tmp_path / "changed" / "model.safetensors", {"format": "pt"})
-    other = Embedder(tmp_path / "changed", method="plain:exit=2", query_instruction="Find the answer.")
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"method": "plain:exit=-3"}, "method.readout.exit"),
+        ({"normalize": False}, "normalize"),
+        ({"text_instruction": "A note:"}, "text_instruction"),
+        ({"language": "de"}, "segmenter"),
+        ({"model": "changed"}, "weights"),
+    ],
+)
+def test_each_setting_that_changes_vectors_is_refused_by_its_name(shelf, written, tmp_path, change, field):
+    if "model" in change:
+        shutil.copytree(Path(eddy_embed.__path__[0]) / "model" / "tiny", tmp_path / "changed")
+        weights = load_file(tmp_path / "changed" / "model.safetensors")
+        next(iter(weights.values())).flatten()[0] += 1
+        save_file(weights, tmp_path / "changed" / "model.safetensors", {"format": "pt"})
+        change = {"model": tmp_path / "changed"}
+    other = Embedder(
+        **{"model": "eddy-tiny", "method": "plain:exit=2", "query_instruction": "Find the answer.", **change}
+    )
     with pytest.raises(
-        FingerprintMismatch, match=rf"{shelf.settings.fingerprint}(.|\n)*{other.fingerprint}(.|\n)*weights "
+        FingerprintMismatch, match=rf"{shelf.settings.fingerprint}(.|\n)*{other.fingerprint}(.|\n)*{field} "
     ):
         open_index(written, "notes", other)
     with open_index(tmp_path / "other", "notes", other, passage_size=24) as apart:

@@ -62,11 +62,15 @@ def test_retrievers_choose_as_users_know(store):
     assert len(over) == 4
     query, kwargs = store.embeddings.embed_query(ASKED), {"k": 4, "fetch_k": 8, "lambda_mult": 0.3}
     chosen = store.max_marginal_relevance_search(ASKED, **kwargs)
+    hits = store.index.query(ASKED, 4, fetch_k=8, mmr=True, lambda_mult=0.3, hybrid=False)
+    assert [document.id for document in chosen] == [hit.id for hit in hits]
     assert store.as_retriever(search_type="mmr", search_kwargs=kwargs).invoke(ASKED) == chosen
     assert store.max_marginal_relevance_search_by_vector(query, **kwargs) == chosen
     assert store.similarity_search_by_vector(query, 3) == [document for document, _ in found[:3]]
     few = store.as_retriever(search_kwargs={"k": 20, "filter": {"n": {"$lt": 3}}}).invoke(ASKED)
     assert {d.metadata["n"] for d in few} == {0, 1, 2}
+    both = store.index.query("Granite keel", 3, hybrid=True)
+    assert [document.id for document in store.hybrid_search("Granite keel", 3)] == [hit.id for hit in both]
     hybrid = store.similarity_search("Granite", 1, hybrid=True, where_document={"$contains": "Granite"})
     assert hybrid[0].page_content == SENTENCES[4]
     assert store.as_retriever(search_type="hybrid", search_kwargs={"k": 1}).invoke("Granite") == hybrid

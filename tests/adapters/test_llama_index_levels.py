@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 
 import chromadb
 import numpy as np
@@ -46,19 +45,6 @@ def parsed(embedding: EddyEmbedding, parts: Sequence[Part] = ALL, **options: obj
 
 def of(nodes: Sequence[BaseNode], part: str) -> list[TextNode]:
     return [node for node in nodes if isinstance(node, TextNode) and node.metadata["eddy_part"] == part]
-
-
-def stored(nodes: list[BaseNode], folder: Path) -> tuple[VectorStoreIndex, StorageContext]:
-    """The leaves in an embedded Chroma, all nodes in a document store beside it."""
-    collection = chromadb.PersistentClient(path=str(folder)).create_collection(
-        "leaves", configuration={"hnsw": {"space": "cosine"}}, embedding_function=None
-    )
-    context = StorageContext.from_defaults(
-        vector_store=ChromaVectorStore(chroma_collection=collection), docstore=SimpleDocumentStore()
-    )
-    context.docstore.add_documents(nodes)
-    embed_model = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2")
-    return VectorStoreIndex(get_leaf_nodes(nodes), storage_context=context, embed_model=embed_model), context
 
 
 def test_every_level_has_the_engine_s_vectors_and_exact_places(embedding):
@@ -119,7 +105,13 @@ def test_neighbours_are_of_one_level_and_one_document(embedding):
 
 def test_sentences_found_together_become_their_passage(embedding, tmp_path):
     nodes = parsed(embedding, ("passages", "sentences"))
-    index, context = stored(nodes, tmp_path)
+    collection = chromadb.PersistentClient(path=str(tmp_path)).create_collection(
+        "leaves", configuration={"hnsw": {"space": "cosine"}}, embedding_function=None
+    )
+    store = ChromaVectorStore(chroma_collection=collection)
+    context = StorageContext.from_defaults(vector_store=store, docstore=SimpleDocumentStore())
+    context.docstore.add_documents(nodes)
+    index = VectorStoreIndex(get_leaf_nodes(nodes), storage_context=context, embed_model=embedding)
     tide = of(nodes, "passages")[0]
     held = [child.node_id for child in tide.child_nodes]
     assert len(held) == 3

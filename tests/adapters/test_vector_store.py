@@ -238,11 +238,8 @@ def test_filters_that_chroma_cannot_have_are_refused_by_name(full, filter_, said
     [
         ({"mode": "semantic_hybrid"}, {}, "another database"),
         ({"mode": "svm"}, {}, "classifier"),
-        ({"mode": "hybrid", "alpha": 1.5}, {}, "alpha=1.5"),
         ({}, {"mmr_threshold": 0.5}, "belongs to mode 'mmr'"),
         ({"mode": "mmr"}, {"mmr_prefetch_k": 3, "mmr_prefetch_factor": 2.0}, "in two ways"),
-        ({"mode": "mmr", "mmr_threshold": 2.0}, {}, "lambda_mult=2.0"),
-        ({"similarity_top_k": 0}, {}, "k=0"),
         ({}, {"include": ["x"]}, "no parameter 'include'"),
         ({"query_str": None}, {}, "neither query_str"),
         ({"query_embedding": [0.0] * 256}, {}, "does not say what made it"),
