@@ -4,9 +4,10 @@
         --documents FOLDER --questions questions.jsonl
 
 Each model writes each collection into an index in a temporary folder, with the method recommended for it, and answers
-every question once. An encoder reads each passage by itself, as it was trained. In the collections of `--data` a
-document is found by its best passage. The files of `--documents` are read as `eddy-demo ingest` reads them; a passage
-answers a question, a row {"text", "needle", "kind"}, if the regular expression `needle` is found in it.
+every question once. An encoder reads the passages of long documents by themselves, as it was trained. In the
+collections of `--data` a document is found by its best passage. The files of `--documents` are read as `eddy-demo
+ingest` reads them; a passage answers a question, a row {"text", "needle", "kind"}, if the regular expression `needle`
+is found in it.
 
 Scores and paired intervals are added to `results/search.json` as they come; what is there is not measured again. Then
 the README's table and that of docs/search.md are written, also without `--model`. A model is a name, a file or a
@@ -44,6 +45,8 @@ Doubles = NDArray[np.float64]
 FILE = RESULTS / "search.json"
 TASKS = {"cranfield": "Cranfield", "cisi": "CISI", "squality": "SQuALITY"}
 """Collections of `--data`, and their names on the page."""
+ABSTRACTS = ("cranfield", "cisi")
+"""Those whose documents are short."""
 DEV = "cranfield"
 """The collection on which the weight of meaning was chosen: `ALPHA`, and the encoder's own."""
 KINDS = {"paraphrase": "paraphrases", "keyword": "keywords", "term": "keywords"}
@@ -67,6 +70,7 @@ class Collection:
         sets: The positions of the questions of each named set.
         metric: Name of the score.
         passage_size: Most tokens in a passage.
+        whole: Whether documents are so short that nearly all are one passage.
     """
 
     documents: list[Document]
@@ -75,6 +79,7 @@ class Collection:
     sets: dict[str, list[int]]
     metric: str
     passage_size: int = 256
+    whole: bool = False
 
 
 def main(given: list[str] | None = None) -> None:
@@ -116,7 +121,8 @@ def of_task(task: Retrieval) -> Collection:
         grades = task.grades[at]
         return float(ndcg(np.array([grades.get(id_, 0.0) for id_ in first]), np.array(list(grades.values()))))
 
-    return Collection(given, task.queries, judge, {task.name: list(range(len(task.queries)))}, "nDCG@10")
+    every = list(range(len(task.queries)))
+    return Collection(given, task.queries, judge, {task.name: every}, "nDCG@10", whole=task.name in ABSTRACTS)
 
 
 def of_files(documents: Path, questions: Path) -> Collection:
@@ -138,7 +144,7 @@ def measure(collection: Collection, model: str) -> dict[str, Any]:
     """By set: scores of every way to rank, the differences of both to words and to meaning, and what vectors cost."""
     with Embedder(model) as embedder:
         method = methods.entry_for(embedder.backbone).retrieval.fitted
-        late = embedder.backbone.pooling is None
+        late = collection.whole or embedder.backbone.pooling is None
     with (
         tempfile.TemporaryDirectory() as folder,
         Embedder(model, method=method) as embedder,
@@ -161,6 +167,7 @@ def cost(embedder: Embedder, collection: Collection, late: bool) -> dict[str, fl
     """Bytes of weights in memory, and a processor's seconds for the vectors of 1,000 passages."""
     texts = [document.text[:LENGTH] for document in collection.documents[:TIMED]]
     held = embedder.explain(collection.questions[0]).bytes
+    embedder.encode_long(texts[0])  # what a process loads once does not count
     begun = time.process_time()
     found = embedder.encode_long(texts, passage_size=collection.passage_size, late=late, parts=("passages",))
     spent = time.process_time() - begun

@@ -92,7 +92,7 @@ def pytest_runtestloop() -> None:
     gc.freeze()  # a full collection would walk through them again and again
 
 
-OPENED_OFTEN = ("test_inputs", "test_recorded_vectors")
+OPENED_OFTEN = ("test_inputs", "test_recommended", "test_recorded_vectors")
 """Of the engine's own tests, which else load it each time."""
 
 

@@ -22,10 +22,12 @@ TEXTS = ["The ferry leaves at noon.", "Dogs travel for free."]
 
 
 def test_vectors_are_those_of_the_library(capsys, monkeypatch) -> None:
-    code, out, _ = run(capsys, monkeypatch, "embed", *TEXTS, "--method", "htp")
+    code, out, err = run(capsys, monkeypatch, "embed", *TEXTS, "--method", "htp")
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 0 and [row["text"] for row in rows] == TEXTS
-    assert np.array_equal([row["vector"] for row in rows], Embedder("eddy-tiny", method="htp").encode_document(TEXTS))
+    vectors = Embedder("eddy-tiny", method="htp").encode_document(TEXTS)
+    assert np.array_equal([row["vector"] for row in rows], vectors)
+    assert f"Cosine of the two: {vectors[0] @ vectors[1]:.3f}" in err
     asked = ["--role", "query", "--instruction", "Find it:", "--method", "plain"]
     _, out, _ = run(capsys, monkeypatch, "embed", TEXTS[0], *asked)
     expected = Embedder("eddy-tiny", method="plain", query_instruction="Find it:").encode_query(TEXTS[0])

@@ -19,7 +19,7 @@ INSTRUCTED = ["plain", "prompteol", "echo", "tp:prompt=prompteol,range=2-5,exit=
 @pytest.mark.parametrize(("family", "method"), mostly_slow(ALL, USUAL))
 def test_equals_the_reference(family: str, method: str) -> None:
     e, exactly = embedder(family, method), embedder(family, method, exactly=True)
-    texts = TEXTS if family == "llama" else TEXTS[::3]
+    texts = TEXTS if family == "llama" and method in CORE else TEXTS[::3]
     single, double = e.encode_query(texts), exact(exactly, texts, "query")
     for at, text in enumerate(texts):
         right = expected(family, method, text)
@@ -43,9 +43,9 @@ def test_equals_the_reference(family: str, method: str) -> None:
     ],
 )
 def test_lengths_equal_the_reference_where_they_are_kept(method: str) -> None:
-    vectors = exact(embedder("llama", method, exactly=True, normalize=False), TEXTS, "query")
+    vectors = exact(embedder("llama", method, exactly=True, normalize=False), TEXTS[::3], "query")
     name, parameters = METHODS[method]
-    for vector, text in zip(vectors, TEXTS, strict=True):
+    for vector, text in zip(vectors, TEXTS[::3], strict=True):
         raws = [
             reference.run(
                 name, parameters, *loaded("llama"), text, role="query", sentences=sentences_of(text), wording_of=wording

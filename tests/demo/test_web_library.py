@@ -19,7 +19,7 @@ from tests.demo.site import Site, long_text, serving, wait
 from tests.processes import context, run_code
 
 from chroma_eddy.storage import store
-from chroma_eddy.storage.locks import Lock
+from chroma_eddy.storage.locks import WriterLock
 from eddy_demo.cli import main
 from eddy_demo.errors import DemoError
 from eddy_demo.library.index import open_library
@@ -327,7 +327,7 @@ def test_a_library_is_made_anew_through_the_page(library: Path, monkeypatch: pyt
         # As the command line does it beside an open page: the next question is embedded by the new method.
         settings = replace(settings, method="htp:exit=3")
         embedder = Embedder(settings.model, method=settings.method)
-        with Lock(library, timeout=60):
+        with WriterLock(library, timeout=60):
             rebuild_library(library, settings, embedder)
         hit = dict(site.ask(question, k=1))["hit"]
         with open_library(library, embedder) as index:

@@ -15,7 +15,7 @@ from tests.demo.conftest import BREAD, CLOCK, TIDES, opened
 from tests.demo.site import Site, long_text, serving, two_pages, wait
 from tests.demo.word_files import docx
 
-from chroma_eddy.storage.locks import Lock
+from chroma_eddy.storage.locks import WriterLock
 from eddy_demo.errors import Unreadable
 from eddy_demo.library.settings import original_path
 from eddy_demo.readers.process import ReaderProcess
@@ -46,7 +46,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def together(site: Site, **files: str | bytes) -> dict[str, dict[str, Any]]:
     """Upload files so that they are written together; the jobs as they end."""
-    with Lock(site.folder, timeout=60):
+    with WriterLock(site.folder, timeout=60):
         for name, data in files.items():
             assert site.upload(f"{name}.txt", data).status_code == 200
         site.until(lambda p: p["busy"])  # what began before the last one came has been put back
@@ -254,7 +254,7 @@ def test_a_text_is_written_once_among_files_that_come_together(site: Site) -> No
     assert uploads(site) == []
 
     resume, text = site.pause(), long_text(120)
-    with Lock(site.folder, timeout=60):
+    with WriterLock(site.folder, timeout=60):
         first = site.upload("first.txt", text).json()["id"]
         site.upload("second.txt", b"\xef\xbb\xbf" + text.encode())
         site.until(lambda p: p["busy"])
@@ -310,7 +310,7 @@ def test_a_deleted_document_can_come_again(site: Site) -> None:
     site.upload("mill.txt", MILL)
     site.settled()
     assert keys(site, "mill.txt") == [key]
-    with Lock(site.folder, timeout=60):  # the removal cannot be carried out yet
+    with WriterLock(site.folder, timeout=60):  # the removal cannot be carried out yet
         site.client.delete(f"/api/documents/{key}")
         assert site.upload("mill.txt", MILL).json()["state"] == "waiting"
     assert [job["state"] for job in site.settled() if job["document"] == key] == ["done"]

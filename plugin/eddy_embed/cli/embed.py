@@ -51,7 +51,7 @@ def embed(
     device: options.Device = None,
     dtype: options.Dtype = "auto",
 ) -> None:
-    """Embed texts, one vector each."""
+    """Embed texts, one vector each; of two, say the cosine too."""
     if output is not None and output.suffix not in (".npy", ".jsonl"):
         raise typer.BadParameter(f"{output} must end in .npy or .jsonl", param_hint="--output")
     given = options.given_texts(texts, file)
@@ -66,6 +66,8 @@ def embed(
             _write_array(vectors, cast("BinaryIO", sink))
         else:
             _write_rows(given, vectors, sink)
+    if len(given) == 2:
+        typer.echo(f"Cosine of the two: {vectors[0] @ vectors[1]:.3f}", err=True)
     if many := embedder.counts.windowed_texts:
         typer.echo(f"{many} of {embedder.counts.texts} texts exceed the window and were read in several", err=True)
 
