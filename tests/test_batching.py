@@ -40,13 +40,6 @@ def test_passes_have_the_size_of_the_machine_unless_said_otherwise(
     assert budget(77, torch.device(device)) == 77
 
 
-def test_passes_by_hand() -> None:
-    # Longest first, up to 10 tokens: 7; 5 and 4; 3 and 3
-    assert passes([3, 7, 4, 5, 3], 10, None) == [[1], [3, 2], [0, 4]]
-    assert passes([3, 7, 4, 5, 3], 100, 2) == [[1, 3], [2, 0], [4]]
-    assert passes([], 10, None) == []
-
-
 def test_work_that_does_not_fit_is_halved_in_order() -> None:
     calls: list[list[int]] = []
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.comparison import loaded
-
-from eddy_embed import Embedder
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 
@@ -44,18 +40,6 @@ def test_a_ratio_is_the_median_of_rounds_in_turn(monkeypatch: pytest.MonkeyPatch
     assert " ".join(order) == "one base base one one base base one"
     assert (found.median, found.low, found.high) == (2.0, 2.0, 2.5)
     assert (found.seconds, found.base, found.rounds) == (4.0, 2.0, 3)
-
-
-@pytest.mark.parametrize("method", ["plain", "htp", "echo"])
-def test_texts_have_the_size_that_is_asked_for(method: str) -> None:
-    from speed.texts import mixed, positions, text_of, uniform
-
-    model, tokenizer = loaded("llama")
-    embedder = Embedder(model, tokenizer=tokenizer, method=method)
-    assert abs(positions(embedder, text_of(embedder, 400)) - 400) <= 4
-    assert {len(text.split()) for text in uniform(3, 40)} == {40}
-    lengths = [len(text.split()) for text in mixed(200)]
-    assert min(lengths) >= 5 and max(lengths) <= 1500 and max(lengths) > 20 * min(lengths)
 
 
 def test_machines_have_files_of_their_own_and_the_page_has_them_all(tmp_path: Path) -> None:
@@ -111,39 +95,6 @@ def test_a_model_has_a_table_of_its_run_on_the_most_threads() -> None:
         f"| the best batch size | 1.50 [1.50, 1.50] |{f' {spread} |' * 3}  |",
         f"| other | – |{f' {spread} |' * 3} 0.500 |",
     ]
-
-
-def test_a_process_of_another_environment_that_ends_is_told_of() -> None:
-    from peers.libraries import ModelFiles, llama_cpp, openvino
-
-    files = ModelFiles(Path("/nowhere.gguf"), Path("/nowhere"))
-    for peer in (*openvino(Path("/bin/false")), *llama_cpp(Path("/bin/false"))):
-        with pytest.raises(SystemExit, match=r"_worker.py ended with 1; it was asked .*/nowhere"):
-            peer.make(files)
-
-
-def test_a_peer_is_tried_with_larger_batches_while_they_are_not_much_slower(monkeypatch: pytest.MonkeyPatch) -> None:
-    from peers import measure
-    from peers.libraries import Peer
-
-    spent = {1: 1.2, 4: 1.0, 10: 1.4, 16: 1.6, 64: 0.1}
-    tried: list[int] = []
-
-    def encode(size: int, texts: list[str]) -> None:
-        tried.append(size)
-
-    monkeypatch.setattr(measure, "seconds", lambda run: (run(), spent[tried[-1]])[1])
-    peer = Peer("a library", lambda _: lambda size: partial(encode, size), batch=10)
-    assert measure._best(lambda size: partial(encode, size), peer, ["a"] * 5) == 4
-    assert sorted(set(tried)) == [1, 4, 10, 16]
-
-
-def test_what_says_where_files_are_is_left_out_of_a_command() -> None:
-    import bench
-
-    given = "--part peers --openvino /here/python --models /there --llama-cpp=/here --journal=/j --model /a/b.gguf"
-    told = "--part peers --openvino PYTHON --llama-cpp PYTHON --model b.gguf"
-    assert " ".join(bench.measuring(given.split())) == told
 
 
 def test_every_peer_has_a_row_of_its_own_in_the_journal() -> None:
@@ -212,28 +163,3 @@ def test_the_page_shows_what_was_measured_of_every_model() -> None:
     files = _read()
     assert files and all(told["rows"] for told in files)
     assert _table(files) in (BENCHMARKS.parent / "docs" / "long-documents.md").read_text(encoding="utf-8")
-
-
-def test_time_inside_another_part_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    import long_speed
-
-    now = iter([0.0, 1.0, 4.0, 6.0])
-    monkeypatch.setattr(long_speed.time, "perf_counter", lambda: next(now))
-    clock = long_speed.Clock()
-    with clock.part("outer"), clock.part("inner"):
-        pass
-    assert clock.spent == {"outer": 1.0 + 2.0, "inner": 3.0}
-
-
-def test_speeds_are_told_for_a_thousand_words() -> None:
-    from long_speed import table
-
-    seconds = {"forward": 4.0, "other": 1.0}
-    late = {"system": "eddy late", "words": 2000, "total": 5.0, "seconds": seconds, "kilobytes": {"passages": 9.5}}
-    other = {**late, "system": "other", "seconds": {"forward": 5.0}, "kilobytes": {"passages": 8.0, "sentences": 30.0}}
-    head, _, *rows = table([late, other]).splitlines()
-    assert head == "| system | words/s | forward | other | kB: passages | documents | sentences |"
-    assert rows == [
-        "| eddy late | 400 | 2.000 | 0.500 | 9.5 |  |  |",
-        "| other | 400 | 2.500 | 0.000 | 8.0 |  | 30.0 |",
-    ]

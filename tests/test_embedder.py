@@ -205,17 +205,6 @@ def test_tokens_of_a_role_are_those_of_its_pass(method: str) -> None:
     assert together.count_tokens(long, role="document") == alone[1] > alone[0]
 
 
-def test_truncation_is_counted() -> None:
-    e = make(method="plain", max_length=20, overflow="truncate")
-    e.encode_document([TEXTS[0], TEXTS[1], TEXTS[2]])
-    whole = make(method="plain")
-    whole.encode_document([TEXTS[0], TEXTS[1], TEXTS[2]])
-    cut = [e.explain(text).truncated for text in TEXTS[:3]]
-    assert cut[1] == 0 < min(cut[0], cut[2])
-    assert e.counts.tokens == whole.counts.tokens
-    assert (e.counts.truncated_texts, e.counts.truncated_tokens) == (2, sum(cut))
-
-
 # --- explanations
 
 
@@ -329,13 +318,6 @@ def test_closing_keeps_the_owners_model() -> None:
     assert np.array_equal(second.encode_document("a"), expected)
 
 
-def test_an_error_inside_with_closes_too() -> None:
-    with pytest.raises(ZeroDivisionError), make() as e:
-        raise ZeroDivisionError
-    with pytest.raises(EddyError, match="closed"):
-        e.encode_document("a")
-
-
 @pytest.mark.parametrize(
     ("name", "value"), [("device", "meta"), ("dtype", "bfloat16"), ("revision", "main"), ("model_kwargs", {"a": 1})]
 )
@@ -346,25 +328,6 @@ def test_a_loaded_model_takes_no_options_of_loading(name: str, value: object) ->
     Embedder(model, tokenizer=tokenizer, method="plain", device="cpu", dtype="float32")
 
 
-@pytest.mark.parametrize("device", ["cuda:99", "nowhere"])
-def test_a_device_that_is_not_there_is_named(device: str) -> None:
-    with pytest.raises(InvalidParameter, match=device):
-        Embedder("eddy-tiny", method="plain", device=device)
-
-
 def test_a_keyword_that_the_model_refuses_is_named() -> None:
     with pytest.raises(InvalidParameter, match="no_such_option"):
         Embedder("eddy-tiny", method="plain", model_kwargs={"no_such_option": 1})
-
-
-def test_wordings_of_unlike_length_are_counted_by_the_longest() -> None:
-    model, tokenizer = loaded("llama")
-    long = "A longer wording, to leave less room for the text: {text} and so on"
-    method = f'metaeol:prompts="A {{text}}\\n{long}"'
-    text = "The tide comes in. " * 6
-    cut = Embedder(model, tokenizer=tokenizer, method=method, max_length=72, overflow="truncate")
-    cut.encode_document(text)
-    assert cut.counts.truncated_texts == 1 and cut.counts.truncated_tokens > 0
-    windowed = Embedder(model, tokenizer=tokenizer, method=method, max_length=72)
-    windowed.encode_document(text)
-    assert windowed.counts.windowed_texts == 1 and windowed.counts.windows > 1

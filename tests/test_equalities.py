@@ -92,18 +92,3 @@ def test_layouts_under_two_names_are_one(one: str, other: str, texts: list[str],
             if field.name != "edges":
                 assert np.array_equal(getattr(mine, field.name), getattr(theirs, field.name)), field.name
         assert set(map(tuple, mine.edges.tolist())) == set(map(tuple, theirs.edges.tolist()))
-
-
-def test_layouts_that_differ_are_told_apart() -> None:
-    for one, other in (("tp:source=text", "tp"), ("htp:k=1", "htp:k=2")):
-        mine, theirs = (embedder("llama", method).encode_document(f"{TEXTS[2]}\n") for method in (one, other))
-        assert np.abs(mine - theirs).max() > 1e-4
-
-
-@pytest.mark.parametrize("family", families.FAMILIES)
-def test_the_last_layer_of_one_is_every_layer(family: str) -> None:
-    one, two = (
-        [embedder(family, f"reba:exit={at}{only}").encode_document(TEXTS) for only in ("", ",last_layer_only=true")]
-        for at in (1, 2)
-    )
-    assert np.array_equal(*one) and np.abs(two[0] - two[1]).max() > 1e-4

@@ -190,13 +190,6 @@ def test_without_causality_sequences_share_a_call_only_with_those_of_their_lengt
     assert (uneven - expected).abs().max() > 1e-3
 
 
-def test_groups_stay_on_one_side_of_a_window() -> None:
-    offsets = packed([12, 13, 11, 40, 41, 12])[3]
-    rows = [sorted(members.rows[:, 0].tolist()) for members in attention.group(offsets, None, [40, 12])]
-    assert rows == [[0, 25, 117], [12], [36], [76]]
-    assert [len(members.rows) for members in attention.group(offsets)] == [4, 2]
-
-
 @pytest.mark.parametrize("threads", [1, 2])
 def test_on_a_processor_long_sequences_stand_alone(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Longer than one call needs to have work for every thread; elsewhere they share calls whatever their length."""
@@ -237,16 +230,6 @@ def test_sequences_of_one_length_behind_each_other_are_not_gathered(
     if reroute is None:
         monkeypatch.setattr(torch.Tensor, "index_select", None)
         attention.attend(query, key, value, groups, traits, kernels)
-
-
-def test_other_sequences_are_gathered() -> None:
-    for lengths in ([5, 6, 5], [5, 6]):
-        _, _, _, offsets = packed(lengths)
-        assert [members.run for members in attention.group(offsets)] == [None]
-        assert all(members.run is not None for members in attention.group(offsets, even=True)) == (len(lengths) == 2)
-    _, _, _, offsets = packed([7, 7])
-    assert attention.group(offsets, device=torch.device("cpu"))[0].run == (0, 14)
-    assert attention.group(offsets, device=torch.device("meta"))[0].run is None
 
 
 @pytest.mark.parametrize("family", ["mistral", "gemma3"])

@@ -80,13 +80,6 @@ def test_published_layers_and_none_for_other_models() -> None:
 
 
 @pytest.mark.parametrize(
-    "form", ['kv:layers="11,12,21,27-32"', "kv:layers=13-22,bias=-inf", "kv:layers=4,n=2,verb=Summarize"]
-)
-def test_text_forms(form: str) -> None:
-    assert str(methods.parse(form)) == form
-
-
-@pytest.mark.parametrize(
     "bad",
     [
         *("layers=9-3", 'layers="5-2"', "layers=true", 'layers="a-b"', "layers=0"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from tests.comparison import METHODS, TEXTS, sentences_of
@@ -15,7 +13,7 @@ from eddy_embed import methods
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.placeholders import Blocks
-from eddy_embed.text.sequence import PLACEHOLDER_ID, Role, Sequence, last_overlapping, owners, pack
+from eddy_embed.text.sequence import PLACEHOLDER_ID, Role, Sequence
 from eddy_embed.text.tokenizer import Tokens
 
 S, T, PST, BPST = Role.SPECIAL, Role.TEXT, Role.PST, Role.BPST
@@ -130,32 +128,3 @@ def test_blocks_need_sentences() -> None:
 
 
 # --- spans and packing
-
-
-def test_owners() -> None:
-    # Tokens:        0-2 2-4 4-4 5-7 7-9 9-10; spans 1-3 and 3-6: the first span a token overlaps is its owner.
-    starts, ends = np.array([0, 2, 4, 5, 7, 9]), np.array([2, 4, 4, 7, 9, 10])
-    assert owners(starts, ends, np.array([[1, 3], [3, 6]])).tolist() == [0, 0, 1, 1, -1, -1]
-    assert owners(starts, ends, np.empty((0, 2), np.int64)).tolist() == [-1] * 6
-
-
-def test_last_overlapping() -> None:
-    starts, ends = np.array([0, 2, 4, 8]), np.array([2, 4, 6, 9])
-    # 0-2: token 0; 0-3: token 1 begins inside; 6-8: nothing; 5-6: token 2; 0-9: token 3; 9-12: nothing
-    spans = np.array([[0, 2], [0, 3], [6, 8], [5, 6], [0, 9], [9, 12]])
-    assert last_overlapping(starts, ends, spans).tolist() == [0, 1, -1, 2, 3, -1]
-
-
-def test_packing_lays_sequences_one_behind_the_other() -> None:
-    other = arranged([(0, 1), (1, 3)], [(0, 3)], "A b")
-    one = replace(
-        other, **{name: getattr(other, name)[[0, 2, 4]] for name in ("ids", "roles", "starts", "ends", "copies")}
-    )
-    one = replace(one, edges=np.array([(1, 2)]))
-    packed = pack([one, other, one])
-    # <s> PST b | <s> B-PST PST A b | <s> PST b
-    assert packed.offsets.tolist() == [0, 3, 8, 11]
-    assert packed.positions.tolist() == [0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 2]
-    assert packed.ids.tolist() == [100, 0, 2, 100, 0, 0, 1, 2, 100, 0, 2]
-    assert sorted(map(tuple, packed.edges.tolist())) == [(1, 2), (4, 7), (5, 7), (9, 10)]
-    assert packed.placeholders.tolist() == [[1, 0], [4, 1], [5, 0], [9, 0]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -306,17 +305,6 @@ def test_no_room_for_the_text_is_refused(overflow: str) -> None:
 def test_passage_sizes_are_checked(passage_size: Any) -> None:
     with pytest.raises(InvalidParameter, match="passage_size="):
         embedder("llama", "plain").encode_long(TEXT, passage_size=passage_size)
-
-
-@pytest.mark.slow
-def test_a_hundred_thousand_words_take_bounded_time() -> None:
-    text = " ".join(f"The keeper wrote line {number} of the log." for number in range(12_500))
-    e = embedder("llama", "htp:exit=2,range=1-2")
-    started = time.process_time()
-    document = e.encode_long(text)
-    assert time.process_time() - started < 60
-    assert len(document.sentences) == 12_500 and document.n_windows > 100
-    assert np.isfinite(document.vector).all()
 
 
 def test_a_document_shows_itself_in_a_line_and_in_a_notebook() -> None:

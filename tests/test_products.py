@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -118,22 +117,3 @@ def test_no_rows_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     onednn_linear.use_onednn(view)
     with torch.inference_mode():
         assert view(torch.empty(0, 8)).shape == (0, 4)
-
-
-@pytest.mark.parametrize(
-    ("lines", "named", "maker"),
-    [
-        ("processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC\n", "", "AuthenticAMD"),
-        ("vendor_id\t: GenuineIntel\n", "", "GenuineIntel"),
-        ("processor\t: 0\nBogoMIPS\t: 50.00\n", "aarch64", "aarch64"),
-        (None, "AMD64 Family 25 Model 33 Stepping 0, AuthenticAMD", "AuthenticAMD"),
-    ],
-)
-def test_the_maker_of_the_processor(
-    lines: str | None, named: str, maker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if lines is not None:
-        (tmp_path / "cpuinfo").write_text(lines, encoding="utf-8")
-    monkeypatch.setattr(onednn_linear, "CPUINFO", tmp_path / "cpuinfo")
-    monkeypatch.setattr("platform.processor", lambda: named)
-    assert onednn_linear.vendor() == maker

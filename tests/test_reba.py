@@ -54,21 +54,6 @@ def test_a_rerouted_entry_is_in_the_softmax_and_not_watched(family: str) -> None
     assert np.abs(exact(without, TEXTS) - exact(e, TEXTS)).max() > 1e-3
 
 
-def test_long_texts_are_pieces_of_one_pass() -> None:
-    # Pieces longer than the text: v of the unrepeated pass, A of the repeated one.
-    model, tokenizer = loaded("llama", exactly=True)
-    p = DEFAULTS | {"pool": "mean"}
-    layout = backward.arranged(tokenizer, TEXTS[0], p | {"piece": 500}, None)
-    n, first = len(layout.text), layout.text[0]
-    _, a = backward.look(model, [*layout.ids, *layout.ids[first:]], 6, p)
-    v = backward.forward(model, layout.ids)[6].numpy()[first:]
-    e = [sum(a[first + i, first + j] * v[j % n] for j in range(i, 2 * n)) for i in range(n)]
-    vector = exact(embedder("llama", "reba:pool=mean,piece=500", exactly=True), TEXTS[:1])[0]
-    assert np.abs(vector - unit(np.mean(e, axis=0))).max() <= 1e-9
-    with pytest.raises(InvalidParameter, match="piece=512, 2 times, takes 1025 tokens, more than max_length=1024"):
-        embedder("llama", "reba:piece=512")
-
-
 @pytest.mark.parametrize("pool", ["last", "mean"])
 @pytest.mark.parametrize(("max_length", "lost"), [(60, False), (30, True)])
 def test_released_truncation_cuts_the_repeated_text(pool: str, max_length: int, lost: bool) -> None:

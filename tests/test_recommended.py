@@ -22,7 +22,6 @@ from eddy_embed.methods.recommended import Recommendation
 from eddy_embed.model.backbone import Backbone, Pooling
 from eddy_embed.model.loading.names import BUNDLED
 from eddy_embed.model.loading.pretrained import read_backbone
-from eddy_embed.model.view import layer_of
 from eddy_embed.parts.attention import Temperature
 from langchain_eddy import EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
@@ -141,11 +140,6 @@ def test_an_embedder_without_a_method_takes_it_and_holds_the_full_text() -> None
     fitted = Embedder("eddy-tiny", method="recommended+whiten")
     fitted.fit(["The ferry leaves at noon.", "Dogs travel for free.", "Bread needs flour."])
     assert str(fitted.method) == f"{TINY}+whiten" and str(fitted.with_post(None).method) == TINY
-
-
-def test_no_weights_are_loaded_above_the_recommended_exit() -> None:
-    host = Embedder("eddy-tiny")._pipeline.open_runner.host
-    assert max(layer_of(name) for name, _ in host.tensors()) == 0
 
 
 @pytest.mark.parametrize("kind", [EddyEmbedding, EddyEmbeddings])

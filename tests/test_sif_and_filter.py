@@ -19,7 +19,7 @@ from eddy_embed import Embedder
 from eddy_embed.analysis.evaluate.task_vectors import embed
 from eddy_embed.analysis.evaluate.tasks import Pairs
 from eddy_embed.encoding import build
-from eddy_embed.errors import IncompatibleMethods, InvalidParameter
+from eddy_embed.errors import InvalidParameter
 from eddy_embed.parts.token_weights import TokenWeights
 from eddy_embed.text.tokenizer import Tokenizer
 
@@ -160,8 +160,3 @@ def test_a_large_vocabulary_is_sampled_at_equal_distances(monkeypatch: pytest.Mo
 def test_directions_that_are_not_there_are_refused(drop: int, said: str) -> None:
     with pytest.raises(InvalidParameter, match=said):
         embedder("llama", f"plain+filter:drop={drop}")
-
-
-def test_one_filter_is_enough() -> None:
-    with pytest.raises(IncompatibleMethods, match="both set filter"):
-        embedder("llama", "plain+filter+filter:drop=2")

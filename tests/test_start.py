@@ -140,14 +140,6 @@ def test_a_token_that_the_vocabulary_lacks_is_refused(family: str) -> None:
         embedder(family, "plain+start:token=<nope>")
 
 
-def test_the_text_form() -> None:
-    for text in ("plain+start", "htp+start:token=none", "tp+start:token=<|endoftext|>", 'echo+start:token="a b"'):
-        assert str(methods.parse(text)) == text
-    assert methods.parse("plain+start").layout == methods.plain().layout
-    assert methods.parse("plain+start:token=none").layout.start is None
-    assert methods.parse('plain+start:token="none"').layout.start == "none"
-
-
 # --- what it decides
 
 

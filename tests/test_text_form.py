@@ -13,10 +13,8 @@ from eddy_embed import methods
 from eddy_embed.errors import EddyError, IncompatibleMethods, InvalidParameter, UnknownMethod
 from eddy_embed.methods.method import Method, Term, parse_terms, print_terms
 from eddy_embed.model.backbone import Backbone
-from eddy_embed.parts.copy_edges import CopyEdges
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.placeholders import Blocks
-from eddy_embed.parts.readout import Readout
 
 RANGES = st.tuples(st.integers(1, 90), st.integers(0, 90)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
@@ -240,16 +238,6 @@ def test_malformed_texts_name_what_is_wrong(text: str, error: type[EddyError], m
 def test_things_that_are_no_text(text: Any) -> None:
     with pytest.raises(InvalidParameter, match="method must be a text"):
         methods.parse(text)
-
-
-def test_joining_takes_the_parts_of_both() -> None:
-    layout, readout = Method(layout=Layout("a: {text}")), Method(readout=Readout(pool="last"))
-    joined = layout | readout | Method(rewire=CopyEdges((1, 3)))
-    assert (joined.layout, joined.readout) == (Layout("a: {text}"), Readout(pool="last"))
-    assert joined.rewire == CopyEdges((1, 3)) and joined.terms == ()
-    both = methods.htp() | methods.centre()
-    assert str(both) == "htp+centre" and methods.parse("htp+centre") == both
-    assert both.settings.keys() == {"layout", "rewire", "readout", "post"}
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ import pytest
 from tests import families
 from tests.comparison import CORE, METHODS, embedder
 from tests.long_texts import BOOK, LINES, MARKDOWN, SENTENCE, TEXTS, TRANSCRIPT
-from tests.selection import each_once, each_pair, mostly_slow, turns
-from tests.test_windows import LAYOUTS, plan, tokenizer
+from tests.selection import each_once, mostly_slow, turns
+from tests.test_windows import plan, tokenizer
 
 from eddy_embed import Embedder
 from eddy_embed.encoding import pipeline
@@ -300,22 +300,6 @@ def test_stretches_without_a_border_still_count_in_order(text: str, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("layout", "kind", "name"), each_pair(LAYOUTS, families.TOKENIZERS, ["german", "markdown", "mixed"])
-)
-def test_texts_that_are_counted_first_have_the_same_windows(
-    layout: str, kind: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    usual = plan(TEXTS[name], layout, kind, 140)
-    monkeypatch.setattr(planning, "LONG", 100)
-    first = plan(TEXTS[name], layout, kind, 140)
-    assert len(first.windows) == len(usual.windows) > 1
-    for mine, theirs in zip(first.windows, usual.windows, strict=True):
-        assert np.array_equal(mine.sequence.ids, theirs.sequence.ids)
-        assert np.array_equal(mine.counted, theirs.counted)
-    assert abs(first.tokens - usual.tokens) <= 1
-
-
-@pytest.mark.parametrize(
     ("method", "overflow"), mostly_slow(product(METHODS, ["window", "truncate"]), turns(CORE, ["window", "truncate"]))
 )
 def test_every_method_reads_them_the_same(method: str, overflow: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -395,16 +379,6 @@ def test_sentences_of_a_window_are_those_of_a_search_through_all() -> None:
             if at not in expected and over and over[-1] == np.searchsorted(starts, b) - 1:
                 expected[at] = [over[-1]]
         assert {int(at): list(map(int, run)) for at, run in zip(found, positions, strict=True)} == expected
-
-
-@pytest.mark.parametrize("text", ["\n".join(["buoy"] * 5_000), "and so " * 5_000], ids=["lines", "one sentence"])
-def test_thousands_of_lines_and_one_endless_sentence(text: str) -> None:
-    sentences = Segmenter().sentences(text)
-    e = embedder("llama", "plain:exit=1")
-    document = e.encode_long(text)
-    assert [(s.start, s.end) for s in document.sentences] == [(s.start, s.end) for s in sentences]
-    assert document.n_windows > 10 and document.n_truncated == 0 and np.isfinite(document.vector).all()
-    assert sum(passage.n_tokens for passage in document.passages) <= document.n_tokens == e.count_tokens(text)
 
 
 SEGMENT = """

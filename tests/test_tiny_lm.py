@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tokenizers import Tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ROOT / "plugin" / "eddy_embed" / "model" / "tiny"
@@ -84,20 +83,6 @@ def test_rows_hold_the_documents_in_pieces_that_are_kept_apart(tokens: Path) -> 
     assert ((batch["position_ids"] > 0) == known).all(), "only the first token of a piece is not foretold"
 
 
-def test_packed_pieces_do_not_see_one_another(tokens: Path) -> None:
-    """As transformers reads them from the positions."""
-    model = train.new_model(SHAPE, 384, seed=1).eval()
-    steps = data.Steps(tokens, RECIPE)
-    batch = next(step for step in steps if (step["position_ids"][0] == 0).sum() > 2)
-    ids, positions = batch["input_ids"][:1], batch["position_ids"][:1]
-    begins = [*(positions[0] == 0).nonzero()[:, 0].tolist(), ids.shape[1]]
-    with torch.no_grad():
-        together = model(input_ids=ids, position_ids=positions, use_cache=False).logits
-        for start, end in itertools.pairwise(begins):
-            alone = model(input_ids=ids[:, start:end]).logits
-            torch.testing.assert_close(together[:, start:end], alone, atol=2e-5, rtol=0)
-
-
 def trained(tokens: Path, run: Path, **arguments) -> dict[str, torch.Tensor]:
     train.train(tokens, run, RECIPE, SHAPE, use_cpu=True, disable_tqdm=True, **arguments)
     return load_file(run / "model" / "model.safetensors")
@@ -147,13 +132,6 @@ def test_shipped_tokenizer_round_trips_and_covers_the_text(tokenizer, text: str)
         assert start <= covered and end >= covered and end > start
         covered = end
     assert covered == len(text)
-
-
-def test_shipped_tokenizer_is_the_file_itself(tokenizer) -> None:
-    raw = Tokenizer.from_file(str(SHIPPED / "tokenizer.json"))
-    assert tokenizer.is_fast and tokenizer.model_max_length == 2048 and tokenizer.eos_token == "</s>"
-    for text in HARD:
-        assert tokenizer(text)["input_ids"] == raw.encode(text).ids
 
 
 def test_shipped_model_is_small_and_knows_some_english(tokenizer) -> None:

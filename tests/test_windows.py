@@ -152,14 +152,6 @@ def test_hostile_texts_are_read_once_in_full(text: str, layout: str) -> None:
     check(text, planned, 512)
 
 
-def test_characters_of_several_tokens_are_not_parted() -> None:
-    # One sailing boat is four byte tokens; a window of 10 holds "<s>", "▁" and two of them.
-    planned = plan("⛵️🙂🙂🙂🙂🙂", "plain", "metaspace", 10)
-    for job in planned.windows:
-        assert len(job.sequence) <= 10
-    check("⛵️🙂🙂🙂🙂🙂", planned, 10)
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_too_small_a_window_is_refused_with_the_remedy(layout: str) -> None:
     text = "The river rose at night. By morning the bridge was gone! Who would carry the letters now?" * 2

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests import families
 
 from eddy_embed import methods
 from eddy_embed.analysis.evaluate.tasks import Pairs, Retrieval
@@ -157,22 +156,3 @@ def test_what_is_missing_is_measured_once(
     with pytest.raises(SystemExit):
         results.main(given(copy, "--model", "eddy-tiny"))
     assert "--data" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_an_encoder_in_a_folder_is_measured_under_temperatures(
-    results: ModuleType, copy: Path, data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-
-    model, tokenizer = families.build("bert")  # its weights are random: what is tested is the way, not the scores
-    model.save_pretrained(copy / "tiny")
-    tokenizer.save_pretrained(copy / "tiny")
-    base = Transformer(str(copy / "tiny"))
-    SentenceTransformer(modules=[base, Pooling(families.HIDDEN)], device="cpu").save(str(copy / "tiny"))
-    results.main(given(copy, "--model", str(copy / "tiny"), "--name", "own", "--data", str(data)))
-    capsys.readouterr()
-    made = (copy / "docs" / "results.md").read_text()
-    table = made.split("## own")[1].split("\n## ")[0]
-    assert table.count("| `plain+tempscale:tau=") == 4 and str(copy) not in made
