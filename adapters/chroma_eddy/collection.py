@@ -81,11 +81,11 @@ def _check_embedder(collection: Collection, function: EddyEmbeddingFunction) -> 
             f"`{function.model_name}`.\nTheir vectors cannot be compared; use another collection."
         )
     rows: Any = collection.get(limit=1, include=["metadatas"])["metadatas"]
-    maker = (rows[0] or {}).get(FINGERPRINT) if rows else None
-    if rows and maker != function.fingerprint:
+    made_by = (rows[0] or {}).get(FINGERPRINT) if rows else None
+    if rows and made_by != function.fingerprint:
         raise FingerprintMismatch(
-            f"Collection {collection.name!r} holds vectors of {'an unknown' if maker is None else 'another'} maker, "
-            f"opened with `{function.settings.method}` on `{function.model_name}`.\nTheir fingerprint: {maker}, "
+            f"Collection {collection.name!r} holds vectors of {'an unknown' if made_by is None else 'another'} "
+            f"embedder, opened with `{function.settings.method}` on `{function.model_name}`.\nTheir fingerprint: {made_by}, "
             f"here {function.fingerprint}; use another collection."
         )
 

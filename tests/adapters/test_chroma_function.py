@@ -165,7 +165,7 @@ def test_collections_of_others_are_refused(client, eddy):
         open_collection(client, "bare", EddyEmbeddingFunction(model_name="eddy-tiny", method="plain:exit=2"))
     unknown = client.create_collection("unknown", embedding_function=None)
     unknown.add(ids=["0"], embeddings=[[1.0, 0.0]])
-    with pytest.raises(FingerprintMismatch, match="unknown maker"):
+    with pytest.raises(FingerprintMismatch, match="unknown embedder"):
         open_collection(client, "unknown", eddy)
 
 

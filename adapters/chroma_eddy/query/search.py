@@ -50,7 +50,7 @@ def search(
     index.reload()
     if fingerprint != index.settings.fingerprint:
         raise FingerprintMismatch(
-            f"The questions to index {index.name!r} were embedded by another maker than its documents.\n"
+            f"The questions to index {index.name!r} were embedded by another embedder than its documents.\n"
             f"Fingerprint of the index: {index.settings.fingerprint}, of the questions: {fingerprint}; embed the "
             "questions again, with index.embedder"
         )

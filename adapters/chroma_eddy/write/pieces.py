@@ -89,7 +89,7 @@ def put_pieces(index: IndexCore, pieces: Iterable[Piece], fingerprint: str) -> N
         # Compare under the lock: another process may have fitted the post-processing again before this one got it.
         if fingerprint != index.embedder.fingerprint:
             raise FingerprintMismatch(
-                f"The pieces for index {index.name!r} were embedded by another maker than its documents.\n"
+                f"The pieces for index {index.name!r} were embedded by another embedder than its documents.\n"
                 f"Fingerprint of the index: {index.embedder.fingerprint}, of the pieces: {fingerprint}; embed the "
                 "pieces again, with index.current()"
             )

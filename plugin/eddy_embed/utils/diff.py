@@ -1,4 +1,4 @@
-"""In what two makers of vectors differ, field by field."""
+"""In what the settings of two embedders differ, field by field."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 
 def contrast(made: Mapping[str, Any], opened: Mapping[str, Any]) -> str:
-    """In what two makers of vectors differ, for people: "made with `htp`, opened with `plain`".
+    """In what the settings of two embedders differ, for people: "made with `htp`, opened with `plain`".
 
     Of both it reads `method` and `model_name`.
     """
     names = [name for name in ("method", "model_name") if made.get(name) != opened.get(name)]
     if not names:
         return f"made with other weights, settings or versions of `{opened.get('method')}`"
-    one, other = (" on ".join(f"`{maker.get(name)}`" for name in names) for maker in (made, opened))
+    one, other = (" on ".join(f"`{settings.get(name)}`" for name in names) for settings in (made, opened))
     return f"made with {one}, opened with {other}"
 
 

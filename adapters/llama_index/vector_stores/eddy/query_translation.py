@@ -109,7 +109,7 @@ def check_vectors(embedder: Embedder, nodes: Sequence[BaseNode]) -> None:
             unmarked = unmarked or node
         elif made != embedder.fingerprint:
             raise FingerprintMismatch(
-                f"node {node.node_id!r} was embedded by another maker than the index's, `{embedder.method}` on "
+                f"node {node.node_id!r} was embedded by another embedder than the index's, `{embedder.method}` on "
                 f"`{embedder.model_name}`.\nIts fingerprint: {made}, the index's: {embedder.fingerprint}; embed it "
                 "with store.embed_model"
             )
