@@ -85,8 +85,8 @@ def _check_embedder(collection: Collection, function: EddyEmbeddingFunction) -> 
     if rows and made_by != function.fingerprint:
         raise FingerprintMismatch(
             f"Collection {collection.name!r} holds vectors of {'an unknown' if made_by is None else 'another'} "
-            f"embedder, opened with `{function.settings.method}` on `{function.model_name}`.\nTheir fingerprint: {made_by}, "
-            f"here {function.fingerprint}; use another collection."
+            f"embedder, opened with `{function.settings.method}` on `{function.model_name}`.\nTheir fingerprint: "
+            f"{made_by}, here {function.fingerprint}; use another collection."
         )
 
 
