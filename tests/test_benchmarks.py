@@ -18,10 +18,6 @@ def reachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
 
 
-def time(median: float) -> dict[str, float]:
-    return {"median": median, "low": median, "high": median}
-
-
 # --- speed
 
 
