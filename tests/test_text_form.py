@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eddy_embed import methods
-from eddy_embed.errors import EddyError, IncompatibleMethods, InvalidParameter, UnknownMethod
+from eddy_embed.errors import EddyError, InvalidParameter, UnknownMethod
 from eddy_embed.methods.method import Method, Term, parse_terms, print_terms
 from eddy_embed.model.backbone import Backbone
 from eddy_embed.parts.layout import Layout
@@ -300,6 +300,8 @@ def test_defaults_are_those_published(text: str, model: Backbone, span: tuple[in
         ("tp:exit=0", 6, "choose a later exit or an earlier range"),
         ("plain:exit=0+last2avg", 6, "mean of 2 layers needs 1 below the exit, which is layer 0"),
         ("last2avg", 6, "last2avg has no readout"),
+        ("tempscale", 6, "tempscale has no readout"),
+        ("reroute:layers=2", 6, "reroute:layers=2 has no readout"),
         ("prompteol+readout:placeholders=true", 6, "no placeholders to be averaged"),
         ("centre", 6, "centre has no readout; join it with a method that has one"),
     ],
