@@ -212,7 +212,7 @@ def test_such_a_name_opens_everywhere(tiny: bytes, home: Path, capsys, monkeypat
     from eddy_demo.library.settings import model_name
     from langchain_eddy import EddyEmbeddings
     from mteb_eddy.encoder import public_name
-    from ray_eddy.embedding import load_embedder
+    from ray_eddy import EddyEmbed
 
     ollama(home, "registry.ollama.ai/library/tiny/latest", model=tiny)
     file = put(home / "tiny.gguf", tiny)
@@ -221,7 +221,7 @@ def test_such_a_name_opens_everywhere(tiny: bytes, home: Path, capsys, monkeypat
     assert embedder.model_name == "ollama:tiny" and np.array_equal(embedder.encode_document(TEXT), expected)
     found = EddyEmbeddings(model_name="ollama:tiny", method="plain").embed_documents([TEXT])
     assert np.array_equal(np.float32(found[0]), expected)
-    assert load_embedder("ollama:tiny", {"method": "plain"}).fingerprint == embedder.fingerprint
+    assert EddyEmbed("ollama:tiny", method="plain").embedder.fingerprint == embedder.fingerprint
     code, out, _ = run(capsys, monkeypatch, "embed", TEXT, "--model", "ollama:tiny", "--method", "plain")
     assert code == 0 and np.array_equal(np.float32(json.loads(out)["vector"]), expected)
     assert default_method("ollama:tiny") == "plain:exit=0+sif+filter" and model_name("ollama:tiny") == "ollama:tiny"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -11,9 +11,11 @@ from ray.data.block import BlockAccessor
 
 from eddy_embed import Embedder, LongDocument, Span
 from eddy_embed.errors import InvalidParameter, InvalidText, NotFinite, TextTooLong, ZeroVector
-from eddy_embed.integrations import check_parts, isolate_failures, raise_if_unfitted
+from eddy_embed.integrations import isolate_failures, refuse_unknown
+from eddy_embed.integrations.settings import ENGINE_SETTINGS
 
-REFUSALS = (InvalidParameter, InvalidText, TextTooLong, NotFinite, ZeroVector)  # of a text that cannot be embedded
+REFUSALS = (InvalidParameter, InvalidText, TextTooLong, NotFinite, ZeroVector)
+"""What a text that cannot be embedded raises."""
 _COUNTS = ("index", "start", "end", "n_tokens", "n_windows", "n_truncated")
 _TYPES = {"part": pa.string(), **dict.fromkeys(_COUNTS, pa.int64()), "headings": pa.list_(pa.string())}
 
@@ -39,7 +41,6 @@ class EddyEmbed:
 
     Raises:
         InvalidParameter: A parameter is wrong, or a batch lacks the column of texts or has one that the result needs.
-        NotFitted: The method has post-processing, and there is no `fitted`.
     """
 
     def __init__(
@@ -54,13 +55,13 @@ class EddyEmbed:
         errors: Literal["raise", "column"] = "raise",
         **settings: Any,
     ) -> None:
-        check_parts(parts)
         if errors not in ("raise", "column"):
             raise InvalidParameter(f"errors={errors!r} is unknown; choose one of raise, column")
-        self.embedder = load_embedder(model_name, settings)
-        raise_if_unfitted(self.embedder)
-        self._options: dict[str, Any] = {"passage_size": passage_size, "parts": tuple(parts)}
-        self._options["late"] = self.embedder.can_embed_spans if late is None else late
+        refuse_unknown("EddyEmbed", settings, ENGINE_SETTINGS)
+        self.embedder = Embedder(model_name, **{name: value for name, value in settings.items() if value is not None})
+        late = self.embedder.can_embed_spans if late is None else late
+        self._options: dict[str, Any] = {"passage_size": passage_size, "late": late, "parts": parts}
+        self.embedder.encode_long([], **self._options)  # refuses what is wrong among them
         self._text, self._id, self._raises = text_column, id_column, errors == "raise"
         self._types = {text_column: pa.string(), **_TYPES, "vector": pa.list_(pa.float32(), self.embedder.dimension)}
         self._types |= {} if self._raises else {"error": pa.string()}
@@ -68,10 +69,9 @@ class EddyEmbed:
     def __call__(self, batch: Any) -> pa.Table:
         """Give a row for each part of the documents of a batch, which has any of Ray's formats."""
         table = BlockAccessor.for_block(BlockAccessor.batch_to_block(batch)).to_arrow()
-        names = table.column_names
-        if self._text not in names:
-            raise InvalidParameter(f"no column {self._text!r} among {names}; name it with text_column=")
-        if taken := [name for name in names if name in self._types and name != self._text]:
+        if self._text not in table.column_names:
+            raise InvalidParameter(f"no column {self._text!r} among {table.column_names}; name it with text_column=")
+        if taken := [name for name in table.column_names if name in self._types and name != self._text]:
             raise InvalidParameter(f"the batch has the columns {', '.join(taken)}, which the result needs; rename them")
         owners, rows = list[int](), list[dict[str, Any]]()
         for at, result in enumerate(isolate_failures(self._encode, table.column(self._text).to_pylist(), REFUSALS)):
@@ -82,7 +82,11 @@ class EddyEmbed:
         return pa.table([*carried.columns, *added.columns], [*carried.column_names, *added.column_names])
 
     def _encode(self, texts: list[Any]) -> list[LongDocument]:
-        return self.embedder.encode_long([_decoded(text) for text in texts], **self._options)
+        try:
+            read = [text.decode("utf-8-sig") if isinstance(text, bytes) else text for text in texts]
+        except UnicodeDecodeError as error:
+            raise InvalidText(f"byte {error.start} is not UTF-8; convert the file first") from None
+        return self.embedder.encode_long(read, **self._options)
 
     def _parts(self, result: LongDocument) -> Iterator[dict[str, Any]]:
         whole = Span(0, len(result.text), result.n_tokens, result.vector)
@@ -97,22 +101,10 @@ class EddyEmbed:
             name = repr(table.column(self._id)[at].as_py()) if self._id in table.column_names else f"{at} of its batch"
             raise type(error)(f"row {name}: {reason(error)}; or give errors='column', to go on with the others")
         text = table.column(self._text)[at].as_py()
-        cells = {"part": self._options["parts"][0], "index": 0, "error": reason(error)}
+        cells = {"part": next(iter(self._options["parts"])), "index": 0, "error": reason(error)}
         return {**cells, self._text: text if isinstance(text, str) else None}
-
-
-def load_embedder(model_name: str | os.PathLike[str], settings: Mapping[str, Any]) -> Embedder:
-    """Load an embedder; None stands for an argument's default."""
-    return Embedder(model_name, **{name: value for name, value in settings.items() if value is not None})
 
 
 def reason(error: Exception) -> str:
     """Why a text that was embedded alone could not be."""
     return str(error).replace("text 0", "the text", 1)
-
-
-def _decoded(text: Any) -> Any:
-    try:
-        return text.decode("utf-8-sig") if isinstance(text, bytes) else text
-    except UnicodeDecodeError as error:
-        raise InvalidText(f"byte {error.start} is not UTF-8; convert the file first") from None

@@ -17,7 +17,7 @@ from chroma_eddy import Document, WriteReport, check_document, open_index
 from eddy_embed import LongDocument
 from eddy_embed.errors import EddyError, FingerprintMismatch
 from eddy_embed.integrations import is_unfitted, isolate_failures
-from ray_eddy.embedding import REFUSALS, EddyEmbed, load_embedder, reason
+from ray_eddy.embedding import REFUSALS, EddyEmbed, reason
 
 
 @dataclass
@@ -62,9 +62,10 @@ def ingest(
     """
     sizes = {size: settings.pop(size, None) for size in ("passage_size", "late", "sentence_vectors")}
     # This process embeds nothing, and leaves the GPUs to those that do.
-    embedder = load_embedder(model_name, {**settings, "device": "cpu"})
+    embedder = EddyEmbed(model_name, **{**settings, "device": "cpu"}).embedder
     with open_index(place, name, embedder, **sizes) as index, index.writing():
-        raw = index.embedder.with_post(None)  # the index's writer applies its post-processing
+        # The index's writer applies what post-processing has learned.
+        raw = index.embedder.with_post(None) if index.post or is_unfitted(index.embedder) else index.embedder
         settings = {**settings, "method": str(raw.method), "fitted": None, **index.encoding}
         known = {id_: row.text_digest for id_, row in index.entries().items() if row.digest}
         embedded = documents.repartition(target_num_rows_per_block=batch_size).map_batches(
@@ -139,4 +140,5 @@ def _deliveries(embedded: ray.data.Dataset, fingerprint: str, refused: list[tupl
 def _to_document(row: dict[str, Any]) -> Document:
     id_, text, pages = (row.pop(name, None) for name in ("id", "text", "page_starts"))
     metadata = {name: value for name, value in row.items() if value is not None}
-    return Document(id_ if id_ is None else str(id_), text, metadata, tuple(pages or ()))  # type: ignore[arg-type]
+    pages = () if pages is None else tuple(map(int, pages))  # lists, or arrays if a batch was one of numpy
+    return Document(id_ if id_ is None else str(id_), text, metadata, pages)  # type: ignore[arg-type]

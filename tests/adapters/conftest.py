@@ -1,11 +1,11 @@
-"""An index that many tests begin with: written once in a session, read where it is or copied."""
+"""What many tests begin with: a loaded model, and an index, written once in a session, read where it is or copied."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,6 +19,15 @@ def embedder() -> Embedder:
     from eddy_embed import Embedder
 
     return Embedder("eddy-tiny", method="plain:exit=2", query_instruction="Find the answer.")
+
+
+@pytest.fixture(scope="session")
+def live() -> tuple[Any, Any]:
+    """The bundled model as transformers loads it, and its tokenizer."""
+    from tests.adapters.samples import TINY
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    return AutoModelForCausalLM.from_pretrained(TINY, dtype="float32"), AutoTokenizer.from_pretrained(TINY)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from tests.adapters.indexes import assert_same, documents, rows
+from tests.adapters.indexes import assert_same, documents, rows, words_of
 
 import eddy_embed
 from chroma_eddy import Document, EddyEmbeddingFunction, ForeignCollection, NoIndex, open_collection, open_index
@@ -186,7 +186,12 @@ def test_whatever_stops_a_change_the_old_version_is_found_until_the_new_one_is_w
         versions = {version for version in (1, 2) for text in texts if f"version {version}" in text}
         assert len(versions) == 1, texts
         assert len(texts) == len({hit.start for hit in hits})
+    both, meant, worded = (
+        {hit.id for hit in index.query("Which version?", 100, **how)} for how in ({}, {"hybrid": False}, {"alpha": 0})
+    )
+    assert both == meant >= worded > set(), "a passage that only one side has"
     index.upsert(changed)
+    assert set(words_of(index)) == set(rows(index)[MAIN])
     assert index.status().incomplete == () and index.check() == {}
     assert next(index.documents()) == changed[0]
     whole = index.entries(["papers/0"])["papers/0"]

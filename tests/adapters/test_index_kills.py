@@ -18,6 +18,7 @@ from chroma_eddy.storage import store
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT
 from eddy_embed import Embedder
 
+KILLS = 50
 NEW = "plain:exit=-2"
 """The method of what a library is made anew with."""
 
@@ -111,11 +112,8 @@ def both_sides_agree(index: Index) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [5, 50])
-def test_a_killed_sync_is_finished_by_the_next(
-    kind: str, kills: int, expected: tuple[Path, dict], tmp_path: Path
-) -> None:
-    template, undisturbed = expected
+def test_a_killed_sync_is_finished_by_the_next(kind: str, expected: tuple[Path, dict], tmp_path: Path) -> None:
+    (template, undisturbed), kills = expected, KILLS
     moment, log = random.Random(kills), tmp_path / "embedded.log"
     with placed(kind, tmp_path / "db", template) as place:
         place.renew()
@@ -138,9 +136,9 @@ def test_a_killed_sync_is_finished_by_the_next(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [5, 50])
-def test_a_killed_reindexing_goes_on(kills: int, tmp_path: Path) -> None:
-    template, moment, log = tmp_path / "before", random.Random(kills), tmp_path / "embedded.log"
+def test_a_killed_reindexing_goes_on(tmp_path: Path) -> None:
+    template, kills, log = tmp_path / "before", KILLS, tmp_path / "embedded.log"
+    moment = random.Random(kills)
     for folder, method in ((template, killing.METHOD), (tmp_path / "wanted", NEW)):
         with open_index(folder, "notes", embedder(method), passage_size=24) as index:
             index.upsert(killing.before())

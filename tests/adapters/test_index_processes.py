@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
 
 import pytest
 from chromadb import Collection
-from chromadb.api.shared_system_client import SharedSystemClient
 from tests.adapters.indexes import apart, assert_same, documents, rows
 from tests.adapters.killing import METHOD, SAVED_OFTEN, after, started
 from tests.processes import context
 
 from chroma_eddy import Document, ForeignCollection, Index, index_core, open_index
 from chroma_eddy.storage import connection, store
-from chroma_eddy.storage.backups import BEGUN, SAVED
-from chroma_eddy.storage.names import MAIN, WRITER
+from chroma_eddy.storage.names import WRITER
 from chroma_eddy.storage.store import Store
 from chroma_eddy.write import writer
 from chroma_eddy.write.writer import Writer
@@ -274,26 +271,3 @@ def test_two_writers_at_once_take_turns_and_embed_nothing_twice(tmp_path, embedd
     with opened(place, embedder) as index, opened(tmp_path / "alone", embedder) as alone:
         alone.sync(after())
         assert_same(rows(index), rows(alone))
-
-
-@pytest.mark.parametrize("noted", [True, False])
-def test_vectors_whose_saving_was_cut_short_are_put_back(noted, tmp_path, embedder, monkeypatch):
-    """As SIGKILL leaves them: before the database has noted how far they go, or without an earlier whole version."""
-    place = tmp_path / "db"
-    if not noted:
-        monkeypatch.setattr(store, "_COSINE_CONFIG", {"hnsw": {"space": "cosine"}})  # saved after a thousand rows
-    with opened(place, embedder) as index:
-        index.upsert(documents(4))
-        before, collection = rows(index), str(index.store.collection(MAIN).id)
-    SharedSystemClient.clear_system_cache()
-    asked = "SELECT id FROM segments WHERE collection = ? AND scope = 'VECTOR'"
-    with closing(sqlite3.connect(place / "chroma.sqlite3")) as database:
-        ((segment,),) = database.execute(asked, [collection])
-    assert any((place / SAVED).glob(f"{segment}.*")) == noted
-    for file in (place / segment).iterdir():
-        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2] + b"half")
-    (place / BEGUN).write_text(collection)
-    with opened(place, embedder) as index:
-        assert_same(rows(index), before)
-        assert index.upsert(documents(4)).unchanged == 4 and index.upsert(documents(6)).written == 2
-        assert not (place / BEGUN).exists() and index.check() == {}

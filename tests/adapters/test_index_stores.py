@@ -9,7 +9,6 @@ import chromadb
 import numpy as np
 import pytest
 from langchain_core.documents import Document
-from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import VectorStoreQuery
 from tests.adapters.indexes import SENTENCES, documents, rows, served
@@ -19,7 +18,7 @@ from chroma_eddy.storage.names import MAIN
 from chroma_eddy.storage.store import Store
 from chroma_eddy.write import pieces
 from eddy_embed import Embedder
-from eddy_embed.errors import FingerprintMismatch, InvalidParameter
+from eddy_embed.errors import InvalidParameter
 from langchain_eddy import EddyChroma, EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.vector_stores.eddy import EddyChromaVectorStore
@@ -40,12 +39,6 @@ class LangChain:
 
     def ask(self, question: str = ASKED, k: int = 100) -> list[tuple[str, float]]:
         return [(str(found.id), score) for found, score in self.store.similarity_search_with_score(question, k)]
-
-    def mmr(self, k: int, fetch_k: int, lambda_mult: float) -> list[str]:
-        return [str(d.id) for d in self.store.max_marginal_relevance_search(ASKED, k, fetch_k, lambda_mult)]
-
-    def hybrid(self, question: str, k: int) -> list[str]:
-        return [str(found.id) for found in self.store.hybrid_search(question, k)]
 
     def get(self, ids: list[str]) -> dict[str, tuple[str, dict[str, Any]]]:
         return {str(found.id): (found.page_content, found.metadata) for found in self.store.get_by_ids(ids)}
@@ -73,13 +66,6 @@ class LlamaIndex:
     def ask(self, question: str = ASKED, k: int = 100) -> list[tuple[str, float]]:
         found = self.store.query(VectorStoreQuery(query_str=question, similarity_top_k=k))
         return list(zip(found.ids or [], found.similarities or [], strict=True))
-
-    def mmr(self, k: int, fetch_k: int, lambda_mult: float) -> list[str]:
-        asked = VectorStoreQuery(query_str=ASKED, similarity_top_k=k, mode="mmr", mmr_threshold=lambda_mult)
-        return list(self.store.query(asked, mmr_prefetch_k=fetch_k).ids or [])
-
-    def hybrid(self, question: str, k: int) -> list[str]:
-        return list(self.store.query(VectorStoreQuery(query_str=question, similarity_top_k=k, mode="hybrid")).ids or [])
 
     def get(self, ids: list[str]) -> dict[str, tuple[str, dict[str, Any]]]:
         nodes = self.store.get_nodes(ids)
@@ -132,15 +118,11 @@ def test_twice_changes_nothing_and_a_known_id_is_replaced_with_all_its_metadata(
     np.testing.assert_allclose(vector, store.index.embedder.encode_document(text), atol=1e-5)
 
 
-def test_scores_are_cosines_and_choices_those_of_the_index(store):
+def test_scores_are_cosines(store):
     store.put(texts())
-    near, held = nearest(store.index), rows(store.index)[MAIN]
+    near = nearest(store.index)
     assert [id_ for id_, _ in store.ask(k=5)] == [id_ for id_, _ in near[:5]]
     assert [score for _, score in store.ask()] == pytest.approx([cosine for _, cosine in near], abs=1e-5)
-    query = store.index.embedder.encode_query(ASKED)
-    chosen = maximal_marginal_relevance(query, [held[id_][0] for id_, _ in near[:8]], 0.3, 4)
-    assert store.mmr(4, 8, 0.3) == [near[at][0] for at in chosen]
-    assert store.hybrid("Granite keel", 3) == [hit.id for hit in store.index.query("Granite keel", 3, hybrid=True)]
 
 
 def test_documents_that_the_index_has_cut_are_found_whole_and_go_as_a_whole(kind, index):
@@ -165,11 +147,11 @@ def test_documents_that_the_index_has_cut_are_found_whole_and_go_as_a_whole(kind
     assert not store.get(["piece/0"]) and store.get(["piece/1"])
 
 
-def test_questions_go_through_the_transform_of_the_index_also_after_a_refit_by_another(kind, tmp_path):
+def test_questions_go_through_the_transform_of_the_index_also_after_a_refit_by_another(tmp_path):
     unfitted = Embedder("eddy-tiny", method="plain:exit=2+centre")
     index, other = (open_index(tmp_path, "notes", unfitted, passage_size=24) for _ in range(2))
     index.upsert(documents(3))
-    store = kind(index)
+    store = LangChain(index)
     store.put(texts())
 
     def check() -> str:
@@ -190,13 +172,6 @@ def test_questions_go_through_the_transform_of_the_index_also_after_a_refit_by_a
     other.refit()
     store.take(["late"])
     assert not store.get(["late"])
-
-
-def test_another_embedder_is_refused(written, monkeypatch):
-    monkeypatch.setitem(SETTINGS, "method", "htp:exit=2")
-    for kind in (LangChain, LlamaIndex):
-        with pytest.raises(FingerprintMismatch, match="method"):
-            kind(persist_directory=str(written))
 
 
 async def test_on_a_server_each_reads_what_the_other_writes(tmp_path):

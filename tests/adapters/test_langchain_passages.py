@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import chromadb
 import numpy as np
 import pytest
-from langchain_chroma import Chroma
 from langchain_core.documents import Document
 from llama_index.core import Document as Node
+from tests.adapters.samples import REPEATS, STORY
 
 from eddy_embed.errors import InvalidText
 from langchain_eddy import EddyEmbeddings, embed_passages
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser
-
-STORY = (
-    "The harbour lay still that morning. Only the ferry moved, slow and white, towards the island. "
-    "Mr. Hale watched it from the pier; he had paid $3.50 for coffee. “Too much,” he said.\n\n"
-    "At noon the wind came. It tore the flags, and the ferry turned back. Nobody in town was surprised. "
-) * 3
-REPEATS = "Yes. He said it twice: yes. Yes.\n\nYes. No. Yes. He said it twice: yes. " * 4
 
 
 @pytest.fixture(scope="module")
@@ -69,23 +61,6 @@ def test_ids_spans_and_vectors_are_those_of_llama_index(embeddings):
     ]
     apart = np.subtract([node.embedding for node in nodes], [passage.vector for passage in passages])
     assert np.abs(apart).max() <= 1e-5
-
-
-def test_a_store_of_langchain_finds_passages_by_their_own_vectors(embeddings):
-    client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
-    store = Chroma("passages", embeddings, client=client, collection_configuration={"hnsw": {"space": "cosine"}})
-    for _ in range(2):  # the same ids, so the same rows
-        passages = list(embed_passages(documents(), embeddings, passage_size=24))
-        client.get_collection("passages").upsert(
-            ids=[str(each.document.id) for each in passages],
-            embeddings=[each.vector for each in passages],
-            documents=[each.document.page_content for each in passages],
-            metadatas=[each.document.metadata for each in passages],
-        )
-    query = np.array(embeddings.embed_query("When did the wind come?"))
-    expected = sorted((float(np.array(each.vector) @ query) for each in passages), reverse=True)
-    hits = store.similarity_search_with_relevance_scores("When did the wind come?", k=100)
-    assert [score for _, score in hits] == pytest.approx(expected, abs=1e-4)
 
 
 def test_documents_without_text_are_named_and_bad_ones_refused(embeddings):

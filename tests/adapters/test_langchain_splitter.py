@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
-import sys
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from langchain_core.documents import Document
 from langchain_core.stores import InMemoryByteStore
+from tests.adapters.samples import REPEATS, STORY
 
 from eddy_embed import Segmenter
-from eddy_embed.errors import InvalidParameter, InvalidText
+from eddy_embed.errors import InvalidText
 from langchain_eddy import EddyEmbeddings, SentenceTextSplitter
 
-STORY = (
-    "The harbour lay still that morning. Only the ferry moved, slow and white, towards the island. "
-    "Mr. Hale watched it from the pier; he had paid $3.50 for coffee. “Too much,” he said.\n\n"
-    "At noon the wind came. It tore the flags, and the ferry turned back. Nobody in town was surprised. "
-) * 3
-REPEATS = "Yes. He said it twice: yes. Yes.\n\nYes. No. Yes. He said it twice: yes. " * 4
 MIXED = "他走了。她来了。 שלום. עולם. 😀 fine. " * 9
 
 
@@ -98,25 +91,10 @@ def test_is_what_langchain_asks_for(embeddings):
     assert [d.page_content for d in SentenceTextSplitter(150).transform_documents(documents)] == SentenceTextSplitter(
         150
     ).split_text(STORY)
-    with pytest.raises(ValueError, match="chunk_size"):
-        SentenceTextSplitter(chunk_size=0)
     with pytest.raises(ValueError, match="overlap"):
         SentenceTextSplitter(chunk_size=10, chunk_overlap=11)
-    with pytest.raises(InvalidParameter, match="language"):
-        SentenceTextSplitter(language="klingon")
     with pytest.raises(InvalidText, match="surrogate"):
         SentenceTextSplitter().split_text("a\ud800")
-
-
-def test_embeddings_do_without_the_package_of_splitters():
-    code = (
-        "import sys; sys.modules['langchain_text_splitters'] = None\n"
-        "import langchain_eddy\n"
-        "try: langchain_eddy.SentenceTextSplitter\n"
-        "except ImportError as error: print(error)"
-    )
-    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert child.stdout == 'langchain_text_splitters is not installed; pip install "eddy-embed[langchain]"\n'
 
 
 def test_a_cache_serves_the_embedder_that_filled_it_and_no_other(embeddings, monkeypatch):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from langchain_core.documents import Document
 from llama_index.core import Document as LlamaDocument
-from llama_index.core import SimpleDirectoryReader, VectorStoreIndex
+from llama_index.core import SimpleDirectoryReader
 from llama_index.core.schema import MetadataMode
 from reportlab.pdfgen.canvas import Canvas
 
@@ -56,41 +56,6 @@ def paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def across(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("papers") / "across.pdf", ACROSS)
-
-
-def test_llama_index_page_labels_survive(paper: Path) -> None:
-    embedding = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2")
-    parser = LongDocumentNodeParser(embed_model=embedding, passage_size=8)
-
-    def load() -> list:
-        return SimpleDirectoryReader(input_files=[str(paper)], filename_as_id=True).load_data()
-
-    documents = {document.id_: document for document in load()}
-    nodes = parser.get_nodes_from_documents(load())
-    assert [node.metadata["page_label"] for node in nodes] == ["1", "1", "2", "2", "3", "3"]
-    for node in nodes:
-        document = documents[node.ref_doc_id]
-        assert document.text[node.start_char_idx : node.end_char_idx] == node.text
-        assert document.metadata.items() <= node.metadata.items()
-    assert [node.id_ for node in parser.get_nodes_from_documents(load())] == [node.id_ for node in nodes]
-    index = VectorStoreIndex(nodes, embed_model=embedding)
-    found = index.as_retriever(similarity_top_k=6).retrieve(QUESTION)
-    labels = {hit.node.get_content(): hit.node.metadata["page_label"] for hit in found}
-    assert labels == {line: str(number) for number, page in enumerate(PAGES, 1) for line in page}
-
-
-def test_langchain_pages_survive(paper: Path) -> None:
-    embeddings = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2")
-    pages = PyPDFLoader(str(paper)).load()
-    found = [passage.document for passage in embed_passages(pages, embeddings, passage_size=8)]
-    labels = {hit.page_content: (hit.metadata["page"], hit.metadata["page_label"]) for hit in found}
-    assert labels == {line: (number - 1, str(number)) for number, page in enumerate(PAGES, 1) for line in page}
-    for hit in found:
-        text = pages[hit.metadata["page"]].page_content
-        assert text[hit.metadata["start_index"] : hit.metadata["end_index"]] == hit.page_content
-    again = embed_passages(PyPDFLoader(str(paper)).load(), embeddings, passage_size=8)
-    assert [passage.document.id for passage in again] == [hit.id for hit in found]
-    assert len({hit.id for hit in found}) == 6, "though no page has an id"
 
 
 def test_llama_index_joins_the_pages_of_each_file(paper: Path, across: Path) -> None:

@@ -15,8 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 from tests.adapters.indexes import assert_same, documents, rows
 from tests.adapters.ray_clusters import dataset, one_node
+from tests.selection import slow
 
 from chroma_eddy import Document, open_index
+from chroma_eddy.storage.names import MAIN
 from chroma_eddy.write import writer
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText, NotFitted
@@ -100,6 +102,7 @@ def test_a_bad_row_is_named_or_told_in_a_column(eddy_embed_class):
     [
         ({"methd": "htp"}, InvalidParameter, "did you mean method"),
         ({"parts": "passages"}, InvalidParameter, "parts="),
+        ({"passage_size": 0}, InvalidParameter, "passage_size=0"),
         ({"errors": "drop"}, InvalidParameter, "raise, column"),
         ({"method": "plain:exit=1+whiten"}, NotFitted, "fitted="),
         ({"text_column": "body"}, InvalidParameter, "no column 'body'"),
@@ -119,7 +122,7 @@ def test_columns_that_the_result_needs_are_refused(eddy_embed_class):
 # --- Into an index, without embedders of the cluster
 
 
-@pytest.mark.parametrize("post", ["centre", pytest.param("abtt:k=1", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("post", ["centre", slow("abtt:k=1")])
 def test_an_index_processes_vectors_that_were_made_elsewhere(post, tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "FIT_PASSAGES", 9)
     monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 2)
@@ -156,9 +159,11 @@ def test_embedders_of_another_model_are_found_out(cluster):
 # --- On a cluster
 
 
-def test_an_index_gets_the_rows_of_one_process_and_only_what_is_new_is_embedded(cluster, tmp_path, embedder):
+@pytest.mark.parametrize("method", ["plain:exit=1+truncate:dims=32", slow("plain:exit=1+centre")])
+def test_an_index_gets_the_rows_of_one_process_and_only_what_is_new_is_embedded(method, cluster, tmp_path):
     from ray_eddy import ingest
 
+    embedder = Embedder("eddy-tiny", method=method)
     third = replace(documents(4)[3], metadata={"number": 3, "shelf": "c", "new": False})
     wanted = [documents(1, version=2)[0], *documents(3)[1:], third, *documents(9)[4:]]
     bad = [Document("blank", " "), Document("named", "Text.", {"eddy_own": 1}), documents(2)[1]]
@@ -166,7 +171,7 @@ def test_an_index_gets_the_rows_of_one_process_and_only_what_is_new_is_embedded(
         with open_index(tmp_path / place, "notes", embedder, passage_size=24) as index:
             index.upsert(documents(6))
             index.upsert(later)
-    told, given = list[int](), {**MODEL, "batch_size": 4}
+    told, given = list[int](), {"model_name": "eddy-tiny", "method": method, "batch_size": 4}
     report = ingest(
         dataset([*wanted, *bad]), tmp_path / "ray", "notes", **given, progress=lambda _, done: told.append(done)
     )
@@ -191,6 +196,20 @@ def test_only_texts_that_the_index_lacks_are_embedded():
     assert actor.embedder.counts.texts == 2
     deliveries = [pickle.loads(row) for row in found.column("delivery").to_pylist()]
     assert [each.result is None for each in deliveries] == [True] * 4 + [False] * 2
+
+
+@pytest.mark.slow
+def test_a_new_index_fits_its_post_processing_on_what_the_cluster_delivers(cluster, tmp_path):
+    from ray_eddy import ingest
+
+    method = "plain:exit=1+centre"
+    with open_index(tmp_path / "one", "notes", Embedder("eddy-tiny", method=method)) as alone:
+        expected = alone.upsert(documents(12))
+        report = ingest(dataset(documents(12)), tmp_path / "ray", "notes", model_name="eddy-tiny", method=method)
+        assert (report.written, report.fitted_on) == (12, expected.fitted_on) and report.fitted_on
+        with open_index(tmp_path / "ray", "notes", Embedder("eddy-tiny", method=method)) as index:
+            np.testing.assert_allclose(index.post.mean, alone.post.mean, atol=1e-5)
+            assert index.check() == {} and len(rows(index)[MAIN]) == len(rows(alone)[MAIN])
 
 
 # --- The command, which gives EddyEmbed to map_batches

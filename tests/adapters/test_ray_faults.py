@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,16 +87,22 @@ def test_whatever_is_killed_the_rows_are_those_of_one_process(
     from ray_eddy import ingest
 
     monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 4)  # so that the first are written early
-    before: list[set[int]] = []
+    embedders: set[int] = set()
+
+    def slowly(batch: Any) -> Any:
+        time.sleep(0.3)  # so that most are still to be embedded by then
+        return batch
 
     def progress(_: float, written: int) -> None:
-        if not before:
-            assert 0 < written < COUNT / 2
-            before.append({each.pid for each in processes("MapBatches(_EmbedNew)")})
+        first = not embedders
+        embedders.update(each.pid for each in processes("MapBatches(_EmbedNew)"))
+        if first:
+            assert 0 < written < COUNT / 4 and len(embedders) == 2
             disturb(cluster)
 
-    report = ingest(dataset(documents(COUNT)), tmp_path, "notes", **GIVEN, progress=progress)
-    assert (report.written, report.refused, len(before)) == (COUNT, [], 1)
+    given = dataset(documents(COUNT)).repartition(target_num_rows_per_block=4).map_batches(slowly, batch_size=4)
+    report = ingest(given, tmp_path, "notes", **GIVEN, progress=progress)
+    assert (report.written, report.refused) == (COUNT, []) and len(embedders) > 2, "another one has gone on"
     with open_index(tmp_path, "notes") as index:
         assert index.check() == {} and index.incomplete() == {}
         assert_same(alone, rows(index))

@@ -98,7 +98,10 @@ def test_passage_ids_are_for_good():
     assert passage_id("story", "Text. Two.", 1, 0, 5, "f", True) == "c922432c-9cd3-5f33-b6f5-4b6ba9bf024b"
 
 
-@pytest.mark.parametrize("change", [{"identity": "b"}, {"copy": 1}, {"end": 4}, {"fingerprint": "g"}, {"late": False}])
-def test_passage_ids_follow_all_that_decides_a_vector(change):
+CHANGES = {"identity": "b", "text": "Other.", "copy": 1, "end": 4, "fingerprint": "g", "late": False}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_passage_ids_follow_all_that_decides_a_vector(name):
     usual = {"identity": "a", "text": "Text.", "copy": 0, "start": 0, "end": 5, "fingerprint": "f", "late": True}
-    assert passage_id(**usual) != passage_id(**{**usual, **change})
+    assert passage_id(**usual) != passage_id(**{**usual, name: CHANGES[name]})

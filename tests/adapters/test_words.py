@@ -16,7 +16,6 @@ from tests.adapters.indexes import documents, rows, words_of
 from chroma_eddy import ALPHA, Document, Index, Piece, StorageError, open_index
 from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.storage.names import MAIN, WORDS
-from chroma_eddy.storage.store import Store
 from chroma_eddy.words.bm25 import Bm25Index, IndexedText, Restriction
 from chroma_eddy.words.bm25_pair import Bm25Pair
 from chroma_eddy.words.terms import TermAnalyzer
@@ -230,32 +229,6 @@ def test_words_are_those_of_the_rows_after_every_change(folder: Path, index: Ind
     index.reindex(Embedder("eddy-tiny", method="plain:exit=1", check=False), passage_size=40)
     assert set(words_of(index)) == set(rows(index)[MAIN])
     assert [path.name for path in (folder / WORDS).iterdir()] == [str(index.collection.id)]
-
-
-@pytest.mark.parametrize("kind", ["", "-sentences", "-documents"])
-def test_an_interrupted_write_leaves_no_passage_to_one_side_alone(
-    index: Index, folder: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    changed = [Document(each.id, each.text.replace("Granite", "Zeppelin"), each.metadata) for each in documents()]
-    before = {hit.id for hit in index.query("granite", 1000)}
-    upsert = Store.upsert
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-
-        def stop(self: Store, into: str, *given: object) -> None:
-            upsert(self, into, *given)
-            if into == kind:
-                raise KeyboardInterrupt
-
-        patch.setattr(Store, "upsert", stop)
-        index.upsert(changed)
-    with open_index(folder, "notes", embedder) as reader:
-        if kind != "-documents":
-            assert {hit.id for hit in reader.query("granite", 1000)} == before
-            assert not reader.query("zeppelin", 1000, alpha=0)
-        found = {hit.id for hit in reader.query("granite zeppelin", 1000)}
-        assert found == {hit.id for hit in reader.query("granite zeppelin", 1000, hybrid=False)}
-    index.upsert(changed)
-    assert set(words_of(index)) == set(rows(index)[MAIN]) and not index.query("granite", 9, alpha=0)
 
 
 def test_an_index_without_words_gets_them_with_the_next_write_or_when_it_is_made_anew(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from langchain_core.documents import Document
 from llama_index.core.schema import Document as LlamaDocument
+from llama_index.core.schema import TextNode
 
 from chroma_eddy import EddyEmbeddingFunction, open_collection
 from eddy_embed import methods
@@ -103,6 +104,8 @@ def test_nodes_and_the_node_parser() -> None:
     for nodes in (["text"], [None], b"x"):
         with pytest.raises(InvalidParameter, match=r"nodes\[0\]"):
             LLAMA(nodes)
+    with pytest.raises(InvalidText, match="node-7"):
+        LLAMA([TextNode(id_="node-7", text="  ")])
     wrong = {
         "embed_model": [3, "x", object()],
         "passage_size": [*NO_COUNT, None],
