@@ -18,10 +18,6 @@ def reachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
 
 
-def time(median: float) -> dict[str, float]:
-    return {"median": median, "low": median, "high": median}
-
-
 # --- speed
 
 
@@ -95,24 +91,6 @@ def test_a_model_has_a_table_of_its_run_on_the_most_threads() -> None:
         f"| the best batch size | 1.50 [1.50, 1.50] |{f' {spread} |' * 3}  |",
         f"| other | – |{f' {spread} |' * 3} 0.500 |",
     ]
-
-
-def test_every_peer_has_a_row_of_its_own_in_the_journal() -> None:
-    import bench
-
-    def keys(*given: str) -> list[str]:
-        return [key for key, _, _ in bench.units(bench.parsed(list(given)))]
-
-    assert keys("--part", "memory") == ["memory qwen3-0.6b float32 4 layers"]
-    some = ["--part", "peers", "--openvino", "python", "--llama-cpp", "python", "--peer", "OpenVINO", "--peer", "BF16"]
-    names = ("llama.cpp, BF16", *(f"sentence-transformers (OpenVINO), {each}" for each in ("bfloat16", "int8")))
-    assert keys(*some, "--model", "/there/gemma.gguf", "--threads", "1") == [
-        f"peers gemma, {name}, threads: 1" for name in names
-    ]
-    every = keys("--openvino", "python")
-    assert len(every) == len(set(every)) and {key.partition(" ")[0] for key in every} == set(bench.PARTS)
-    with pytest.raises(SystemExit, match=r"\['Other'\]: none of \['sentence-transformers, .* has such a word"):
-        keys("--peer", "Other")
 
 
 # --- long documents

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.command_line import run
 from tests.disk import files_of_at_most
 
 from eddy_embed import Embedder
-from eddy_embed.cli import main
 from eddy_embed.parts.postprocess import Fitted
 from eddy_embed.utils.atomic_files import atomic_write
 from eddy_embed.utils.interrupts import Interrupted, stoppable
@@ -59,26 +58,17 @@ def test_errors_name_the_file_and_leave_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_bytes() == b"before" and os.listdir(tmp_path) == ["file"]
 
 
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[int, str]:
-    monkeypatch.setattr(sys, "argv", ["eddy", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    out, err = capsys.readouterr()
-    assert out == "" and "Traceback" not in err and len(err.splitlines()) <= 1
-    return int(stop.value.code or 0), err
-
-
 @pytest.mark.parametrize("suffix", [".npy", ".jsonl"])
 def test_vectors_that_do_not_fit_on_the_disk(suffix: str, tmp_path: Path, capsys, monkeypatch) -> None:
     output = tmp_path / f"vectors{suffix}"
-    command = ("embed", "The ferry leaves at noon.", "--method", "plain", "--output", output)
+    command = ("embed", "The ferry leaves at noon.", "--method", "plain", "--output", str(output))
     with files_of_at_most(100):
-        assert run(capsys, monkeypatch, *command) == (1, f"eddy: {output}: File too large\n")
+        assert run(capsys, monkeypatch, *command) == (1, "", f"eddy: {output}: File too large\n")
     assert os.listdir(tmp_path) == []
-    assert run(capsys, monkeypatch, *command) == (0, "")
+    assert run(capsys, monkeypatch, *command) == (0, "", "")
     with monkeypatch.context() as patch:
         patch.setattr(Embedder, "encode_document", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-        assert run(capsys, monkeypatch, *command) == (143, "eddy: Stopped by SIGTERM\n")
+        assert run(capsys, monkeypatch, *command) == (143, "", "eddy: Stopped by SIGTERM\n")
     assert os.listdir(tmp_path) == [output.name] and output.stat().st_size > 1000
 
 
@@ -86,15 +76,13 @@ def test_a_place_that_cannot_be_written_to_is_found_before_the_work(tmp_path: Pa
     monkeypatch.setattr(Embedder, "__init__", lambda *_, **__: pytest.fail("a model was loaded"))
     (tmp_path / "file").touch()
     for place, reason in [("file/x.npy", "Not a directory"), ("absent/x.jsonl", "No such file or directory")]:
-        code, err = run(capsys, monkeypatch, "embed", "text", "-o", tmp_path / place)
-        assert (code, err) == (1, f"eddy: {tmp_path / place}: {reason}\n")
+        found = run(capsys, monkeypatch, "embed", "text", "-o", str(tmp_path / place))
+        assert found == (1, "", f"eddy: {tmp_path / place}: {reason}\n")
     (tmp_path / "full.npy").symlink_to("/dev/full")
     monkeypatch.undo()
-    code, err = run(capsys, monkeypatch, "embed", "text", "--method", "plain", "-o", tmp_path / "full.npy")
-    assert (code, err) == (
-        1,
-        f"eddy: {tmp_path / 'full.npy'}: No space left on device; make room, or write to another disk\n",
-    )
+    said = f"eddy: {tmp_path / 'full.npy'}: No space left on device; make room, or write to another disk\n"
+    found = run(capsys, monkeypatch, "embed", "text", "--method", "plain", "-o", str(tmp_path / "full.npy"))
+    assert found == (1, "", said)
 
 
 def test_what_was_fitted_is_saved_whole(tmp_path: Path) -> None:

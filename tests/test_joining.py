@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eddy_embed import methods
-from eddy_embed.errors import IncompatibleMethods, InvalidParameter
+from eddy_embed.errors import IncompatibleMethods
 from eddy_embed.methods.method import Method
 from eddy_embed.parts.layout import Blocks, Layout
 from eddy_embed.parts.readout import Readout
@@ -107,10 +107,3 @@ def test_layouts_of_other_classes_are_left_alone() -> None:
 
     with pytest.raises(IncompatibleMethods, match="both set layout"):
         Method(layout=Other()) | Method(layout=Layout())
-
-
-def test_entries_alone_need_a_readout_from_elsewhere() -> None:
-    from eddy_embed.model.backbone import Backbone
-
-    with pytest.raises(InvalidParameter, match="no readout"):
-        methods.resolve(methods.parse("reroute:layers=2"), Backbone("llama", 6, 64, 1000, 1024))

@@ -96,10 +96,3 @@ def test_layers_that_never_run_are_refused() -> None:
         embedder("llama", "kv:layers=5-9")
     with pytest.raises(InvalidParameter, match="no effect"):
         embedder("llama", "kv:layers=4-5,exit=3")
-
-
-def test_parts_of_a_text_need_a_mean() -> None:
-    document = embedder("llama", "kv:layers=2-4,pool=mean").encode_long(TEXTS[2])
-    assert len(document.sentences) == 3
-    alone = embedder("llama", "kv:layers=2-4").encode_long(TEXTS[2], late=False)
-    assert len(alone.sentences) == 3

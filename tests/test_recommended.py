@@ -5,17 +5,16 @@ from __future__ import annotations
 import importlib
 import json
 import pickle
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests import families
+from tests.command_line import run
 from tests.comparison import TEXTS, loaded
 
 from chroma_eddy import EddyEmbeddingFunction, open_index
 from eddy_embed import Embedder, methods
-from eddy_embed.cli import main
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, ModelNotFound
 from eddy_embed.methods.method import Method
 from eddy_embed.methods.recommended import Recommendation
@@ -37,13 +36,10 @@ TRAINED = Backbone("llama", 30, 576, 49152, 8192, Pooling("mean", "mean"))
 BERT = Backbone("bert", 12, 768, 30522, 512)
 
 
-def run(capsys, monkeypatch, *arguments: str) -> tuple[str, str]:
+def done(capsys, monkeypatch, *arguments: str) -> tuple[str, str]:
     """Standard output and standard error of a command that succeeds."""
-    monkeypatch.setattr(sys, "argv", ["eddy", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    out, err = capsys.readouterr()
-    assert not stop.value.code, err
+    code, out, err = run(capsys, monkeypatch, *arguments)
+    assert not code, err
     return out, err
 
 
@@ -185,13 +181,13 @@ def test_an_index_made_with_it_is_opened_with_the_method_in_full(tmp_path: Path)
 )
 def test_commands_say_once_what_they_took(given: tuple[str, ...], use: str, capsys, monkeypatch) -> None:
     said = f"Method {TINY}: recommended for {use} on eddy-tiny\n"
-    out, err = run(capsys, monkeypatch, "embed", "The ferry leaves at noon.", *given)
+    out, err = done(capsys, monkeypatch, "embed", "The ferry leaves at noon.", *given)
     expected = Embedder("eddy-tiny", method=TINY).encode_document("The ferry leaves at noon.")
     assert err.count(said) == err.count("Method") == 1
     assert np.array_equal(np.float32(json.loads(out)["vector"]), expected)
-    out, err = run(capsys, monkeypatch, "explain", "The ferry leaves at noon.", *given)
+    out, err = done(capsys, monkeypatch, "explain", "The ferry leaves at noon.", *given)
     assert err.count(said) == 1 and TINY in out
-    _, err = run(capsys, monkeypatch, "embed", "The ferry leaves at noon.", "--method", "plain")
+    _, err = done(capsys, monkeypatch, "embed", "The ferry leaves at noon.", "--method", "plain")
     assert "Method" not in err
 
 
@@ -200,7 +196,7 @@ def test_analyses_and_the_endpoint_name_it_in_full(capsys, monkeypatch, tmp_path
     pairs = [("A boat leaves.", "A ship departs.", 5), ("Dogs bark.", "Cats.", 2), ("Salt.", "A bell.", 0)]
     rows = (json.dumps({"a": one, "b": other, "score": score}) for one, other, score in pairs)
     (tmp_path / "sts" / "tiny.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    out, err = run(capsys, monkeypatch, "evaluate", "eddy-tiny", "-m", "recommended", "--data", str(tmp_path))
+    out, err = done(capsys, monkeypatch, "evaluate", "eddy-tiny", "-m", "recommended", "--data", str(tmp_path))
     assert f"Method {TINY}: recommended for retrieval on eddy-tiny" in err and TINY in out and "recommended" not in out
 
     def stop(model: str, texts: list[str], **_: object) -> None:
@@ -208,15 +204,12 @@ def test_analyses_and_the_endpoint_name_it_in_full(capsys, monkeypatch, tmp_path
 
     monkeypatch.setattr("openai_eddy.engine.open_embedders", stop)
     for given, texts in (((), [TINY]), (("-m", "plain", "-m", "recommended"), ["plain", TINY])):
-        monkeypatch.setattr(sys, "argv", ["eddy", "serve", "eddy-tiny", "--port", "0", *given])
-        with pytest.raises(SystemExit):
-            main()
-        _, err = capsys.readouterr()
+        _, _, err = run(capsys, monkeypatch, "serve", "eddy-tiny", "--port", "0", *given)
         assert err.count(f"Method {TINY}") == 1 and f"eddy-tiny with {texts}" in err
 
 
 def test_the_recommendations_for_a_model_are_shown_without_its_weights(capsys, monkeypatch, tmp_path: Path) -> None:
-    out, _ = run(capsys, monkeypatch, "methods", "eddy-tiny")
+    out, _ = done(capsys, monkeypatch, "methods", "eddy-tiny")
     assert out.splitlines() == [
         f"retrieval: {TINY} (chosen for this model)",
         f"  cranfield, ndcg@10: {TINY}+whiten 0.239, plain+whiten 0.127",
@@ -227,7 +220,7 @@ def test_the_recommendations_for_a_model_are_shown_without_its_weights(capsys, m
     ]
     config = json.loads((BUNDLED["eddy-tiny"] / "config.json").read_text(encoding="utf-8"))
     (tmp_path / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 9}), encoding="utf-8")
-    out, _ = run(capsys, monkeypatch, "methods", str(tmp_path))
+    out, _ = done(capsys, monkeypatch, "methods", str(tmp_path))
     assert "retrieval: plain:exit=0+sif+filter (for models without an entry of their own)" in out
     assert "similarity: plain:exit=0+sif+filter (for models without an entry of their own)" in out
     assert "  stsb_dev, spearman, Gemma 3 270M: plain:exit=0+sif+filter 0.762, prompteol:exit=-2 0.664" in out
@@ -236,7 +229,7 @@ def test_the_recommendations_for_a_model_are_shown_without_its_weights(capsys, m
         {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
     ]
     (tmp_path / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
-    out, _ = run(capsys, monkeypatch, "methods", str(tmp_path))
+    out, _ = done(capsys, monkeypatch, "methods", str(tmp_path))
     assert "retrieval: plain (as the model was trained)" in out
     with pytest.raises(ModelNotFound):
         read_backbone("nobody/nothing", local_files_only=True)

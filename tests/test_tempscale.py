@@ -10,6 +10,8 @@ from tests import families
 from tests.comparison import TEXTS, embedder, gap
 from tests.selection import mostly_slow
 
+from eddy_embed import methods
+from eddy_embed.errors import InvalidParameter
 from eddy_embed.model.attention import AttentionSpec, kernels
 from eddy_embed.parts.attention import Temperature
 
@@ -46,7 +48,7 @@ def test_one_token_has_nothing_to_sharpen() -> None:
     [
         ("tempscale", "document", "logits times 1.25 (1/0.8)"),
         ("tempscale:query_tau=0.5", "query", "logits times 2 (1/0.5)"),
-        ('tempscale:lengths="1:1,20:0.7,30:0.5"', "document", "logits times 1.43 (1/0.7)"),
+        ('tempscale:lengths="1:1,25:0.7,26:0.5"', "document", "logits times 1.43 (1/0.7)"),
         ("tempscale:rule=log", "document", "logits times 3.22 (ln 25)"),
         ("tempscale:rule=log,tau=0.5", "document", "logits times 6.44 (ln 25 / 0.5)"),
         ("tempscale:rule=rate,rate=0.1", "document", "logits times 1.32 (1 + 0.1 ln 25)"),
@@ -57,6 +59,14 @@ def test_the_effective_factor_is_explained(method: str, role: str, shown: str) -
     e = embedder("llama", f"tp:placeholders=2+{method}")
     explained = e.explain("aaaaaaaaaaaaaaaaaaaaaa", role=role)
     assert shown in str(explained), (len(explained.tokens), str(explained).splitlines()[3])
+
+
+@pytest.mark.parametrize(
+    "bad", ["tau=0", "tau=1.5", "tau=-1", "query_tau=2", "rule=cube", "rule=rate,rate=-1", "tau=warm"]
+)
+def test_values_outside_their_range_are_refused(bad: str) -> None:
+    with pytest.raises(InvalidParameter):
+        methods.parse(f"plain+tempscale:{bad}")
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
