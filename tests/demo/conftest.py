@@ -15,6 +15,7 @@ from tests.demo.site import GUIDE, Site, long_text, serving, two_pages
 from chroma_eddy import Index, open_index
 from eddy_demo import handbook
 from eddy_demo.cli import main, options
+from eddy_embed import Embedder
 
 TIDES = """# Tides
 
@@ -29,6 +30,7 @@ Steam keeps the crust soft until the loaf has risen.
 """
 CLOCK = """<html><head><title>The tower clock</title></head><body><h1>The tower clock</h1>
 <p>A pendulum swings once in two seconds.</p><p>The weights are wound up by hand every Monday.</p></body></html>"""
+DOCUMENTS = {"tides.md": TIDES, "bread.txt": BREAD, "clock.html": CLOCK}
 
 
 @pytest.hookimpl(wrapper=True)
@@ -51,9 +53,8 @@ class Outcome:
 
 def write_documents(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "tides.md").write_text(TIDES, encoding="utf-8")
-    (folder / "bread.txt").write_text(BREAD, encoding="utf-8")
-    (folder / "clock.html").write_text(CLOCK, encoding="utf-8")
+    for name, text in DOCUMENTS.items():
+        (folder / name).write_text(text, encoding="utf-8")
     return folder
 
 
@@ -63,9 +64,9 @@ def handbook_table(page: str) -> dict[str, str]:
     return dict(re.findall(r"^\| (.+?) \| (.+?) \|$", text, re.MULTILINE))
 
 
-def opened(library: Path) -> Index:
-    """The index of a library, to look into."""
-    return open_index(library / "chroma", "library")
+def opened(library: Path, embedder: Embedder | None = None) -> Index:
+    """The index of a library, to look into, and with an embedder to ask."""
+    return open_index(library / "chroma", "library", embedder)
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with serving(folder / "site", method=None) as site:
         site.upload("guide.md", f"{GUIDE}\n## Notes\n\n{long_text(90)}")
         site.upload("ferry.pdf", two_pages())
-        for name, text in (("tides.md", TIDES), ("bread.txt", BREAD), ("clock.html", CLOCK)):
+        for name, text in DOCUMENTS.items():
             site.upload(name, text)
         assert {job["state"] for job in site.settled()} == {"done"}
         yield site

@@ -22,6 +22,7 @@ from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_demo.web.library_reader import LibraryOptions
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.server import PageServer, bind
+from eddy_demo.web.uploads import library_writer
 from eddy_embed.encoding import build
 
 PATIENCE = 120.0
@@ -128,6 +129,9 @@ class Site:
         rows: list[dict[str, Any]] = self.client.get("/api/documents").json()["documents"]
         return rows
 
+    def names(self) -> list[str]:
+        return [row["name"] for row in self.documents()]
+
     def ask(self, question: str, k: int = 8, **more: str) -> list[tuple[str, dict[str, Any]]]:
         return read_events(self.client.get("/api/ask", params={"q": question, "k": k, **more}))
 
@@ -146,9 +150,13 @@ def read_events(response: httpx.Response) -> list[tuple[str, dict[str, Any]]]:
 
 @contextmanager
 def serving(folder: Path, limits: Limits | None = None, **options: Any) -> Iterator[Site]:
-    """A server whose model takes few tokens at a time, so that there is progress to be seen on any machine."""
+    """A server whose model takes few tokens at a time, so that there is progress to be seen on any machine.
+
+    It looks for what others have written more often than a user needs.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "ON_ACCELERATOR", 512)
+        patch.setattr(library_writer, "_BUSY_SECONDS", 0.1)
         site = Site(folder, limits, **options)
         try:
             yield site

@@ -122,12 +122,6 @@ def test_a_named_method_and_one_without_post_processing(
     assert (settings.method, settings.default) == ("plain:exit=0+sif", "")
 
 
-def test_a_model_that_is_not_there_is_named(documents: Path, tmp_path: Path, run: Run) -> None:
-    refused = run("ingest", documents, "--library", tmp_path / "library", "--model", str(tmp_path / "nowhere"))
-    assert refused.code == 1 and "nowhere" in refused.err and "Traceback" not in refused.err
-    assert not (tmp_path / "library").exists()
-
-
 def test_another_model_takes_the_method_recommended_for_it(
     documents: Path, tmp_path: Path, run: Run, table: Callable[[Recommendation], None]
 ) -> None:

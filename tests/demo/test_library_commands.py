@@ -14,7 +14,6 @@ from tests.adapters.killing import SAVED_OFTEN
 from tests.demo.conftest import opened
 
 from chroma_eddy.storage import store
-from chroma_eddy.storage.names import NEXT
 from eddy_demo.library import rebuild
 from eddy_demo.library.settings import NEXT_SETTINGS, original_path, read_settings
 from eddy_embed import Embedder
@@ -46,7 +45,13 @@ def test_removed_texts_can_be_erased(library: Path, run: Run) -> None:
     def holds(word: bytes) -> bool:
         return any(word in path.read_bytes() for path in library.rglob("*") if path.is_file())
 
+    with opened(library) as index:
+        key = next(id_ for id_, each in index.entries().items() if each.metadata["name"] == "bread.txt")
+    original = original_path(library, key)
+    original.parent.mkdir()
+    original.write_bytes(b"%PDF")
     assert run("library", "remove", "bread.txt", "--library", library).code == 0
+    assert not original.exists()
     assert holds(b"flour") and holds(b"bread.txt") and holds(b"pendulum")
     outcome = run("library", "remove", "--erase", "--library", library)
     assert outcome.code == 0 and "removed texts are erased" in outcome.err
@@ -55,26 +60,22 @@ def test_removed_texts_can_be_erased(library: Path, run: Run) -> None:
     assert outcome.code == 0 and not holds(b"pendulum") and holds(b"harbour")
 
 
-def test_erasing_waits_for_an_unfinished_rebuild(library: Path, run: Run) -> None:
-    """Refused before anything is deleted."""
-    with opened(library) as index:
-        key = next(iter(index.entries()))
-        index.store.with_suffix(NEXT).open_or_create("")
-    original = original_path(library, key)
-    original.parent.mkdir()
-    original.write_bytes(b"%PDF")
-    outcome = run("library", "remove", key, "--erase", "--library", library)
-    assert outcome.code == 1 and "finish it (eddy-demo library reindex" in outcome.err
-    assert original.exists()
-    assert run("library", "remove", key, "--library", library).code == 0
-    assert not original.exists()
+def test_reindex(library: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same documents, by another method; after an interruption the same command only writes the settings."""
 
+    def cut(*_: object) -> None:
+        raise OSError("the power is gone")
 
-def test_reindex(library: Path, run: Run) -> None:
-    """The same documents, by another method; an interruption after the exchange of indexes loses nothing."""
     with opened(library) as index:
         before = {document.id: document.text for document in index.documents()}
-    assert run("library", "reindex", "--library", library, "--method", "plain:exit=2").code == 0
+    reindex = ("library", "reindex", "--library", library, "--method", "plain:exit=2")
+    with monkeypatch.context() as patched:
+        patched.setattr(rebuild, "_write_new_settings", cut)
+        assert run(*reindex).code == 1
+    assert (library / NEXT_SETTINGS).exists()
+    assert run("ask", "When do boats leave?", "--library", library).code == 1
+    outcome = run(*reindex)
+    assert outcome.code == 0, outcome.err
     settings = read_settings(library)
     assert (settings.method, settings.passage_size) == ("plain:exit=2", 24)
     assert not (library / NEXT_SETTINGS).exists()
@@ -84,22 +85,6 @@ def test_reindex(library: Path, run: Run) -> None:
         assert index.status().fingerprint == embedder.fingerprint
     assert run("ask", "When do boats leave?", "--library", library).code == 0
     assert run("library", "reindex", "--library", library, "--method", "nonsense").code == 1
-
-
-def test_reindex_is_finished_after_an_interruption(library: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stopped between the exchange and the settings: the same command only writes the settings."""
-
-    def cut(*_: object) -> None:
-        raise OSError("the power is gone")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(rebuild, "_write_new_settings", cut)
-        assert run("library", "reindex", "--library", library, "--method", "plain:exit=2").code == 1
-    assert (library / NEXT_SETTINGS).exists()
-    assert run("ask", "When do boats leave?", "--library", library).code == 1
-    outcome = run("library", "reindex", "--library", library, "--method", "plain:exit=2")
-    assert outcome.code == 0, outcome.err
-    assert run("ask", "When do boats leave?", "--library", library).code == 0
 
 
 def test_snapshot_and_restore(library: Path, documents: Path, run: Run, tmp_path: Path) -> None:

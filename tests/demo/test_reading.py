@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.demo.word_files import docx
 
 from eddy_demo.errors import NothingToRead
 from eddy_demo.library.index import to_index_document
@@ -58,7 +59,9 @@ def test_what_cannot_be_read_is_named_with_its_reason(folder: Path) -> None:
     (folder / "broken.jsonl.gz").write_bytes(b"\x1f\x8b\x08garbage")
     (folder / "empty.pdf").write_bytes(b"")
     (folder / "broken.pdf").write_bytes(b"%PDF-1.7\nnothing")
-    (folder / "broken.docx").write_bytes(b"PK\x03\x04nothing")
+    (folder / "broken.docx").write_bytes(docx("Text.")[:-999])
+    (folder / "locked.docx").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(512))
+    (folder / "blank.docx").write_bytes(docx(""))
     (folder / "rows.jsonl").write_text(
         '{"id": 1, "text": "Fine."}\n{"id": 2}\n{oops\n{"id": 1, "text": "Again."}\n{"id": 3, "text": "\\ud800 half"}\n'
         '{"id": 4, "title": "\\udfff", "text": "Fine, but its title is not."}\n[]\n',
@@ -72,7 +75,9 @@ def test_what_cannot_be_read_is_named_with_its_reason(folder: Path) -> None:
     assert found["broken.jsonl.gz"]
     assert found["empty.pdf"] == "empty"
     assert found["broken.pdf"].startswith("damaged, or no PDF file")
-    assert found["broken.docx"].startswith("broken, or no .docx file")
+    assert found["broken.docx"].startswith("broken, or no .docx file (")
+    assert found["locked.docx"].startswith("protected by a password")
+    assert found["blank.docx"] == "empty"
     assert "not a row" in found["rows.jsonl, line 2"]
     assert "not JSON" in found["rows.jsonl, line 3"]
     assert "'1' is used twice" in found["rows.jsonl, line 4"]

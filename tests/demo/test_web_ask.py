@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tests.demo.site import Site, read_events
+from tests.demo.site import Site
 
 from chroma_eddy import Index, open_index
 from eddy_demo.errors import DemoError
@@ -165,15 +164,6 @@ def test_a_document_is_held_against_a_question(site: Site) -> None:
     start = page.index(f'id="{place}"')
     assert f'data-c="{best["cosine"]}"' in page[start : start + 200]
     assert page.count("data-c=") >= page.count('id="s-')
-
-
-def test_fifty_ask_at_once(site: Site) -> None:
-    def ask(number: int) -> list[str]:
-        answer = site.client.get("/api/ask", params={"q": f"{QUESTION} Number {number}.", "k": 3})
-        return [name for name, _ in read_events(answer)]
-
-    with ThreadPoolExecutor(50) as pool:
-        assert list(pool.map(ask, range(50))) == [["answer", "hit", "hit", "hit", "done"]] * 50
 
 
 @pytest.mark.parametrize(

@@ -267,14 +267,6 @@ def test_hostile_content_is_only_text(site: Site, visit: Visit) -> None:
     assert page.locator("main img, main script").count() == 0
 
 
-def test_one_model_reads_and_writes(site: Site, visit: Visit) -> None:
-    page = visit(f"{site.url}/?q={QUESTION}")
-    expect(page.locator("#about")).to_contain_text("MB of weights read and write: a second model for embedding")
-    expect(page.locator("#answer .quote")).not_to_have_count(0)
-    expect(page.locator("#status")).to_contain_text("the model added nothing")
-    expect(page.locator("#written")).to_be_hidden()
-
-
 def test_written_sentences_have_checked_citations(site: Site, visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     def written(question: str, sentences: list[dict[str, Any]]) -> Iterator[str]:
         quote = sentences[0]["text"]
@@ -314,20 +306,6 @@ def test_writing_can_be_stopped(site: Site, visit: Visit, monkeypatch: pytest.Mo
     expect(page.locator("#stop")).to_be_hidden()
     expect(page.locator("#written-body .cite")).to_have_text("1")
     assert ended.wait(PATIENCE)
-
-
-def test_drop_takes_files(site: Site, visit: Visit) -> None:
-    page = visit(f"{site.url}/library")
-    expect(page.locator(".document-row")).not_to_have_count(0)
-    before = page.locator(".document-row").count()
-    data = page.evaluate_handle(
-        "() => { const data = new DataTransfer();"
-        " data.items.add(new File(['Herons stand in the shallow water and wait.'], 'herons.txt'));"
-        " data.items.add(new File(['x'], 'virus.exe')); return data; }"
-    )
-    page.dispatch_event("#drop", "drop", {"dataTransfer": data})
-    expect(page.locator("#status")).to_contain_text("Not taken: Virus.exe is of a type that is not read")
-    expect(page.locator(".document-row")).to_have_count(before + 1)
 
 
 def test_an_edited_file_offers_to_delete_the_older(site: Site, visit: Visit) -> None:
@@ -406,6 +384,9 @@ def test_a_follow_up_question(site: Site, visit: Visit) -> None:
 def test_heat_and_keyboard(site: Site, visit: Visit) -> None:
     page = visit(f"{site.url}/?q={QUESTION}")
     expect(page.locator(".hit")).to_have_count(8)
+    expect(page.locator("#about")).to_contain_text("MB of weights read and write: a second model for embedding")
+    expect(page.locator("#status")).to_contain_text("the model added nothing")
+    expect(page.locator("#written")).to_be_hidden()
     page.locator("body").click(position={"x": 5, "y": 500})
     page.keyboard.press("?")
     expect(page.locator("#keys")).to_be_visible()
@@ -462,20 +443,14 @@ def test_everybody_can_use_it(site: Site, browser: Browser, theme: Any) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
         page.set_viewport_size({"width": 1280, "height": 900})
         assert serious(page, "{}" if theme == "light" else "{runOnly: ['color-contrast']}") == [], path
-    assert page.evaluate("getComputedStyle(document.body).colorScheme") == theme
-    context.close()
-
-
-def test_themes(site: Site, visit: Visit) -> None:
-    """The system's theme, until another one is chosen; that one stays."""
-    page = visit(f"{site.url}/", color_scheme="dark")
-    colour = "getComputedStyle(document.body).backgroundColor"
-    dark = page.evaluate(colour)
+    # The system's theme, until another one is chosen; that one stays.
+    colour, scheme = "getComputedStyle(document.body).backgroundColor", "getComputedStyle(document.body).colorScheme"
+    before = page.evaluate(colour)
+    assert page.evaluate(scheme) == theme
     page.locator("#theme").click()
-    light = page.evaluate(colour)
-    assert dark != light
     page.goto(f"{site.url}/library")
-    assert page.evaluate(colour) == light
+    assert page.evaluate(scheme) != theme and page.evaluate(colour) != before
+    context.close()
 
 
 def test_pages_that_nobody_sees_hold_no_connection(site: Site, visit: Visit) -> None:
@@ -537,21 +512,27 @@ def broken(body: str) -> Callable[[Route], None]:
     return lambda route: route.fulfill(content_type="text/event-stream", body=body)
 
 
-def test_a_file_dropped_on_any_page_is_read(tmp_path: Path, visit: Visit) -> None:
+def test_files_dropped_on_any_page_are_read(tmp_path: Path, visit: Visit) -> None:
     """A browser would leave the page and show the file."""
     with serving(tmp_path / "library") as site:
         page = visit(f"{site.url}/")
         expect(page.get_by_role("heading", name="Nothing to ask yet")).to_be_visible()
-        dropped = page.evaluate_handle(
-            """() => {
-              const data = new DataTransfer();
-              data.items.add(new File(["The ferry leaves at noon."], "ferry.txt"));
-              return data;
-            }"""
-        )
-        page.dispatch_event("body", "drop", {"dataTransfer": dropped})
+        drop(page, "body", "ferry.txt")
         page.wait_for_url("**/library")
         expect(page.locator(".document-row")).to_have_text(re.compile("ferry.txt"))
+        drop(page, "#drop", "herons.txt", "virus.exe")
+        expect(page.locator("#status")).to_contain_text("Not taken: Virus.exe is of a type that is not read")
+        expect(page.locator(".document-row")).to_have_count(2)
+
+
+def drop(page: Page, selector: str, *names: str) -> None:
+    """Drop files that say their names."""
+    data = page.evaluate_handle(
+        "names => { const data = new DataTransfer();"
+        " for (const name of names) data.items.add(new File([`This is ${name}.`], name)); return data; }",
+        list(names),
+    )
+    page.dispatch_event(selector, "drop", {"dataTransfer": data})
 
 
 def test_back_to_the_beginning_leaves_no_old_answer(site: Site, visit: Visit) -> None:

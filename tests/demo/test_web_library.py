@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import socket
 import sys
+import threading
 from dataclasses import replace
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from tests.adapters.killing import SAVED_OFTEN
 from tests.demo.conftest import BREAD, CLOCK, TIDES, opened
-from tests.demo.site import Site, long_text, serving, wait
-from tests.processes import context, run_code
+from tests.demo.site import PATIENCE, long_text, serving, wait
+from tests.processes import context
 
-from chroma_eddy.storage import store
-from chroma_eddy.storage.locks import WriterLock
 from eddy_demo.cli import main
 from eddy_demo.errors import DemoError
-from eddy_demo.library.index import open_library
-from eddy_demo.library.rebuild import rebuild_library
 from eddy_demo.library.settings import NEXT_SETTINGS, read_settings, write_settings
 from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_demo.web.library_reader import LibraryOptions, LibraryReader
@@ -36,16 +29,6 @@ from eddy_demo.web.uploads.stored_uploads import StoredUploads
 from eddy_embed import Embedder
 from eddy_embed.model.loading import inventory
 from eddy_embed.model.loading.names import BUNDLED
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look more often than a user needs."""
-    monkeypatch.setattr(library_writer, "_BUSY_SECONDS", 0.1)
-
-
-def names(site: Site) -> list[str]:
-    return [row["name"] for row in site.documents()]
 
 
 def texts(folder: Path) -> dict[str, str]:
@@ -77,30 +60,16 @@ def test_without_a_model_it_says_why(tmp_path: Path) -> None:
         assert site.client.get("/api/health").json() == {"alive": True, "ready": False}
 
 
-def problem(folder: Path) -> str:
-    """Why a server's writing thread ends at once."""
-    reader = LibraryReader(LibraryOptions(folder), ChangeSignal())
-    LibraryWriter(JobQueue(folder, 1, ChangeSignal()), reader, Limits())._run()
-    with pytest.raises(DemoError) as error:
-        reader.wait()
-    assert not reader.ready
-    return str(error.value)
-
-
 def test_a_model_that_fails_in_any_way_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: Any) -> None:
         raise RuntimeError("the device has no memory left")
 
     monkeypatch.setattr(LibraryReader, "load", failing)
-    assert problem(tmp_path) == "RuntimeError: the device has no memory left"
-
-
-def test_a_library_whose_vectors_are_damaged_says_how_to_repair_it(library: Path, run: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(store, "_COSINE_CONFIG", SAVED_OFTEN)
-    assert run("library", "reindex", "--library", library).code == 0
-    for file in library.rglob("data_level0.bin"):  # Chroma would end the process
-        file.write_bytes(b"\xab" * file.stat().st_size)
-    assert "eddy-demo library repair" in problem(library)
+    reader = LibraryReader(LibraryOptions(tmp_path), ChangeSignal())
+    LibraryWriter(JobQueue(tmp_path, 1, ChangeSignal()), reader, Limits())._run()
+    with pytest.raises(DemoError, match=r"^RuntimeError: the device has no memory left$"):
+        reader.wait()
+    assert not reader.ready
 
 
 # --- The next server
@@ -134,79 +103,41 @@ def test_work_goes_on_with_the_next_server(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:
-    """The command itself, killed while it embeds: the next one finishes."""
+    """Killed while it embeds: the next one finishes."""
     folder, text = tmp_path / "library", long_text(250)
-
-    def start() -> tuple[BaseProcess, httpx.Client]:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
-        child = context().Process(target=command, args=(folder, port), daemon=True)
-        child.start()
-        client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
-
-        def answers() -> bool:
-            assert child.is_alive()
-            try:
-                return bool(client.get("/api/health").json()["ready"])
-            except httpx.ConnectError:
-                return False
-
-        wait(answers)
-        return child, client
-
-    child, client = start()
-    page = client.get("/library").text
-    client.headers["x-eddy-token"] = page.split('name="token" content="')[1].split('"')[0]
-    assert client.post("/api/uploads?name=long.txt", content=text.encode()).status_code == 200
-    wait(lambda: (folder / "library.json").exists() or '"embedding"' in _first(client))
+    ours, theirs = context().Pipe()
+    child = context().Process(target=held, args=(folder, text, theirs), daemon=True)
+    child.start()
+    assert ours.poll(PATIENCE) and ours.recv() == "embedding"
     child.kill()
     child.join()
-    client.close()
-    child, client = start()
-    wait(lambda: client.get("/api/documents").json()["documents"])
-    assert '"done"' in _first(client)
-    client.close()
-    child.terminate()
-    child.join(60)
-    assert child.exitcode == 0 if os.name == "posix" else True
+    with StoredUploads(folder).lock(), serving(folder) as site:
+        assert [job["state"] for job in site.settled()] == ["done"]
     assert texts(folder) == {"long.txt": text}
 
 
-def command(folder: Path, port: int) -> None:
-    sys.argv = ["eddy-demo", "serve", "--library", str(folder), "--method", "htp:exit=2", "--port", str(port)]
-    main()
-
-
-def _first(client: httpx.Client) -> str:
-    with client.stream("GET", "/api/events") as response:
-        return next(line for line in response.iter_lines() if line.startswith("data"))
+def held(folder: Path, text: str, told: Connection) -> None:
+    """A server that is in the midst of a document until it is killed."""
+    with StoredUploads(folder).lock(), serving(folder, paused=True) as site:
+        site.upload("long.txt", text)
+        told.send(site.halfway()["jobs"][0]["state"])
+        threading.Event().wait()
 
 
 # --- Other processes
 
 
-SERVE = """
-import os, sys, threading
-from eddy_demo.cli import main
-end = threading.Timer(60, os._exit, [9])  # it is not to serve
-end.daemon = True
-end.start()
-sys.argv = ["eddy-demo", "serve", "--library", sys.argv[1], "--port", "0"]
-main()
-"""
-
-
-def test_one_server_for_a_library(tmp_path: Path) -> None:
+def test_one_server_for_a_library(tmp_path: Path, run: Any) -> None:
     """Another one would take its uploads for what an earlier one left. A folder of somebody else's is left alone."""
     with StoredUploads(tmp_path / "library").lock():
-        outcome = run_code(SERVE, tmp_path / "library")
-    assert outcome.returncode == 1
-    assert "is served by another process: use its page, stop it first" in " ".join(outcome.stderr.split())
+        outcome = run("serve", "--library", tmp_path / "library", "--port", 0)
+    assert outcome.code == 1
+    assert "is served by another process: use its page, stop it first" in " ".join(outcome.err.split())
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / "letter.txt").write_text("mine", encoding="utf-8")
-    outcome = run_code(SERVE, foreign)
-    assert (outcome.returncode, "is not a library" in " ".join(outcome.stderr.split())) == (1, True)
+    outcome = run("serve", "--library", foreign, "--port", 0)
+    assert (outcome.code, "is not a library" in " ".join(outcome.err.split())) == (1, True)
     assert [path.name for path in foreign.iterdir()] == ["letter.txt"]
 
 
@@ -222,7 +153,7 @@ def test_where_it_is_found(host: str, shown: str, own: set[str] | None) -> None:
     assert answered == (own if own is not None else {"localhost", "127.0.0.1"})
 
 
-def test_the_command_line_on_the_same_folder(tmp_path: Path) -> None:
+def test_the_command_line_on_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process begins the library, adds to it, makes it anew, and puts another one in its place."""
     folder, first, second = tmp_path / "library", tmp_path / "bread.txt", tmp_path / "tides.md"
     first.write_text(BREAD, encoding="utf-8")
@@ -230,47 +161,28 @@ def test_the_command_line_on_the_same_folder(tmp_path: Path) -> None:
     with serving(folder) as site:
         assert site.ask("What does the moon do?") == [("done", {"passages": 0, "seconds": pytest.approx(0, abs=60)})]
         elsewhere("ingest", first, "--library", folder, "--method", "htp:exit=2")
-        wait(lambda: names(site) == ["bread.txt"])
+        wait(lambda: site.names() == ["bread.txt"])
         version = site.state.reader.version
         elsewhere("ingest", second, "--library", folder)
         wait(lambda: site.state.reader.version > version)
-        assert names(site) == ["bread.txt", "tides.md"]
+        assert site.names() == ["bread.txt", "tides.md"]
         assert dict(site.ask("What does the moon pull towards it?", k=1))["hit"]["name"] == "tides.md"
         elsewhere("library", "reindex", "--library", folder, "--method", "plain:exit=2")
         hit = dict(site.ask("What does the moon pull towards it?", k=1))["hit"]
         assert site.client.get("/api/documents").json()["library"]["method"] == "plain:exit=2"
-        assert hit["name"] == "tides.md"
-        elsewhere("ingest", second, "--library", folder, "--rebuild", "--method", "htp:exit=2")
-        wait(lambda: names(site) == ["tides.md"])
+        with opened(folder, Embedder("eddy-tiny", method="plain:exit=2")) as index:
+            (best,) = index.query("What does the moon pull towards it?", 1)
+        assert (hit["name"], hit["cosine"]) == ("tides.md", pytest.approx(best.cosine, abs=1e-4))
+        # Nobody has looked yet: what is uploaded goes to the library that is there now.
+        with monkeypatch.context() as patch:
+            patch.setattr(library_writer, "_BUSY_SECONDS", 600.0)
+            elsewhere("ingest", second, "--library", folder, "--rebuild", "--method", "htp:exit=2")
+            site.upload("clock.html", CLOCK)
+            assert [job["state"] for job in site.settled()] == ["done"]
+        assert site.names() == ["clock.html", "tides.md"]
         assert "hit" in dict(site.ask("What does the moon pull towards it?", k=1))
-        site.upload("clock.html", CLOCK)
-        assert [job["state"] for job in site.settled()] == ["done"]
     with opened(folder) as index:
         assert {str(each.metadata["name"]) for each in index.documents()} == {"tides.md", "clock.html"}
-
-
-@pytest.mark.slow
-def test_a_library_in_place_of_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody has looked yet: what is uploaded, or deleted, goes to the library that is there now."""
-    monkeypatch.setattr(library_writer, "_BUSY_SECONDS", 600.0)
-    folder, tides = tmp_path / "library", tmp_path / "tides.md"
-    tides.write_text(TIDES, encoding="utf-8")
-    with serving(folder) as site:
-        site.upload("bread.txt", BREAD)
-        site.settled()
-        (key,) = (row["id"] for row in site.documents())
-        elsewhere("ingest", tides, "--library", folder, "--rebuild", "--method", "plain:exit=2")
-        site.upload("clock.html", CLOCK)
-        assert {job["name"]: job["state"] for job in site.settled()}["clock.html"] == "done"
-        assert names(site) == ["clock.html", "tides.md"]
-        elsewhere("ingest", tides, "--library", folder, "--rebuild", "--method", "htp:exit=2")
-        site.client.delete(f"/api/documents/{next(row['id'] for row in site.documents() if row['name'] == 'tides.md')}")
-        wait(lambda: not names(site))
-        assert site.upload("bread.txt", BREAD).json()["state"] == "waiting"
-        site.settled()
-        assert [row["id"] for row in site.documents()] == [key]
-    with opened(folder) as index:
-        assert {str(each.metadata["name"]) for each in index.documents()} == {"bread.txt"}
         assert index.check() == {}
 
 
@@ -323,14 +235,3 @@ def test_a_library_is_made_anew_through_the_page(library: Path, monkeypatch: pyt
         settings = read_settings(library)
         assert (settings.model, settings.passage_size) == (other.name, before.passage_size)
         assert not site.until(lambda p: p["rebuilding"] is None)["busy"]
-
-        # As the command line does it beside an open page: the next question is embedded by the new method.
-        settings = replace(settings, method="htp:exit=3")
-        embedder = Embedder(settings.model, method=settings.method)
-        with WriterLock(library, timeout=60):
-            rebuild_library(library, settings, embedder)
-        hit = dict(site.ask(question, k=1))["hit"]
-        with open_library(library, embedder) as index:
-            assert hit["cosine"] == pytest.approx(index.query(question, 1)[0].cosine, abs=1e-4)
-        assert site.client.get("/library").status_code == 200
-        assert site.client.get("/api/documents").json()["library"]["method"] == "htp:exit=3"

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from bs4 import BeautifulSoup
 from starlette.responses import Response
 from tests.demo.conftest import handbook_table
-from tests.demo.site import PATIENCE, Site, long_text, serving, two_pages
+from tests.demo.site import PATIENCE, Site, read_events, serving, two_pages
 
-from eddy_demo.web.errors import RequestRefused
-from eddy_demo.web.http.concurrency import BoundedWork, ChangeSignal
+from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_demo.web.http.security import SecurityMiddleware
 from eddy_demo.web.limits import Limits
 
@@ -83,8 +81,10 @@ def test_questions_at_once_are_answered_or_told_when_to_ask_again(site: Site, co
 
     answers = asyncio.run(crowd())
     assert {each.status_code for each in answers[count:]} == {200}
-    assert {each.status_code for each in answers} == {200, 503}
     assert all(int(each.headers["retry-after"]) >= 1 for each in answers if each.status_code == 503)
+    answered = [each for each in answers[:count] if each.status_code == 200]
+    assert 20 <= len(answered) < count
+    assert all([name for name, _ in read_events(each)] == ["answer", "hit", "done"] for each in answered)
 
 
 REFUSED: tuple[dict[str, str], ...] = (
@@ -142,13 +142,11 @@ def test_no_answer_lets_a_script_in(site: Site) -> None:
         if not answer.headers["content-type"].startswith("text/html"):
             continue
         assert answer.headers["cache-control"] == "no-store"
-        tags = _Tags.of(answer.text)
-        assert not [name for _, attributes in tags for name in attributes if name.startswith("on") or name == "style"]
-        assert all("src" in attributes for tag, attributes in tags if tag == "script")
-        for _, attributes in tags:
-            for name in ("src", "href", "action"):
-                assert not urlsplit(attributes.get(name) or "").netloc
-        assert not [tag for tag, _ in tags if tag in ("img", "iframe", "style", "object", "embed")]
+        tags = BeautifulSoup(answer.text, "html.parser").find_all(True)
+        assert tags and not {tag.name for tag in tags} & {"img", "iframe", "style", "object", "embed"}
+        assert not [name for tag in tags for name in tag.attrs if name.startswith("on") or name == "style"]
+        assert all("src" in tag.attrs for tag in tags if tag.name == "script")
+        assert not any(urlsplit(str(tag.get(name, ""))).netloc for tag in tags for name in ("src", "href", "action"))
 
 
 def test_content_is_shown_as_it_is(site: Site) -> None:
@@ -172,10 +170,8 @@ def test_content_is_shown_as_it_is(site: Site) -> None:
         ("/api/ask?q=a&k=1000", 400, "1000 passages cannot be shown"),
         ("/api/nothing", 404, "there is no such page"),
         ("/why", 404, "There is no such page"),
-        ("/documents/../../etc/passwd", 404, "There is no such page"),
         ("/documents/%2e%2e%2flibrary.json", 404, "There is no such page"),
         ("/documents/ABCDEF0123456789", 404, "There is no such document"),
-        ("/static/../app.py", 404, "There is no such page"),
         ("/static/%2e%2e/app.py", 404, "There is no such page"),
         ("/docs", 404, "There is no such page"),
         ("/openapi.json", 404, "There is no such page"),
@@ -211,22 +207,11 @@ def test_a_body_of_unknown_length_is_counted(site: Site) -> None:
     assert answer.status_code == 413
 
 
-@pytest.mark.parametrize(
-    ("limits", "name", "data", "told"),
-    [
-        ({"parse_seconds": 0.3}, "a.html", b"<p>word</p>" * 18_000, "took longer than 0.3 seconds and was stopped"),
-        ({"characters": 1000}, "a.txt", b"word" * 300, "has 1,200 characters, and at most 1,000 are read"),
-        ({}, "two.pdf", two_pages(), "it has 2 pages, and at most 1 are read"),
-    ],
-    ids=["time", "characters", "pages"],
-)
-def test_reading_is_bounded(
-    site: Site, limits: dict[str, Any], name: str, data: bytes, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(site.state.writer, "limits", replace(site.state.limits, **limits))
-    id_ = site.upload(name, data).json()["id"]
+def test_reading_is_bounded(site: Site) -> None:
+    """By the limits of the server; `test_hostile_files` has each of them."""
+    id_ = site.upload("two.pdf", two_pages()).json()["id"]
     (job,) = (job for job in site.settled() if job["id"] == id_)
-    assert job["state"] == "failed" and told in job["message"]
+    assert (job["state"], job["message"]) == ("failed", "it has 2 pages, and at most 1 are read; split it")
     assert site.client.post(f"/api/jobs/{id_}/cancel").status_code == 200
 
 
@@ -240,14 +225,10 @@ def test_pages_that_listen_are_counted(site: Site) -> None:
 
 
 def test_waiting_files_are_counted(site: Site) -> None:
-    resume = site.pause()
-    sent = [site.upload(f"{number}.txt", long_text(60, seed=number)) for number in range(4)]
-    assert [answer.status_code for answer in sent] == [200, 200, 200, 503]
-    assert "3 files are waiting already" in sent[3].json()["error"]
-    for answer in sent[:3]:
-        assert site.client.post(f"/api/jobs/{answer.json()['id']}/cancel").status_code == 200
-    resume()
-    site.settled()
+    reserve = site.state.jobs.reserve
+    with reserve(), reserve(), reserve():
+        answer = site.upload("fourth.txt", "A fourth file.")
+    assert (answer.status_code, "3 files are waiting already" in answer.json()["error"]) == (503, True)
 
 
 def test_the_handbook_knows_the_limits() -> None:
@@ -302,17 +283,6 @@ async def test_a_program_sends_the_token(guarded: httpx.AsyncClient) -> None:
         assert (await guarded.request(method, "/", headers=headers)).status_code == 200
 
 
-async def test_waiting_questions_are_counted() -> None:
-    work, go = BoundedWork(1, 2, "questions"), threading.Event()
-    waiting = [asyncio.create_task(work.run(go.wait)) for _ in range(2)]
-    await asyncio.sleep(0)
-    with pytest.raises(RequestRefused, match="too many questions at a time"):
-        await work.run(go.wait)
-    go.set()
-    assert await asyncio.gather(*waiting) == [True, True]
-    assert await work.run(go.wait)
-
-
 async def test_a_change_wakes_who_waits_from_any_thread() -> None:
     """Also one that was announced before the waiting began; and the end of the server, for good."""
     changes = ChangeSignal()
@@ -328,18 +298,3 @@ async def test_a_change_wakes_who_waits_from_any_thread() -> None:
         await asyncio.wait_for(changes.wait(seen), PATIENCE)
     changes.end()
     await asyncio.wait_for(changes.wait(changes.count), PATIENCE)
-
-
-class _Tags:
-    @staticmethod
-    def of(page: str) -> list[tuple[str, dict[str, str | None]]]:
-        from html.parser import HTMLParser
-
-        found: list[tuple[str, dict[str, str | None]]] = []
-
-        class Parser(HTMLParser):
-            def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-                found.append((tag, dict(attrs)))
-
-        Parser().feed(page)
-        return found

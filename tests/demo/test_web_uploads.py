@@ -11,23 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.demo.conftest import BREAD, CLOCK, TIDES, opened
+from tests.demo.conftest import BREAD, DOCUMENTS, opened
 from tests.demo.site import Site, long_text, serving, two_pages, wait
 from tests.demo.word_files import docx
 
-from chroma_eddy.storage.locks import WriterLock
-from eddy_demo.errors import Unreadable
+from chroma_eddy import Index, WriterLock
 from eddy_demo.library.settings import original_path
 from eddy_demo.readers.process import ReaderProcess
-from eddy_demo.web import library_reader
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_demo.web.uploads import library_writer
 from eddy_demo.web.uploads.job_queue import JobQueue
 from eddy_demo.web.uploads.stored_uploads import StoredUploads, Upload, clean_name
 from eddy_demo.web.uploads.upload_job import FINISHED, IN_PROGRESS, TRANSITIONS, UploadJob
-
-FILES = {"tides.md": TIDES, "bread.txt": BREAD, "clock.html": CLOCK}
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +34,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield site
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look more often than a user needs."""
-    monkeypatch.setattr(library_writer, "_BUSY_SECONDS", 0.1)
-
-
 def together(site: Site, **files: str | bytes) -> dict[str, dict[str, Any]]:
     """Upload files so that they are written together; the jobs as they end."""
     with WriterLock(site.folder, timeout=60):
@@ -51,10 +41,6 @@ def together(site: Site, **files: str | bytes) -> dict[str, dict[str, Any]]:
             assert site.upload(f"{name}.txt", data).status_code == 200
         site.until(lambda p: p["busy"])  # what began before the last one came has been put back
     return {job["name"]: job for job in site.settled()}
-
-
-def names(site: Site) -> list[str]:
-    return [row["name"] for row in site.documents()]
 
 
 def ids(site: Site, name: str) -> list[str]:
@@ -82,19 +68,25 @@ def test_states_follow_on_one_another_as_written_down() -> None:
                     job.enter(after)
 
 
-def test_what_failed_and_what_comes_in_takes_room(tmp_path: Path) -> None:
-    jobs = JobQueue(tmp_path, 2, ChangeSignal())
+def accepted(jobs: JobQueue) -> UploadJob:
+    """The only file of a queue, which has just come in."""
     part = jobs.uploads.new_part()
     part.write_bytes(b"text")
+    assert jobs.accept(part, Upload("ab" * 32, "a.txt", 4), None) == "waiting"
+    (job,) = jobs._jobs.values()
+    return job
+
+
+def test_what_failed_and_what_comes_in_takes_room(tmp_path: Path) -> None:
+    jobs = JobQueue(tmp_path, 2, ChangeSignal())
     with jobs.reserve():
-        assert jobs.accept(part, Upload("ab" * 32, "a.txt", 4), None) == "waiting"
+        job = accepted(jobs)
     with (
         jobs.reserve(),
         pytest.raises(RequestRefused, match="2 files are waiting already; wait until some are written"),
         jobs.reserve(),
     ):
         pass
-    (job,) = jobs.waiting()
     jobs.begin(job, "reading")
     jobs.end(job, "failed", "it is odd")
     with (
@@ -106,6 +98,20 @@ def test_what_failed_and_what_comes_in_takes_room(tmp_path: Path) -> None:
     jobs.clear(failed=True)
     with jobs.reserve(), jobs.reserve():
         assert list(jobs.uploads.folder.iterdir()) == []
+
+
+def test_a_cancelled_file_can_come_again(tmp_path: Path) -> None:
+    """Before its cancel has been carried out, which then is not; and after it failed, without being cancelled anew."""
+    jobs = JobQueue(tmp_path, 2, ChangeSignal())
+    job = accepted(jobs)
+    jobs.begin(job, "reading")
+    assert jobs.cancel(job.upload.id) and [each["cancelled"] for each in jobs.snapshot()] == [True]  # said at once
+    assert accepted(jobs) is job and not jobs.put_back_if_interrupted()
+    jobs.cancel(job.upload.id)
+    jobs.end(job, "failed", "it is odd")
+    assert jobs.snapshot() == [] and list(jobs.uploads.folder.iterdir()) == []
+    accepted(jobs)
+    assert not jobs.put_back_if_interrupted()
 
 
 def test_an_upload_has_reached_the_disk_before_it_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,12 +185,12 @@ def test_what_an_interruption_left_of_an_upload_goes(tmp_path: Path) -> None:
 
 
 def test_files_become_documents(site: Site) -> None:
-    for name, text in FILES.items():
+    for name, text in DOCUMENTS.items():
         assert site.upload(name, text).status_code == 200
     site.upload("letter.docx", docx("The mill stands by the river."))
     site.upload("pages.PDF", two_pages())
     jobs = {job["name"]: job for job in site.settled()}
-    added = (*FILES, "letter.docx", "pages.PDF")
+    added = (*DOCUMENTS, "letter.docx", "pages.PDF")
     assert {jobs[name]["state"] for name in added} == {"done"}, jobs
     rows = {row["name"]: row for row in site.documents()}
     assert rows.keys() == {*added, "lamp.txt"} and rows["pages.PDF"]["pages"] == 2
@@ -200,13 +206,13 @@ def test_files_become_documents(site: Site) -> None:
 def test_the_same_content_is_taken_once(site: Site) -> None:
     site.upload("loaf.txt", "Rye makes a dark loaf.")
     site.settled()
-    before = len(names(site))
+    before = len(site.names())
     assert site.upload("other name.txt", "Rye makes a dark loaf.").json()["state"] == "known"
     site.upload("marked.txt", b"\xef\xbb\xbfRye makes a dark loaf.")  # other bytes, and the same text
     jobs = {job["name"]: job for job in site.settled()}
     for name in ("other name.txt", "marked.txt"):
         assert (jobs[name]["state"], jobs[name]["message"]) == ("known", "already in the library as loaf.txt")
-    assert len(names(site)) == before and uploads(site) == []
+    assert len(site.names()) == before and uploads(site) == []
 
 
 def test_the_documents_rows_are_read_once_for_a_batch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,8 +255,8 @@ def test_a_text_is_written_once_among_files_that_come_together(site: Site) -> No
     jobs = together(site, a="Eels swim in the ditch.", b=b"\xef\xbb\xbfEels swim in the ditch.", c="Herons wait.")
     told = {name: (jobs[f"{name}.txt"]["state"], jobs[f"{name}.txt"]["message"]) for name in "abc"}
     assert told == {"a": ("done", ""), "b": ("known", "already in the library as a.txt"), "c": ("done", "")}
-    assert {"a.txt", "c.txt"} <= set(names(site))
-    assert "b.txt" not in names(site)
+    assert {"a.txt", "c.txt"} <= set(site.names())
+    assert "b.txt" not in site.names()
     assert uploads(site) == []
 
     resume, text = site.pause(), long_text(120)
@@ -262,21 +268,21 @@ def test_a_text_is_written_once_among_files_that_come_together(site: Site) -> No
     site.client.post(f"/api/jobs/{first}/cancel")
     resume()
     assert {job["name"]: job["state"] for job in site.settled()}["second.txt"] == "done"
-    assert "first.txt" not in names(site)
+    assert "first.txt" not in site.names()
 
 
 def test_an_edited_file_can_replace_the_one_before(site: Site) -> None:
     """Both are in the library until the older one is deleted."""
     first = together(site, plan="The boat sails at six.")["plan.txt"]
     second = together(site, plan="The boat sails at seven.")["plan.txt"]
-    assert (first["older"], second["older"]) == ("", first["document"]) and names(site).count("plan.txt") == 2
+    assert (first["older"], second["older"]) == ("", first["document"]) and site.names().count("plan.txt") == 2
     assert site.client.delete(f"/api/documents/{second['older']}").status_code == 200
-    wait(lambda: names(site).count("plan.txt") == 1 and not site.state.jobs.pending_removals())
+    wait(lambda: site.names().count("plan.txt") == 1 and not site.state.jobs.pending_removals())
     (job,) = [job for job in site.state.jobs.snapshot() if job["document"] == second["document"]]
     assert job["older"] == ""
     third = together(site, plan="The boat sails at eight.")["plan.txt"]
     site.client.delete(f"/api/documents/{third['document']}")  # the newer: the older must not be offered any more
-    wait(lambda: names(site).count("plan.txt") == 1)
+    wait(lambda: site.names().count("plan.txt") == 1)
     assert not any(job["older"] for job in site.state.jobs.snapshot())
     assert [each["id"] for each in site.documents() if each["name"] == "plan.txt"] == [second["document"]]
 
@@ -288,7 +294,7 @@ def test_the_same_file_from_many_sides(site: Site) -> None:
     assert [answer.status_code for answer in answers] == [200] * 8, answers
     jobs = [job for job in site.settled() if job["name"].startswith("rye")]
     assert {job["state"] for job in jobs} <= {"done", "known"}, jobs
-    assert len([name for name in names(site) if name.startswith("rye")]) == 1
+    assert len([name for name in site.names() if name.startswith("rye")]) == 1
     assert uploads(site) == []
 
 
@@ -341,43 +347,11 @@ def test_a_cancel_that_comes_too_late_is_kept(site: Site, monkeypatch: pytest.Mo
         jobs = together(site, late="The cat sleeps on the wall.", beside="The dog sleeps under it.")
     assert "late.txt" not in jobs
     assert jobs["beside.txt"]["state"] == "done", jobs
-    wait(lambda: "late.txt" not in names(site))
-    assert "beside.txt" in names(site)
+    wait(lambda: "late.txt" not in site.names())
+    assert "beside.txt" in site.names()
     site.upload("late.txt", "The cat sleeps on the wall.")
     site.settled()
-    assert "late.txt" in names(site)
-
-
-def test_a_cancel_of_what_fails_is_not_kept(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the next upload of the file would be taken for the one that was cancelled."""
-
-    def failing(*_: Any) -> None:
-        site.client.post(f"/api/jobs/{ids(site, 'odd.txt')[0]}/cancel")
-        raise Unreadable("it is odd")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(library_writer, "read_document", failing)
-        site.upload("odd.txt", "The owl hoots twice.")
-        wait(lambda: not ids(site, "odd.txt"))
-    site.upload("odd.txt", "The owl hoots twice.")
-    site.settled()
-    assert "odd.txt" in names(site)
-
-
-def test_a_file_that_is_wanted_again_is_not_cancelled(site: Site) -> None:
-    """Its cancel has not been carried out yet."""
-    resume, text = site.pause(), long_text(100, seed=3)
-    id_ = site.upload("again.txt", text).json()["id"]
-    site.halfway()
-    check = site.state.writer.check
-    site.state.writer.check = lambda: None
-    site.client.post(f"/api/jobs/{id_}/cancel")
-    assert {job["name"]: job["cancelled"] for job in site.state.jobs.snapshot()}["again.txt"] is True  # said at once
-    assert site.upload("again.txt", text).json()["state"] == "waiting"
-    site.state.writer.check = check
-    resume()
-    assert {job["name"]: job["state"] for job in site.settled()}["again.txt"] == "done"
-    assert "again.txt" in names(site)
+    assert "late.txt" in site.names()
 
 
 def test_few_files_are_read_at_a_time(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -395,17 +369,35 @@ def test_few_files_are_read_at_a_time(site: Site, monkeypatch: pytest.MonkeyPatc
     assert sizes[-2:] == [1, 1]
 
 
+receive = ReaderProcess._receive
+
+
 def failing(*_: Any) -> None:
     raise RuntimeError("the device has no memory left")
 
 
-def test_the_work_goes_on_after_any_error(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def killed(process: ReaderProcess, child: subprocess.Popen[bytes], until: float) -> dict[str, Any]:
+    child.kill()
+    return receive(process, child, until)
+
+
+@pytest.mark.parametrize(
+    ("owner", "step", "broken", "told"),
+    [
+        (library_writer, "ingest", failing, "RuntimeError: the device has no memory left"),
+        (ReaderProcess, "_receive", killed, "ended without a result (status -9)"),
+    ],
+    ids=["device", "worker"],
+)
+def test_the_work_goes_on_after_any_error(
+    site: Site, monkeypatch: pytest.MonkeyPatch, owner: Any, step: str, broken: Any, told: str
+) -> None:
     """The files say what happened and can be tried again; a removal is tried again by itself."""
     with monkeypatch.context() as patch:
-        patch.setattr(library_writer, "ingest", failing)
+        patch.setattr(owner, step, broken)
         id_ = site.upload("note.txt", "Herons stand in the reeds.").json()["id"]
         (job,) = [each for each in site.settled() if each["id"] == id_]
-    assert (job["state"], job["message"]) == ("failed", "RuntimeError: the device has no memory left")
+    assert job["state"] == "failed" and told in job["message"]
     assert site.client.post(f"/api/jobs/{id_}/retry").status_code == 200
     assert {each["state"] for each in site.settled() if each["id"] == id_} == {"done"}
     (key,) = keys(site, "note.txt")
@@ -413,37 +405,21 @@ def test_the_work_goes_on_after_any_error(site: Site, monkeypatch: pytest.Monkey
         patch.setattr(library_writer, "remove_documents", failing)
         site.client.delete(f"/api/documents/{key}")
         site.until(lambda p: "the device has no memory left" in p["busy"])
+    wait(lambda: not keys(site, "note.txt"))
     site.until(lambda p: not p["busy"])
-    assert not keys(site, "note.txt")
-
-
-def test_the_page_survives_the_death_of_a_worker(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    receive = ReaderProcess._receive
-
-    def killed(process: ReaderProcess, child: subprocess.Popen[bytes], until: float) -> dict[str, Any]:
-        child.kill()
-        return receive(process, child, until)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ReaderProcess, "_receive", killed)
-        id_ = site.upload("killed.txt", "Nobody has read this yet.").json()["id"]
-        (job,) = (job for job in site.settled() if job["id"] == id_)
-    assert job["state"] == "failed" and "ended without a result (status -9)" in job["message"]
-    assert site.client.post(f"/api/jobs/{id_}/retry").status_code == 200
-    assert {each["state"] for each in site.settled() if each["id"] == id_} == {"done"}
 
 
 def test_a_document_that_goes_while_it_is_opened(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.upload("brief.txt", "The mayfly lives for a day.")
     key = {job["name"]: job["document"] for job in site.settled()}["brief.txt"]
-    read = library_reader.read_embedded_documents
+    read = Index.embedded
 
-    def gone(*arguments: Any, **options: Any) -> Any:
+    def gone(index: Index, document: str) -> Any:
         site.client.delete(f"/api/documents/{key}")
         wait(lambda: not site.state.jobs.pending_removals())
-        return read(*arguments, **options)
+        return read(index, document)
 
-    monkeypatch.setattr(library_reader, "read_embedded_documents", gone)
+    monkeypatch.setattr(Index, "embedded", gone)
     answer = site.client.get(f"/documents/{key}")
     assert (answer.status_code, "not in the library any more" in answer.text) == (404, True)
 
